@@ -1,0 +1,151 @@
+"""
+What goes wrong in a tunnel, as codes on the wire and as exceptions here.
+
+    TunnelError
+    ├── ProtocolError         the peer broke a rule; carries the code that ends the session
+    ├── StreamReset           one stream ended early, by either side
+    ├── SessionClosed         the connection under the stream is gone
+    ├── AgentUnavailable      no connection of the agent that was asked for
+    ├── ConfigurationError    what the operator wrote cannot be used
+    └── CallError             a call ended with a status other than OK
+
+Each class that crosses the wire knows its code, so that one ``except`` can answer the
+peer.  docs/protocol.rst says what each code obliges its receiver to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+__all__ = [
+    "AgentUnavailable",
+    "CallError",
+    "ConfigurationError",
+    "ErrorCode",
+    "ProtocolError",
+    "SessionClosed",
+    "Status",
+    "StreamReset",
+    "TunnelError",
+]
+
+
+class ErrorCode(IntEnum):
+    """Why a stream was reset or a session ended."""
+
+    NONE = 0
+    #: A frame or message that the specification does not allow here.
+    PROTOCOL = 1
+    #: More bytes than credit, or credit beyond 2**31 - 1.
+    FLOW_CONTROL = 2
+    #: A frame larger than the receiver said it takes.
+    FRAME_SIZE = 3
+    #: A stream beyond the receiver's limit, or one it had no room for.
+    REFUSED = 4
+    #: Nobody wants the rest of the stream.
+    CANCELLED = 5
+    #: The sender of the code failed; its log says how.
+    INTERNAL = 6
+    #: A budget of frames was used up.
+    FLOOD = 7
+    #: No version in common.
+    VERSION = 8
+    #: The credential was not accepted, or not any longer.
+    UNAUTHENTICATED = 9
+    #: A newer connection of the same agent instance took over.
+    SUPERSEDED = 10
+    #: Nothing arrived for longer than the agreed time.
+    DEAD_PEER = 11
+    #: The process is leaving; what runs may finish until the deadline.
+    SHUTDOWN = 12
+    #: The method or the agent that OPEN names is not served here.
+    UNKNOWN_METHOD = 13
+    #: The stream named by RESUME is not known any more.
+    NOT_RESUMABLE = 14
+    #: The call took longer than the time it was given.
+    DEADLINE = 15
+    #: Received and not consumed bytes passed the cap of the connection.
+    MEMORY = 16
+
+
+class Status(IntEnum):
+    """Outcome of a call: the canonical codes of gRPC, same numbers."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class TunnelError(Exception):
+    """Anything that this library raises on purpose."""
+
+
+class ProtocolError(TunnelError):
+    """The peer broke a rule of the protocol."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class StreamReset(TunnelError):
+    """A stream ended early; *by_peer* tells which side gave up."""
+
+    def __init__(
+        self, code: ErrorCode, message: str = "", *, by_peer: bool = True
+    ) -> None:
+        super().__init__(message or code.name.lower())
+        self.code = code
+        self.by_peer = by_peer
+
+
+class SessionClosed(TunnelError):
+    """The connection ended, and every stream on it."""
+
+    def __init__(self, code: ErrorCode = ErrorCode.NONE, message: str = "") -> None:
+        super().__init__(message or "the connection was closed")
+        self.code = code
+
+
+class AgentUnavailable(TunnelError):
+    """No connected instance of the agent could take the call in time."""
+
+    def __init__(self, agent: str, message: str) -> None:
+        super().__init__(message)
+        self.agent = agent
+
+
+class ConfigurationError(TunnelError):
+    """
+    Something in the configuration cannot be used.
+
+    :param problems: one line each, ``file:line:column: what is wrong, and what to do``.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class CallError(TunnelError):
+    """A call ended with *status*; the message is for the caller's eyes."""
+
+    def __init__(self, status: Status, message: str = "") -> None:
+        super().__init__(message or status.name)
+        self.status = status
+        self.message = message

@@ -1,0 +1,287 @@
+"""
+What a module author implements, and what the programs lend to a module.
+
+A feature is one module with two halves: the server half runs in kas, the agent half in
+agentk.  Each half is found by name through a dropin (`tunnel.plugin`), made with one
+argument, the *module API*, and from then on can reach what that API lists and nothing
+else.  docs/modules.rst walks through a complete one.
+
+`IStream` and `IStreamReceiver` are the two faces of one stream: the first is what you
+call, the second is what calls you.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import attrs
+from zope.interface import Attribute, Interface
+
+__all__ = [
+    "Access",
+    "ConnectedAgent",
+    "IAgentModule",
+    "IAgentModuleApi",
+    "IAgentModuleFactory",
+    "ICluster",
+    "IServerModule",
+    "IServerModuleApi",
+    "IServerModuleFactory",
+    "IStream",
+    "IStreamReceiver",
+    "Impersonation",
+]
+
+
+@attrs.frozen
+class Impersonation:
+    """Whom the Kubernetes API server shall take a request for (`Impersonate-*`)."""
+
+    username: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class Access:
+    """An accepted credential: who asks, for which agent, and as whom."""
+
+    #: Stable, safe to log, never the token itself: ``user:alice``.
+    credential_id: str
+    #: The agent that the credential opens.
+    agent_id: str
+    agent_name: str
+    #: None: requests run as agentk's own account, and may impersonate on their own.
+    impersonation: Impersonation | None = None
+
+
+@attrs.frozen
+class ConnectedAgent:
+    """One connection of an agent, as this kas sees it."""
+
+    agent_id: str
+    agent_name: str
+    instance_id: bytes
+    generation: int
+    #: Seconds on the API's clock.
+    connected_at: float
+    version: str = ""
+    pod_namespace: str = ""
+    pod_name: str = ""
+    services: frozenset[str] = frozenset()
+
+
+class IStream(Interface):
+    """
+    Our end of one stream: bytes and header blocks, in order, in both directions.
+
+    It also provides Twisted's `IConsumer` (writing) and `IPushProducer` (reading), so
+    back-pressure works as everywhere in Twisted: a registered streaming producer is
+    paused while what we write cannot leave, and `pauseProducing` stops the peer once
+    its credit is used up.
+    """
+
+    def send_headers(block: bytes, fin: bool = False) -> None:
+        """Send one header block (at most 64 KiB); with *fin*, nothing follows."""
+
+    def write(data: bytes) -> None:
+        """Send bytes.  Never blocks; register a producer to be told to wait."""
+
+    def finish() -> None:
+        """No more from this side (half-close).  Repeating it does nothing."""
+
+    def reset(code: int = 5, message: str = "") -> None:
+        """Abort both directions.  *code* is an `tunnel.errors.ErrorCode`."""
+
+    def pauseProducing() -> None:
+        """Stop calling the receiver; the peer may still use up its credit."""
+
+    def resumeProducing() -> None:
+        """Go on; what came meanwhile is delivered first."""
+
+    def registerProducer(producer: Any, streaming: bool) -> None:
+        """See `twisted.internet.interfaces.IConsumer`."""
+
+    def unregisterProducer() -> None:
+        """See `twisted.internet.interfaces.IConsumer`."""
+
+
+class IStreamReceiver(Interface):
+    """
+    What happens on a stream, told to the one who owns our end.
+
+    An exception from any of these resets this one stream with INTERNAL, is logged, and
+    harms no other stream.
+    """
+
+    def headers_received(block: bytes) -> None:
+        """One header block."""
+
+    def data_received(data: bytes) -> None:
+        """Bytes.  Returning means that they are consumed and credit goes back."""
+
+    def fin_received() -> None:
+        """The peer sends no more; we still may."""
+
+    def stream_closed(reason: Exception | None) -> None:
+        """
+        The end, told exactly once; nothing is called after it.
+
+        :param reason: None when both sides finished, else a `tunnel.errors.TunnelError`.
+        """
+
+
+class _IModule(Interface):
+    name = Attribute("The name under which the module is configured.")
+
+    def start() -> Awaitable[None]:
+        """Begin.  Handlers were registered while the module was made; raise to fail."""
+
+    def stop() -> Awaitable[None]:
+        """Let go of everything `start` took."""
+
+
+class IServerModule(_IModule):
+    """The half of a feature that runs in kas."""
+
+
+class IAgentModule(_IModule):
+    """The half of a feature that runs in agentk."""
+
+
+class IServerModuleFactory(Interface):
+    """Makes the server half; usually the module's class itself."""
+
+    configuration = Attribute(
+        "An attrs class: the keys of the module's section (see `tunnel.config`)."
+    )
+
+    def __call__(api: IServerModuleApi) -> IServerModule:
+        """Make the module.  Called once per start; must not wait for anything."""
+
+
+class IAgentModuleFactory(Interface):
+    """Makes the agent half; usually the module's class itself."""
+
+    configuration = Attribute("As in `IServerModuleFactory`.")
+
+    def __call__(api: IAgentModuleApi) -> IAgentModule:
+        """Make the module.  Called once per start; must not wait for anything."""
+
+
+class _IModuleApi(Interface):
+    name = Attribute("The module's name.")
+    configuration = Attribute("Its section, as an instance of the factory's class.")
+    clock = Attribute("`IReactorTime`: the only source of time.")
+    reactor = Attribute("For endpoints that the module dials itself.")
+    metrics = Attribute("A `prometheus_client.CollectorRegistry`.")
+
+    def handle(service: Any, implementation: object) -> None:
+        """
+        Answer calls of the other side.
+
+        :param service: a protobuf ``ServiceDescriptor``.
+        :param implementation: has one method per method of the service, in snake_case.
+            Unary: ``async def f(request, call) -> response``.  Streams are async
+            iterators: ``requests`` in place of ``request``, ``yield`` to answer.
+        """
+
+    def handle_stream(
+        method: str, accept: Callable[[IStream, Any], IStreamReceiver]
+    ) -> None:
+        """
+        Answer raw streams of the other side that name *method*.
+
+        :param accept: gets the stream and the OPEN message (``metadata`` holds the
+            first header block), returns the receiver.
+        """
+
+    def fail(reason: Exception) -> None:
+        """The module cannot go on: it alone is stopped and made again, with backoff."""
+
+
+class IServerModuleApi(_IModuleApi):
+    """What kas lends to a server half."""
+
+    def client(service: Any, agent_id: str) -> Any:
+        """A `tunnel.rpc.client.ServiceClient` that calls *service* at an agent."""
+
+    def open_stream(
+        agent_id: str,
+        method: str,
+        receiver: IStreamReceiver,
+        metadata: bytes = b"",
+        fin: bool = False,
+        timeout: float = 0,
+    ) -> IStream:
+        """
+        Open a raw stream to an agent.
+
+        Returns at once.  While no instance of the agent is connected the stream waits,
+        up to the routing time limit; then the receiver's `stream_closed` gets an
+        `tunnel.errors.AgentUnavailable`.
+        """
+
+    def connected_agents() -> list[ConnectedAgent]:
+        """Every connection that this kas holds now."""
+
+    def authorize(kind: str, agent: str, token: str) -> Any:
+        """
+        Check a credential of a user.
+
+        :param kind: who issued it: ``user`` for the identity file.
+        :param agent: id or name of the agent that is asked for.
+        :return: a Deferred of `Access`; fails with `tunnel.errors.CallError` of status
+            UNAUTHENTICATED or PERMISSION_DENIED, whose message may be shown.
+        """
+
+    def publish(topic: str, event: Any) -> None:
+        """Tell every subscriber in this kas."""
+
+    def subscribe(topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
+        """
+        Be told what is published; call the result to end it.
+
+        kas itself publishes ``agent.connected`` and ``agent.disconnected``
+        (`ConnectedAgent`), and ``credential.revoked`` (a credential id).
+        """
+
+    def listen(endpoint: str, factory: Any) -> Any:
+        """Listen on a Twisted endpoint string until the module stops; a Deferred."""
+
+
+class ICluster(Interface):
+    """The Kubernetes API server next to agentk, and how to speak to it."""
+
+    host = Attribute("Name or address, str.")
+    port = Attribute("TCP port, int.")
+    path_prefix = Attribute("What precedes every path, str; usually empty.")
+    host_header = Attribute("Value of the Host header, bytes.")
+
+    def tls_context() -> Any:
+        """An `ssl.SSLContext` for the next connection, or None for plain TCP."""
+
+    def tls_server_name() -> str:
+        """The name to verify, and to send as SNI."""
+
+    def authorization() -> bytes | None:
+        """The Authorization value to send now; kept fresh in the background."""
+
+
+class IAgentModuleApi(_IModuleApi):
+    """What agentk lends to an agent half."""
+
+    cluster = Attribute("`ICluster`.")
+    agent_id = Attribute("Our id as kas said it; empty before the first connection.")
+
+    def client(service: Any) -> Any:
+        """A `tunnel.rpc.client.ServiceClient` that calls *service* at kas."""
+
+    def subscribe(topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
+        """
+        Be told about the tunnel: ``tunnel.connected`` and ``tunnel.disconnected``.
+
+        Call the result to end it.
+        """

@@ -1,0 +1,16 @@
+"""
+The wire on Twisted: bytes of a transport to a `tunnel.wire.session.Session` and back.
+
+    flusher.py      one flush per reactor turn for all connections that have output
+    keepalive.py    one sweep for all connections: pings, dead peers, late greetings
+    protocol.py     TunnelProtocol: a transport and its session
+    stream.py       StreamTransport: one stream as transport, consumer and producer
+    endpoints.py    one stream as client and server endpoint
+
+    eager.py        try the socket at once, before waiting for the reactor
+    tls.py          contexts, reloading, pins          tlsio.py   TLS over any transport
+    websocket.py    the same bytes inside a WebSocket
+    httpconnect.py  out through an HTTP proxy          addresses.py   kas addresses
+
+Nothing here decides who may connect or where a call goes.
+"""

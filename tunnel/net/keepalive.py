@@ -1,0 +1,132 @@
+"""One sweep for all connections: pings, dead peers, late greetings, new budgets."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+
+from tunnel.pb import tunnel_pb2 as pb
+
+#: Seconds between two looks at every connection.  A timer for each of 5,000 agents
+#: costs more than a look at all of them.
+SWEEP = 2.0
+
+#: Seconds after which an unanswered greeting ends the connection: a stranger may hold
+#: a socket and a TLS session that long, not longer.
+GREETING_TIMEOUT = 10.0
+
+#: Seconds after which budgets of control frames are renewed.
+BUDGET_INTERVAL = 10.0
+
+
+@attrs.frozen
+class Timing:
+    """How a connection is kept alive; kas decides and sends it with WELCOME."""
+
+    #: Silence after which a side asks whether the other is there.  Below the 30 s that
+    #: the most impatient load balancers allow an idle connection.
+    ping_interval: float = 14.0
+    #: Silence after which the other side is gone: two pings went unanswered.
+    dead_after: float = 28.0
+    #: A new attempt waits at least and at most so long (full jitter between them).
+    reconnect_min: float = 0.5
+    reconnect_max: float = 30.0
+    #: How long a resumable stream may be without a path.
+    resume_grace: float = 0.0
+
+    def message(self) -> pb.Timing:
+        """For WELCOME."""
+        return pb.Timing(
+            ping_interval_ms=round(self.ping_interval * 1000),
+            dead_after_ms=round(self.dead_after * 1000),
+            reconnect_min_ms=round(self.reconnect_min * 1000),
+            reconnect_max_ms=round(self.reconnect_max * 1000),
+            resume_grace_ms=round(self.resume_grace * 1000),
+        )
+
+    @classmethod
+    def from_message(cls, message: pb.Timing) -> Timing:
+        """From WELCOME; what a server leaves out, or sets absurdly, is our default."""
+        own = cls()
+
+        def seconds(sent: int, default: float, least: float) -> float:
+            return max(sent / 1000, least) if sent else default
+
+        ping = seconds(message.ping_interval_ms, own.ping_interval, 1.0)
+        return cls(
+            ping_interval=ping,
+            dead_after=seconds(message.dead_after_ms, own.dead_after, ping + 1.0),
+            reconnect_min=seconds(message.reconnect_min_ms, own.reconnect_min, 0.01),
+            reconnect_max=seconds(message.reconnect_max_ms, own.reconnect_max, 0.1),
+            resume_grace=message.resume_grace_ms / 1000,
+        )
+
+
+class Watched(Protocol):
+    """A connection as the sweep sees it."""
+
+    timing: Timing
+    #: Something arrived since the last sweep; the sweep clears it.
+    heard: bool
+    #: Seconds of silence, in whole sweeps.
+    silence: float
+    #: Seconds of silence before this side asks.
+    patience: float
+    greeted: bool
+
+    def send_ping(self) -> None: ...
+    def peer_is_dead(self) -> None: ...
+    def greeting_is_late(self) -> None: ...
+    def renew_budget(self) -> None: ...
+
+
+class Keepalive:
+    """
+    Looks at every connection every `SWEEP` seconds.
+
+    Silence is counted in sweeps and not read off a clock: a clock that jumps, or a
+    process that was stopped for a minute, then ends no connection by itself.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._watched: set[Watched] = set()
+        self._sweeps = 0
+        self._loop = LoopingCall(self.sweep)
+        self._loop.clock = clock
+
+    def watch(self, connection: Watched) -> None:
+        """Look at *connection* from now on."""
+        self._watched.add(connection)
+        if not self._loop.running:
+            self._loop.start(SWEEP, now=False)
+
+    def forget(self, connection: Watched) -> None:
+        """Stop; the sweep itself stops with the last connection."""
+        self._watched.discard(connection)
+        if not self._watched and self._loop.running:
+            self._loop.stop()
+
+    def sweep(self) -> None:
+        """One look at all of them."""
+        self._sweeps += 1
+        renew = self._sweeps % math.ceil(BUDGET_INTERVAL / SWEEP) == 0
+        for connection in tuple(self._watched):
+            if renew:
+                connection.renew_budget()
+            if connection.heard and connection.greeted:
+                connection.heard = False
+                connection.silence = 0.0
+                continue
+            before = connection.silence
+            connection.silence += SWEEP
+            if not connection.greeted:
+                if connection.silence >= GREETING_TIMEOUT:
+                    connection.greeting_is_late()
+            elif connection.silence >= connection.timing.dead_after:
+                connection.peer_is_dead()
+            elif before < connection.patience <= connection.silence:
+                connection.send_ping()

@@ -1,0 +1,411 @@
+"""A transport and its session: the one place where the wire meets Twisted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, cast
+
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IPushProducer,
+    IReactorTime,
+)
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tunnel.errors import (
+    CallError,
+    ErrorCode,
+    ProtocolError,
+    SessionClosed,
+    StreamReset,
+)
+from tunnel.net.flusher import Flusher
+from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.stream import StreamTransport
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.wire import events
+from tunnel.wire.session import Session
+from tunnel.wire.window import WindowEstimator
+
+if TYPE_CHECKING:
+    from tunnel.interfaces import IStreamReceiver
+
+#: Seconds that a peer gets to read our last words before its connection is cut.
+CLOSE_TIMEOUT = 5.0
+
+
+class Connection(Protocol):
+    """What is used of a transport: TCP, unix, TLS and WebSocket have it in common."""
+
+    def write(self, data: bytes) -> None: ...
+    def loseConnection(self) -> None: ...
+    def abortConnection(self) -> None: ...
+    def registerProducer(self, producer: IPushProducer, streaming: bool) -> None: ...
+    def unregisterProducer(self) -> None: ...
+    def getPeer(self) -> IAddress: ...
+    def getHost(self) -> IAddress: ...
+
+
+class TunnelOwner(Protocol):
+    """Who decides what a tunnel means: the listener in kas, the dialler in agentk."""
+
+    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
+        """A peer dialled; answer with `TunnelProtocol.welcome` or `end`."""
+
+    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
+        """The peer that we dialled took us."""
+
+    def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
+        """
+        The peer opened a stream: say who receives it.
+
+        :raises ProtocolError: with the code to reset the stream with.
+        """
+
+    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
+        """The peer leaves, soon or now."""
+
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        """The end, told exactly once for a tunnel whose transport was connected."""
+
+
+@implementer(IPushProducer)
+class TunnelProtocol(TwistedProtocol):
+    """
+    Moves bytes between a transport and a session, and events to streams.
+
+    It is the streaming producer of its transport: while the socket takes no more, the
+    session keeps what it has, control frames first, and reading goes on.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        session: Session,
+        owner: TunnelOwner,
+        *,
+        clock: IReactorTime,
+        flusher: Flusher,
+        keepalive: Keepalive,
+        timing: Timing,
+    ) -> None:
+        self.session = session
+        self.heard = False
+        self.silence = 0.0
+        self.greeted = False
+        self._owner = owner
+        self._clock = clock
+        self._flusher = flusher
+        self._keepalive = keepalive
+        self._streams: dict[int, StreamTransport] = {}
+        self._estimator: WindowEstimator | None = None
+        #: Streams whose producer gives one piece at a time.
+        self._pulling: set[StreamTransport] = set()
+        self._token = 0
+        self._marked = False
+        self._blocked = False
+        self._closing: IDelayedCall | None = None
+        self._lost = False
+        self.set_timing(timing)
+
+    def set_timing(self, timing: Timing) -> None:
+        """Use other intervals from now on."""
+        self.timing = timing
+        # Both sides would ask in the same moment; the side that dialled asks first,
+        # and hearing it is all that the other needs.
+        self.patience = timing.ping_interval * (1.0 if self.session.dialler else 1.25)
+
+    # What its owner and its streams call.
+
+    def hello(self, hello: pb.Hello) -> None:
+        """Say who we are."""
+        self.session.hello(hello)
+        self.has_output()
+
+    def welcome(self, welcome: pb.Welcome) -> None:
+        """Take the peer."""
+        self.session.welcome(welcome)
+        self.greeted = True
+        self.has_output()
+
+    def open_stream(
+        self, open_: pb.Open, receiver: IStreamReceiver, *, fin: bool = False
+    ) -> StreamTransport:
+        """
+        Open a stream whose other end is told of by *open_*.
+
+        :raises SessionClosed: the connection ended or is ending.
+        :raises StreamReset: the peer takes no more streams now.
+        """
+        stream_id = self.session.open_stream(open_, fin=fin)
+        stream = StreamTransport(self, stream_id)
+        stream.receiver = receiver
+        stream._finished = fin
+        self._streams[stream_id] = stream
+        self.has_output()
+        return stream
+
+    def go_away(self, go_away: pb.GoAway) -> None:
+        """Take no new streams from now on."""
+        self.session.go_away(go_away)
+        self.has_output()
+
+    def end(self, code: ErrorCode, message: str = "") -> None:
+        """Close the connection, telling the peer why."""
+        self.session.end(code, message)
+        self._finish_connection(SessionClosed(code, message))
+
+    def abort(self, code: ErrorCode, message: str) -> None:
+        """Cut the connection: the peer would not hear anything."""
+        self.session.end(code, message)
+        self._end_streams(SessionClosed(code, message))
+        self._abort_transport()
+
+    @property
+    def load(self) -> int:
+        """Streams that are open now."""
+        return len(self._streams)
+
+    @property
+    def peer_address(self) -> IAddress:
+        """Who is at the other end of the transport."""
+        return self._connection.getPeer()
+
+    @property
+    def host_address(self) -> IAddress:
+        """Our end of the transport."""
+        return self._connection.getHost()
+
+    @property
+    def alive(self) -> bool:
+        """Greeted, not ending, and heard of within one ping interval and a bit."""
+        return (
+            self.greeted
+            and not self.session.going
+            and self.silence <= self.timing.ping_interval * 1.5
+        )
+
+    def consumed(self, stream_id: int, count: int) -> None:
+        """A receiver took *count* bytes."""
+        session = self.session
+        session.consumed(stream_id, count)
+        if not self._marked and session.has_output:
+            self.has_output()
+
+    def forget(self, stream: StreamTransport) -> None:
+        """A stream is closed."""
+        self._streams.pop(stream.stream_id, None)
+        self._pulling.discard(stream)
+
+    def pull_from(self, stream: StreamTransport) -> None:
+        """Ask for more with each flush, until the stream is full or closed."""
+        self._pulling.add(stream)
+        self.has_output()
+
+    def stop_pulling(self, stream: StreamTransport) -> None:
+        """Its producer is done, or has to wait."""
+        self._pulling.discard(stream)
+
+    def has_output(self) -> None:
+        """Flush at the end of this turn."""
+        if not self._marked:
+            self._marked = True
+            self._flusher.mark(self)
+
+    # What the transport calls.
+
+    def connectionMade(self) -> None:
+        """The connection stands: TLS included."""
+        transport = self._connection
+        for set_option in ("setTcpNoDelay", "setTcpKeepAlive"):
+            if hasattr(transport, set_option):  # a unix socket has neither
+                getattr(transport, set_option)(True)
+        transport.registerProducer(self, True)
+        self._keepalive.watch(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Bytes of the peer."""
+        self.heard = True
+        estimator = self._estimator
+        if estimator is None:
+            estimator = self._estimator = WindowEstimator(
+                self.session.limits.initial_window
+            )
+        if estimator.received(len(data)) and self.session.ready:
+            self._token += 1
+            estimator.probe_sent(self._clock.seconds())
+            self.session.ping(self._token)
+        streams = self._streams
+        for event in self.session.receive_bytes(data):
+            if isinstance(event, events.DataReceived):
+                self._arrived(event.stream_id, False, event.data, event.fin)
+            elif isinstance(event, events.HeadersReceived):
+                self._arrived(event.stream_id, True, event.block, event.fin)
+            elif isinstance(event, events.StreamOpened):
+                self._stream_opened(event)
+            elif isinstance(event, events.StreamEnded):
+                ended = streams.get(event.stream_id)
+                if ended is not None:
+                    ended.close(
+                        StreamReset(event.code, event.message, by_peer=event.by_peer)
+                    )
+            else:
+                self._connection_event(event)
+        if not self._marked and self.session.has_output:
+            self.has_output()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """The transport is gone."""
+        if self._lost:
+            return
+        self._lost = True
+        self._keepalive.forget(self)
+        if self._closing is not None and self._closing.active():
+            self._closing.cancel()
+        ended = self.session.ended
+        if ended is not None:
+            closed = SessionClosed(ended.code, ended.message)
+        else:
+            closed = SessionClosed(ErrorCode.NONE, reason.getErrorMessage())
+            self.session.end(ErrorCode.NONE)
+        self._end_streams(closed)
+        self._owner.tunnel_closed(self, closed)
+
+    def pauseProducing(self) -> None:
+        """The socket takes no more for now."""
+        self._blocked = True
+
+    def resumeProducing(self) -> None:
+        """The socket takes more again."""
+        self._blocked = False
+        self.flush()
+
+    def stopProducing(self) -> None:
+        """The transport lost its connection; connectionLost follows."""
+        self._blocked = True
+
+    def flush(self) -> None:
+        """Write what the session has, as far as the transport takes it."""
+        self._marked = False
+        if self._blocked or self._lost:
+            return
+        session = self.session
+        data = session.bytes_to_send()
+        if data:
+            self._connection.write(data)
+        for stream_id in session.take_drained():
+            stream = self._streams.get(stream_id)
+            if stream is not None:
+                stream.drained()
+        if self._pulling:
+            for stream in tuple(self._pulling):
+                stream.pull()
+        if session.has_output and not self._blocked:
+            # The rest in the next turn: reading comes first.
+            self.has_output()
+
+    # What the sweep calls.
+
+    def send_ping(self) -> None:
+        """It was quiet for a while."""
+        self.session.ping(0)
+        self.has_output()
+
+    def peer_is_dead(self) -> None:
+        """It was quiet for too long."""
+        self._log.info(
+            "{peer} was silent for {seconds:.0f} s: connection given up",
+            peer=self.peer_address,
+            seconds=self.silence,
+        )
+        self.abort(ErrorCode.DEAD_PEER, f"silent for {self.silence:.0f} s")
+
+    def greeting_is_late(self) -> None:
+        """The other side did not say who it is."""
+        self.end(ErrorCode.PROTOCOL, "no greeting in time")
+
+    def renew_budget(self) -> None:
+        """A new interval for what the peer may send without credit."""
+        self.session.budget.renew()
+
+    # Inside.
+
+    @property
+    def _connection(self) -> Connection:
+        assert self.transport is not None
+        return cast(Connection, self.transport)
+
+    def _arrived(self, stream_id: int, headers: bool, data: bytes, fin: bool) -> None:
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.arrived(headers, data, fin)
+        else:
+            # Our end is closed, yet these were sent before the peer could know.
+            self.consumed(stream_id, len(data))
+
+    def _stream_opened(self, event: events.StreamOpened) -> None:
+        stream = StreamTransport(self, event.stream_id)
+        self._streams[event.stream_id] = stream
+        try:
+            stream.receiver = self._owner.stream_opened(stream, event.open)
+        except (ProtocolError, CallError) as error:
+            code = getattr(error, "code", ErrorCode.REFUSED)
+            stream.reset(code, str(error))
+            return
+        except Exception:
+            self._log.failure("no receiver for {method}", method=event.open.method)
+            stream.reset(ErrorCode.INTERNAL, "no receiver")
+            return
+        if event.fin:
+            stream.arrived(False, b"", True)
+
+    def _connection_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Ponged):
+            if event.token and event.token == self._token and self._estimator:
+                self.session.window_target = self._estimator.probe_answered(
+                    self._clock.seconds(), self.session.limits.max_window
+                )
+        elif isinstance(event, events.HelloReceived):
+            self._owner.hello_received(self, event.hello)
+        elif isinstance(event, events.WelcomeReceived):
+            self.greeted = True
+            self.set_timing(Timing.from_message(event.welcome.timing))
+            self._owner.welcome_received(self, event.welcome)
+        elif isinstance(event, events.GoAwayReceived):
+            self._owner.go_away_received(self, event.go_away)
+        elif isinstance(event, events.SessionEnded):
+            if not event.by_peer:
+                self._log.warn(
+                    "{peer} broke the protocol ({code}): {message}",
+                    peer=self.peer_address,
+                    code=event.code.name,
+                    message=event.message,
+                )
+            self._finish_connection(SessionClosed(event.code, event.message))
+
+    def _finish_connection(self, reason: SessionClosed) -> None:
+        self._end_streams(reason)
+        if self._closing is not None or self._lost:
+            return
+        transport = self._connection
+        self._closing = self._clock.callLater(CLOSE_TIMEOUT, self._abort_transport)
+        # Past the pause: these are the last bytes, and few.
+        last = self.session.bytes_to_send()
+        transport.unregisterProducer()
+        if last:
+            transport.write(last)
+        transport.loseConnection()
+
+    def _end_streams(self, reason: SessionClosed) -> None:
+        for stream in list(self._streams.values()):
+            stream.close(reason)
+        self._streams.clear()
+
+    def _abort_transport(self) -> None:
+        if not self._lost:
+            self._connection.abortConnection()

@@ -1,0 +1,156 @@
+"""
+Modules as plugins: what a dropin in ``twisted/plugins`` contains, and how it is found.
+
+    # twisted/plugins/acme_kas_modules.py
+    from tunnel.plugin import AgentModule, ServerModule
+
+    greeter_server = ServerModule("greeter", "acme_kas.server.Greeter")
+    greeter_agent = AgentModule("greeter", "acme_kas.agent.Greeter")
+
+A dropin holds strings: its module is imported when it is enabled, and not when somebody
+asks ``twistd --help``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import traceback
+from collections.abc import Iterable
+from typing import Any, TypeVar, cast
+
+import attrs
+from twisted.plugin import IPlugin, getPlugins
+from twisted.python.reflect import namedAny
+from zope.interface import Attribute, Interface, implementer
+from zope.interface.exceptions import Invalid
+from zope.interface.interface import InterfaceClass
+from zope.interface.verify import verifyObject
+
+from tunnel.errors import ConfigurationError
+from tunnel.interfaces import IAgentModuleFactory, IServerModuleFactory
+
+__all__ = ["AgentModule", "ServerModule", "find_modules"]
+
+
+class IModulePlugin(Interface):
+    """A module that can be enabled by its name."""
+
+    name = Attribute("As in the configuration.")
+    target = Attribute("Full name of the factory, as a string.")
+    default = Attribute("Whether it runs when the configuration does not name it.")
+
+
+class IServerModulePlugin(IModulePlugin):
+    """A server half."""
+
+
+class IAgentModulePlugin(IModulePlugin):
+    """An agent half."""
+
+
+@attrs.frozen
+class _ModulePlugin:
+    name: str
+    #: ``package.module.Factory``
+    target: str
+    default: bool = False
+    #: Where its configuration is; ``modules.<name>`` unless told otherwise.
+    section: str = ""
+    #: What the target has to provide.
+    interface: InterfaceClass = attrs.field(init=False, repr=False)
+
+    def load(self) -> Any:
+        """
+        Import the factory.
+
+        :raises ConfigurationError: it cannot be imported, or is no factory.
+        """
+        try:
+            factory = namedAny(self.target)
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            raise ConfigurationError(
+                [
+                    f"module {self.name}: importing {self.target} failed: "
+                    f"{type(error).__name__}: {error} "
+                    f"({where.filename}:{where.lineno}); mend it or leave it out"
+                ]
+            ) from error
+        try:
+            verifyObject(self.interface, factory)
+        except Invalid as error:
+            raise ConfigurationError(
+                [
+                    f"module {self.name}: {self.target} does not provide "
+                    f"{self.interface.__name__}: {_first_line(error)}"
+                ]
+            ) from None
+        return factory
+
+
+@implementer(IPlugin, IServerModulePlugin)
+@attrs.frozen
+class ServerModule(_ModulePlugin):
+    """The server half of a module, for a dropin."""
+
+    interface: InterfaceClass = attrs.field(
+        init=False, repr=False, default=IServerModuleFactory
+    )
+
+
+@implementer(IPlugin, IAgentModulePlugin)
+@attrs.frozen
+class AgentModule(_ModulePlugin):
+    """The agent half of a module, for a dropin."""
+
+    interface: InterfaceClass = attrs.field(
+        init=False, repr=False, default=IAgentModuleFactory
+    )
+
+
+_P = TypeVar("_P", ServerModule, AgentModule)
+
+
+def find_modules(
+    kind: type[_P], wanted: Iterable[str] = (), *, found: Iterable[_P] | None = None
+) -> list[_P]:
+    """
+    The modules that are to run: the default ones, and those that are *wanted*.
+
+    :param found: in place of the plugins that are installed.
+    :raises ConfigurationError: a wanted one is not installed, or two have one name;
+        one line for each.
+    """
+    if found is None:
+        interface = IServerModulePlugin if kind is ServerModule else IAgentModulePlugin
+        found = cast(Iterable[_P], getPlugins(interface))
+    problems: list[str] = []
+    by_name: dict[str, _P] = {}
+    for plugin in found:
+        other = by_name.get(plugin.name)
+        if other is not None and other.target != plugin.target:
+            problems.append(
+                f"module {plugin.name}: both {other.target} and {plugin.target} have "
+                f"this name; uninstall one of them"
+            )
+        by_name[plugin.name] = plugin
+    wanted = set(wanted)
+    for name in sorted(wanted - set(by_name)):
+        near = difflib.get_close_matches(name, by_name, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        installed = ", ".join(sorted(by_name)) or "none"
+        problems.append(
+            f"module {name} is not installed{hint} (installed: {installed}; a plugin "
+            f"that fails to import is skipped by Twisted, which logs why)"
+        )
+    if problems:
+        raise ConfigurationError(problems)
+    return [
+        plugin
+        for name, plugin in sorted(by_name.items())
+        if plugin.default or name in wanted
+    ]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1].strip() if str(error) else repr(error)

@@ -1,0 +1,14 @@
+"""
+Calls over streams: services from ``.proto`` descriptors, no stubs but protoc's own.
+
+    fields.py     metadata and trailers as one block of bytes
+    status.py     how a call ended, as trailers and as exceptions
+    messages.py   protobuf messages cut out of a stream, with back-pressure
+    dispatch.py   method name -> who answers
+    server.py     one call, on the side that answers
+    client.py     one call, on the side that asks
+
+A call is one stream (specification section 10): OPEN names the method and carries the
+metadata, DATA carries messages with a four-byte length before each, and the answering
+side ends with a header block of trailers that say how it went.
+"""

@@ -1,0 +1,220 @@
+"""One call, on the side that asks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from zope.interface import implementer
+
+from tunnel.errors import CallError, ErrorCode, Status
+from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.rpc.fields import decode_fields, encode_fields
+from tunnel.rpc.messages import Inbox, Outlet
+from tunnel.rpc.status import error_from_end, error_from_trailers, is_trailers
+
+
+class StreamOpener(Protocol):
+    """Opens a stream to wherever the calls of a client go."""
+
+    def __call__(
+        self,
+        method: str,
+        receiver: IStreamReceiver,
+        *,
+        metadata: bytes = b"",
+        timeout: float = 0,
+    ) -> IStream: ...
+
+
+class ServiceClient:
+    """
+    Calls the methods of one service.
+
+        client = api.client(DESCRIPTOR.services_by_name["Echo"], agent_id)
+        answer = await client.call("Say", SayRequest(text="hello"), timeout=5)
+        async for event in client.stream("Watch", WatchRequest()):
+            ...
+
+    Every way to fail is a `tunnel.errors.CallError`.
+    """
+
+    def __init__(
+        self, service: ServiceDescriptor, opener: StreamOpener, clock: IReactorTime
+    ) -> None:
+        self._service = service
+        self._opener = opener
+        self._clock = clock
+
+    async def call(
+        self,
+        method: str,
+        request: Message,
+        *,
+        timeout: float = 0,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Any:
+        """
+        One request, one response.
+
+        :param timeout: seconds until DEADLINE_EXCEEDED; 0: as long as it takes.
+        """
+        call = self.open(method, timeout=timeout, metadata=metadata)
+        try:
+            await call.send(request)
+            call.finish()
+            return await call.response()
+        finally:
+            call.cancel()
+
+    async def stream(
+        self,
+        method: str,
+        request: Message,
+        *,
+        timeout: float = 0,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Any]:
+        """One request, the responses one by one; leaving the loop cancels the call."""
+        call = self.open(method, timeout=timeout, metadata=metadata)
+        try:
+            await call.send(request)
+            call.finish()
+            async for response in call:
+                yield response
+        finally:
+            call.cancel()
+
+    def open(
+        self,
+        method: str,
+        *,
+        timeout: float = 0,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ClientCall:
+        """A call whose requests and responses are streams."""
+        descriptor = self._service.methods_by_name[method]
+        return ClientCall(
+            descriptor,
+            self._opener,
+            self._clock,
+            metadata=encode_fields(metadata or {}),
+            timeout=timeout,
+        )
+
+
+@implementer(IStreamReceiver)
+class ClientCall:
+    """One call: send requests, read responses, or give up with `cancel`."""
+
+    def __init__(
+        self,
+        method: MethodDescriptor,
+        opener: StreamOpener,
+        clock: IReactorTime,
+        *,
+        metadata: bytes,
+        timeout: float,
+    ) -> None:
+        #: Initial metadata of the answer, once it came.
+        self.metadata: dict[str, str] = {}
+        self._response_class = GetMessageClass(method.output_type)
+        self._inbox = Inbox()
+        self._trailers: bytes | None = None
+        self._closed = False
+        self._timer: IDelayedCall | None = None
+        self._stream = opener(
+            f"/{method.containing_service.full_name}/{method.name}",
+            self,
+            metadata=metadata,
+            timeout=timeout,
+        )
+        self._inbox.stream = self._stream
+        self._outlet = Outlet(self._stream)
+        if timeout and not self._closed:
+            self._timer = clock.callLater(timeout, self._late)
+
+    async def send(self, request: Message) -> None:
+        """Send one request, once there is room; :raises CallError: the call is over."""
+        if self._closed:
+            await self._inbox.next()
+            raise CallError(Status.CANCELLED, "the call is over")
+        await self._outlet.send(request)
+
+    def finish(self) -> None:
+        """No more requests."""
+        self._stream.unregisterProducer()
+        self._stream.finish()
+
+    async def response(self) -> Any:
+        """The one response of a call that has one."""
+        data = await self._inbox.next()
+        if data is None:
+            raise CallError(Status.INTERNAL, "the call ended without a response")
+        # Trailers decide: a response of a call that failed does not count.
+        if await self._inbox.next() is not None:
+            raise CallError(Status.INTERNAL, "more than one response")
+        return self._parse(data)
+
+    def __aiter__(self) -> ClientCall:
+        return self
+
+    async def __anext__(self) -> Any:
+        data = await self._inbox.next()
+        if data is None:
+            raise StopAsyncIteration
+        return self._parse(data)
+
+    def cancel(self) -> None:
+        """Give up; does nothing once the call is over."""
+        if not self._closed:
+            self._stream.reset(ErrorCode.CANCELLED)
+
+    # IStreamReceiver
+
+    def headers_received(self, block: bytes) -> None:
+        """Initial metadata, or the trailers."""
+        if is_trailers(block):
+            self._trailers = block
+        else:
+            self.metadata = decode_fields(block)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of responses."""
+        try:
+            self._inbox.feed(data)
+        except CallError as error:
+            self._inbox.end(error)
+            self.cancel()
+
+    def fin_received(self) -> None:
+        """The end of the answer: the trailers say how it went."""
+        if self._trailers is None:
+            self._inbox.end(error_from_end(None))
+        else:
+            self._inbox.end(error_from_trailers(self._trailers))
+        if not self._closed:
+            self.finish()
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """The stream is gone."""
+        self._closed = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._inbox.end(error_from_end(reason))
+
+    def _parse(self, data: bytes) -> Message:
+        try:
+            return self._response_class.FromString(data)
+        except DecodeError:
+            raise CallError(Status.INTERNAL, "a response that cannot be read") from None
+
+    def _late(self) -> None:
+        self._inbox.end(
+            CallError(Status.DEADLINE_EXCEEDED, "no answer within the given time")
+        )
+        self._stream.reset(ErrorCode.DEADLINE)

@@ -1,0 +1,74 @@
+"""Which code answers a stream that the other side opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.descriptor import ServiceDescriptor
+from twisted.internet.interfaces import IReactorTime
+
+from tunnel.errors import ErrorCode, ProtocolError
+from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.server import acceptor, snake_case
+
+Accept = Callable[[IStream, Any], IStreamReceiver]
+
+
+class Dispatcher:
+    """
+    Method name -> who answers.
+
+    What is registered under a module's name goes away with `withdraw`, so that a module
+    can be restarted while the tunnels stay.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._accepts: dict[str, tuple[str, Accept]] = {}
+
+    def handle(
+        self, owner: str, service: ServiceDescriptor, implementation: object
+    ) -> None:
+        """
+        Answer each method of *service* by the method of that name in snake_case.
+
+        :raises ValueError: one is missing, or is answered by another module.
+        """
+        for method in service.methods:
+            function = getattr(implementation, snake_case(method.name), None)
+            if function is None:
+                raise ValueError(
+                    f"{type(implementation).__name__} has no method "
+                    f"{snake_case(method.name)}, which {service.full_name} asks for"
+                )
+            name = f"/{service.full_name}/{method.name}"
+            self.handle_stream(owner, name, acceptor(method, function, self._clock))
+
+    def handle_stream(self, owner: str, method: str, accept: Accept) -> None:
+        """Answer raw streams that name *method*; :raises ValueError: as `handle`."""
+        taken = self._accepts.get(method)
+        if taken is not None and taken[0] != owner:
+            raise ValueError(f"{method} is answered by the module {taken[0]} already")
+        self._accepts[method] = (owner, accept)
+
+    def withdraw(self, owner: str) -> None:
+        """Forget everything that *owner* registered."""
+        self._accepts = {
+            name: entry for name, entry in self._accepts.items() if entry[0] != owner
+        }
+
+    @property
+    def services(self) -> list[str]:
+        """Full names of the services that are answered, for HELLO and WELCOME."""
+        return sorted({name.rsplit("/", 1)[0].lstrip("/") for name in self._accepts})
+
+    def accept(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
+        """The receiver for a stream; :raises ProtocolError: nobody answers."""
+        entry = self._accepts.get(open_.method)
+        if entry is None:
+            raise ProtocolError(
+                ErrorCode.UNKNOWN_METHOD, f"{open_.method[:200]} is not served here"
+            )
+        return entry[1](stream, open_)

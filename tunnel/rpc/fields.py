@@ -1,0 +1,29 @@
+"""Metadata and trailers: names and values as one block of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
+
+#: Everything but printable ASCII is percent-encoded, so no value can end a line.
+_SAFE = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) != "%")
+
+
+def encode_fields(fields: Mapping[str, str]) -> bytes:
+    """``name: value`` lines; names are lower-cased."""
+    return b"".join(
+        f"{name.lower()}: {quote(value, safe=_SAFE)}\r\n".encode("ascii")
+        for name, value in fields.items()
+    )
+
+
+def decode_fields(block: bytes) -> dict[str, str]:
+    """The fields of a block; lines without a colon are skipped."""
+    fields: dict[str, str] = {}
+    for line in block.split(b"\r\n"):
+        name, colon, value = line.partition(b":")
+        if colon:
+            fields[name.decode("latin-1").lower()] = unquote(
+                value.strip().decode("latin-1")
+            )
+    return fields

@@ -1,0 +1,142 @@
+"""Protobuf messages on a stream: cut out when they arrive, paced when they leave."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+
+from google.protobuf.message import Message
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IStream
+
+#: Largest message, both ways.  What is larger belongs on a raw stream.
+MAX_MESSAGE = 4 * 1024 * 1024
+
+#: Bytes of whole messages that wait for their reader before the peer is paused.
+MAX_PENDING = 256 * 1024
+
+_LENGTH = struct.Struct(">I")
+
+
+def encode_message(message: Message) -> bytes:
+    """One message with its length before it; :raises CallError: it is too large."""
+    data = message.SerializeToString()
+    if len(data) > MAX_MESSAGE:
+        raise CallError(
+            Status.RESOURCE_EXHAUSTED,
+            f"a message of {len(data)} bytes; at most {MAX_MESSAGE} go into a call",
+        )
+    return _LENGTH.pack(len(data)) + data
+
+
+class Inbox:
+    """
+    Messages that arrived, for one reader that awaits them.
+
+    Holds at most `MAX_PENDING` bytes of whole messages, one that is not whole, and what
+    the window allows on top.
+    """
+
+    def __init__(self) -> None:
+        self.stream: IStream | None = None
+        self._buffer = bytearray()
+        self._messages: deque[bytes] = deque()
+        self._pending = 0
+        self._paused = False
+        self._waiter: Deferred[None] | None = None
+        self._ended = False
+        self._error: CallError | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Bytes of the peer; :raises CallError: a message is too large."""
+        self._buffer += data
+        buffer = self._buffer
+        start = 0
+        while len(buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            if length > MAX_MESSAGE:
+                raise CallError(Status.RESOURCE_EXHAUSTED, "a message is too large")
+            stop = start + _LENGTH.size + length
+            if stop > len(buffer):
+                break
+            self._messages.append(bytes(buffer[start + _LENGTH.size : stop]))
+            self._pending += length
+            start = stop
+        del buffer[:start]
+        if self._pending > MAX_PENDING and not self._paused and self.stream:
+            self._paused = True
+            self.stream.pauseProducing()
+        if self._messages:
+            self._wake()
+
+    def end(self, error: CallError | None = None) -> None:
+        """Nothing follows; what arrived is still read first, unless it failed."""
+        if not self._ended:
+            self._ended, self._error = True, error
+            if self._buffer and error is None:
+                self._error = CallError(Status.INTERNAL, "cut within a message")
+            self._wake()
+
+    async def next(self) -> bytes | None:
+        """The next message, or None after the last; :raises CallError: it failed."""
+        while not self._messages:
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                return None
+            if self._waiter is not None:
+                raise RuntimeError("somebody reads these messages already")
+            self._waiter = Deferred()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        message = self._messages.popleft()
+        self._pending -= len(message)
+        if self._paused and self._pending <= MAX_PENDING // 2 and self.stream:
+            self._paused = False
+            self.stream.resumeProducing()
+        return message
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.callback(None)
+
+
+@implementer(IPushProducer)
+class Outlet:
+    """Sends messages on a stream, and makes a sender wait while they cannot leave."""
+
+    def __init__(self, stream: IStream) -> None:
+        self._stream = stream
+        self._waiter: Deferred[None] | None = None
+        self._paused = False
+        stream.registerProducer(self, True)
+
+    async def send(self, message: Message) -> None:
+        """Send one message, once there is room for it."""
+        while self._paused:
+            if self._waiter is not None:
+                raise RuntimeError("somebody sends on this call already")
+            self._waiter = Deferred()
+            await self._waiter
+        self._stream.write(encode_message(message))
+
+    def pauseProducing(self) -> None:
+        """The stream holds enough."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        """The stream takes more."""
+        self._paused = False
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.callback(None)
+
+    # A sender that waits on a stream that is gone has to come back, too.
+    stopProducing = resumeProducing

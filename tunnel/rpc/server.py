@@ -1,0 +1,170 @@
+"""One call, on the side that answers it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tunnel.errors import CallError, ErrorCode, Status
+from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.fields import decode_fields, encode_fields
+from tunnel.rpc.messages import Inbox, Outlet
+from tunnel.rpc.status import error_from_end, status_of, trailers
+
+
+def snake_case(name: str) -> str:
+    """``GetPodList`` -> ``get_pod_list``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def acceptor(
+    method: MethodDescriptor, function: Callable[..., Any], clock: IReactorTime
+) -> Callable[[IStream, pb.Open], IStreamReceiver]:
+    """What `Dispatcher.handle_stream` wants, for a method of a service."""
+
+    def accept(stream: IStream, open_: pb.Open) -> IStreamReceiver:
+        return ServerCall(method, function, stream, open_, clock)
+
+    return accept
+
+
+@implementer(IStreamReceiver)
+class ServerCall:
+    """
+    One call: what its handler may know about it, and the stream under it.
+
+    The handler runs as soon as the call is open.  When the caller gives up, or the
+    deadline passes, the handler is cancelled where it waits.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        method: MethodDescriptor,
+        function: Callable[..., Any],
+        stream: IStream,
+        open_: pb.Open,
+        clock: IReactorTime,
+    ) -> None:
+        #: ``/package.Service/Method``
+        self.method = open_.method
+        #: What the caller sent along, names in lower case.
+        self.metadata = decode_fields(open_.metadata)
+        self._descriptor = method
+        self._function = function
+        self._stream = stream
+        self._clock = clock
+        self._request_class = GetMessageClass(method.input_type)
+        self._inbox = Inbox()
+        self._inbox.stream = stream
+        self._outlet = Outlet(stream)
+        self._deadline: float | None = None
+        self._timer: IDelayedCall | None = None
+        self._timed_out = False
+        if open_.timeout_ms:
+            seconds = open_.timeout_ms / 1000
+            self._deadline = clock.seconds() + seconds
+            self._timer = clock.callLater(seconds, self._late)
+        self._running: Deferred[None] | None = None
+        running = Deferred.fromCoroutine(self._run())
+        self._running = running
+        running.addErrback(self._failed)
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds until the deadline; None without one."""
+        if self._deadline is None:
+            return None
+        return max(0.0, self._deadline - self._clock.seconds())
+
+    def send_metadata(self, fields: dict[str, str]) -> None:
+        """Initial metadata of the answer; before the first response."""
+        self._stream.send_headers(encode_fields(fields))
+
+    # IStreamReceiver
+
+    def headers_received(self, block: bytes) -> None:
+        """A caller has nothing to say in headers after OPEN."""
+        self._stream.reset(ErrorCode.PROTOCOL, "headers from the caller")
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of requests."""
+        try:
+            self._inbox.feed(data)
+        except CallError as error:
+            self._inbox.end(error)
+
+    def fin_received(self) -> None:
+        """The last request is here."""
+        self._inbox.end()
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """The caller is done, or gone."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        if reason is not None:
+            self._inbox.end(error_from_end(reason))
+            if self._running is not None:
+                self._running.cancel()
+
+    # The handler.
+
+    async def _requests(self) -> AsyncIterator[Message]:
+        while (data := await self._inbox.next()) is not None:
+            yield self._parse(data)
+
+    def _parse(self, data: bytes) -> Message:
+        try:
+            return self._request_class.FromString(data)
+        except DecodeError:
+            raise CallError(
+                Status.INVALID_ARGUMENT,
+                f"not a {self._descriptor.input_type.full_name}",
+            ) from None
+
+    async def _run(self) -> None:
+        if self._descriptor.client_streaming:
+            argument: Any = self._requests()
+        else:
+            data = await self._inbox.next()
+            if data is None:
+                raise CallError(Status.INVALID_ARGUMENT, "a request is missing")
+            argument = self._parse(data)
+        if self._descriptor.server_streaming:
+            async for response in self._function(argument, self):
+                await self._outlet.send(response)
+        else:
+            await self._outlet.send(await self._function(argument, self))
+        self._end(Status.OK)
+
+    def _failed(self, failure: Failure) -> None:
+        error = failure.value
+        assert error is not None
+        status, message = status_of(error)
+        if self._timed_out:
+            status, message = Status.DEADLINE_EXCEEDED, "the deadline passed"
+        if status is Status.INTERNAL and not isinstance(error, CallError):
+            self._log.failure("{method} failed", failure, method=self.method)
+        self._end(status, message)
+
+    def _end(self, status: Status, message: str = "") -> None:
+        self._running = None
+        self._stream.unregisterProducer()
+        self._stream.send_headers(trailers(status, message), fin=True)
+
+    def _late(self) -> None:
+        self._timed_out = True
+        if self._running is not None:
+            self._running.cancel()

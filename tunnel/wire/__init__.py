@@ -1,0 +1,14 @@
+"""
+The protocol without I/O: bytes in, events out; commands in, bytes out.
+
+    limits.py    every bound of a connection, each with its reason
+    framing.py   bytes -> frames and back
+    window.py    credit of one stream, and how large it should be
+    stream.py    the states of one stream and what waits to be sent on it
+    events.py    what a session tells its owner
+    budget.py    how many control frames a peer may send in one interval
+    session.py   all streams of one connection
+
+Nothing in here reads a clock, touches a transport or raises for what a peer did.
+docs/protocol.rst is the specification; section numbers in comments refer to it.
+"""

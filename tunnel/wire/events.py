@@ -1,0 +1,104 @@
+"""
+What a `Session` tells its owner, in the order in which it happened.
+
+They are values: compare them, print them, keep them.  (Not frozen, because making a
+frozen instance costs three times as much and several are made for each request.)
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from tunnel.errors import ErrorCode
+from tunnel.pb.tunnel_pb2 import GoAway, Hello, Open, Welcome
+
+
+@attrs.define
+class HelloReceived:
+    """The peer that dialled said who it is; answer with `Session.welcome` or end."""
+
+    hello: Hello
+
+
+@attrs.define
+class WelcomeReceived:
+    """The listener took us; streams may be opened."""
+
+    welcome: Welcome
+
+
+@attrs.define
+class StreamOpened:
+    """The peer opened a stream."""
+
+    stream_id: int
+    open: Open
+    fin: bool = False
+
+
+@attrs.define
+class HeadersReceived:
+    """One header block; call `Session.consumed` with its length once it was used."""
+
+    stream_id: int
+    block: bytes = attrs.field(repr=lambda block: f"<{len(block)} bytes>")
+    fin: bool = False
+
+
+@attrs.define
+class DataReceived:
+    """Bytes; call `Session.consumed` with their number once they were used."""
+
+    stream_id: int
+    data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
+    fin: bool = False
+
+
+@attrs.define
+class StreamEnded:
+    """
+    The stream was reset, by the peer or because the peer broke a rule on it.
+
+    Streams that end by FIN of both sides get no event: the owner knows both.
+    """
+
+    stream_id: int
+    code: ErrorCode
+    message: str = ""
+    by_peer: bool = True
+
+
+@attrs.define
+class Ponged:
+    """The answer to the `Session.ping` with this token."""
+
+    token: int
+
+
+@attrs.define
+class GoAwayReceived:
+    """The peer takes no new streams and will close the connection."""
+
+    go_away: GoAway
+
+
+@attrs.define
+class SessionEnded:
+    """Nothing can be sent or received any more; the connection is to be closed."""
+
+    code: ErrorCode
+    message: str = ""
+    by_peer: bool = False
+
+
+Event = (
+    HelloReceived
+    | WelcomeReceived
+    | StreamOpened
+    | HeadersReceived
+    | DataReceived
+    | StreamEnded
+    | Ponged
+    | GoAwayReceived
+    | SessionEnded
+)

@@ -1,0 +1,114 @@
+"""
+Frames: bytes to frames and back (specification section 2).
+
+    0               4               8       9       10
+    +---------------+---------------+-------+-------+------------
+    | length (u32)  | stream (u32)  | type  | flags | payload ...
+    +---------------+---------------+-------+-------+------------
+
+Big-endian; *length* counts the payload alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+from tunnel.errors import ErrorCode, ProtocolError
+from tunnel.wire.limits import FRAME_HEADER, MAX_PAYLOAD
+
+_HEADER = struct.Struct(">IIBB")
+pack_header = _HEADER.pack
+_unpack_from = _HEADER.unpack_from
+
+#: One frame: type, flags, stream number, payload.
+Frame = tuple[int, int, int, bytes]
+
+
+class FrameType(IntEnum):
+    """What a frame is; the numbers are the wire."""
+
+    HELLO = 1
+    WELCOME = 2
+    OPEN = 3
+    HEADERS = 4
+    DATA = 5
+    CREDIT = 6
+    RESET = 7
+    PING = 8
+    PONG = 9
+    GO_AWAY = 10
+    RESUME = 11
+    RESUMED = 12
+
+
+#: Nothing follows on this stream from this side (OPEN, HEADERS, DATA).
+FIN = 0x01
+#: Whoever does not know the type skips the frame.
+IGNORABLE = 0x80
+
+
+def encode_frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
+    """One frame as bytes."""
+    return pack_header(len(payload), stream_id, kind, flags) + payload
+
+
+class FrameDecoder:
+    """
+    Cut a byte stream into frames.
+
+    Holds at most one frame that is not complete, and the chunk that did not complete
+    it; a claimed length allocates nothing.
+    """
+
+    __slots__ = ("_need", "_parts", "_size", "error", "max_payload")
+
+    def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
+        self.max_payload = max_payload
+        #: Set once, when a frame was too large; nothing is decoded any more.
+        self.error: ProtocolError | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._need = FRAME_HEADER
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that wait for the rest of their frame."""
+        return self._size
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """Add *chunk* and return each frame that is now complete."""
+        if self.error is not None:
+            return []
+        if self._parts:
+            self._parts.append(chunk)
+            self._size += len(chunk)
+            if self._size < self._need:
+                return []
+            # One join for a whole frame: joining at each chunk would be quadratic.
+            chunk = b"".join(self._parts)
+            self._parts.clear()
+        frames: list[Frame] = []
+        position, end = 0, len(chunk)
+        need = FRAME_HEADER
+        while end - position >= FRAME_HEADER:
+            length, stream_id, kind, flags = _unpack_from(chunk, position)
+            if length > self.max_payload:
+                self.error = ProtocolError(
+                    ErrorCode.FRAME_SIZE,
+                    f"a frame of {length} bytes; at most {self.max_payload} are taken",
+                )
+                self._size = 0
+                return frames
+            start = position + FRAME_HEADER
+            stop = start + length
+            if stop > end:
+                need = FRAME_HEADER + length
+                break
+            frames.append((kind, flags, stream_id, chunk[start:stop]))
+            position = stop
+        self._need = need
+        self._size = end - position
+        if self._size:
+            self._parts.append(chunk[position:] if position else chunk)
+        return frames

@@ -1,0 +1,109 @@
+"""
+Every bound of one connection, each with its reason.
+
+What a side can *receive* it announces in HELLO or WELCOME (`Limits.initial_window` and
+the two beside it); the rest it keeps to itself and enforces.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from tunnel.errors import ErrorCode, ProtocolError
+from tunnel.pb import tunnel_pb2 as pb
+
+KIB = 1024
+MIB = 1024 * KIB
+
+#: Bytes before each payload: length, stream, type, flags.
+FRAME_HEADER = 10
+
+#: Largest payload that anybody may send before HELLO and WELCOME said otherwise.
+#: No stream holds the connection for longer than this many bytes.
+MAX_PAYLOAD = 64 * KIB
+
+#: A header block has to fit into one frame, and into the smallest legal window.
+MAX_HEADERS = MAX_PAYLOAD
+
+#: Bytes one stream may send before its neighbours get their turn.
+SLICE = 16 * KIB
+
+#: Below this a peer could not receive a header block, so it is a protocol error.
+MIN_WINDOW = MAX_HEADERS
+
+#: Credit of a stream can never pass this; it has to fit a signed 32-bit number.
+MAX_CREDIT = 2**31 - 1
+
+#: The last stream number; a connection that gets there has to be replaced.
+MAX_STREAM_ID = 2**31 - 1
+
+#: Texts in RESET and GO_AWAY are for people; longer ones are cut.
+MAX_REASON = 1 * KIB
+
+#: HELLO carries the credential and the names of services, and comes from strangers.
+MAX_HELLO = 16 * KIB
+
+
+@attrs.frozen
+class Limits:
+    """The bounds that can be set per connection."""
+
+    #: Streams that the peer may have open at once.  One watch is one stream, and a busy
+    #: cluster has thousands; an open stream costs a few KiB.
+    max_streams: int = 20_000
+
+    #: Credit of a new stream: one round trip of 20 ms at 100 Mbit/s.
+    initial_window: int = 256 * KIB
+
+    #: How far the window of one stream may grow: 300 ms at 400 Mbit/s.
+    max_window: int = 16 * MIB
+
+    #: Largest payload that we take.
+    max_payload: int = MAX_PAYLOAD
+
+    #: Bytes that arrived on all streams together and were not consumed.  When it is
+    #: passed, the stream that holds most is reset: memory stays bounded, and no stream
+    #: has to wait for another one's reader.
+    session_bytes: int = 64 * MIB
+
+    #: What one stream may hold back for a slow path before its producer is paused.
+    send_high: int = 128 * KIB
+
+    #: ... and where the producer may go on.
+    send_low: int = 32 * KIB
+
+    #: Control frames that wait to be sent.  They need no credit, so a peer that asks
+    #: and never reads the answers must hit something.
+    max_queued_control: int = 50_000
+
+    #: Frames per interval of ten seconds; beyond it the peer is abusive, not busy.
+    #: A kas whose clients all give up at once sends one RESET for each.
+    resets_per_interval: int = 100_000
+    pings_per_interval: int = 1_000
+    #: CREDIT, and frames that are ignored.
+    small_frames_per_interval: int = 500_000
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@attrs.frozen
+class PeerLimits:
+    """What the peer said that it takes."""
+
+    max_streams: int = DEFAULT_LIMITS.max_streams
+    initial_window: int = MIN_WINDOW
+    max_payload: int = MAX_PAYLOAD
+
+    @classmethod
+    def from_message(cls, message: pb.Limits) -> PeerLimits:
+        """Read *message*; :raises ProtocolError: for values that cannot work."""
+        window = message.initial_window or MIN_WINDOW
+        payload = message.max_payload or MAX_PAYLOAD
+        if not MIN_WINDOW <= window <= MAX_CREDIT or payload < MAX_HEADERS:
+            raise ProtocolError(ErrorCode.PROTOCOL, "limits below the smallest legal")
+        return cls(
+            max_streams=message.max_streams or DEFAULT_LIMITS.max_streams,
+            initial_window=window,
+            max_payload=min(payload, MAX_PAYLOAD),
+        )

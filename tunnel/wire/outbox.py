@@ -1,0 +1,160 @@
+"""What waits to be sent on a connection, and who is next (specification section 6)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from google.protobuf.message import Message
+
+from tunnel.errors import ErrorCode
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.wire.framing import FIN, FrameType, pack_header
+from tunnel.wire.limits import FRAME_HEADER, MAX_PAYLOAD, MAX_REASON, SLICE, Limits
+from tunnel.wire.stream import DATA, Stream, StreamInput
+
+#: What one call of `Outbox.take` aims at: enough to fill TLS records and a socket
+#: buffer, little enough that reading gets its turn.
+FLUSH = 128 * 1024
+
+
+class Outbox:
+    """
+    Control frames first, then credit, then the streams in turn, a slice each.
+
+    A stream is in the list of the ready ones only while it has both something to send
+    and credit for it, so a flush costs what it sends, however many streams are open.
+    """
+
+    __slots__ = ("_control", "_credits", "_drained", "_limits", "_ready", "max_payload")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        #: Of the peer.
+        self.max_payload = MAX_PAYLOAD
+        self._control: list[bytes] = []
+        self._credits: list[Stream] = []
+        self._ready: deque[Stream] = deque()
+        self._drained: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._control or self._ready or self._credits)
+
+    @property
+    def waiting_control(self) -> int:
+        """Control frames that were not taken yet."""
+        return len(self._control)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._control.clear()
+        self._credits.clear()
+        self._ready.clear()
+        self._drained.clear()
+
+    def frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        """Queue a control frame."""
+        self._control.append(
+            pack_header(len(payload), stream_id, kind, flags) + payload
+        )
+
+    def message(self, kind: FrameType, stream_id: int, message: Message) -> None:
+        """Queue a control frame that carries *message*."""
+        self.frame(kind, 0, stream_id, message.SerializeToString())
+
+    def reset(self, stream_id: int, code: ErrorCode, message: str) -> None:
+        """Queue a RESET."""
+        reset = pb.Reset(code=code, message=message[:MAX_REASON])
+        self.message(FrameType.RESET, stream_id, reset)
+
+    def credit(self, stream: Stream, count: int) -> None:
+        """Announce credit with the next flush; amounts of one stream add up."""
+        if not stream.credit_due:
+            self._credits.append(stream)
+        stream.credit_due += count
+
+    def data(self, stream: Stream, kind: int, data: bytes) -> bool:
+        """Queue bytes of a stream; True when that is enough for now."""
+        stream.queue.append((kind, data))
+        stream.queued += len(data)
+        if stream.queued > self._limits.send_high:
+            stream.full = True
+        self.schedule(stream)
+        return stream.full
+
+    def schedule(self, stream: Stream) -> None:
+        """Give the stream a turn if it can use one."""
+        if not stream.scheduled and stream.sendable:
+            stream.scheduled = True
+            self._ready.append(stream)
+
+    def take_drained(self) -> list[int]:
+        """Streams that were full and are not any more."""
+        drained, self._drained = self._drained, []
+        return drained
+
+    def take(self, wanted: int) -> tuple[bytes, list[Stream]]:
+        """
+        About *wanted* bytes for the peer.
+
+        :return: the bytes, and the streams whose FIN is among them.
+        """
+        out, self._control = self._control, []
+        for stream in self._credits:
+            if stream.receiving:
+                payload = pb.Credit(bytes=stream.credit_due).SerializeToString()
+                out.append(pack_header(len(payload), stream.id, FrameType.CREDIT, 0))
+                out.append(payload)
+            stream.credit_due = 0
+        self._credits.clear()
+        finished: list[Stream] = []
+        ready = self._ready
+        size = 0
+        while ready and size < wanted:
+            stream = ready.popleft()
+            stream.scheduled = False
+            size += self._slice(stream, out, SLICE if ready else self.max_payload)
+            if stream.finishing and not stream.queue:
+                finished.append(stream)
+                stream.move(StreamInput.SEND_FIN)
+            else:
+                self.schedule(stream)
+            if stream.full and stream.queued <= self._limits.send_low:
+                stream.full = False
+                self._drained.append(stream.id)
+        return b"".join(out), finished
+
+    @staticmethod
+    def _slice(stream: Stream, out: list[bytes], limit: int) -> int:
+        """Move at most *limit* payload bytes of a stream to *out*; return the size."""
+        queue = stream.queue
+        room = limit
+        size = 0
+        while queue and room > 0:
+            kind, data = queue[0]
+            count = len(data)
+            if kind == DATA:
+                fits = min(count, stream.send_credit, room)
+                if fits <= 0:
+                    return size
+                if fits < count:
+                    queue[0] = (DATA, data[fits:])
+                    data, count = data[:fits], fits
+                else:
+                    queue.popleft()
+            elif count <= stream.send_credit:
+                queue.popleft()
+            else:
+                return size
+            stream.send_credit -= count
+            stream.queued -= count
+            room -= count
+            size += count + FRAME_HEADER
+            last = stream.finishing and not queue
+            out.append(pack_header(count, stream.id, kind, FIN if last else 0))
+            out.append(data)
+            if last:
+                return size
+        if stream.finishing and not queue:
+            out.append(pack_header(0, stream.id, DATA, FIN))
+            size += FRAME_HEADER
+        return size

@@ -1,0 +1,113 @@
+"""Credit: how much the peer may still send, and how much that should be."""
+
+from __future__ import annotations
+
+from tunnel.wire.limits import KIB
+
+
+class ReceiveWindow:
+    """
+    How much the peer may still send us on one stream.
+
+    Credit goes back when the application has *consumed* bytes, never when they merely
+    arrive; that is what lets a slow reader slow its sender down.  At any time
+    ``available + buffered + unannounced == size``.
+    """
+
+    __slots__ = ("available", "buffered", "size", "unannounced")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        #: What the peer may still send.
+        self.available = size
+        #: Arrived and not consumed.
+        self.buffered = 0
+        #: Consumed, and not yet given back.
+        self.unannounced = 0
+
+    def received(self, count: int) -> bool:
+        """Note *count* arrived bytes; False when the peer had no credit for them."""
+        if count > self.available:
+            return False
+        self.available -= count
+        self.buffered += count
+        return True
+
+    def consumed(self, count: int, target: int) -> int:
+        """
+        Note *count* bytes as used; return the credit to announce, or 0.
+
+        :param target: the size that the window should have; it grows, never shrinks.
+        """
+        if count > self.buffered:
+            raise ValueError(f"{count} bytes consumed, {self.buffered} were there")
+        self.buffered -= count
+        self.unannounced += count
+        if target > self.size:
+            self.unannounced += target - self.size
+            self.size = target
+        # Announce at half the window: fewer frames than one per chunk, and the
+        # sender still never waits while half the window is free.
+        if self.unannounced * 2 < self.size:
+            return 0
+        grant, self.unannounced = self.unannounced, 0
+        self.available += grant
+        return grant
+
+
+class WindowEstimator:
+    """
+    How large the windows of a session should be: twice its bandwidth-delay product.
+
+    A probe is a ping that is sent while data flows.  What arrives until its pong came
+    back is the bandwidth; the shortest round trip ever seen is the delay, because a
+    longer one includes the queue that a larger window would only make longer.
+    """
+
+    __slots__ = ("_arrived", "_at_probe", "_best_rate", "_probed_at", "rtt", "target")
+
+    #: On top of twice the product: what the two ends need to take turns.
+    SLACK = 64 * KIB
+
+    def __init__(self, initial: int) -> None:
+        self.target = initial
+        #: Shortest round trip in seconds; 0 before the first.
+        self.rtt = 0.0
+        self._best_rate = 0.0
+        self._arrived = 0
+        self._at_probe = 0
+        self._probed_at: float | None = None
+
+    def received(self, count: int) -> bool:
+        """
+        Note *count* arrived bytes; True when a probe is worth sending.
+
+        It is once a quarter of the window came since the last: a quiet session, or
+        one of small requests, never probes.
+        """
+        self._arrived += count
+        return (
+            self._probed_at is None
+            and (self._arrived - self._at_probe) * 4 > self.target
+        )
+
+    def probe_sent(self, now: float) -> None:
+        """A probe leaves now."""
+        self._probed_at = now
+        self._at_probe = self._arrived
+
+    def probe_answered(self, now: float, cap: int) -> int:
+        """The pong is here: return the size that windows should have, at most *cap*."""
+        if self._probed_at is None:
+            return self.target
+        # A clock that stepped back gives nonsense once, and must not divide by zero.
+        elapsed = max(now - self._probed_at, 1e-6)
+        self._probed_at = None
+        arrived, self._at_probe = self._arrived - self._at_probe, self._arrived
+        if not self.rtt or elapsed < self.rtt:
+            self.rtt = elapsed
+        self._best_rate = max(self._best_rate, arrived / elapsed)
+        wanted = int(2 * self._best_rate * self.rtt) + self.SLACK
+        if wanted > self.target:
+            self.target = min(wanted, cap)
+        return self.target
