@@ -11,7 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from tunnel.errors import CallError, ErrorCode, Status
+from tunnel.errors import CallError, ErrorCode, Status, TunnelError
 from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
@@ -127,12 +127,15 @@ class ClientCall:
         self._trailers: bytes | None = None
         self._closed = False
         self._timer: IDelayedCall | None = None
-        self._stream = opener(
-            f"/{method.containing_service.full_name}/{method.name}",
-            self,
-            metadata=metadata,
-            timeout=timeout,
-        )
+        try:
+            self._stream = opener(
+                f"/{method.containing_service.full_name}/{method.name}",
+                self,
+                metadata=metadata,
+                timeout=timeout,
+            )
+        except TunnelError as error:
+            raise error_from_end(error) from error
         self._inbox.stream = self._stream
         self._outlet = Outlet(self._stream)
         if timeout and not self._closed:

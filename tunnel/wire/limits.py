@@ -22,14 +22,15 @@ FRAME_HEADER = 10
 #: No stream holds the connection for longer than this many bytes.
 MAX_PAYLOAD = 64 * KIB
 
-#: A header block has to fit into one frame, and into the smallest legal window.
+#: A header block has to fit into one frame, because it is never cut.
 MAX_HEADERS = MAX_PAYLOAD
 
 #: Bytes one stream may send before its neighbours get their turn.
 SLICE = 16 * KIB
 
-#: Below this a peer could not receive a header block, so it is a protocol error.
-MIN_WINDOW = MAX_HEADERS
+#: The smallest window.  Credit is announced once half of it was consumed, so up to half
+#: may be missing, and a whole header block still has to fit into the rest.
+MIN_WINDOW = 2 * MAX_HEADERS
 
 #: Credit of a stream can never pass this; it has to fit a signed 32-bit number.
 MAX_CREDIT = 2**31 - 1

@@ -147,9 +147,11 @@ class Session:
     def reset(self, stream_id: int, code: ErrorCode, message: str = "") -> None:
         """Abort both directions of a stream; what was queued for it is dropped."""
         stream = self._streams.get(stream_id)
-        if stream is None or not stream.move(StreamInput.SEND_RESET):
+        if stream is None:
             return
-        self._outbox.reset(stream_id, code, message)
+        if stream.move(StreamInput.SEND_RESET):
+            self._outbox.reset(stream_id, code, message)
+        # Otherwise both sides finished, and only what was not consumed is given up.
         self._drop(stream)
 
     def consumed(self, stream_id: int, count: int) -> None:

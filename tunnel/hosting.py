@@ -1,0 +1,235 @@
+"""
+Runs the modules of one program: kas and agentk differ only in what they lend.
+
+All modules are configured and validated first; then they are made, in the order of
+their names, so that every handler is registered before the first one starts; then they
+start.  A module that cannot start stops the program.  One that fails later is stopped,
+loses its handlers, and is made again after a while; the others do not notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.error import AlreadyCalled, AlreadyCancelled
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface.exceptions import Invalid
+from zope.interface.interface import InterfaceClass
+from zope.interface.verify import verifyObject
+
+from tunnel.config import Section
+from tunnel.errors import ConfigurationError
+from tunnel.plugin import AgentModule, ServerModule
+
+#: Seconds before a failed module is made again: at first, and at most.  It doubles
+#: with every failure, and starts anew once the module ran for the longest of them.
+RESTART_FIRST = 1.0
+RESTART_MOST = 60.0
+
+#: Seconds that a module gets to stop; what is not done then is left behind.
+STOP_TIMEOUT = 10.0
+
+Plugin = ServerModule | AgentModule
+
+
+@attrs.frozen
+class Prepared:
+    """A module that can be made: its factory, and its section already read."""
+
+    name: str
+    factory: Callable[[Any], Any]
+    configuration: Any
+
+
+def prepare(
+    plugins: Sequence[Plugin], sections: Mapping[str, Section]
+) -> list[Prepared]:
+    """
+    Import the factories and read their sections.
+
+    :param sections: by module name; a module without one gets its defaults.
+    :raises ConfigurationError: with every problem of every module.
+    """
+    problems: list[str] = []
+    prepared: list[Prepared] = []
+    for plugin in plugins:
+        section = sections.get(plugin.name)
+        try:
+            factory = plugin.load()
+            schema = factory.configuration
+            configuration = schema() if section is None else section.read(schema)
+        except ConfigurationError as error:
+            problems.extend(error.problems)
+        else:
+            prepared.append(Prepared(plugin.name, factory, configuration))
+    if problems:
+        raise ConfigurationError(problems)
+    return prepared
+
+
+class _Hosted:
+    """One module: what it was made from, and what became of it."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        self.module: Any = None
+        self.started_at = 0.0
+        self.failures = 0
+        self.restart: IDelayedCall | None = None
+
+
+class ModuleHost:
+    """
+    Makes, starts, restarts and stops modules.
+
+    :param make_api: the API object for a module, from its name and configuration.
+    :param release: takes back what a module registered, by its name.
+    :param jitter: a factor between 0 and 1 for the wait before a restart.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        prepared: Iterable[Prepared],
+        *,
+        interface: InterfaceClass,
+        make_api: Callable[[Prepared], Any],
+        release: Callable[[str], None],
+        clock: IReactorTime,
+        jitter: Callable[[], float],
+    ) -> None:
+        self._hosted = {one.name: _Hosted(one) for one in prepared}
+        self._interface = interface
+        self._make_api = make_api
+        self._release = release
+        self._clock = clock
+        self._jitter = jitter
+        self._stopping = False
+
+    @property
+    def states(self) -> dict[str, str]:
+        """``running`` or ``restarting``, by name."""
+        return {
+            name: "restarting" if hosted.restart is not None else "running"
+            for name, hosted in self._hosted.items()
+        }
+
+    async def start(self) -> None:
+        """
+        Make all modules, then start them.
+
+        :raises ConfigurationError: one could not be made or started; those that had
+            been started are stopped again.
+        """
+        started: list[_Hosted] = []
+        name = ""
+        try:
+            for hosted in self._hosted.values():
+                name = hosted.prepared.name
+                self._make(hosted)
+            for hosted in self._hosted.values():
+                name = hosted.prepared.name
+                started.append(hosted)
+                await self._start(hosted)
+        except Exception as error:
+            self._stopping = True
+            for hosted in reversed(started):
+                await self._stop(hosted)
+            if isinstance(error, ConfigurationError):
+                raise
+            self._log.failure("module {name} did not start", name=name)
+            raise ConfigurationError(
+                [f"module {name} did not start: {error or type(error).__name__}"]
+            ) from error
+
+    async def stop(self) -> None:
+        """Stop all modules, the last started first."""
+        self._stopping = True
+        for hosted in reversed(self._hosted.values()):
+            if hosted.restart is not None and hosted.restart.active():
+                hosted.restart.cancel()
+            await self._stop(hosted)
+
+    def fail(self, name: str, reason: Exception) -> None:
+        """A module cannot go on: stop it alone, and make it again after a while."""
+        hosted = self._hosted[name]
+        if self._stopping or hosted.restart is not None:
+            return
+        if self._clock.seconds() - hosted.started_at > RESTART_MOST:
+            hosted.failures = 0
+        most = min(RESTART_MOST, RESTART_FIRST * 2**hosted.failures)
+        hosted.failures += 1
+        delay = most / 2 + most / 2 * self._jitter()
+        self._log.error(
+            "module {name} failed and starts again in {delay:.1f} s: {reason}",
+            name=name,
+            delay=delay,
+            reason=reason,
+        )
+        hosted.restart = self._clock.callLater(delay, self._again, hosted)
+        self._spawn(self._stop(hosted))
+
+    def _make(self, hosted: _Hosted) -> None:
+        prepared = hosted.prepared
+        module = prepared.factory(self._make_api(prepared))
+        try:
+            verifyObject(self._interface, module)
+        except Invalid as error:
+            text = str(error).strip().splitlines()[-1].strip()
+            raise ConfigurationError(
+                [
+                    f"module {prepared.name} does not provide "
+                    f"{self._interface.__name__}: {text}"
+                ]
+            ) from None
+        hosted.module = module
+
+    async def _start(self, hosted: _Hosted) -> None:
+        hosted.started_at = self._clock.seconds()
+        await hosted.module.start()
+        self._log.info("module {name} runs", name=hosted.prepared.name)
+
+    async def _stop(self, hosted: _Hosted) -> None:
+        module, hosted.module = hosted.module, None
+        name = hosted.prepared.name
+        if module is None:
+            return
+        self._release(name)
+        stopping: Deferred[None] = maybeDeferred(_awaited, module.stop)
+        stopping.addTimeout(STOP_TIMEOUT, self._clock)
+        try:
+            await stopping
+        except Exception:
+            self._log.failure("module {name} did not stop cleanly", name=name)
+
+    def _again(self, hosted: _Hosted) -> None:
+        hosted.restart = None
+        self._spawn(self._restart(hosted))
+
+    async def _restart(self, hosted: _Hosted) -> None:
+        try:
+            self._make(hosted)
+            await self._start(hosted)
+        except Exception as error:
+            self.fail(hosted.prepared.name, error)
+
+    def _spawn(self, coroutine: Any) -> None:
+        running: Deferred[Any] = Deferred.fromCoroutine(coroutine)
+        running.addErrback(self._unexpected)
+
+    def _unexpected(self, failure: Failure) -> None:
+        if failure.check(CancelledError, AlreadyCalled, AlreadyCancelled) is None:
+            self._log.failure("hosting modules failed", failure)
+
+
+def _awaited(function: Callable[[], Awaitable[None]]) -> Deferred[None]:
+    async def wait() -> None:
+        await function()
+
+    return Deferred.fromCoroutine(wait())

@@ -1,0 +1,78 @@
+"""Logs: text for a terminal, JSON lines for everything else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from twisted.logger import (
+    FilteringLogObserver,
+    ILogObserver,
+    LogEvent,
+    LogLevel,
+    LogLevelFilterPredicate,
+    formatEvent,
+    textFileLogObserver,
+)
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+#: A field of one line is cut beyond this: a log is no place for payloads.
+MAX_FIELD = 2048
+
+
+@implementer(ILogObserver)
+class JsonLines:
+    """
+    One event, one flat JSON object: time, level, logger, message, fields.
+
+    Only fields that are plain values are written; what an object looks like is nobody's
+    contract.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def __call__(self, event: LogEvent) -> None:
+        """Write one event."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(event.get("log_time", 0.0), UTC).isoformat(),
+            "level": getattr(event.get("log_level"), "name", "info"),
+            "logger": event.get("log_namespace", ""),
+            "message": formatEvent(event)[: 4 * MAX_FIELD],
+        }
+        for name, value in _fields(event).items():
+            line.setdefault(name, value)
+        failure = event.get("log_failure")
+        if isinstance(failure, Failure):
+            line["traceback"] = failure.getTraceback()
+        self._out.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._out.flush()
+
+
+def _fields(event: LogEvent) -> Mapping[str, Any]:
+    return {
+        name: value[:MAX_FIELD] if isinstance(value, str) else value
+        for name, value in event.items()
+        if not name.startswith("log_")
+        and isinstance(value, str | int | float | bool)
+        and name not in ("format", "isError", "message", "system", "time")
+    }
+
+
+def observer(kind: str, level: str, out: TextIO | None = None) -> ILogObserver:
+    """
+    What the program writes its log with.
+
+    :param kind: ``text``, ``json``, or ``auto``: text when *out* is a terminal.
+    :param level: the least important level that is written.
+    """
+    out = out or sys.stdout
+    if kind == "auto":
+        kind = "text" if out.isatty() else "json"
+    inner: Any = JsonLines(out) if kind == "json" else textFileLogObserver(out)
+    predicate = LogLevelFilterPredicate(LogLevel.levelWithName(level))
+    return FilteringLogObserver(inner, [predicate])

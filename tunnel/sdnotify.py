@@ -1,0 +1,35 @@
+"""Tells systemd how the service does (`sd_notify(3)`, the datagram alone)."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+
+def notify(state: str) -> bool:
+    """
+    Send *state*, such as ``READY=1``; False when systemd did not start us.
+
+    A socket that cannot be reached is no reason to fail: the service itself works.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.connect(address)
+            sock.sendall(state.encode())
+    except OSError:
+        return False
+    return True
+
+
+def watchdog_interval() -> float | None:
+    """Seconds between two ``WATCHDOG=1``, half of what systemd allows; None: off."""
+    usec = os.environ.get("WATCHDOG_USEC", "")
+    pid = os.environ.get("WATCHDOG_PID", "")
+    if not usec.isdigit() or (pid and pid != str(os.getpid())):
+        return None
+    return int(usec) / 2_000_000

@@ -1,0 +1,51 @@
+"""How a service that cannot start says so, whatever twistd is doing at that moment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tunnel.errors import ConfigurationError
+
+_log = Logger()
+
+
+def start_or_exit(start: Coroutine[Any, Any, None], reactor: Any) -> None:
+    """
+    Run *start*; when it fails, the process ends with the reason and status 1.
+
+    A failure before the reactor runs ends twistd right here, also one that is about to
+    become a daemon: its parent then reports the failure to whoever typed the command.
+
+    :raises SystemExit: it failed at once.
+    """
+    failures: list[Failure] = []
+    late = False
+
+    def failed(failure: Failure) -> None:
+        if not late:
+            failures.append(failure)
+            return
+        for line in _lines(failure):
+            _log.critical("{line}", line=line)
+        # twistd itself always ends with status 0.
+        reactor.addSystemEventTrigger("after", "shutdown", os._exit, 1)
+        reactor.stop()
+
+    starting: Deferred[None] = Deferred.fromCoroutine(start)
+    starting.addErrback(failed)
+    late = True
+    if failures:
+        raise SystemExit("\n".join(_lines(failures[0])))
+
+
+def _lines(failure: Failure) -> list[str]:
+    if isinstance(failure.value, ConfigurationError):
+        return list(failure.value.problems)
+    _log.failure("the service did not start", failure)
+    return [f"the service did not start: {failure.getErrorMessage()}"]
