@@ -2,7 +2,7 @@
 What goes wrong in a tunnel, as codes on the wire and as exceptions here.
 
     TunnelError
-    ├── ProtocolError         the peer broke a rule; carries the code that ends the session
+    ├── ProtocolError         the peer broke a rule; carries the code to end with
     ├── StreamReset           one stream ended early, by either side
     ├── SessionClosed         the connection under the stream is gone
     ├── AgentUnavailable      no connection of the agent that was asked for

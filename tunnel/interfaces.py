@@ -129,7 +129,7 @@ class IStreamReceiver(Interface):
         """
         The end, told exactly once; nothing is called after it.
 
-        :param reason: None when both sides finished, else a `tunnel.errors.TunnelError`.
+        :param reason: None when both sides finished, else a TunnelError.
         """
 
 

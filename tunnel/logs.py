@@ -17,6 +17,7 @@ from twisted.logger import (
     formatEvent,
     textFileLogObserver,
 )
+from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -76,3 +77,20 @@ def observer(kind: str, level: str, out: TextIO | None = None) -> ILogObserver:
     inner: Any = JsonLines(out) if kind == "json" else textFileLogObserver(out)
     predicate = LogLevelFilterPredicate(LogLevel.levelWithName(level))
     return FilteringLogObserver(inner, [predicate])
+
+
+class LogsItsOwnWay:
+    """
+    A service that brings the observer of its application with it.
+
+    twistd looks for one in the application, after the service was made and unless it
+    was told ``--logger`` itself.
+    """
+
+    log_observer: ILogObserver
+
+    def setServiceParent(self, parent: Any) -> None:
+        """Called by twistd with the application."""
+        if isinstance(parent, Componentized):
+            parent.setComponent(ILogObserver, self.log_observer)
+        super().setServiceParent(parent)  # type: ignore[misc]

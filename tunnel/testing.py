@@ -193,7 +193,8 @@ class Pipe:
         raise AssertionError("the pipe does not come to rest")
 
 
-@attrs.define(eq=False)
+@implementer(IStreamReceiver)
+@attrs.define(eq=False, slots=False)
 class RecordingReceiver:
     """An `IStreamReceiver` that remembers what it was told."""
 

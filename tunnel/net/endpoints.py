@@ -22,13 +22,14 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tunnel.errors import ErrorCode, ProtocolError, TunnelError
-from tunnel.net.stream import StreamTransport
+from tunnel.interfaces import IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 
 #: Opens a stream for a receiver: what kas' routing and a tunnel both can.
-Opener = Callable[["ProtocolReceiver"], Any]
+Opener = Callable[[IStreamReceiver], Any]
 
 
+@implementer(IStreamReceiver)
 class ProtocolReceiver:
     """The receiver of a stream that is a protocol's transport."""
 
@@ -94,7 +95,7 @@ class StreamPort:
     def __init__(self, factory: IProtocolFactory) -> None:
         self._factory = factory
 
-    def accept(self, stream: StreamTransport, open_: pb.Open) -> ProtocolReceiver:
+    def accept(self, stream: Any, open_: pb.Open) -> ProtocolReceiver:
         """One stream: one protocol."""
         protocol = self._factory.buildProtocol(stream.getPeer())
         if protocol is None:

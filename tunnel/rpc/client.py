@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
@@ -78,7 +78,7 @@ class ServiceClient:
         *,
         timeout: float = 0,
         metadata: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """One request, the responses one by one; leaving the loop cancels the call."""
         call = self.open(method, timeout=timeout, metadata=metadata)
         try:

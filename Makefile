@@ -1,0 +1,69 @@
+# Two commands are enough to begin with: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# A new cache for each checkout would build Kubernetes anew for nine minutes.
+KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
+
+.PHONY: help demo test unit integration lint types layers docs protos wheel bench \
+	lock kube clean
+
+help:  ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+$(STAMP): requirements.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed") if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself
+	@$(BIN)/python -m demo $(if $(ONCE),--once)
+
+test: $(STAMP)  ## all tests that can run here; tells which could not
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+unit: $(STAMP)  ## the tests that start no server
+	$(BIN)/python -m pytest -m "not integration" $(PYTEST_ARGS)
+
+integration: $(STAMP)  ## the tests with real processes and servers
+	$(BIN)/python -m pytest -m integration $(PYTEST_ARGS)
+
+lint: $(STAMP)  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@test ! -e twisted/__init__.py -a ! -e twisted/plugins/__init__.py || \
+		{ echo "twisted/ must not have an __init__.py: it would replace Twisted's" >&2; exit 1; }
+
+types: $(STAMP)  ## mypy, strict
+	$(BIN)/mypy
+
+layers: $(STAMP)  ## who may import whom
+	$(BIN)/lint-imports
+
+docs: $(STAMP)  ## HTML in build/docs; a warning is an error
+	$(BIN)/sphinx-build -q -W -E -b html docs build/docs
+
+protos: $(STAMP)  ## generate the code of the .proto files
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+		$$(git ls-files '*.proto' ':!examples')
+
+wheel: $(STAMP)  ## build the wheel, and try it and the example in a clean environment
+	$(BIN)/python tools/check_wheel.py
+
+bench: $(STAMP)  ## speed, as ratios to floors; build/bench.json
+	$(BIN)/python -m bench
+
+kube:  ## build the Kubernetes control plane that the tests use (nine minutes, Go)
+	tests/kube/build
+
+lock: $(STAMP)  ## refresh requirements.txt from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
+		--generate-hashes --all-extras --group dev --no-emit-find-links \
+		--no-header -o requirements.txt pyproject.toml
+
+clean:  ## everything that was made here
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -1,0 +1,13 @@
+"""
+The agent: keeps a connection to kas and answers what comes through it.
+
+    tap.py        `twistd agentk`: options, and the service that they make
+    config.py     what the options mean, and where the token comes from
+    service.py    the service tree; the only place that wires the parts together
+    dialer.py     connects to kas, for ever
+    modules.py    what an agent half of a module is lent
+    health.py     /liveness, /readiness and /metrics
+    cluster.py    the Kubernetes API server, and how to speak to it
+
+Small on purpose: what can be decided in kas is decided there.
+"""

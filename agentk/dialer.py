@@ -1,0 +1,277 @@
+"""Connects to kas, for ever: backoff, replacement while draining, no way to stick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tunnel.errors import ErrorCode, SessionClosed
+from tunnel.events import EventBus
+from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.net.flusher import Flusher
+from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.protocol import TunnelProtocol
+from tunnel.net.stream import StreamTransport
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.wire.session import Session
+
+#: Seconds for DNS, TCP, proxy, TLS and WebSocket together.
+CONNECT_TIMEOUT = 20.0
+
+#: Seconds a connection has to live before the backoff starts anew: a kas that accepts
+#: and drops at once must not be called twice a second.
+STEADY = 30.0
+
+#: Seconds at most that a server may ask us to stay away.
+MAX_SPREAD = 300.0
+
+
+@attrs.define(eq=False)
+class Dialer:
+    """
+    Keeps one connection to kas, and a second one while the first is being drained.
+
+    There is exactly one plan at any time: a dial that runs, a timer for the next one,
+    or a tunnel that is up; whatever ends one of them makes the next.
+
+    :param endpoint: makes the endpoint for one attempt.
+    :param hello: makes the greeting; it is asked each time, because tokens rotate.
+    :param random: between 0 and 1, for the jitter.
+    """
+
+    endpoint: Callable[[], IStreamClientEndpoint]
+    hello: Callable[[], pb.Hello]
+    dispatcher: Dispatcher
+    bus: EventBus
+    clock: IReactorTime
+    random: Callable[[], float]
+    flusher: Flusher
+    keepalive: Keepalive
+    #: The tunnel that is up and takes new streams.
+    tunnel: TunnelProtocol | None = None
+    #: As kas said it.
+    agent_id: str = ""
+    agent_name: str = ""
+    kas_services: frozenset[str] = frozenset()
+    #: Why the last attempt or connection ended, for the readiness probe.
+    last_problem: str = "not connected yet"
+    _timing: Timing = attrs.Factory(Timing)
+    _failures: int = 0
+    _generation: int = 0
+    _running: bool = False
+    _dialling: Deferred[Any] | None = None
+    _timer: IDelayedCall | None = None
+    _tunnels: dict[TunnelProtocol, float] = attrs.Factory(dict)
+    _idle: Deferred[None] | None = None
+    _log = Logger()
+
+    # The life of the whole.
+
+    def start(self) -> None:
+        """Dial now."""
+        self._running = True
+        self._dial()
+
+    async def stop(self, grace: float) -> None:
+        """
+        Offer nothing more, serve what was accepted, close last.
+
+        :param grace: seconds for what was accepted.
+        """
+        self._running = False
+        self._cancel_plan()
+        deadline_ms = max(1, round(grace * 1000))
+        for tunnel in tuple(self._tunnels):
+            tunnel.go_away(
+                pb.GoAway(
+                    code=ErrorCode.SHUTDOWN,
+                    message="agentk stops",
+                    deadline_ms=deadline_ms,
+                )
+            )
+        await self._drained(grace)
+        for tunnel in tuple(self._tunnels):
+            tunnel.end(ErrorCode.SHUTDOWN, "agentk stops")
+        if self._tunnels:
+            self._idle = Deferred()
+            self._idle.addTimeout(2.0, self.clock)
+            self._idle.addErrback(lambda failure: None)
+            await self._idle
+
+    async def _drained(self, grace: float) -> None:
+        step = 0.1
+        while grace > 0 and any(tunnel.load for tunnel in self._tunnels):
+            pause: Deferred[None] = Deferred()
+            self.clock.callLater(step, pause.callback, None)
+            await pause
+            grace -= step
+
+    @property
+    def ready(self) -> bool:
+        """Bytes flow: kas welcomed us, and was heard of lately."""
+        return self.tunnel is not None and self.tunnel.alive
+
+    # What modules use.
+
+    def open_stream(
+        self,
+        method: str,
+        receiver: IStreamReceiver,
+        *,
+        metadata: bytes = b"",
+        timeout: float = 0,
+    ) -> IStream:
+        """Open a stream to kas; without a tunnel its receiver is told so at once."""
+        if self.tunnel is None:
+            raise SessionClosed(ErrorCode.SHUTDOWN, f"no tunnel: {self.last_problem}")
+        open_ = pb.Open(
+            method=method, metadata=metadata, timeout_ms=round(timeout * 1000)
+        )
+        stream: IStream = self.tunnel.open_stream(open_, receiver)
+        return stream
+
+    # Dialling.
+
+    def _dial(self) -> None:
+        self._timer = None
+        if not self._running or self._dialling is not None:
+            return
+        factory = Factory.forProtocol(self._make_tunnel)
+        factory.noisy = False
+        try:
+            dialling = self.endpoint().connect(factory)
+        except Exception as error:
+            self._failed(Failure(error))
+            return
+        dialling.addTimeout(CONNECT_TIMEOUT, self.clock)
+        self._dialling = dialling
+        dialling.addCallbacks(self._connected, self._failed)
+
+    def _make_tunnel(self) -> TunnelProtocol:
+        return TunnelProtocol(
+            Session(dialler=True),
+            self,
+            clock=self.clock,
+            flusher=self.flusher,
+            keepalive=self.keepalive,
+            timing=self._timing,
+        )
+
+    def _connected(self, tunnel: TunnelProtocol) -> None:
+        self._dialling = None
+        self._tunnels[tunnel] = self.clock.seconds()
+        try:
+            hello = self.hello()
+        except Exception as error:
+            self.last_problem = str(error)
+            self._log.error("cannot greet kas: {reason}", reason=error)
+            tunnel.abort(ErrorCode.INTERNAL, "no credential")
+            return
+        self._generation += 1
+        hello.generation = self._generation
+        hello.services.extend(self.dispatcher.services)
+        tunnel.hello(hello)
+
+    def _failed(self, failure: Failure) -> None:
+        self._dialling = None
+        if failure.check(CancelledError) and not self._running:
+            return
+        text = failure.getErrorMessage() or type(failure.value).__name__
+        self._plan(f"cannot connect to kas: {text}")
+
+    def _plan(self, problem: str, within: float | None = None) -> None:
+        """Make the next attempt, later."""
+        self.last_problem = problem
+        if not self._running or self._timer is not None or self._dialling is not None:
+            return
+        timing = self._timing
+        if within is None:
+            most = min(timing.reconnect_max, timing.reconnect_min * 2**self._failures)
+            self._failures = min(self._failures + 1, 20)
+        else:
+            most = min(max(within, timing.reconnect_min), MAX_SPREAD)
+        # Full jitter: after an outage everybody comes back, and must not come at once.
+        delay = most * self.random()
+        self._log.info(
+            "{problem}; next attempt in {delay:.1f} s", problem=problem, delay=delay
+        )
+        self._timer = self.clock.callLater(delay, self._dial)
+
+    def _cancel_plan(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+        if self._dialling is not None:
+            self._dialling.cancel()
+
+    # tunnel.net.protocol.TunnelOwner
+
+    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
+        """Never happens: this side dials."""
+
+    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
+        """Kas took us."""
+        self._timing = tunnel.timing
+        self.tunnel = tunnel
+        self.agent_id, self.agent_name = welcome.agent_id, welcome.agent_name
+        self.kas_services = frozenset(welcome.services)
+        self.last_problem = ""
+        self._log.info(
+            "connected to kas as agent {agent_name} ({agent_id}) at {peer}",
+            agent_name=welcome.agent_name,
+            agent_id=welcome.agent_id,
+            peer=tunnel.peer_address,
+        )
+        self.bus.publish("tunnel.connected", welcome.agent_id)
+
+    def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
+        """A request for one of our modules."""
+        return self.dispatcher.accept(stream, open_)
+
+    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
+        """Kas leaves: find another one while this one finishes what runs."""
+        if self.tunnel is not tunnel or not go_away.deadline_ms:
+            return
+        self._step_down(tunnel)
+        within = go_away.reconnect_within_ms / 1000
+        self._plan("kas is going away: " + go_away.message[:200], within)
+
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        """A connection is gone."""
+        since = self._tunnels.pop(tunnel, None)
+        if self._idle is not None and not self._tunnels:
+            idle, self._idle = self._idle, None
+            idle.callback(None)
+        was_current = self.tunnel is tunnel
+        if was_current:
+            self._step_down(tunnel)
+        if since is not None and self.clock.seconds() - since > STEADY:
+            self._failures = 0
+        if reason.code is ErrorCode.SUPERSEDED and self.tunnel is not None:
+            return  # by our own newer connection
+        if was_current or self.tunnel is None:
+            self._plan(_explain(reason))
+
+    def _step_down(self, tunnel: TunnelProtocol) -> None:
+        self.tunnel = None
+        self.bus.publish("tunnel.disconnected", self.agent_id)
+
+
+def _explain(reason: SessionClosed) -> str:
+    if reason.code is ErrorCode.UNAUTHENTICATED:
+        return f"kas does not accept the token: {reason}"
+    if reason.code is ErrorCode.VERSION:
+        return f"kas speaks another version of the protocol: {reason}"
+    return f"the connection to kas ended: {reason}"

@@ -1,0 +1,179 @@
+"""The service tree of agentk; the only place that wires its parts together."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+
+from agentk.cluster import ClusterAccess
+from agentk.config import AgentkOptions, TokenSource
+from agentk.dialer import Dialer
+from agentk.health import make_site
+from agentk.modules import AgentModuleApi, Lent
+from tunnel import __version__, sdnotify
+from tunnel.events import EventBus
+from tunnel.hosting import ModuleHost, Prepared
+from tunnel.interfaces import IAgentModule
+from tunnel.listening import Listening
+from tunnel.logs import LogsItsOwnWay
+from tunnel.net.addresses import client_endpoint
+from tunnel.net.flusher import Flusher
+from tunnel.net.keepalive import Keepalive
+from tunnel.net.tls import client_context
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.startup import start_or_exit
+from tunnel.tuning import freeze
+
+#: Seconds that requests which run get when agentk is told to stop; a pod has 30.
+STOP_GRACE = 20.0
+
+
+class AgentkService(LogsItsOwnWay, Service):
+    """Everything that one agentk is."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        options: AgentkOptions,
+        token: TokenSource,
+        cluster: ClusterAccess,
+        modules: list[Prepared],
+        reactor: Any,
+        *,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.name = "agentk"
+        self._options = options
+        self._token = token
+        self._reactor = reactor
+        self._environ = environ
+        self._instance_id = secrets.token_bytes(16)
+        self._context: ssl.SSLContext | None = None
+        self._listening = Listening(reactor)
+        self._watchdog_call: Any = None
+        self.cluster = cluster
+        self.metrics = CollectorRegistry()
+        ProcessCollector(registry=self.metrics)
+        GCCollector(registry=self.metrics)
+        self.bus = EventBus()
+        self.dispatcher = Dispatcher(reactor)
+        self.dialer = Dialer(
+            endpoint=self._endpoint,
+            hello=self._hello,
+            dispatcher=self.dispatcher,
+            bus=self.bus,
+            clock=reactor,
+            random=secrets.SystemRandom().random,
+            flusher=Flusher(reactor),
+            keepalive=Keepalive(reactor),
+        )
+        lent = Lent(
+            reactor, cluster, self.dialer, self.dispatcher, self.bus, self.metrics
+        )
+        self.modules = ModuleHost(
+            modules,
+            interface=IAgentModule,
+            make_api=lambda one: AgentModuleApi(
+                lent, one.name, one.configuration, self.modules.fail
+            ),
+            release=lent.release,
+            clock=reactor,
+            jitter=secrets.SystemRandom().random,
+        )
+
+    def startService(self) -> None:
+        """Begin; a failure to do so ends the process with its reason."""
+        super().startService()  # type: ignore[no-untyped-call]
+        start_or_exit(self._start(), self._reactor)
+
+    async def _start(self) -> None:
+        options = self._options
+        if options.kas_address.secure:
+            self._context = client_context(
+                ca_file=str(options.ca_cert_file) if options.ca_cert_file else None,
+                insecure=options.kas_insecure_skip_tls_verify,
+                alpn=options.kas_address.alpn,
+            )
+        else:
+            self._log.warn(
+                "{address} is not encrypted: the token and all traffic can be read on "
+                "the way; use tls:// or wss://",
+                address=str(options.kas_address),
+            )
+        await self._listening.listen(
+            options.observability,
+            make_site(self.dialer, self.metrics),
+            what="health and metrics",
+            alpn=("http/1.1",),
+            minimum=ssl.TLSVersion.TLSv1_2,
+        )
+        await self.cluster.start()
+        await self.modules.start()
+        self.bus.subscribe("agentk", "tunnel.connected", self._connected)
+        self.dialer.start()
+        self._watchdog()
+        freeze()
+
+    def _connected(self, agent_id: Any) -> None:
+        # For systemd, too, ready means that bytes flow.
+        sdnotify.notify("READY=1")
+
+    def _watchdog(self) -> None:
+        interval = sdnotify.watchdog_interval()
+        if interval is not None:
+            sdnotify.notify("WATCHDOG=1")
+            self._watchdog_call = self._reactor.callLater(interval, self._watchdog)
+
+    def _endpoint(self) -> IStreamClientEndpoint:
+        options = self._options
+
+        def context() -> ssl.SSLContext:
+            assert self._context is not None
+            return self._context
+
+        return client_endpoint(
+            self._reactor,
+            options.kas_address,
+            tls_context_source=context,
+            server_name=options.kas_tls_server_name,
+            environ=self._environ,
+            headers=options.kas_headers,
+            clock=self._reactor,
+        )
+
+    def _hello(self) -> pb.Hello:
+        return pb.Hello(
+            role="agent",
+            credential=self._token.current(),
+            instance_id=self._instance_id,
+            agent=pb.AgentMeta(
+                version=__version__,
+                pod_namespace=self._options.pod_namespace,
+                pod_name=self._options.pod_name,
+            ),
+        )
+
+    def stopService(self) -> Deferred[None]:
+        """Offer nothing more, serve what was accepted, close last."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        sdnotify.notify("STOPPING=1")
+        if self._watchdog_call is not None and self._watchdog_call.active():
+            self._watchdog_call.cancel()
+        await self.dialer.stop(STOP_GRACE)
+        await self.modules.stop()
+        self.cluster.stop()
+        await self._listening.close_all()

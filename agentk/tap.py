@@ -1,0 +1,129 @@
+"""``twistd agentk``: the options, and the service that they make."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from agentk.cluster import ClusterAccess
+from agentk.config import AgentkOptions, TokenSource, read_options, read_token
+from agentk.kubeconfig import Target, find_target
+from agentk.service import AgentkService
+from tunnel.errors import ConfigurationError
+from tunnel.hosting import Prepared, prepare
+from tunnel.logs import observer
+from tunnel.plugin import AgentModule, find_modules
+from tunnel.tuning import tune_allocator
+
+
+class Options(usage.Options):
+    """What can be said on the command line."""
+
+    synopsis = "--kas-address URL (--token-file FILE | $AGENTK_TOKEN) [options]"
+    longdesc = (
+        "The agent that connects a Kubernetes cluster to kas. In a pod it finds the "
+        "API server and its service account by itself; elsewhere it takes a "
+        "kubeconfig. The token comes from `kasctl agent add` on the side of kas."
+    )
+
+    optParameters = [
+        ["kas-address", None, None, "tls://HOST:8150 or wss://HOST/PATH."],
+        ["token-file", None, None, "File with the agent's token; or $AGENTK_TOKEN."],
+        ["ca-cert-file", None, None, "More CAs (PEM) that kas may be signed by."],
+        ["kas-tls-server-name", None, None, "The name to verify kas' certificate by."],
+        [
+            "observability-listen-network",
+            None,
+            "tcp",
+            "Network for health and metrics: tcp, tcp4, tcp6 or unix.",
+        ],
+        [
+            "observability-listen-address",
+            None,
+            ":8080",
+            "Where /liveness, /readiness and /metrics are.",
+        ],
+        ["observability-cert-file", None, None, "Certificate for these, with TLS."],
+        ["observability-key-file", None, None, "Its key."],
+        ["kubeconfig", None, None, "A kubeconfig, when not in a pod; or $KUBECONFIG."],
+        ["context", None, None, "The context of the kubeconfig to use."],
+        ["namespace", None, None, "The namespace to use instead of the context's."],
+        [
+            "configuration-file",
+            None,
+            None,
+            "YAML file with a section for each agent module: `modules: {NAME: …}`.",
+        ],
+        [
+            "log-format",
+            None,
+            "auto",
+            "text, json, or auto: text on a terminal, JSON lines elsewhere.",
+        ],
+        ["log-level", None, "info", "debug, info, warn or error."],
+    ]
+    optFlags = [
+        [
+            "kas-insecure-skip-tls-verify",
+            None,
+            "Trust whoever answers as kas. For tests only.",
+        ],
+        ["check", None, "Check the options, say what is wrong with them, and end."],
+    ]
+
+    checked: AgentkOptions
+    modules: list[Prepared]
+    token: TokenSource
+    target: Target
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self["kas-header"] = []
+
+    def opt_kas_header(self, text: str) -> None:
+        """A header for the WebSocket to kas, `Name: value`; may be repeated."""
+        self["kas-header"].append(text)
+
+    def postOptions(self) -> None:
+        """Read everything that can be wrong, and report all of it at once."""
+        problems: list[str] = []
+        if self["log-format"] not in ("auto", "json", "text"):
+            problems.append("--log-format: choose auto, json or text")
+        if self["log-level"] not in ("debug", "info", "warn", "error"):
+            problems.append("--log-level: choose debug, info, warn or error")
+        try:
+            self.checked = read_options(self, os.environ)
+            sections = self.checked.configuration.modules
+            self.modules = prepare(find_modules(AgentModule, sections), sections)
+            self.token = read_token(self.checked, os.environ)
+            self.target = find_target(
+                self.checked.kubeconfig, self.checked.context, os.environ
+            )
+        except ConfigurationError as error:
+            problems.extend(error.problems)
+        if problems:
+            raise usage.UsageError("\n".join(problems))
+        if self["check"]:
+            names = ", ".join(module.name for module in self.modules) or "none"
+            print(f"the options are usable; modules: {names}")
+            sys.exit(0)
+
+
+def makeService(options: Options) -> IService:
+    """The service for `twistd`."""
+    from twisted.internet import reactor
+
+    tune_allocator()
+    try:
+        cluster = ClusterAccess(options.target, reactor, time.time, os.environ)
+    except ConfigurationError as error:
+        raise usage.UsageError("\n".join(error.problems)) from None
+    service = AgentkService(
+        options.checked, options.token, cluster, options.modules, reactor
+    )
+    service.log_observer = observer(options["log-format"], options["log-level"])
+    return service

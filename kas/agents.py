@@ -1,0 +1,196 @@
+"""Accepts agents: the greeting, the credential, and what their streams are for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import attrs
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+
+from kas.identity import AgentIdentity
+from kas.registry import AgentConnection, Registry
+from tunnel.errors import CallError, ErrorCode, SessionClosed
+from tunnel.events import EventBus
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.net.flusher import Flusher
+from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.protocol import TunnelProtocol
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.wire.limits import DEFAULT_LIMITS, Limits
+from tunnel.wire.session import Session
+
+#: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
+MAX_META = 200
+
+#: Instance ids are 16 random bytes; anything much longer is not one.
+MAX_INSTANCE_ID = 64
+
+Authenticate = Callable[[bytes], AgentIdentity]
+
+
+class ConnectionRate:
+    """How often one credential connected within the last minute."""
+
+    #: Credentials that are watched at once; beyond it the oldest is forgotten, which
+    #: only ever lets somebody connect.
+    MAX_CREDENTIALS = 100_000
+
+    def __init__(self, per_minute: int, clock: IReactorTime) -> None:
+        self._per_minute = per_minute
+        self._clock = clock
+        self._seen: dict[str, deque[float]] = {}
+
+    def allows(self, credential_id: str) -> bool:
+        """Note one more connection; False when it is one too many."""
+        now = self._clock.seconds()
+        seen = self._seen.get(credential_id)
+        if seen is None:
+            if len(self._seen) >= self.MAX_CREDENTIALS:
+                del self._seen[next(iter(self._seen))]
+            seen = self._seen[credential_id] = deque()
+        while seen and seen[0] <= now - 60:
+            seen.popleft()
+        if len(seen) >= self._per_minute:
+            return False
+        seen.append(now)
+        return True
+
+
+@attrs.define(eq=False)
+class AgentAcceptor:
+    """
+    Decides what the tunnels of agents may do; the owner of each of them.
+
+    :ivar timing: sent with every WELCOME: agents take their pace from here.
+    """
+
+    authenticate: Authenticate
+    registry: Registry
+    dispatcher: Dispatcher
+    bus: EventBus
+    clock: IReactorTime
+    rate: ConnectionRate
+    kas_id: bytes
+    timing: Timing = attrs.Factory(Timing)
+    _log = Logger()
+
+    # tunnel.net.protocol.TunnelOwner
+
+    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
+        """Take the agent, or say why not."""
+        if hello.role != "agent":
+            tunnel.end(ErrorCode.PROTOCOL, "agents connect to this port")
+            return
+        if not 0 < len(hello.instance_id) <= MAX_INSTANCE_ID:
+            tunnel.end(ErrorCode.PROTOCOL, "HELLO without a usable instance id")
+            return
+        try:
+            identity = self.authenticate(hello.credential)
+        except CallError as error:
+            self._log.info(
+                "{peer} was refused: {reason}", peer=tunnel.peer_address, reason=error
+            )
+            tunnel.end(ErrorCode.UNAUTHENTICATED, error.message)
+            return
+        if not self.rate.allows(identity.credential_id):
+            tunnel.end(ErrorCode.FLOOD, "this token connects too often; slow down")
+            return
+        self._welcome(tunnel, hello, identity)
+
+    def _welcome(
+        self, tunnel: TunnelProtocol, hello: pb.Hello, identity: AgentIdentity
+    ) -> None:
+        meta = hello.agent
+        agent = ConnectedAgent(
+            agent_id=identity.agent_id,
+            agent_name=identity.agent_name,
+            instance_id=hello.instance_id,
+            generation=hello.generation,
+            connected_at=self.clock.seconds(),
+            version=meta.version[:MAX_META],
+            pod_namespace=meta.pod_namespace[:MAX_META],
+            pod_name=meta.pod_name[:MAX_META],
+            services=frozenset(hello.services),
+        )
+        tunnel.welcome(
+            pb.Welcome(
+                agent_id=identity.agent_id,
+                agent_name=identity.agent_name,
+                services=self.dispatcher.services,
+                timing=self.timing.message(),
+                kas_id=self.kas_id,
+            )
+        )
+        connection = AgentConnection(tunnel, agent, identity.credential_id)
+        if not self.registry.add(connection):
+            tunnel.end(ErrorCode.SUPERSEDED, "a newer connection is here already")
+            return
+        self._log.info(
+            "agent {agent_name} ({agent_id}) connected from {peer}",
+            agent_name=agent.agent_name,
+            agent_id=agent.agent_id,
+            peer=tunnel.peer_address,
+            pod=agent.pod_name,
+            version=agent.version,
+        )
+        self.bus.publish("agent.connected", agent)
+
+    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
+        """Never happens: this side listens."""
+
+    def stream_opened(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
+        """An agent calls one of our modules."""
+        return self.dispatcher.accept(stream, open_)
+
+    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
+        """The agent stops: no new streams go there, what runs may finish."""
+
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        """The agent's connection is gone."""
+        connection = self.registry.remove(tunnel)
+        if connection is None:
+            return
+        agent = connection.agent
+        self._log.info(
+            "agent {agent_name} ({agent_id}) disconnected: {reason}",
+            agent_name=agent.agent_name,
+            agent_id=agent.agent_id,
+            reason=reason,
+        )
+        self.bus.publish("agent.disconnected", agent)
+
+
+class AgentFactory(Factory):
+    """A tunnel for each connection to the agents' port."""
+
+    noisy = False
+
+    def __init__(
+        self,
+        acceptor: AgentAcceptor,
+        *,
+        clock: IReactorTime,
+        flusher: Flusher,
+        keepalive: Keepalive,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._acceptor = acceptor
+        self._clock = clock
+        self._flusher = flusher
+        self._keepalive = keepalive
+        self._limits = limits
+
+    def buildProtocol(self, addr: IAddress | None) -> TunnelProtocol:
+        """The tunnel of one connection."""
+        return TunnelProtocol(
+            Session(dialler=False, limits=self._limits),
+            self._acceptor,
+            clock=self._clock,
+            flusher=self._flusher,
+            keepalive=self._keepalive,
+            timing=self._acceptor.timing,
+        )

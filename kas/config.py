@@ -1,0 +1,326 @@
+"""
+What kas can be told, under the names that operators know from GitLab's kas.
+
+The section of each feature module is kept as it is (`tunnel.config.Section`) and read
+with the module's own schema once the module is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from tunnel.config import (
+    Duration,
+    ExistingFile,
+    Invalid,
+    Listen,
+    Section,
+    field,
+    read,
+    read_file,
+)
+
+__all__ = [
+    "Agent",
+    "AgentListen",
+    "KasConfiguration",
+    "Observability",
+    "ObservabilityListen",
+    "read_configuration",
+    "read_configuration_file",
+]
+
+
+def _not_yet(advice: str) -> Callable[[Any, Any, Any], None]:
+    """A validator for what GitLab's kas has and this one does not: never be silent."""
+
+    def validate(instance: object, attribute: object, value: object) -> None:
+        if value is not None:
+            raise ValueError(f"this version of kas does not support this yet; {advice}")
+
+    return validate
+
+
+def _url_path(instance: object, attribute: object, value: str) -> None:
+    if not value.startswith("/") or any(c in value for c in "?# "):
+        raise ValueError(f"{value!r} is not the path of a URL; write /{value.strip()}")
+
+
+def _positive(instance: object, attribute: object, value: float) -> None:
+    if value <= 0:
+        raise ValueError("must be more than 0")
+
+
+@attrs.frozen(kw_only=True)
+class AgentListen(Listen):
+    """``agent.listen``: where agentk connects to."""
+
+    address: str = field(default="127.0.0.1:8150", doc="host:port for agents")
+    websocket: bool = field(
+        default=False, doc="speak WebSocket, for load balancers that only know HTTP"
+    )
+    shutdown_grace_period: Duration = field(
+        default=10.0, doc="how long requests that run may take after the order to stop"
+    )
+    connections_per_token_per_minute: int = field(
+        default=40000,
+        doc="how often one agent token may connect in a minute",
+        validator=_positive,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Agent:
+    """``agent``: everything that faces agents, and what reaches them."""
+
+    listen: AgentListen = field(
+        factory=partial(AgentListen, development_certificate=True),
+        doc="where agentk connects to",
+    )
+    kubernetes_api: Section | None = field(
+        default=None, doc="the Kubernetes API proxy for kubectl; on when present"
+    )
+    configuration: Section | None = field(
+        default=None,
+        doc="agent configuration from Git",
+        validator=_not_yet("remove the section"),
+    )
+    gitops: Section | None = field(
+        default=None, doc="GitOps", validator=_not_yet("remove the section")
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ObservabilityListen(Listen):
+    """``observability.listen``: health, metrics and status."""
+
+    address: str = field(default="127.0.0.1:8151", doc="host:port for probes, metrics")
+
+
+@attrs.frozen(kw_only=True)
+class Prometheus:
+    """``observability.prometheus``."""
+
+    url_path: str = field(default="/metrics", doc="metrics", validator=_url_path)
+
+
+@attrs.frozen(kw_only=True)
+class LivenessProbe:
+    """``observability.liveness_probe``."""
+
+    url_path: str = field(
+        default="/liveness", doc="200 while the process works", validator=_url_path
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ReadinessProbe:
+    """``observability.readiness_probe``."""
+
+    url_path: str = field(
+        default="/readiness", doc="200 while it can serve", validator=_url_path
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Logging:
+    """``observability.logging``."""
+
+    level: Literal["debug", "info", "warn", "error"] = field(
+        default="info", doc="the least important events to write"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Observability:
+    """``observability``: how to see what kas does."""
+
+    listen: ObservabilityListen = field(
+        factory=ObservabilityListen, doc="health, metrics and status"
+    )
+    prometheus: Prometheus = field(factory=Prometheus, doc="metrics")
+    liveness_probe: LivenessProbe = field(factory=LivenessProbe, doc="liveness")
+    readiness_probe: ReadinessProbe = field(factory=ReadinessProbe, doc="readiness")
+    logging: Logging = field(factory=Logging, doc="logs")
+    tracing: Section | None = field(
+        default=None, doc="OpenTelemetry", validator=_not_yet("remove the section")
+    )
+    sentry: Section | None = field(
+        default=None, doc="Sentry", validator=_not_yet("remove the section")
+    )
+    google_profiler: Section | None = field(
+        default=None, doc="profiler", validator=_not_yet("remove the section")
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ApiListen(Listen):
+    """``api.listen``: calls of GitLab."""
+
+    address: str = field(default="127.0.0.1:8153", doc="host:port for GitLab")
+    authentication_secret_file: ExistingFile | None = field(
+        default=None, doc="secret of the tokens that GitLab signs"
+    )
+    max_connection_age: Duration = field(
+        default=7200.0, doc="after this a connection is asked to come anew"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Api:
+    """``api``."""
+
+    listen: ApiListen = field(factory=ApiListen, doc="where GitLab calls")
+
+
+@attrs.frozen(kw_only=True)
+class PrivateApiListen(ApiListen):
+    """``private_api.listen``: calls of other kas."""
+
+    address: str = field(default="127.0.0.1:8155", doc="host:port for other kas")
+    ca_certificate_file: ExistingFile | None = field(
+        default=None, doc="PEM certificates that sign those of other kas"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PrivateApi:
+    """``private_api``."""
+
+    listen: PrivateApiListen = field(
+        factory=PrivateApiListen, doc="where other kas call"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class RateLimit:
+    """Calls that kas allows itself."""
+
+    refill_rate_per_second: float = field(
+        default=50.0, doc="calls a second", validator=_positive
+    )
+    bucket_size: int = field(default=250, doc="calls at once", validator=_positive)
+
+
+@attrs.frozen(kw_only=True)
+class Gitlab:
+    """``gitlab``: who knows agents and users instead of the identity file."""
+
+    address: str = field(doc="URL of GitLab")
+    authentication_secret_file: ExistingFile = field(doc="secret shared with GitLab")
+    external_url: str = field(default="", doc="URL of GitLab as browsers see it")
+    ca_certificate_file: ExistingFile | None = field(
+        default=None, doc="PEM certificates that sign GitLab's"
+    )
+    api_rate_limit: RateLimit = field(factory=RateLimit, doc="bounds our own calls")
+
+
+@attrs.frozen(kw_only=True)
+class RedisServer:
+    """``redis.server``."""
+
+    address: str = field(doc="host:port or path of the socket")
+
+
+@attrs.frozen(kw_only=True)
+class RedisSentinel:
+    """``redis.sentinel``."""
+
+    master_name: str = field(doc="name of the master")
+    addresses: tuple[str, ...] = field(doc="host:port of each sentinel")
+    sentinel_password_file: ExistingFile | None = field(
+        default=None, doc="password of the sentinels"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class RedisTls:
+    """``redis.tls``."""
+
+    enabled: bool = field(default=False, doc="whether to use TLS")
+    certificate_file: ExistingFile | None = field(default=None, doc="our certificate")
+    key_file: ExistingFile | None = field(default=None, doc="its key")
+    ca_certificate_file: ExistingFile | None = field(
+        default=None, doc="PEM certificates that sign Redis'"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise Invalid("'certificate_file' and 'key_file' are needed together")
+
+
+@attrs.frozen(kw_only=True)
+class Redis:
+    """``redis``: what several kas share."""
+
+    server: RedisServer | None = field(default=None, doc="one server")
+    sentinel: RedisSentinel | None = field(default=None, doc="several, with failover")
+    network: Literal["tcp", "unix"] = field(default="tcp", doc="tcp or unix")
+    username: str = field(default="", doc="name for the ACL")
+    password_file: ExistingFile | None = field(default=None, doc="password")
+    database_index: int = field(default=0, doc="number of the database")
+    key_prefix: str = field(default="gitlab-kas", doc="begins every key")
+    dial_timeout: Duration = field(default=5.0, doc="for connecting")
+    write_timeout: Duration = field(default=3.0, doc="for a command")
+    tls: RedisTls = field(factory=RedisTls, doc="TLS to Redis")
+
+    def __attrs_post_init__(self) -> None:
+        if (self.server is None) == (self.sentinel is None):
+            raise Invalid("write either 'server' or 'sentinel'")
+
+
+@attrs.frozen(kw_only=True)
+class KasConfiguration:
+    """The whole file; without one, kas runs alone with what is the default here."""
+
+    agent: Agent = field(factory=Agent, doc="what faces agents")
+    observability: Observability = field(
+        factory=Observability, doc="how to see what kas does"
+    )
+    modules: dict[str, Section] = field(
+        factory=dict, doc="one section per feature module, by the module's name"
+    )
+    api: Api | None = field(
+        default=None,
+        doc="calls of GitLab",
+        validator=_not_yet("remove the section"),
+    )
+    private_api: PrivateApi | None = field(
+        default=None,
+        doc="calls between several kas",
+        validator=_not_yet("run one kas and remove the section"),
+    )
+    gitlab: Gitlab | None = field(
+        default=None,
+        doc="GitLab as the one who knows agents and users",
+        validator=_not_yet("remove the section, and add agents with 'kasctl agent'"),
+    )
+    redis: Redis | None = field(
+        default=None,
+        doc="what several kas share",
+        validator=_not_yet("run one kas and remove the section"),
+    )
+    gitaly: Section | None = field(
+        default=None, doc="Git", validator=_not_yet("remove the section")
+    )
+
+
+def read_configuration(text: str, file: str) -> KasConfiguration:
+    """
+    The configuration in *text*.
+
+    :raises tunnel.errors.ConfigurationError: with every problem.
+    """
+    return read(text, file, KasConfiguration)
+
+
+def read_configuration_file(path: str | Path | None) -> KasConfiguration:
+    """The configuration in a file, or the defaults when there is none to read."""
+    if path is None:
+        return KasConfiguration()
+    return read_file(path, KasConfiguration)

@@ -1,0 +1,26 @@
+"""
+`kasctl`: what an operator does beside kas, on the machine where kas runs.
+
+    cli.py          the commands, and how errors are shown
+    common.py       options that every command has; output for people and as JSON
+    identities.py   agent ..., user ...
+    kubeconfig.py   kubeconfig
+    checks.py       config check, status
+    doctor.py       doctor
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """The entry point."""
+    try:
+        from kas.ctl.cli import cli
+    except ModuleNotFoundError as error:
+        sys.exit(
+            f"kasctl: {error.name} is not installed; pip install 'txkas[server]' "
+            "has everything"
+        )
+    cli(prog_name="kasctl")

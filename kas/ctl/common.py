@@ -1,0 +1,167 @@
+"""Options that every command has, and output for people and for programs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from kas.identity_store import IdentityStore
+from kas.state import StateDirectory, locate
+from tunnel.config import parse_duration
+from tunnel.errors import ConfigurationError, TunnelError
+
+__all__ = ["DURATION", "Ctl", "command", "token_file", "token_target"]
+
+
+@attrs.frozen
+class Ctl:
+    """What a command has been told, and where it may print."""
+
+    state_directory: str | None
+    as_json: bool
+
+    def path(self) -> Path:
+        """Where the state directory is."""
+        return locate(self.state_directory, os.environ)
+
+    def state(self) -> StateDirectory:
+        """The state directory; made when it is not there, as kas does."""
+        return StateDirectory.open(self.path())
+
+    def store(self) -> IdentityStore:
+        """The identity file."""
+        return IdentityStore(self.state(), self.now)
+
+    @staticmethod
+    def now() -> datetime:
+        """The time of day; whole seconds are enough in a file."""
+        return datetime.now(UTC).replace(microsecond=0)
+
+    def result(self, content: object, text: str) -> None:
+        """The outcome, in one of its two forms."""
+        click.echo(json.dumps(content, indent=2) if self.as_json else text)
+
+    def note(self, text: str) -> None:
+        """Advice for people, where a program that reads the output does not see it."""
+        if not self.as_json:
+            click.echo(text, err=True)
+
+    def table(self, content: object, head: Sequence[str], rows: Any) -> None:
+        """A list, as columns for people."""
+        lines = [tuple(head), *(tuple(str(cell) for cell in row) for row in rows)]
+        widths = [max(len(cell) for cell in column) for column in zip(*lines)]  # noqa: B905
+        text = "\n".join(
+            "  ".join(
+                cell.ljust(width) for cell, width in zip(line, widths, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+        self.result(content, text)
+
+
+def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], Any]:
+    """
+    Declare a command; it gets a `Ctl` first.
+
+    What we raise on purpose becomes messages and exit status 1, never a traceback.
+    """
+
+    def declare(function: Callable[..., None]) -> Any:
+        @click.option(
+            "--state-directory",
+            metavar="DIR",
+            help="State directory of kas  [default: $STATE_DIRECTORY, "
+            "$XDG_STATE_HOME/kas or ~/.local/state/kas]",
+        )
+        @click.option(
+            "--output",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="Form of the output.",
+        )
+        @functools.wraps(function)
+        def run(state_directory: str | None, output: str, **rest: Any) -> None:
+            ctl = Ctl(state_directory, output == "json")
+            try:
+                function(ctl, **rest)
+            except (TunnelError, OSError) as error:
+                problems = getattr(error, "problems", (str(error),))
+                if ctl.as_json:
+                    click.echo(json.dumps({"problems": list(problems)}, indent=2))
+                else:
+                    for problem in problems:
+                        click.echo(problem, err=True)
+                raise SystemExit(1) from None
+
+        return group.command(name)(run)
+
+    return declare
+
+
+class _Duration(click.ParamType[timedelta]):
+    name = "time"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> timedelta:
+        """Seconds, minutes, hours, days, as in the configuration file."""
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return timedelta(seconds=parse_duration(value))
+        except ValueError as error:
+            hint = f" ({error})" if error.args else ""
+            self.fail(f"{value!r} is not a time such as 90s, 8h or 30d{hint}")
+
+
+DURATION = _Duration()
+
+token_file = click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the token to this file (mode 0600) instead of printing it.",
+)
+
+
+@contextmanager
+def token_target(path: Path | None) -> Iterator[Callable[[str], None]]:
+    """
+    A file for a token, opened before the token is made: it cannot be made again.
+
+    Gives a function that writes; the file appears, or is replaced, as a whole.
+    """
+    if path is None:
+        yield lambda token: None
+        return
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=".token", dir=path.parent)
+    except OSError as error:
+        message = f"{path}: cannot be written ({error.strerror}); no token was made"
+        raise ConfigurationError([message]) from None
+    try:
+        with os.fdopen(descriptor, "w") as target:
+
+            def write(token: str) -> None:
+                target.write(token + "\n")
+                target.flush()
+                os.fsync(target.fileno())
+                os.rename(temporary, path)
+
+            yield write
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)

@@ -1,0 +1,229 @@
+"""``kasctl doctor``: looks at everything that can keep kas from working."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from kas import pki
+from kas.config import KasConfiguration, read_configuration_file
+from kas.ctl.checks import TIMEOUT, NoAnswer, fetch
+from kas.ctl.common import Ctl, command
+from kas.identity_store import IdentityStore
+from kas.state import StateDirectory
+from tunnel.config import Listen
+from tunnel.errors import TunnelError
+from tunnel.net.tls import ALPN_TUNNEL
+
+__all__ = ["declare"]
+
+# Own certificates are replaced by people, who need notice.
+NOTICE = timedelta(days=14)
+
+
+@attrs.frozen
+class Finding:
+    """One line of the report."""
+
+    check: str
+    ok: bool
+    message: str
+
+
+class _Wrong(TunnelError):
+    """A check found something; says what to do."""
+
+
+def declare(group: click.Group) -> None:
+    """Add the command to *group*."""
+    command(group, "doctor")(doctor)
+
+
+@click.option(
+    "--configuration-file",
+    type=click.Path(),
+    help="The file that kas was started with; without it, the defaults count.",
+)
+def doctor(ctl: Ctl, configuration_file: str | None) -> None:
+    """Check state, certificates, ports and health (exit status 0 or 1)."""
+    findings = list(_Doctor(ctl, configuration_file).findings())
+    ok = all(finding.ok for finding in findings)
+    content = {"ok": ok, "checks": [attrs.asdict(finding) for finding in findings]}
+    lines = (
+        f"{'ok  ' if finding.ok else 'FAIL'}  {finding.check}: {finding.message}"
+        for finding in findings
+    )
+    ctl.result(content, "\n".join(lines))
+    if not ok:
+        raise SystemExit(1)
+
+
+class _Doctor:
+    """The checks, in the order in which one explains the next."""
+
+    def __init__(self, ctl: Ctl, file: str | None) -> None:
+        self._ctl = ctl
+        self._file = file
+        self._configuration = KasConfiguration()
+        self._state: StateDirectory | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Run every check, whatever becomes of those before."""
+        checks: list[tuple[str, Callable[[], str]]] = [
+            ("configuration", self._check_configuration),
+            ("state directory", self._check_state),
+            ("identity file", self._check_identity),
+            ("certificate", self._check_certificate),
+            ("agent listener", self._check_agents),
+            ("liveness", lambda: self._check_probe("liveness")),
+            ("readiness", lambda: self._check_probe("readiness")),
+        ]
+        for name, check in checks:
+            try:
+                yield Finding(name, True, check())
+            except (TunnelError, OSError) as error:
+                yield Finding(name, False, str(error).replace("\n", "; "))
+
+    def _check_configuration(self) -> str:
+        if self._file is None:
+            return "no file given, the defaults count"
+        self._configuration = read_configuration_file(self._file)
+        return f"{self._file} is usable"
+
+    def _check_state(self) -> str:
+        path = self._ctl.path()
+        if not path.exists():
+            raise _Wrong(f"{path} does not exist; start kas once, or add an agent")
+        self._state = StateDirectory.open(path, create=False)
+        return f"{path} is ours alone to write"
+
+    def _check_identity(self) -> str:
+        if self._state is None:
+            raise _Wrong("needs the state directory")
+        found = IdentityStore(self._state, self._ctl.now).load()
+        agents = sum(agent.revoked_at is None for agent in found.agents)
+        users = sum(user.revoked_at is None for user in found.users)
+        if not agents:
+            raise _Wrong("there is no agent; add one with 'kasctl agent add NAME'")
+        return f"{agents} agents and {users} users may connect"
+
+    def _certificate_path(self) -> Path | None:
+        listen = self._configuration.agent.listen
+        if listen.development_certificate:
+            return self._state.file(pki.SERVER_CERTIFICATE) if self._state else None
+        return listen.certificate_file
+
+    def _load_certificate(self) -> x509.Certificate | None:
+        path = self._certificate_path()
+        if path is None:
+            return None
+        try:
+            return x509.load_pem_x509_certificate(path.read_bytes())
+        except FileNotFoundError:
+            raise _Wrong(f"{path} does not exist; start kas once to make it") from None
+        except ValueError:
+            raise _Wrong(f"{path} is not a PEM certificate; replace it") from None
+
+    def _check_certificate(self) -> str:
+        certificate = self._load_certificate()
+        if certificate is None:
+            if self._configuration.agent.listen.development_certificate:
+                raise _Wrong("needs the state directory")
+            return "none configured: agents connect without TLS"
+        path = self._certificate_path()
+        end = certificate.not_valid_after_utc
+        left = end - self._ctl.now()
+        if left <= timedelta(0):
+            raise _Wrong(f"{path} expired at {end}; replace it, or restart kas")
+        if certificate.not_valid_before_utc > self._ctl.now():
+            raise _Wrong(f"{path} is not valid yet; is the clock right?")
+        if left < NOTICE:
+            raise _Wrong(f"{path} expires in {left.days} days; renew it")
+        pin = pki.certificate_pin(certificate.public_bytes(Encoding.DER))
+        return f"{path} is valid for {left.days} days, pin {pin}"
+
+    def _check_agents(self) -> str:
+        listen = self._configuration.agent.listen
+        where = _address(listen)
+        if where is None:
+            return f"{listen.endpoint_string()} is not looked at"
+        family, address, shown = where
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as plain:
+                plain.settimeout(TIMEOUT)
+                plain.connect(address)
+                if not listen.tls:
+                    return f"{shown} accepts connections, without TLS"
+                return f"{shown}: {self._handshake(plain)}"
+        except ssl.SSLError as error:
+            raise _Wrong(
+                f"{shown}: the TLS handshake failed ({error.reason or error}); does "
+                "something else listen there, or has the certificate changed?"
+            ) from None
+        except OSError as error:
+            raise _Wrong(
+                f"{shown} does not accept connections ({error.strerror or error}); is "
+                "kas running, and is agent.listen.address that one?"
+            ) from None
+
+    def _handshake(self, plain: socket.socket) -> str:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.set_alpn_protocols([ALPN_TUNNEL])
+        # which certificate it is gets compared below; names and CAs are the clients'
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        with context.wrap_socket(plain) as secure:
+            served = secure.getpeercert(binary_form=True) or b""
+            protocol, version = secure.selected_alpn_protocol(), secure.version()
+        if protocol != ALPN_TUNNEL:
+            raise _Wrong("something listens there that is not kas; choose another port")
+        expected = self._load_certificate()
+        if expected is not None:
+            own = expected.public_bytes(Encoding.DER)
+            if hashlib.sha256(own).digest() != hashlib.sha256(served).digest():
+                raise _Wrong(
+                    f"it serves another certificate than {self._certificate_path()}; "
+                    "is that kas started with another state directory or file?"
+                )
+        return f"{version} with the expected certificate"
+
+    def _check_probe(self, name: str) -> str:
+        observability = self._configuration.observability
+        where = _address(observability.listen)
+        if where is None or where[0] == socket.AF_UNIX:
+            return f"{observability.listen.endpoint_string()} is not looked at"
+        scheme = "https" if observability.listen.tls else "http"
+        probe = getattr(observability, f"{name}_probe")
+        url = f"{scheme}://{where[2]}"
+        code, body = fetch(url, probe.url_path)
+        if code != 200:
+            said = body[:200].decode("utf-8", "replace").strip()
+            raise NoAnswer(f"{url}{probe.url_path} says {code}: {said}; see kas' log")
+        return f"{url}{probe.url_path} says yes"
+
+
+def _address(listen: Listen) -> tuple[int, Any, str] | None:
+    """Family, address and text for connecting; None for what only Twisted knows."""
+    if listen.endpoint:
+        return None
+    if listen.network == "unix":
+        return socket.AF_UNIX, listen.address, listen.address
+    host, _, port = listen.address.rpartition(":")
+    host = host.strip("[]")
+    if host in ("", "0.0.0.0"):  # noqa: S104 - where it listens, not we
+        host = "::1" if listen.network == "tcp6" else "127.0.0.1"
+    elif host == "::":
+        host = "::1"
+    if ":" in host:
+        return socket.AF_INET6, (host, int(port)), f"[{host}]:{port}"
+    return socket.AF_INET, (host, int(port)), f"{host}:{port}"

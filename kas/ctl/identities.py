@@ -1,0 +1,262 @@
+"""``kasctl agent`` and ``kasctl user``: who may connect, and who may ask."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kas.ctl.common import DURATION, Ctl, command, token_file, token_target
+from kas.identity_file import ALL_AGENTS, Agent, User
+from kas.pki import CA_CERTIFICATE
+from tunnel.interfaces import Impersonation
+
+__all__ = ["access_options", "agent", "make_access", "user"]
+
+# Long enough to replace a Secret in a cluster by hand, short enough to be the end.
+GRACE = timedelta(hours=24)
+
+
+@click.group()
+def agent() -> None:
+    """Clusters that may connect."""
+
+
+@click.group()
+def user() -> None:
+    """Who may reach them."""
+
+
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def _agent_content(found: Agent) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "name": found.name,
+        "created_at": _time(found.created_at),
+        "revoked_at": _time(found.revoked_at),
+        "tokens": [
+            {
+                "id": token.id,
+                "created_at": _time(token.created_at),
+                "expires_at": _time(token.expires_at),
+            }
+            for token in found.tokens
+        ],
+    }
+
+
+def _user_content(found: User) -> dict[str, Any]:
+    who = found.impersonation
+    return {
+        "name": found.name,
+        "agents": list(found.agents),
+        "as_agent": who is None,
+        "as": None if who is None else who.username,
+        "groups": [] if who is None else list(who.groups),
+        "created_at": _time(found.created_at),
+        "expires_at": _time(found.token.expires_at),
+        "revoked_at": _time(found.revoked_at),
+    }
+
+
+def _show_token(ctl: Ctl, kind: str, content: Any, token: str, path: Any) -> None:
+    shown = {kind: content} | ({} if path else {"token": token})
+    if path:
+        ctl.result({**shown, "token_file": str(path)}, f"token written to {path}")
+    else:
+        ctl.result(shown, token)
+        ctl.note(
+            "This token is shown only this once.  Keep it in a file that only its user "
+            "can read (mode 0600; --token-file FILE makes one)."
+        )
+
+
+def _show_agent(ctl: Ctl, found: Agent, token: str, path: Path | None) -> None:
+    ctl.note(f"agent {found.name} has the id {found.id}; its token:")
+    _show_token(ctl, "agent", _agent_content(found), token, path)
+    ctl.note(
+        "Start the agent with:\n  twistd -n agentk --kas-address tls://<kas>:8150 "
+        f"--token-file {path or 'FILE'} \\\n    --ca-cert-file "
+        f"{ctl.path() / CA_CERTIFICATE}\n"
+        "(the CA only while kas uses its development certificate)"
+    )
+
+
+@command(agent, "add")
+@click.argument("name")
+@token_file
+def add_agent(ctl: Ctl, name: str, token_file: Path | None) -> None:
+    """Allow a cluster to connect, and print its token."""
+    with token_target(token_file) as write:
+        found, token = ctl.store().add_agent(name)
+        write(token)
+    _show_agent(ctl, found, token, token_file)
+
+
+@command(agent, "list")
+def list_agents(ctl: Ctl) -> None:
+    """Show every agent."""
+    agents = ctl.store().load().agents
+    now = ctl.now()
+    ctl.table(
+        [_agent_content(found) for found in agents],
+        ("ID", "NAME", "STATE", "TOKENS", "CREATED"),
+        (
+            (
+                found.id,
+                found.name,
+                "revoked" if found.revoked_at else "active",
+                sum(token.valid_at(now) for token in found.tokens),
+                _time(found.created_at),
+            )
+            for found in agents
+        ),
+    )
+
+
+@command(agent, "rotate")
+@click.argument("name")
+@click.option(
+    "--grace",
+    type=DURATION,
+    default=GRACE,
+    show_default="24h",
+    help="How long the token before stays valid; 0 ends it now.",
+)
+@token_file
+def rotate_agent(
+    ctl: Ctl, name: str, grace: timedelta, token_file: Path | None
+) -> None:
+    """Print a new token; the one before ends after a grace time, older ones now."""
+    with token_target(token_file) as write:
+        found, token = ctl.store().rotate_agent(name, grace)
+        write(token)
+    _show_agent(ctl, found, token, token_file)
+
+
+@command(agent, "revoke")
+@click.argument("name")
+def revoke_agent(ctl: Ctl, name: str) -> None:
+    """End every token of an agent; kas cuts its tunnels within two seconds."""
+    found = ctl.store().revoke_agent(name)
+    ctl.result({"agent": _agent_content(found)}, f"agent {found.name} is revoked")
+
+
+@command(agent, "remove")
+@click.argument("name")
+def remove_agent(ctl: Ctl, name: str) -> None:
+    """Forget an agent, and that any user could reach it."""
+    found = ctl.store().remove_agent(name)
+    ctl.result({"agent": _agent_content(found)}, f"agent {found.name} is removed")
+
+
+def access_options(function: Any) -> Any:
+    """``--as``, ``--group``, ``--as-agent``, ``--expires``."""
+    for option in (
+        click.option("--expires", type=DURATION, help="How long the token is valid."),
+        click.option(
+            "--as-agent", is_flag=True, help="Act with the rights of agentk itself."
+        ),
+        click.option(
+            "--group",
+            "groups",
+            multiple=True,
+            help="With --as: a Kubernetes group to act as, repeatable.",
+        ),
+        click.option("--as", "username", help="The Kubernetes user to act as."),
+    ):
+        function = option(function)
+    return function
+
+
+def make_access(
+    username: str | None, groups: tuple[str, ...], as_agent: bool
+) -> Impersonation | None:
+    """What those options mean together."""
+    if as_agent and (username or groups):
+        raise click.UsageError("--as-agent goes without --as and --group")
+    if groups and not username:
+        raise click.UsageError("--group needs --as USER")
+    return Impersonation(username, groups) if username else None
+
+
+@command(user, "add")
+@click.argument("name")
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    required=True,
+    help=f"An agent to reach, repeatable; '{ALL_AGENTS}' is every one.",
+)
+@access_options
+@token_file
+def add_user(
+    ctl: Ctl,
+    name: str,
+    agents: tuple[str, ...],
+    username: str | None,
+    groups: tuple[str, ...],
+    as_agent: bool,
+    expires: timedelta | None,
+    token_file: Path | None,
+) -> None:
+    """Allow somebody to reach agents, and print the token."""
+    access = make_access(username, groups, as_agent)
+    if access is None and not as_agent:
+        raise click.UsageError(
+            "say with whose rights: --as USER [--group GROUP], or --as-agent for those "
+            "of agentk itself"
+        )
+    with token_target(token_file) as write:
+        found, token = ctl.store().add_user(name, agents, access, expires)
+        write(token)
+    _show_token(ctl, "user", _user_content(found), token, token_file)
+    ctl.note(
+        "For kubectl, 'kasctl kubeconfig --agent NAME --token-file FILE' makes a file."
+    )
+
+
+@command(user, "list")
+def list_users(ctl: Ctl) -> None:
+    """Show every user."""
+    users = ctl.store().load().users
+    now = ctl.now()
+
+    def state(found: User) -> str:
+        if found.revoked_at:
+            return "revoked"
+        return "active" if found.token.valid_at(now) else "expired"
+
+    def acts_as(found: User) -> str:
+        if (who := found.impersonation) is None:
+            return "agentk itself"
+        return ", ".join((who.username, *(f"group {group}" for group in who.groups)))
+
+    ctl.table(
+        [_user_content(found) for found in users],
+        ("NAME", "STATE", "AGENTS", "ACTS AS", "EXPIRES"),
+        (
+            (
+                found.name,
+                state(found),
+                ", ".join(found.agents) or "none",
+                acts_as(found),
+                _time(found.token.expires_at) or "never",
+            )
+            for found in users
+        ),
+    )
+
+
+@command(user, "revoke")
+@click.argument("name")
+def revoke_user(ctl: Ctl, name: str) -> None:
+    """End the token of a user; kas cuts what it has open within two seconds."""
+    found = ctl.store().revoke_user(name)
+    ctl.result({"user": _user_content(found)}, f"user {found.name} is revoked")

@@ -1,0 +1,290 @@
+"""
+The identity file: which agents and users there are, and how it is written down.
+
+Tokens stand in it as SHA-256 only.  They are 256 random bits, so nothing can be gained
+by trying: a slow hash defends short secrets that people choose, and would here only
+cost time at every connection.  The file is JSON because only programs write it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import attrs
+
+from tunnel.errors import ConfigurationError
+from tunnel.interfaces import Impersonation
+
+__all__ = [
+    "ALL_AGENTS",
+    "FILE_NAME",
+    "Agent",
+    "Identities",
+    "Token",
+    "User",
+    "dump",
+    "parse",
+]
+
+FILE_NAME = "identity.json"
+#: A newer format gets a new number, and an older kas refuses it.
+VERSION = 1
+#: Instead of names: every agent, those of the future too.
+ALL_AGENTS = "*"
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_TOKEN_ID = re.compile(r"[0-9a-f]{16}")
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Token:
+    """What is kept of a token: enough to recognise it, not to make it."""
+
+    #: Part of the token that may be shown; finds the entry.
+    id: str
+    #: Of the whole token, in hexadecimal.
+    sha256: str = attrs.field(repr=False)
+    created_at: datetime
+    expires_at: datetime | None = None
+
+    def valid_at(self, now: datetime) -> bool:
+        """Whether it has not expired."""
+        return self.expires_at is None or now < self.expires_at
+
+
+@attrs.frozen
+class Agent:
+    """One cluster that may connect."""
+
+    id: str
+    name: str
+    created_at: datetime
+    tokens: tuple[Token, ...] = ()
+    revoked_at: datetime | None = None
+
+
+@attrs.frozen
+class User:
+    """Somebody, or something, that may reach agents."""
+
+    name: str
+    #: Names, or `ALL_AGENTS` alone.
+    agents: tuple[str, ...]
+    token: Token
+    created_at: datetime
+    #: None: acts as agentk's own account.
+    impersonation: Impersonation | None = None
+    revoked_at: datetime | None = None
+
+
+@attrs.frozen
+class Identities:
+    """Everything in the file."""
+
+    agents: tuple[Agent, ...] = ()
+    users: tuple[User, ...] = ()
+    #: Ids are never given twice, so that an old credential cannot mean a new agent.
+    next_agent_id: int = 1
+
+
+def dump(identities: Identities) -> bytes:
+    """The file's content."""
+    content = {
+        "version": VERSION,
+        "next_agent_id": identities.next_agent_id,
+        "agents": [_dump_agent(agent) for agent in identities.agents],
+        "users": [_dump_user(user) for user in identities.users],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def _dump_agent(agent: Agent) -> dict[str, Any]:
+    return {
+        "id": agent.id,
+        "name": agent.name,
+        "created_at": _dump_time(agent.created_at),
+        "revoked_at": _dump_time(agent.revoked_at),
+        "tokens": [_dump_token(token) for token in agent.tokens],
+    }
+
+
+def _dump_user(user: User) -> dict[str, Any]:
+    access: dict[str, Any] = {"as_agent": True}
+    if (who := user.impersonation) is not None:
+        access = {"user": who.username, "groups": list(who.groups)}
+    return {
+        "name": user.name,
+        "agents": list(user.agents),
+        "access": access,
+        "created_at": _dump_time(user.created_at),
+        "revoked_at": _dump_time(user.revoked_at),
+        "token": _dump_token(user.token),
+    }
+
+
+def _dump_token(token: Token) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "sha256": token.sha256,
+        "created_at": _dump_time(token.created_at),
+        "expires_at": _dump_time(token.expires_at),
+    }
+
+
+def _dump_time(time: datetime | None) -> str | None:
+    return None if time is None else time.astimezone(UTC).isoformat()
+
+
+def parse(data: bytes, file: str) -> Identities:
+    """
+    Read what `dump` wrote.
+
+    :raises ConfigurationError: for anything else; never quotes the content.
+    """
+    try:
+        top = _Object(json.loads(data), "")
+        version = top.take("version", int)
+        if version != VERSION:
+            raise ValueError(
+                f"version {version} is not known here; run the kas that wrote it"
+            )
+        identities = Identities(
+            next_agent_id=top.take("next_agent_id", int),
+            agents=top.many("agents", _parse_agent),
+            users=top.many("users", _parse_user),
+        )
+        top.done()
+        _check(identities)
+    except (ValueError, RecursionError) as error:
+        # a JSONDecodeError says line and column by itself
+        message = f"{file}: not a usable identity file: {error}; restore a backup"
+        raise ConfigurationError([message]) from None
+    return identities
+
+
+def _check(identities: Identities) -> None:
+    agents, users = identities.agents, identities.users
+    _once("agent id", [agent.id for agent in agents])
+    _once("agent name", [agent.name for agent in agents])
+    _once("user name", [user.name for user in users])
+    tokens = [token.id for agent in agents for token in agent.tokens]
+    _once("token id", tokens + [user.token.id for user in users])
+
+
+def _once(what: str, values: list[str]) -> None:
+    if len(set(values)) < len(values):
+        twice = next(value for value in values if values.count(value) > 1)
+        raise ValueError(f"the {what} {twice!r} is there twice")
+
+
+class _Object:
+    """A JSON object of which every member has to be taken."""
+
+    def __init__(self, raw: object, path: str) -> None:
+        if not isinstance(raw, dict):
+            raise ValueError(f"{path or 'the file'} is not an object")
+        self._raw: Mapping[str, Any] = raw
+        self._path = path
+        self._left = set(raw)
+
+    def take(self, key: str, kind: type[T]) -> T:
+        value = self._raw.get(key)
+        # bool is an int in Python, and not in JSON
+        if not isinstance(value, kind) or (kind is int and value is True):
+            raise ValueError(f"{self._path}{key} is not of type {kind.__name__}")
+        self._left.discard(key)
+        return value
+
+    def matching(self, key: str, pattern: re.Pattern[str]) -> str:
+        value = self.take(key, str)
+        if not pattern.fullmatch(value):
+            raise ValueError(f"{self._path}{key} is malformed")
+        return value
+
+    def time(self, key: str) -> datetime:
+        text = self.take(key, str)
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"{self._path}{key} is not a time") from None
+        return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+    def time_or_none(self, key: str) -> datetime | None:
+        if self._raw.get(key) is None:
+            self._left.discard(key)
+            return None
+        return self.time(key)
+
+    def many(self, key: str, item: Callable[[_Object], T]) -> tuple[T, ...]:
+        found = []
+        for index, raw in enumerate(self.take(key, list)):
+            member = _Object(raw, f"{self._path}{key}[{index}].")
+            found.append(item(member))
+            member.done()
+        return tuple(found)
+
+    def one(self, key: str, item: Callable[[_Object], T]) -> T:
+        member = _Object(self.take(key, dict), f"{self._path}{key}.")
+        value = item(member)
+        member.done()
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        values = self.take(key, list)
+        if not all(isinstance(value, str) for value in values):
+            raise ValueError(f"{self._path}{key} is not a list of texts")
+        return tuple(values)
+
+    def has(self, key: str) -> bool:
+        return key in self._raw
+
+    def done(self) -> None:
+        if self._left:
+            raise ValueError(f"{self._path}{min(self._left)} is not known here")
+
+
+def _parse_agent(raw: _Object) -> Agent:
+    return Agent(
+        id=raw.matching("id", re.compile("[1-9][0-9]{0,17}")),
+        name=raw.take("name", str),
+        created_at=raw.time("created_at"),
+        revoked_at=raw.time_or_none("revoked_at"),
+        tokens=raw.many("tokens", _parse_token),
+    )
+
+
+def _parse_user(raw: _Object) -> User:
+    return User(
+        name=raw.take("name", str),
+        agents=raw.texts("agents"),
+        impersonation=raw.one("access", _parse_access),
+        created_at=raw.time("created_at"),
+        revoked_at=raw.time_or_none("revoked_at"),
+        token=raw.one("token", _parse_token),
+    )
+
+
+def _parse_access(raw: _Object) -> Impersonation | None:
+    if raw.has("as_agent"):
+        if raw.take("as_agent", bool) is not True:
+            raise ValueError("as_agent can only be true")
+        return None
+    # without a name the API server would take the request for agentk's own
+    return Impersonation(
+        username=raw.matching("user", re.compile(r".+")), groups=raw.texts("groups")
+    )
+
+
+def _parse_token(raw: _Object) -> Token:
+    return Token(
+        id=raw.matching("id", _TOKEN_ID),
+        sha256=raw.matching("sha256", _SHA256),
+        created_at=raw.time("created_at"),
+        expires_at=raw.time_or_none("expires_at"),
+    )

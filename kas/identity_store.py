@@ -1,0 +1,288 @@
+"""
+Changes to the identity file, as `kasctl` makes them: one at a time, under the lock.
+
+A running kas notices by itself (`kas.identity.FileIdentity`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import attrs
+
+from kas.identity_file import (
+    ALL_AGENTS,
+    FILE_NAME,
+    Agent,
+    Identities,
+    Token,
+    User,
+    dump,
+    parse,
+)
+from kas.state import StateDirectory
+from tunnel.config import nearest
+from tunnel.errors import TunnelError
+from tunnel.interfaces import Impersonation
+
+__all__ = [
+    "AGENT_PREFIX",
+    "USER_PREFIX",
+    "IdentityError",
+    "IdentityStore",
+    "digest",
+    "split_token",
+]
+
+# Recognisable prefixes let scanners of leaked secrets find them.
+AGENT_PREFIX = "kasagent"
+USER_PREFIX = "kasuser"
+#: Real tokens have 69 characters at most; what is longer is not even hashed.
+MAX_TOKEN = 128
+
+# An RFC 1123 label, as GitLab and Kubernetes have it
+_AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# Room for the name of an agent, and for an e-mail address.
+_USER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._@]{0,126}[A-Za-z0-9])?")
+# They become HTTP headers.  More is no name but an accident.
+_SUBJECT = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,254}[\x21-\x7e])?")
+# The one before may stay valid while it is being replaced, older ones not.
+_TOKENS_PER_AGENT = 2
+
+
+class IdentityError(TunnelError):
+    """A change that cannot be made; the message says why and what else to do."""
+
+
+def digest(token: bytes) -> bytes:
+    """What is kept of a token."""
+    return hashlib.sha256(token).digest()
+
+
+def split_token(token: bytes) -> tuple[str, str] | None:
+    """Prefix and id of a token, or None for what cannot be one."""
+    if len(token) > MAX_TOKEN:
+        return None
+    parts = token.decode("latin-1").split("-", 2)
+    return (parts[0], parts[1]) if len(parts) == 3 else None
+
+
+def _check(pattern: re.Pattern[str], what: str, value: str, rule: str) -> None:
+    if not pattern.fullmatch(value):
+        raise IdentityError(f"{value!r} cannot be {what}: {rule}")
+
+
+@attrs.frozen(eq=False)
+class IdentityStore:
+    """
+    The identity file in a state directory.
+
+    :param now: the time of day, with a time zone.
+    :param random: a source of secret bytes.
+    """
+
+    state: StateDirectory
+    now: Callable[[], datetime]
+    random: Callable[[int], bytes] = secrets.token_bytes
+
+    def load(self) -> Identities:
+        """What is in the file now; nothing, when there is none."""
+        data = self.state.read(FILE_NAME)
+        if data is None:
+            return Identities()
+        return parse(data, str(self.state.file(FILE_NAME)))
+
+    def add_agent(self, name: str) -> tuple[Agent, str]:
+        """A new agent, and its token, which is not kept."""
+        rule = "at most 63 of a-z, 0-9 and '-', neither beginning nor ending with '-'"
+        _check(_AGENT_NAME, "the name of an agent", name, rule)
+        if name.isdigit():
+            rule = "a number is taken for the id of an agent; add a letter"
+            raise IdentityError(f"{name!r} cannot be the name of an agent: {rule}")
+        with self._editing() as edit:
+            identities = edit.identities
+            if any(agent.name == name for agent in identities.agents):
+                raise IdentityError(
+                    f"there is an agent {name!r} already; for a new token use "
+                    f"'kasctl agent rotate {name}'"
+                )
+            token, text = self._mint(AGENT_PREFIX, None)
+            number = identities.next_agent_id
+            agent = Agent(str(number), name, token.created_at, (token,))
+            edit.identities = attrs.evolve(
+                identities,
+                agents=(*identities.agents, agent),
+                next_agent_id=number + 1,
+            )
+        return agent, text
+
+    def rotate_agent(self, name: str, grace: timedelta) -> tuple[Agent, str]:
+        """
+        A new token; the newest old one stays valid for *grace*, others end now.
+
+        Its tunnels end with it, so the new one has to be in place by then.
+        """
+        with self._editing() as edit:
+            agent = find_agent(edit.identities, name)
+            if agent.revoked_at is not None:
+                raise IdentityError(
+                    f"the agent {name!r} is revoked; remove it and add it again"
+                )
+            token, text = self._mint(AGENT_PREFIX, None)
+            now = token.created_at
+            kept = [
+                attrs.evolve(old, expires_at=min(old.expires_at or end, end))
+                for end in (now + grace,)
+                for old in agent.tokens
+                if old.valid_at(now) and grace
+            ]
+            agent = attrs.evolve(
+                agent, tokens=(*kept[-(_TOKENS_PER_AGENT - 1) :], token)
+            )
+            edit.replace_agent(agent)
+        return agent, text
+
+    def revoke_agent(self, name: str) -> Agent:
+        """End every token of an agent; it stays in the list, and may be removed."""
+        with self._editing() as edit:
+            agent = find_agent(edit.identities, name)
+            agent = attrs.evolve(
+                agent, tokens=(), revoked_at=agent.revoked_at or self.now()
+            )
+            edit.replace_agent(agent)
+        return agent
+
+    def remove_agent(self, name: str) -> Agent:
+        """Forget an agent, and take it from every user who could reach it."""
+        with self._editing() as edit:
+            agent = find_agent(edit.identities, name)
+            edit.identities = attrs.evolve(
+                edit.identities,
+                agents=tuple(a for a in edit.identities.agents if a != agent),
+                # or a later agent of the same name would be theirs
+                users=tuple(
+                    attrs.evolve(
+                        u, agents=tuple(n for n in u.agents if n != agent.name)
+                    )
+                    for u in edit.identities.users
+                ),
+            )
+        return agent
+
+    def add_user(
+        self,
+        name: str,
+        agents: Sequence[str],
+        impersonation: Impersonation | None,
+        lifetime: timedelta | None = None,
+    ) -> tuple[User, str]:
+        """
+        A new user, and the token, which is not kept.  A revoked one may come back.
+
+        :param agents: names or ids, or `ALL_AGENTS` alone.
+        :param impersonation: None lets the user act as agentk's own account.
+        """
+        rule = "at most 128 letters, digits and '-._@', a letter or digit at both ends"
+        _check(_USER_NAME, "the name of a user", name, rule)
+        if impersonation is not None:
+            rule = "1 to 256 printable ASCII characters"
+            for subject in (impersonation.username, *impersonation.groups):
+                _check(_SUBJECT, "a Kubernetes user or group", subject, rule)
+        with self._editing() as edit:
+            identities = edit.identities
+            same = [u for u in identities.users if u.name == name]
+            if same and same[0].revoked_at is None:
+                raise IdentityError(
+                    f"there is a user {name!r} already; choose another name, or "
+                    f"'kasctl user revoke {name}' first"
+                )
+            if ALL_AGENTS in agents:
+                names: tuple[str, ...] = (ALL_AGENTS,)
+            else:
+                found = [find_agent(identities, agent).name for agent in agents]
+                names = tuple(dict.fromkeys(found))
+            if not names:
+                raise IdentityError("a user needs at least one agent to reach")
+            token, text = self._mint(USER_PREFIX, lifetime)
+            user = User(name, names, token, token.created_at, impersonation)
+            others = (u for u in identities.users if u.name != name)
+            edit.identities = attrs.evolve(identities, users=(*others, user))
+        return user, text
+
+    def renew_user(
+        self, name: str, lifetime: timedelta | None = None
+    ) -> tuple[User, str]:
+        """A new token in place of the old one, which ends now."""
+        with self._editing() as edit:
+            user = find_user(edit.identities, name)
+            if user.revoked_at is not None:
+                raise IdentityError(f"the user {name!r} is revoked; add it again")
+            token, text = self._mint(USER_PREFIX, lifetime)
+            user = attrs.evolve(user, token=token)
+            edit.replace_user(user)
+        return user, text
+
+    def revoke_user(self, name: str) -> User:
+        """End the token of a user."""
+        with self._editing() as edit:
+            user = find_user(edit.identities, name)
+            user = attrs.evolve(user, revoked_at=user.revoked_at or self.now())
+            edit.replace_user(user)
+        return user
+
+    @contextmanager
+    def _editing(self) -> Iterator[_Edit]:
+        with self.state.lock():
+            edit = _Edit(self.load())
+            yield edit
+            self.state.write(FILE_NAME, dump(edit.identities))
+
+    def _mint(self, prefix: str, lifetime: timedelta | None) -> tuple[Token, str]:
+        number = self.random(8).hex()
+        text = f"{prefix}-{number}-{_urlsafe(self.random(32))}"
+        now = self.now()
+        expires = None if lifetime is None else now + lifetime
+        return Token(number, digest(text.encode()).hex(), now, expires), text
+
+
+@attrs.define(eq=False)
+class _Edit:
+    """The file's content while it is being changed."""
+
+    identities: Identities
+
+    def replace_agent(self, agent: Agent) -> None:
+        agents = (agent if a.id == agent.id else a for a in self.identities.agents)
+        self.identities = attrs.evolve(self.identities, agents=tuple(agents))
+
+    def replace_user(self, user: User) -> None:
+        users = (user if u.name == user.name else u for u in self.identities.users)
+        self.identities = attrs.evolve(self.identities, users=tuple(users))
+
+
+def _urlsafe(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def find_agent(identities: Identities, name: str) -> Agent:
+    """The agent with this name or id; who is not there is answered with the nearest."""
+    for agent in identities.agents:
+        if name in (agent.name, agent.id):
+            return agent
+    hint = nearest(name, [agent.name for agent in identities.agents])
+    raise IdentityError(f"there is no agent {name!r}; {hint}")
+
+
+def find_user(identities: Identities, name: str) -> User:
+    """The user with this name."""
+    for user in identities.users:
+        if user.name == name:
+            return user
+    hint = nearest(name, [user.name for user in identities.users])
+    raise IdentityError(f"there is no user {name!r}; {hint}")

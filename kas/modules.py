@@ -1,0 +1,160 @@
+"""What kas lends to the server half of a module."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IListeningPort
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from kas.identity import FileIdentity
+from kas.registry import Registry
+from kas.routing import Router
+from tunnel.errors import CallError, Status
+from tunnel.events import EventBus
+from tunnel.interfaces import (
+    Access,
+    ConnectedAgent,
+    IServerModuleApi,
+    IStream,
+    IStreamReceiver,
+)
+from tunnel.listening import Listening
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.client import ServiceClient
+from tunnel.rpc.dispatch import Dispatcher
+
+
+@attrs.define(eq=False)
+class Lent:
+    """What all modules share; one for the process."""
+
+    reactor: Any
+    registry: Registry
+    router: Router
+    dispatcher: Dispatcher
+    bus: EventBus
+    identity: FileIdentity
+    listening: Listening
+    metrics: CollectorRegistry
+    #: Ports that modules opened, by module.
+    ports: dict[str, list[IListeningPort]] = attrs.Factory(dict)
+
+    def release(self, name: str) -> None:
+        """Take back what a module registered."""
+        self.dispatcher.withdraw(name)
+        self.bus.withdraw(name)
+        for port in self.ports.pop(name, []):
+            Deferred.fromCoroutine(self.listening.close(port))
+
+
+@implementer(IServerModuleApi)
+class ServerModuleApi:
+    """See `tunnel.interfaces.IServerModuleApi`."""
+
+    def __init__(
+        self,
+        lent: Lent,
+        name: str,
+        configuration: Any,
+        fail_module: Callable[[str, Exception], None],
+    ) -> None:
+        self.name = name
+        self.configuration = configuration
+        self.clock = lent.reactor
+        self.reactor = lent.reactor
+        self.metrics = lent.metrics
+        self._lent = lent
+        self._fail = fail_module
+
+    def handle(self, service: Any, implementation: object) -> None:
+        """Answer calls of agents."""
+        self._lent.dispatcher.handle(self.name, service, implementation)
+
+    def handle_stream(
+        self, method: str, accept: Callable[[IStream, Any], IStreamReceiver]
+    ) -> None:
+        """Answer raw streams of agents."""
+        self._lent.dispatcher.handle_stream(self.name, method, accept)
+
+    def fail(self, reason: Exception) -> None:
+        """The module cannot go on."""
+        self._fail(self.name, reason)
+
+    def client(self, service: Any, agent_id: str) -> ServiceClient:
+        """Calls *service* at an agent."""
+
+        def opener(
+            method: str,
+            receiver: IStreamReceiver,
+            *,
+            metadata: bytes = b"",
+            timeout: float = 0,
+        ) -> IStream:
+            return self.open_stream(
+                agent_id, method, receiver, metadata, timeout=timeout
+            )
+
+        return ServiceClient(service, opener, self.clock)
+
+    def open_stream(
+        self,
+        agent_id: str,
+        method: str,
+        receiver: IStreamReceiver,
+        metadata: bytes = b"",
+        fin: bool = False,
+        timeout: float = 0,
+    ) -> IStream:
+        """Open a raw stream to an agent."""
+        open_ = pb.Open(method=method, metadata=metadata)
+        if timeout:
+            open_.timeout_ms = max(1, round(timeout * 1000))
+        return self._lent.router.open_stream(agent_id, open_, receiver, fin)
+
+    def connected_agents(self) -> list[ConnectedAgent]:
+        """Every connection that this kas holds now."""
+        return [connection.agent for connection in self._lent.registry]
+
+    def authorize(self, kind: str, agent: str, token: str) -> Deferred[Access]:
+        """Check a credential of a user."""
+        try:
+            if kind != "user":
+                raise CallError(
+                    Status.UNAUTHENTICATED,
+                    f"credentials of kind {kind[:20]!r} are not known here; use 'user'",
+                )
+            return succeed(self._lent.identity.authorize_user(agent, token))
+        except CallError:
+            return fail(Failure())
+
+    def publish(self, topic: str, event: Any) -> None:
+        """Tell every subscriber in this kas."""
+        self._lent.bus.publish(topic, event)
+
+    def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
+        """Be told what is published."""
+        return self._lent.bus.subscribe(self.name, topic, told)
+
+    def listen(self, endpoint: Any, factory: Any) -> Deferred[IListeningPort]:
+        """Listen until the module stops."""
+
+        async def opened() -> IListeningPort:
+            port = await self._lent.listening.listen(
+                endpoint,
+                factory,
+                what=self.name,
+                alpn=("http/1.1",),
+                # kubectl and other HTTP clients may not speak 1.3 yet
+                minimum=ssl.TLSVersion.TLSv1_2,
+            )
+            self._lent.ports.setdefault(self.name, []).append(port)
+            return port
+
+        return Deferred.fromCoroutine(opened())

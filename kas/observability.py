@@ -1,0 +1,134 @@
+"""Health, metrics and status over HTTP (klein)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from kas.config import Observability
+from kas.registry import Registry
+from kas.routing import Router
+from tunnel import __version__
+
+
+@attrs.define(eq=False)
+class Health:
+    """What the probes and the status page ask for."""
+
+    registry: Registry
+    router: Router
+    #: Name -> state of every module.
+    module_states: Callable[[], dict[str, str]]
+    #: All listeners are open, and nothing was told to stop.
+    ready: bool = False
+
+    def status(self) -> dict[str, Any]:
+        """For ``kasctl status``."""
+        return {
+            "version": __version__,
+            "ready": self.ready,
+            "modules": self.module_states(),
+            "waiting_requests": self.router.waiting,
+            "agents": [
+                {
+                    "agent_id": one.agent.agent_id,
+                    "agent_name": one.agent.agent_name,
+                    "instance_id": one.agent.instance_id.hex(),
+                    "generation": one.agent.generation,
+                    "version": one.agent.version,
+                    "pod_namespace": one.agent.pod_namespace,
+                    "pod_name": one.agent.pod_name,
+                    "peer": _address(one.tunnel.peer_address),
+                    "streams": one.tunnel.load,
+                    "alive": one.tunnel.alive,
+                }
+                for one in self.registry
+            ],
+        }
+
+
+class KasCollector(Collector):
+    """Gauges that are read when somebody asks, and cost nothing until then."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def collect(self) -> Iterable[Any]:
+        """The metrics of now."""
+        health = self._health
+        yield InfoMetricFamily("kas_build", "Version.", value={"version": __version__})
+        yield GaugeMetricFamily(
+            "kas_connected_agents", "Agents here.", value=health.registry.agents
+        )
+        yield GaugeMetricFamily(
+            "kas_agent_connections", "Their connections.", value=len(health.registry)
+        )
+        yield GaugeMetricFamily(
+            "kas_tunnel_streams",
+            "Open streams of all tunnels.",
+            value=sum(one.tunnel.load for one in health.registry),
+        )
+        yield GaugeMetricFamily(
+            "kas_waiting_streams",
+            "Streams whose agent is not connected.",
+            value=health.router.waiting,
+        )
+
+
+def make_site(
+    settings: Observability, health: Health, metrics: CollectorRegistry
+) -> Any:
+    """The site of the observability listener."""
+    # Here, because klein installs the default reactor when it is imported.
+    from klein import Klein
+    from twisted.web.server import Site
+
+    app = Klein()
+    metrics.register(KasCollector(health))
+
+    def text(request: Any, code: int, body: str) -> bytes:
+        request.setResponseCode(code)
+        request.setHeader(b"content-type", b"text/plain; charset=utf-8")
+        return body.encode()
+
+    @app.route(settings.liveness_probe.url_path, methods=["GET"])
+    def liveness(request: Any) -> bytes:
+        return text(request, 200, "alive\n")
+
+    @app.route(settings.readiness_probe.url_path, methods=["GET"])
+    def readiness(request: Any) -> bytes:
+        if health.ready:
+            return text(request, 200, "ready\n")
+        return text(request, 503, "not ready: starting, or draining\n")
+
+    @app.route(settings.prometheus.url_path, methods=["GET"])
+    def prometheus(request: Any) -> bytes:
+        request.setHeader(b"content-type", CONTENT_TYPE_LATEST.encode())
+        return generate_latest(metrics)
+
+    @app.route("/status", methods=["GET"])
+    def status(request: Any) -> bytes:
+        request.setHeader(b"content-type", b"application/json")
+        return json.dumps(health.status()).encode() + b"\n"
+
+    class Http11Site(Site):
+        """HTTP/2 comes on by itself where h2 is installed, and cuts idle streams."""
+
+        def acceptableProtocols(self) -> list[bytes]:
+            return [b"http/1.1"]
+
+    site: Any = Http11Site(app.resource())  # type: ignore[no-untyped-call]
+    site.noisy = False
+    return site
+
+
+def _address(address: Any) -> str:
+    host = getattr(address, "host", None)
+    return f"{host}:{address.port}" if host is not None else "unix"

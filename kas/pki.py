@@ -1,0 +1,274 @@
+"""
+The development CA and the certificate of a kas that was given none.
+
+Made on the first start in the state directory, so that TLS works before anybody has
+thought about certificates: ``ca.crt``, ``ca.key``, ``server.crt``, ``server.key``.
+Whoever puts own files there keeps them; only a certificate that this CA signed is
+renewed, with the same key, so that a pinned key stays right.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import attrs
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kas.state import StateDirectory
+from tunnel.errors import ConfigurationError
+from tunnel.net.tls import certificate_pin
+
+__all__ = ["DevelopmentPki", "ServerFiles", "certificate_pin", "ensure", "signed_by"]
+
+CA_CERTIFICATE = "ca.crt"
+CA_KEY = "ca.key"
+SERVER_CERTIFICATE = "server.crt"
+SERVER_KEY = "server.key"
+
+CA_LIFE = timedelta(days=3650)
+SERVER_LIFE = timedelta(days=90)
+# Clocks of agents that are a little behind must not refuse a new certificate.
+BACKDATED = timedelta(hours=1)
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
+
+
+@attrs.frozen
+class ServerFiles:
+    """What `DevelopmentPki.ensure` leaves behind."""
+
+    certificate_file: Path
+    key_file: Path
+    #: For ``agentk --ca-cert-file``; None when the certificate is not from our CA.
+    ca_file: Path | None
+    #: Of the server's key, as ``curl --pinnedpubkey`` takes it.
+    pin: str
+    expires_at: datetime
+    #: When `ensure` will do something again; None for a certificate of somebody else.
+    renew_at: datetime | None
+
+
+@attrs.frozen(eq=False)
+class DevelopmentPki:
+    """
+    Makes and renews the files in a state directory.
+
+    :param hostname: of this machine; becomes a name of the certificate.
+    :param now: the time of day, with a time zone.
+    """
+
+    state: StateDirectory
+    hostname: str
+    now: Callable[[], datetime]
+
+    def ensure(self) -> ServerFiles:
+        """
+        See to it that there is a usable certificate; to be repeated once a day.
+
+        :raises ConfigurationError: files that belong together are not all there.
+        """
+        with self.state.lock():
+            certificate = self._certificate(SERVER_CERTIFICATE)
+            if certificate is not None and self.state.read(SERVER_KEY) is None:
+                raise self._missing(SERVER_KEY, SERVER_CERTIFICATE)
+            authority = self._certificate(CA_CERTIFICATE)
+            ours = (
+                certificate is not None
+                and authority is not None
+                and signed_by(certificate, authority)
+            )
+            if certificate is None or (ours and self._is_due(certificate)):
+                if authority is None:
+                    authority = self._make_authority()
+                certificate = self._issue(authority)
+                ours = True
+        return ServerFiles(
+            certificate_file=self.state.file(SERVER_CERTIFICATE),
+            key_file=self.state.file(SERVER_KEY),
+            ca_file=self.state.file(CA_CERTIFICATE) if ours else None,
+            pin=certificate_pin(certificate.public_bytes(serialization.Encoding.DER)),
+            expires_at=certificate.not_valid_after_utc,
+            renew_at=_renewal(certificate) if ours else None,
+        )
+
+    def _is_due(self, certificate: x509.Certificate) -> bool:
+        # without the CA's key it stays as it is until it is replaced by hand
+        has_key = self.state.read(CA_KEY) is not None
+        return has_key and self.now() >= _renewal(certificate)
+
+    def _certificate(self, name: str) -> x509.Certificate | None:
+        data = self.state.read(name)
+        if data is None:
+            return None
+        try:
+            return x509.load_pem_x509_certificate(data)
+        except ValueError:
+            path = self.state.file(name)
+            message = f"{path}: is not a PEM certificate; replace it, or remove it"
+            raise ConfigurationError([message]) from None
+
+    def _key(self, name: str) -> ec.EllipticCurvePrivateKey | None:
+        data = self.state.read(name)
+        if data is None:
+            return None
+        try:
+            key = serialization.load_pem_private_key(data, None)
+        except (ValueError, TypeError):
+            key = None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            path = self.state.file(name)
+            message = f"{path}: is not an EC key without password; remove it"
+            raise ConfigurationError([message])
+        return key
+
+    def _missing(self, name: str, other: str) -> ConfigurationError:
+        return ConfigurationError(
+            [
+                f"{self.state.file(name)}: is missing although {other} is there; "
+                f"restore it, or remove {other} to have a new one made"
+            ]
+        )
+
+    def _make_authority(self) -> x509.Certificate:
+        # the key first: a certificate without its key would be useless for good
+        key = self._key(CA_KEY) or ec.generate_private_key(ec.SECP256R1())
+        self._write_key(CA_KEY, key)
+        name = _name(f"kas development CA of {self.hostname}")
+        public = key.public_key()
+        identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+        certificate = (
+            self._builder(name, name, public, CA_LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(authority=True), critical=True)
+            .add_extension(identifier, critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        self._write_certificate(CA_CERTIFICATE, certificate)
+        return certificate
+
+    def _issue(self, authority: x509.Certificate) -> x509.Certificate:
+        ca_key = self._key(CA_KEY)
+        if ca_key is None:
+            raise self._missing(CA_KEY, CA_CERTIFICATE)
+        if ca_key.public_key() != authority.public_key():
+            raise ConfigurationError(
+                [
+                    f"{self.state.file(CA_KEY)}: does not belong to {CA_CERTIFICATE}; "
+                    "restore the right one, or remove both to have new ones made"
+                ]
+            )
+        # the same key again: pins stay right, and one rename replaces everything
+        key = self._key(SERVER_KEY) or ec.generate_private_key(ec.SECP256R1())
+        self._write_key(SERVER_KEY, key)
+        public = key.public_key()
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+        life = min(SERVER_LIFE, authority.not_valid_after_utc - self.now())
+        if life <= timedelta(0):
+            path = self.state.file(CA_CERTIFICATE)
+            message = f"{path}: has expired; remove it together with {CA_KEY}"
+            raise ConfigurationError([message])
+        certificate = (
+            self._builder(_name("kas"), authority.subject, public, life)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+            .add_extension(_usage(authority=False), critical=True)
+            .add_extension(usage, critical=False)
+            .add_extension(x509.SubjectAlternativeName(self._names()), critical=False)
+            .add_extension(identifier, critical=False)
+            .add_extension(issuer, critical=False)
+            .sign(ca_key, hashes.SHA256())
+        )
+        self._write_certificate(SERVER_CERTIFICATE, certificate)
+        return certificate
+
+    def _names(self) -> list[x509.GeneralName]:
+        names: list[x509.GeneralName] = [
+            x509.DNSName("localhost"),
+            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+            x509.IPAddress(ipaddress.ip_address("::1")),
+        ]
+        if self.hostname != "localhost" and _HOST_NAME.fullmatch(self.hostname):
+            names.append(x509.DNSName(self.hostname))
+        return names
+
+    def _builder(
+        self,
+        subject: x509.Name,
+        issuer: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        life: timedelta,
+    ) -> x509.CertificateBuilder:
+        now = self.now()
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(now + life)
+        )
+
+    def _write_key(self, name: str, key: ec.EllipticCurvePrivateKey) -> None:
+        if self.state.read(name) is None:
+            data = key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+            self.state.write(name, data)
+
+    def _write_certificate(self, name: str, certificate: x509.Certificate) -> None:
+        # public, unlike everything else here
+        data = certificate.public_bytes(serialization.Encoding.PEM)
+        self.state.write(name, data, mode=0o644)
+
+
+def ensure(
+    state: StateDirectory, now: Callable[[], float], hostname: str
+) -> ServerFiles:
+    """`DevelopmentPki.ensure` for a clock that counts seconds since 1970."""
+    pki = DevelopmentPki(state, hostname, lambda: datetime.fromtimestamp(now(), UTC))
+    return pki.ensure()
+
+
+def _name(text: str) -> x509.Name:
+    # X.520 allows no more than 64 characters
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _renewal(certificate: x509.Certificate) -> datetime:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return begin + (end - begin) * 2 / 3
+
+
+def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether *authority* itself issued *certificate*; says nothing about time."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

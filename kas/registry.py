@@ -1,0 +1,129 @@
+"""The agents that are connected to this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import attrs
+from twisted.logger import Logger
+
+from tunnel.errors import ErrorCode
+from tunnel.interfaces import ConnectedAgent
+from tunnel.net.protocol import TunnelProtocol
+
+
+@attrs.define(eq=False)
+class AgentConnection:
+    """One tunnel, and whose it is."""
+
+    tunnel: TunnelProtocol
+    agent: ConnectedAgent
+    #: What it was accepted for; when that is revoked the tunnel ends.
+    credential_id: str
+
+
+class Registry:
+    """
+    Agents -> instances (pods) -> the newest connection of each.
+
+    Who waits for an agent is told as soon as one is added.
+    """
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self._agents: dict[str, dict[bytes, AgentConnection]] = {}
+        self._by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
+        self._waiters: dict[str, dict[object, Callable[[], None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_tunnel)
+
+    def __iter__(self) -> Iterator[AgentConnection]:
+        return iter(tuple(self._by_tunnel.values()))
+
+    @property
+    def agents(self) -> int:
+        """How many agents have at least one connection."""
+        return len(self._agents)
+
+    def add(self, connection: AgentConnection) -> bool:
+        """
+        Take a connection into service.
+
+        An older one of the same instance is closed at once.
+
+        :return: False when a *newer* one of the instance is here already.
+        """
+        agent = connection.agent
+        instances = self._agents.setdefault(agent.agent_id, {})
+        older = instances.get(agent.instance_id)
+        if older is not None:
+            if older.agent.generation > agent.generation:
+                return False
+            self._log.info(
+                "agent {agent_name}: a newer connection replaces that of {peer}",
+                agent_name=agent.agent_name,
+                peer=older.tunnel.peer_address,
+            )
+            self.remove(older.tunnel)
+            # Cut, not closed politely: its path may be dead, and nothing is lost
+            # that the agent itself has not given up.
+            older.tunnel.end(ErrorCode.SUPERSEDED, "a newer connection took over")
+            instances = self._agents.setdefault(agent.agent_id, {})
+        instances[agent.instance_id] = connection
+        self._by_tunnel[connection.tunnel] = connection
+        for wake in tuple(self._waiters.pop(agent.agent_id, {}).values()):
+            wake()
+        return True
+
+    def remove(self, tunnel: TunnelProtocol) -> AgentConnection | None:
+        """Forget a tunnel; returns what it was, or None when it was replaced."""
+        connection = self._by_tunnel.pop(tunnel, None)
+        if connection is None:
+            return None
+        agent = connection.agent
+        instances = self._agents.get(agent.agent_id, {})
+        if instances.get(agent.instance_id) is connection:
+            del instances[agent.instance_id]
+            if not instances:
+                del self._agents[agent.agent_id]
+        return connection
+
+    def find(self, agent_id: str) -> TunnelProtocol | None:
+        """The tunnel of the least busy instance that answers, or None."""
+        instances = self._agents.get(agent_id)
+        if not instances:
+            return None
+        best: TunnelProtocol | None = None
+        for connection in instances.values():
+            tunnel = connection.tunnel
+            if tunnel.alive and (best is None or tunnel.load < best.load):
+                best = tunnel
+        return best
+
+    def wait(self, agent_id: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call *wake* once when the agent connects; call the result to give up."""
+        waiters = self._waiters.setdefault(agent_id, {})
+        key = object()
+        waiters[key] = wake
+
+        def give_up() -> None:
+            waiters.pop(key, None)
+            if not waiters and self._waiters.get(agent_id) is waiters:
+                del self._waiters[agent_id]
+
+        return give_up
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for an agent."""
+        return sum(len(waiters) for waiters in self._waiters.values())
+
+    def revoke(self, credential_id: str) -> None:
+        """End every tunnel that was accepted for a credential."""
+        for connection in self:
+            if connection.credential_id == credential_id:
+                connection.tunnel.end(
+                    ErrorCode.UNAUTHENTICATED, "the credential was revoked"
+                )

@@ -1,0 +1,221 @@
+"""The service tree of kas; the only place that wires its parts together."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
+
+from kas import pki
+from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.config import KasConfiguration
+from kas.identity import FileIdentity
+from kas.modules import Lent, ServerModuleApi
+from kas.observability import Health, make_site
+from kas.registry import Registry
+from kas.routing import Router
+from kas.state import StateDirectory
+from tunnel import sdnotify
+from tunnel.config import Section
+from tunnel.errors import ErrorCode
+from tunnel.events import EventBus
+from tunnel.hosting import ModuleHost, Prepared, prepare
+from tunnel.interfaces import IServerModule
+from tunnel.listening import Listening
+from tunnel.logs import LogsItsOwnWay
+from tunnel.net.flusher import Flusher
+from tunnel.net.keepalive import Keepalive
+from tunnel.net.tls import ALPN_TUNNEL
+from tunnel.net.websocket import TunnelOrWebSocketFactory, wrap_websocket_server
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.plugin import ServerModule, find_modules
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.startup import start_or_exit
+
+#: Seconds between two looks at whether what runs is done, while draining.
+DRAIN_STEP = 0.1
+
+#: Seconds over which agents that are sent away spread their return.
+RECONNECT_SPREAD = 5.0
+
+
+def prepare_modules(configuration: KasConfiguration) -> list[Prepared]:
+    """
+    The modules that this configuration asks for, imported and configured.
+
+    :raises ConfigurationError: with every problem of all of them.
+    """
+    sections: dict[str, Section] = dict(configuration.modules)
+    if configuration.agent.kubernetes_api is not None:
+        # Where GitLab's kas has it; ``modules.kubernetes_api`` is the same section.
+        sections["kubernetes_api"] = configuration.agent.kubernetes_api
+    return prepare(find_modules(ServerModule, sections), sections)
+
+
+class KasService(LogsItsOwnWay, Service):
+    """Everything that one kas is."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        configuration: KasConfiguration,
+        modules: list[Prepared],
+        state: StateDirectory,
+        reactor: Any,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = "kas"
+        self.configuration = configuration
+        self._state = state
+        self._reactor = reactor
+        self._now = now
+        self.metrics = CollectorRegistry()
+        self.registry = Registry()
+        self.bus = EventBus()
+        self.dispatcher = Dispatcher(reactor)
+        self.router = Router(self.registry, reactor)
+        self.listening = Listening(reactor, self._development_certificate)
+        self.identity = FileIdentity(state.file("identity.json"), reactor, now)
+        lent = Lent(
+            reactor,
+            self.registry,
+            self.router,
+            self.dispatcher,
+            self.bus,
+            self.identity,
+            self.listening,
+            self.metrics,
+        )
+        self.modules = ModuleHost(
+            modules,
+            interface=IServerModule,
+            make_api=lambda one: ServerModuleApi(
+                lent, one.name, one.configuration, self.modules.fail
+            ),
+            release=lent.release,
+            clock=reactor,
+            jitter=secrets.SystemRandom().random,
+        )
+        self.health = Health(self.registry, self.router, lambda: self.modules.states)
+        self._keepalive = Keepalive(reactor)
+        self._flusher = Flusher(reactor)
+        self._agent_port: IListeningPort | None = None
+        self._renewal: Any = None
+
+    def startService(self) -> None:
+        """Begin; a failure to do so ends the process with its reason."""
+        super().startService()  # type: ignore[no-untyped-call]
+        start_or_exit(self._start(), self._reactor)
+
+    async def _start(self) -> None:
+        self.identity.start()
+        self.identity.on_revoked(self._revoked)
+        await self.modules.start()
+        observability = self.configuration.observability
+        await self.listening.listen(
+            observability.listen,
+            make_site(observability, self.health, self.metrics),
+            what="health and metrics",
+        )
+        await self._listen_for_agents()
+        self.health.ready = True
+        sdnotify.notify("READY=1")
+        self._watchdog()
+        self._log.info("kas is ready")
+
+    async def _listen_for_agents(self) -> None:
+        settings = self.configuration.agent.listen
+        acceptor = AgentAcceptor(
+            authenticate=self.identity.authenticate_agent,
+            registry=self.registry,
+            dispatcher=self.dispatcher,
+            bus=self.bus,
+            clock=self._reactor,
+            rate=ConnectionRate(
+                settings.connections_per_token_per_minute, self._reactor
+            ),
+            kas_id=secrets.token_bytes(16),
+        )
+        tunnels = AgentFactory(
+            acceptor,
+            clock=self._reactor,
+            flusher=self._flusher,
+            keepalive=self._keepalive,
+        )
+        # The first bytes tell a WebSocket from the tunnel itself, so one port does
+        # for both whatever stands between.
+        factory = TunnelOrWebSocketFactory(
+            tunnels, wrap_websocket_server(tunnels, self._reactor), self._reactor
+        )
+        self._agent_port = await self.listening.listen(
+            settings, factory, what="agents", alpn=(ALPN_TUNNEL, "http/1.1")
+        )
+        if not settings.tls and settings.network != "unix" and not settings.endpoint:
+            self._log.warn(
+                "agents connect without TLS: tokens and traffic can be read on the "
+                "way; set certificate_file and key_file in agent.listen"
+            )
+
+    def _revoked(self, credential_id: str) -> None:
+        self.registry.revoke(credential_id)
+        self.bus.publish("credential.revoked", credential_id)
+
+    def _development_certificate(self) -> tuple[Path, Path]:
+        files = pki.ensure(self._state, self._now, socket.gethostname())
+        return files.certificate_file, files.key_file
+
+    def _watchdog(self) -> None:
+        interval = sdnotify.watchdog_interval()
+        if interval is not None and self.running:
+            sdnotify.notify("WATCHDOG=1")
+            self._renewal = self._reactor.callLater(interval, self._watchdog)
+
+    # The end.
+
+    def stopService(self) -> Deferred[None]:
+        """Drain: accept nothing, send agents away, finish what runs, then close."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self.health.ready = False
+        sdnotify.notify("STOPPING=1")
+        if self._renewal is not None and self._renewal.active():
+            self._renewal.cancel()
+        grace = self.configuration.agent.listen.shutdown_grace_period
+        if self._agent_port is not None:
+            await self.listening.close(self._agent_port)
+        for connection in self.registry:
+            connection.tunnel.go_away(
+                pb.GoAway(
+                    code=ErrorCode.SHUTDOWN,
+                    message="kas stops",
+                    deadline_ms=max(1, round(grace * 1000)),
+                    elsewhere=True,
+                    reconnect_within_ms=round(RECONNECT_SPREAD * 1000),
+                )
+            )
+        await self._drained(grace)
+        await self.modules.stop()
+        for connection in self.registry:
+            connection.tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
+        await self.listening.close_all()
+        self.identity.stop()
+
+    async def _drained(self, grace: float) -> None:
+        while grace > 0 and any(one.tunnel.load for one in self.registry):
+            pause: Deferred[None] = Deferred()
+            self._reactor.callLater(DRAIN_STEP, pause.callback, None)
+            await pause
+            grace -= DRAIN_STEP

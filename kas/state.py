@@ -1,0 +1,171 @@
+"""
+The state directory: what kas must remember between two starts, and nothing else.
+
+It holds private keys and the identity file, so nobody else may be able to write there.
+Files are replaced as a whole, never changed in place: a reader without the lock sees
+the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from tunnel.errors import ConfigurationError
+
+__all__ = ["StateDirectory", "locate"]
+
+_LOCK = "lock"
+# Who holds the lock writes one small file; longer means that somebody hangs.
+LOCK_TIMEOUT = 10.0
+_LOCK_RETRY = 0.05
+# Nothing here comes near; bounds what a start or a reload takes into memory.
+MAX_FILE = 16 * 1024 * 1024
+
+
+def locate(option: str | None, environ: Mapping[str, str]) -> Path:
+    """
+    Where the state directory is: told, or from systemd, or the user's own.
+
+    :param option: the value of ``--state-directory``.
+    """
+    if option:
+        return Path(option).absolute()
+    # systemd separates several by colons; the first is ours
+    if first := environ.get("STATE_DIRECTORY", "").split(":")[0]:
+        return Path(first)
+    # by the XDG specification a relative path there is to be ignored
+    if (base := environ.get("XDG_STATE_HOME", "")).startswith("/"):
+        return Path(base) / "kas"
+    home = environ.get("HOME", "")
+    if not home.startswith("/"):
+        raise ConfigurationError(
+            ["no state directory: $HOME is not set; pass --state-directory DIR"]
+        )
+    return Path(home) / ".local" / "state" / "kas"
+
+
+@attrs.frozen
+class StateDirectory:
+    """One state directory that was found to be safe; see `open`."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = True) -> StateDirectory:
+        """
+        Use *path*, and make it when it is not there.
+
+        :raises ConfigurationError: when it cannot be made, or others could write to it.
+        """
+        try:
+            if create:
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = path.stat()
+        except OSError as error:
+            raise ConfigurationError(
+                [
+                    f"{path}: cannot be the state directory ({error.strerror}); "
+                    "pass another one with --state-directory"
+                ]
+            ) from None
+        if not stat.S_ISDIR(found.st_mode):
+            raise ConfigurationError([f"{path}: is not a directory"])
+        # root may use everybody's, to run kasctl
+        if os.geteuid() != 0 and found.st_uid not in (os.geteuid(), 0):
+            raise ConfigurationError(
+                [f"{path}: belongs to another user; chown it, or pass another one"]
+            )
+        if found.st_mode & 0o022:
+            mode = stat.S_IMODE(found.st_mode)
+            raise ConfigurationError(
+                [f"{path}: others can write to it (mode {mode:o}); chmod 700 {path}"]
+            )
+        return cls(path)
+
+    def file(self, name: str) -> Path:
+        """Where the file *name* is, or would be."""
+        return self.path / name
+
+    def read(self, name: str) -> bytes | None:
+        """What is in a file, or None when there is none."""
+        try:
+            with self.file(name).open("rb") as source:
+                data = source.read(MAX_FILE + 1)
+        except FileNotFoundError:
+            return None
+        if len(data) > MAX_FILE:
+            raise ConfigurationError(
+                [f"{self.file(name)}: larger than {MAX_FILE // 2**20} MiB"]
+            )
+        return data
+
+    def write(self, name: str, data: bytes, mode: int = 0o600) -> None:
+        """Replace a file at once, or leave it as it was; on return it is on disk."""
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.path)
+        try:
+            with os.fdopen(descriptor, "wb") as target:
+                os.fchmod(target.fileno(), mode)
+                self._give_away(target.fileno())
+                target.write(data)
+                target.flush()
+                os.fsync(target.fileno())
+            os.rename(temporary, self.file(name))
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)  # the rename itself
+        finally:
+            os.close(directory)
+
+    @contextmanager
+    def lock(
+        self,
+        *,
+        timeout: float = LOCK_TIMEOUT,
+        seconds: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> Iterator[None]:
+        """
+        Keep other processes that also take the lock out.  Blocks: not for a reactor.
+
+        :raises ConfigurationError: when it is not free in time.
+        """
+        descriptor = os.open(
+            self.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            self._give_away(descriptor)
+            deadline = seconds() + timeout
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if seconds() >= deadline:
+                        raise ConfigurationError(
+                            [
+                                f"{self.file(_LOCK)}: another process holds the lock; "
+                                "see who with 'fuser', and try again"
+                            ]
+                        ) from None
+                    sleep(_LOCK_RETRY)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _give_away(self, descriptor: int) -> None:
+        """What root writes with kasctl, kas has to be able to read."""
+        if os.geteuid() == 0:
+            owner = self.path.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)

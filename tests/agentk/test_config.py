@@ -1,0 +1,173 @@
+"""What agentk is told, and what it answers to nonsense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import globalLogPublisher
+
+from agentk.config import (
+    MAX_TOKEN,
+    AgentkOptions,
+    read_options,
+    read_token,
+)
+from tunnel.errors import ConfigurationError
+
+TLS = {"kas-address": "tls://kas.example:8150"}
+
+
+def problems(flags: dict[str, Any]) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        read_options(flags, {})
+    return list(caught.value.problems)
+
+
+def test_defaults() -> None:
+    got = read_options(TLS, {})
+    assert (got.kas_address.scheme, got.kas_address.port) == ("tls", 8150)
+    assert got.observability.endpoint_string().startswith("tcp")
+    assert got.observability.address == ":8080"
+    assert got.configuration.modules == {}
+    assert (got.kubeconfig, got.context, got.token_file) == (None, None, None)
+
+
+def test_everything(tmp_path: Path) -> None:
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "agentk.yaml").write_text("modules:\n  echo:\n    greeting: hi\n")
+    got = read_options(
+        {
+            "kas-address": "wss://kas.example/agents",
+            "token-file": f"{tmp_path}/token",
+            "ca-cert-file": f"{tmp_path}/ca.crt",
+            "kas-header": ["X-A: b: c", " Y :z"],
+            "kas-insecure-skip-tls-verify": 1,
+            "kas-tls-server-name": "kas",
+            "observability-listen-network": "tcp4",
+            "observability-listen-address": "127.0.0.1:0",
+            "kubeconfig": "k",
+            "context": "c",
+            "namespace": None,
+            "configuration-file": f"{tmp_path}/agentk.yaml",
+        },
+        {"POD_NAMESPACE": "agents", "POD_NAME": "agentk-0"},
+    )
+    assert got.kas_headers == (("X-A", "b: c"), ("Y", "z"))
+    assert got.kas_insecure_skip_tls_verify is True
+    assert got.observability.endpoint_string() == "tcp:0:interface=127.0.0.1"
+    assert (got.kubeconfig, got.context, got.namespace) == ("k", "c", None)
+    assert (got.pod_namespace, got.pod_name) == ("agents", "agentk-0")
+    assert got.configuration.modules["echo"].keys() == ("greeting",)
+    assert got.token_file == tmp_path / "token"
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text("module: {}")
+    found = problems(
+        {
+            "kas-address": "grpcs://kas.example",
+            "token-file": f"{tmp_path}/gone",
+            "kas-header": ["secret-without-colon", "A: b\r\nC: d"],
+            "observability-listen-address": "nonsense",
+            "configuration-file": f"{tmp_path}/f.yaml",
+        }
+    )
+    text = "\n".join(found)
+    assert len(found) == 6
+    assert "--kas-address: " in text
+    assert "tls://kas.example:8150" in text
+    assert "--token-file: " in text
+    assert "did you mean 'modules'?" in text
+    assert "--observability-listen: 'nonsense' is not 'host:port'" in text
+
+
+def test_no_address() -> None:
+    assert "--kas-address: is missing" in problems({})[0]
+
+
+def test_an_unknown_network() -> None:
+    (found,) = problems({**TLS, "observability-listen-network": "udp"})
+    assert found == "--observability-listen: expected one of: tcp, tcp4, tcp6, unix"
+
+
+def test_half_of_tls_for_observability(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    (found,) = problems({**TLS, "observability-cert-file": f"{tmp_path}/x"})
+    assert "TLS needs both" in found
+
+
+def test_what_would_have_no_effect_is_said(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    found = problems(
+        {
+            "kas-address": "tcp://kas.example",
+            "kas-header": ["A: b"],
+            "ca-cert-file": f"{tmp_path}/x",
+            "kas-tls-server-name": "x",
+            "kas-insecure-skip-tls-verify": True,
+        }
+    )
+    assert len(found) == 4
+    (only,) = problems({**TLS, "kas-header": ["A: b"]})
+    assert "has no headers" in only
+
+
+class TestToken:
+    """From a file or from the environment, and never from both."""
+
+    def options(self, **rest: Any) -> AgentkOptions:
+        return read_options({**TLS, **rest}, {})
+
+    def test_from_the_environment(self) -> None:
+        environ = {"AGENTK_TOKEN": "abc\n", "PATH": "x"}
+        source = read_token(self.options(), environ)
+        assert source.current() == b"abc"
+        assert environ == {"PATH": "x"}
+        assert "abc" not in repr(source)
+
+    def test_from_a_file_that_changes(self, tmp_path: Path) -> None:
+        file = tmp_path / "token"
+        file.write_text("one\n")
+        source = read_token(self.options(**{"token-file": str(file)}), {})
+        assert source.current() == b"one"
+        file.write_text("two")
+        assert source.current() == b"two"
+        file.write_text("")
+        logged = EventLoggingObserver()
+        globalLogPublisher.addObserver(logged)
+        try:
+            assert [source.current() for _ in range(3)] == [b"two"] * 3
+        finally:
+            globalLogPublisher.removeObserver(logged)
+        assert len(logged) == 1
+        file.write_text("three")
+        assert source.current() == b"three"
+
+    def test_both_or_none(self, tmp_path: Path) -> None:
+        file = tmp_path / "token"
+        file.write_text("one")
+        options = self.options(**{"token-file": str(file)})
+        with pytest.raises(ConfigurationError, match="exclude each other"):
+            read_token(options, {"AGENTK_TOKEN": "abc"})
+        assert read_token(options, {"AGENTK_TOKEN": ""}).current() == b"one"
+        with pytest.raises(ConfigurationError, match="kasctl agent add"):
+            read_token(self.options(), {})
+
+    @pytest.mark.parametrize("text", ["", "a b", "a\nb", "é", "x" * (MAX_TOKEN + 1)])
+    def test_not_a_token(self, tmp_path: Path, text: str) -> None:
+        file = tmp_path / "token"
+        file.write_text(text)
+        with pytest.raises(ConfigurationError, match="one token") as caught:
+            read_token(self.options(**{"token-file": str(file)}), {})
+        assert str(file) in str(caught.value)
+        if text:
+            with pytest.raises(ConfigurationError, match="one token"):
+                read_token(self.options(), {"AGENTK_TOKEN": text})
+
+    def test_as_long_as_allowed(self) -> None:
+        environ = {"AGENTK_TOKEN": "x" * MAX_TOKEN}
+        assert len(read_token(self.options(), environ).current()) == MAX_TOKEN

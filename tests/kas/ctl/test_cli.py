@@ -1,0 +1,541 @@
+"""kasctl as an operator meets it."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from kas import pki
+from kas.ctl.cli import cli
+from kas.ctl.common import token_target
+from kas.identity_store import IdentityStore, digest
+from kas.state import StateDirectory
+from tunnel.errors import ConfigurationError
+from tunnel.net.tls import ALPN_TUNNEL
+
+
+class Kasctl:
+    """Runs commands on a state directory of their own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.state = path / "state"
+
+    def run(self, *arguments: str) -> Result:
+        line = [*arguments, "--state-directory", str(self.state)]
+        return CliRunner().invoke(cli, line, catch_exceptions=False)
+
+    def ok(self, *arguments: str) -> str:
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def data(self, *arguments: str) -> Any:
+        return json.loads(self.ok(*arguments, "--output", "json"))
+
+    def fails(self, *arguments: str, code: int = 1) -> str:
+        result = self.run(*arguments)
+        assert result.exit_code == code, result.output
+        assert result.stdout == ""
+        return result.stderr
+
+    def store(self) -> IdentityStore:
+        return IdentityStore(StateDirectory.open(self.state), lambda: datetime.now(UTC))
+
+    def kubeconfig(self, *arguments: str) -> Any:
+        return yaml.safe_load(self.ok("kubeconfig", *arguments))
+
+
+@pytest.fixture
+def kasctl(tmp_path: Path) -> Kasctl:
+    return Kasctl(tmp_path)
+
+
+class TestEveryCommand:
+    """What all of them share."""
+
+    def leaves(self, group: click.Group) -> Iterator[click.Command]:
+        for found in group.commands.values():
+            if isinstance(found, click.Group):
+                yield from self.leaves(found)
+            else:
+                yield found
+
+    def test_options(self) -> None:
+        commands = list(self.leaves(cli))
+        assert len(commands) == 12
+        for found in commands:
+            names = {name for option in found.params for name in option.opts}
+            assert {"--output", "--state-directory"} <= names, found.name
+            assert found.help
+
+    def test_a_problem_is_no_traceback(self, kasctl: Kasctl) -> None:
+        kasctl.state.mkdir()
+        kasctl.state.chmod(0o777)
+        assert "chmod 700" in kasctl.fails("agent", "list")
+        result = kasctl.run("agent", "list", "--output", "json")
+        assert result.exit_code == 1
+        assert "chmod 700" in json.loads(result.stdout)["problems"][0]
+
+    def test_as_a_program(self, tmp_path: Path) -> None:
+        code = "from kas.ctl import main; main()"
+        environ = {**os.environ, "STATE_DIRECTORY": str(tmp_path / "state")}
+        done = subprocess.run(
+            [sys.executable, "-c", code, "agent", "add", "prod"],
+            capture_output=True,
+            text=True,
+            env=environ,
+            check=True,
+        )
+        # only the token: "kasctl agent add prod > token" has to work
+        assert done.stdout.startswith("kasagent-")
+        assert done.stdout.count("\n") == 1
+        assert "shown only this once" in done.stderr
+
+
+class TestAgents:
+    """agent ..."""
+
+    def test_add_and_list(self, kasctl: Kasctl) -> None:
+        token = kasctl.ok("agent", "add", "prod").strip()
+        (kept,) = kasctl.store().load().agents[0].tokens
+        assert digest(token.encode()).hex() == kept.sha256
+        listed = kasctl.ok("agent", "list")
+        assert listed.splitlines()[0].split() == [
+            "ID",
+            "NAME",
+            "STATE",
+            "TOKENS",
+            "CREATED",
+        ]
+        assert listed.splitlines()[1].split()[:4] == ["1", "prod", "active", "1"]
+        assert token.split("-", 2)[2] not in listed
+
+    def test_json(self, kasctl: Kasctl) -> None:
+        added = kasctl.data("agent", "add", "prod")
+        assert (added["agent"]["id"], added["agent"]["name"]) == ("1", "prod")
+        assert added["token"].startswith("kasagent-")
+        (listed,) = kasctl.data("agent", "list")
+        assert listed == added["agent"]
+        assert "sha256" not in json.dumps(listed)
+
+    def test_token_file(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "token"
+        out = kasctl.data("agent", "add", "prod", "--token-file", str(file))
+        assert "token" not in out
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        first = file.read_text()
+        assert first.startswith("kasagent-")
+        kasctl.ok("agent", "rotate", "prod", "--token-file", str(file))
+        assert file.read_text() != first
+        assert sorted(os.listdir(kasctl.path)) == ["state", "token"]
+
+    def test_a_token_file_that_cannot_be_written(self, kasctl: Kasctl) -> None:
+        said = kasctl.fails("agent", "add", "prod", "--token-file", "/none/token")
+        assert "no token was made" in said
+        assert kasctl.data("agent", "list") == []
+
+    def test_a_token_file_after_a_failure(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError):
+            with token_target(tmp_path / "token"):
+                raise ConfigurationError(["no"])
+        assert os.listdir(tmp_path) == []
+
+    def test_rotate_revoke_remove(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        rotated = kasctl.data("agent", "rotate", "prod", "--grace", "1h")
+        assert len(rotated["agent"]["tokens"]) == 2
+        rotated = kasctl.data("agent", "rotate", "prod", "--grace", "0")
+        assert len(rotated["agent"]["tokens"]) == 1
+        assert kasctl.data("agent", "revoke", "prod")["agent"]["revoked_at"]
+        assert kasctl.data("agent", "list")[0]["tokens"] == []
+        kasctl.ok("agent", "remove", "1")
+        assert kasctl.data("agent", "list") == []
+
+    def test_mistakes(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        assert "did you mean 'prod'?" in kasctl.fails("agent", "revoke", "prd")
+        said = kasctl.fails("agent", "rotate", "prod", "--grace", "5", code=2)
+        assert "write the unit: 5s" in said
+
+
+class TestUsers:
+    """user ..."""
+
+    def test_add_and_list(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        kasctl.ok("user", "add", "bob", "--agent", "*", "--as-agent")
+        added = kasctl.data(
+            *("user", "add", "alice", "--agent", "prod", "--expires", "8h"),
+            *("--as", "alice@example.org", "--group", "dev", "--group", "ops"),
+        )
+        assert added["user"]["as"] == "alice@example.org"
+        assert added["user"]["groups"] == ["dev", "ops"]
+        created = datetime.fromisoformat(added["user"]["created_at"])
+        expires = datetime.fromisoformat(added["user"]["expires_at"])
+        assert (expires - created).total_seconds() == 8 * 3600
+        listed = kasctl.ok("user", "list")
+        assert "alice@example.org, group dev, group ops" in listed
+        assert "agentk itself" in listed
+        kasctl.ok("user", "revoke", "alice")
+        states = {u["name"]: u["revoked_at"] for u in kasctl.data("user", "list")}
+        assert states["alice"]
+        assert states["bob"] is None
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("--agent", "prod"), "say with whose rights"),
+            (("--agent", "prod", "--as-agent", "--as", "x"), "goes without --as"),
+            (("--agent", "prod", "--group", "x"), "--group needs --as"),
+            ((), "Missing option '--agent'"),
+        ],
+    )
+    def test_usage(self, kasctl: Kasctl, arguments: tuple[str, ...], says: str) -> None:
+        kasctl.ok("agent", "add", "prod")
+        assert says in kasctl.fails("user", "add", "alice", *arguments, code=2)
+
+    def test_unknown_agent(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        said = kasctl.fails("user", "add", "alice", "--agent", "pord", "--as-agent")
+        assert "did you mean 'prod'?" in said
+
+
+class TestKubeconfig:
+    """kubeconfig"""
+
+    @pytest.fixture(autouse=True)
+    def agents(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        kasctl.ok("agent", "add", "test")
+
+    def token(self, content: Any) -> str:
+        token: str = content["users"][0]["user"]["token"]
+        return token
+
+    def test_works_before_kas_ever_ran(self, kasctl: Kasctl) -> None:
+        content = kasctl.kubeconfig("--agent", "test")
+        cluster = content["clusters"][0]["cluster"]
+        assert cluster["server"] == "https://127.0.0.1:8154"
+        authority = base64.b64decode(cluster["certificate-authority-data"])
+        assert authority == (kasctl.state / "ca.crt").read_bytes()
+        assert content["current-context"] == content["contexts"][0]["name"] == "test"
+        kind, agent, token = self.token(content).split(":")
+        assert (kind, agent) == ("user", "2")
+        (user,) = kasctl.store().load().users
+        assert user.name == "kubectl-test"
+        assert digest(token.encode()).hex() == user.token.sha256
+
+    def test_json_is_a_kubeconfig_too(self, kasctl: Kasctl) -> None:
+        content = kasctl.data("kubeconfig", "--agent", "prod")
+        assert content["kind"] == "Config"
+
+    def test_a_user_that_is_there(self, kasctl: Kasctl) -> None:
+        first = self.token(kasctl.kubeconfig("--agent", "prod"))
+        said = kasctl.fails("kubeconfig", "--agent", "prod")
+        assert "--rotate" in said
+        assert "--token-file" in said
+        second = self.token(kasctl.kubeconfig("--agent", "prod", "--rotate"))
+        assert first != second
+        assert len(kasctl.store().load().users) == 1
+        said = kasctl.fails(
+            "kubeconfig", "--agent", "prod", "--rotate", "--as", "somebody"
+        )
+        assert "keeps the rights it has" in said
+
+    def test_rights_of_a_new_user(self, kasctl: Kasctl) -> None:
+        kasctl.ok("kubeconfig", "--agent", "prod", "--as", "alice", "--user", "a")
+        (user,) = kasctl.store().load().users
+        assert user.impersonation is not None
+        assert user.impersonation.username == "alice"
+
+    def test_no_way_around_what_a_user_may_reach(self, kasctl: Kasctl) -> None:
+        kasctl.ok("user", "add", "alice", "--agent", "prod", "--as-agent")
+        before = kasctl.store().load()
+        said = kasctl.fails(
+            "kubeconfig", "--agent", "test", "--user", "alice", "--rotate"
+        )
+        assert "may not reach the agent 'test'; it may reach: prod" in said
+        assert kasctl.store().load() == before
+
+    def test_from_a_token_file(self, kasctl: Kasctl) -> None:
+        file = str(kasctl.path / "token")
+        kasctl.ok(
+            *("user", "add", "alice", "--agent", "prod", "--as-agent"),
+            *("--token-file", file),
+        )
+        before = kasctl.store().load()
+        content = kasctl.kubeconfig("--agent", "prod", "--token-file", file)
+        token = Path(file).read_text().strip()
+        assert self.token(content) == f"user:1:{token}"
+        assert kasctl.store().load() == before
+        for arguments, says in (
+            (("--agent", "test"), "may not reach"),
+            (("--agent", "prod", "--user", "bob"), "of 'alice', not of 'bob'"),
+        ):
+            said = kasctl.fails("kubeconfig", *arguments, "--token-file", file)
+            assert says in said
+            assert token not in said
+
+    def test_from_a_wrong_token_file(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "token"
+        kasctl.ok("agent", "rotate", "prod", "--token-file", str(file))
+        arguments = ("kubeconfig", "--agent", "prod", "--token-file", str(file))
+        assert "an agent's token" in kasctl.fails(*arguments)
+        file.write_text("nonsense")
+        assert "no valid token" in kasctl.fails(*arguments)
+        file.unlink()
+        assert "cannot be read" in kasctl.fails(*arguments)
+
+    @pytest.mark.parametrize(
+        ("server", "embedded"),
+        [
+            ("https://localhost:9", True),
+            ("https://[::1]:9/k8s-proxy/", True),
+            ("https://kas.example.org", False),
+        ],
+    )
+    def test_whose_certificate(
+        self, kasctl: Kasctl, server: str, embedded: bool
+    ) -> None:
+        pki.DevelopmentPki(
+            StateDirectory.open(kasctl.state), "h", lambda: datetime.now(UTC)
+        ).ensure()
+        content = kasctl.kubeconfig("--agent", "prod", "--server", server)
+        cluster = content["clusters"][0]["cluster"]
+        assert cluster["server"] == server.rstrip("/")
+        assert ("certificate-authority-data" in cluster) is embedded
+
+    def test_another_authority(self, kasctl: Kasctl) -> None:
+        kasctl.kubeconfig("--agent", "prod")
+        arguments = (
+            *("--agent", "test", "--server", "https://kas.example.org", "--ca-file"),
+            str(kasctl.state / "ca.crt"),
+        )
+        cluster = kasctl.kubeconfig(*arguments)["clusters"][0]["cluster"]
+        assert "certificate-authority-data" in cluster
+        said = kasctl.fails("kubeconfig", *arguments[:-1], str(kasctl.state / "lock"))
+        assert "is not a PEM certificate" in said
+
+    def test_plain_http_is_warned_of(self, kasctl: Kasctl) -> None:
+        result = kasctl.run("kubeconfig", "--agent", "prod", "--server", "http://h")
+        assert "kubectl sends no token over http" in result.stderr
+        assert "is not a URL" in kasctl.fails(
+            "kubeconfig", "--agent", "prod", "--server", "h:1", code=2
+        )
+
+
+class TestConfigCheck:
+    """config check"""
+
+    def test_good(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "kas.yaml"
+        file.write_text("observability: {logging: {level: debug}}")
+        assert "is usable" in kasctl.ok("config", "check", str(file))
+
+    def test_all_problems(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "kas.yaml"
+        file.write_text("agnet: {}\nobservability: {logging: {level: loud}}\n")
+        said = kasctl.fails("config", "check", str(file)).splitlines()
+        assert len(said) == 2
+        assert said[0].startswith(f"{file}:1:1: unknown key 'agnet'")
+        result = kasctl.run("config", "check", str(file), "--output", "json")
+        assert len(json.loads(result.stdout)["problems"]) == 2
+
+    def test_no_file(self, kasctl: Kasctl) -> None:
+        assert "cannot be read" in kasctl.fails("config", "check", "/none")
+
+
+class _Observability(http.server.BaseHTTPRequestHandler):
+    answers: dict[str, tuple[int, bytes]] = {
+        "/status": (
+            200,
+            b'{"version": "1", "ready": true, "modules": {"echo": "running"}, '
+            b'"agents": [{"agent_name": "prod", "alive": true, "pod_name": ""}]}',
+        ),
+        "/liveness": (200, b""),
+        "/readiness": (503, b"not ready: starting"),
+    }
+
+    def do_GET(self) -> None:
+        code, body = self.answers.get(self.path, (404, b"nothing"))
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def observability() -> Iterator[str]:
+    """An HTTP server that says what kas says."""
+    with http.server.HTTPServer(("127.0.0.1", 0), _Observability) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+@contextmanager
+def agent_listener(certificate: Path, key: Path, alpn: str) -> Iterator[str]:
+    """One TLS handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols([alpn])
+
+    def serve() -> None:
+        try:
+            plain, _ = server.accept()
+            with plain, context.wrap_socket(plain, server_side=True) as secure:
+                secure.recv(1)
+        except OSError:
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join(10)
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+class TestStatus:
+    """status"""
+
+    def test_of_a_running_kas(self, kasctl: Kasctl) -> None:
+        with observability() as address:
+            url = ("--url", f"http://{address}")
+            assert kasctl.ok("status", *url).splitlines() == [
+                "version: 1",
+                "ready: yes",
+                "modules:",
+                "  echo: running",
+                "agents: 1",
+                "  agent_name=prod alive=yes",
+            ]
+            assert kasctl.data("status", *url)["ready"] is True
+            said = kasctl.fails("status", "--url", f"http://{address}/other")
+            assert "is that kas?" in said
+
+    def test_when_kas_does_not_run(self, kasctl: Kasctl) -> None:
+        said = kasctl.fails("status", "--url", f"http://{free_address()}")
+        assert "is it running" in said
+        for url in ("nonsense", "http://h:x", "ftp://h"):
+            assert "is not a URL" in kasctl.fails("status", "--url", url)
+
+
+class TestDoctor:
+    """doctor"""
+
+    def diagnose(self, kasctl: Kasctl, *arguments: str) -> dict[str, tuple[bool, str]]:
+        result = kasctl.run("doctor", *arguments, "--output", "json")
+        content = json.loads(result.stdout)
+        assert result.exit_code == (0 if content["ok"] else 1)
+        return {c["check"]: (c["ok"], c["message"]) for c in content["checks"]}
+
+    def prepared(self, kasctl: Kasctl) -> pki.ServerFiles:
+        kasctl.ok("agent", "add", "prod")
+        state = StateDirectory.open(kasctl.state)
+        return pki.DevelopmentPki(state, "h", lambda: datetime.now(UTC)).ensure()
+
+    def configured(self, kasctl: Kasctl, agents: str, health: str) -> tuple[str, str]:
+        file = kasctl.path / "kas.yaml"
+        file.write_text(
+            f"agent: {{listen: {{address: '{agents}', development_certificate: true}}}}"
+            f"\nobservability: {{listen: {{address: '{health}'}}}}\n"
+        )
+        return "--configuration-file", str(file)
+
+    def test_nothing_there(self, kasctl: Kasctl) -> None:
+        file = self.configured(kasctl, free_address(), free_address())
+        found = self.diagnose(kasctl, *file)
+        assert found["configuration"][0] is True
+        assert not any(ok for name, (ok, _) in found.items() if name != "configuration")
+        assert "start kas once" in found["state directory"][1]
+        assert "is kas running" in found["agent listener"][1]
+        assert not kasctl.state.exists()
+
+    def test_all_but_ready(self, kasctl: Kasctl) -> None:
+        files = self.prepared(kasctl)
+        with (
+            observability() as health,
+            agent_listener(
+                files.certificate_file, files.key_file, ALPN_TUNNEL
+            ) as agents,
+        ):
+            found = self.diagnose(kasctl, *self.configured(kasctl, agents, health))
+        wrong = {name: said for name, (ok, said) in found.items() if not ok}
+        assert list(wrong) == ["readiness"]
+        assert "not ready: starting" in wrong["readiness"]
+        assert "TLSv1.3 with the expected certificate" in found["agent listener"][1]
+        assert "1 agents and 0 users" in found["identity file"][1]
+        assert files.pin in found["certificate"][1]
+
+    def test_text(self, kasctl: Kasctl) -> None:
+        file = self.configured(kasctl, free_address(), free_address())
+        lines = kasctl.run("doctor", *file).stdout.splitlines()
+        assert lines[0].startswith("ok    configuration: ")
+        assert lines[1].startswith("FAIL  state directory: ")
+
+    def test_something_else_listens(self, kasctl: Kasctl) -> None:
+        files = self.prepared(kasctl)
+        with agent_listener(files.certificate_file, files.key_file, "h2") as agents:
+            file = self.configured(kasctl, agents, free_address())
+            found = self.diagnose(kasctl, *file)
+        assert found["agent listener"][0] is False
+        with observability() as agents:
+            file = self.configured(kasctl, agents, free_address())
+            found = self.diagnose(kasctl, *file)
+        assert found["agent listener"][0] is False
+
+    def test_another_certificate(self, kasctl: Kasctl, tmp_path: Path) -> None:
+        self.prepared(kasctl)
+        other = pki.DevelopmentPki(
+            StateDirectory.open(tmp_path / "other"), "h", lambda: datetime.now(UTC)
+        ).ensure()
+        with agent_listener(
+            other.certificate_file, other.key_file, ALPN_TUNNEL
+        ) as agents:
+            file = self.configured(kasctl, agents, free_address())
+            found = self.diagnose(kasctl, *file)
+        assert "another certificate" in found["agent listener"][1]
+
+    def test_broken_files(self, kasctl: Kasctl) -> None:
+        self.prepared(kasctl)
+        (kasctl.state / "identity.json").write_text("{")
+        (kasctl.state / "server.crt").write_text("x")
+        file = self.configured(kasctl, free_address(), free_address())
+        found = self.diagnose(kasctl, *file)
+        assert "not a usable identity file" in found["identity file"][1]
+        assert "is not a PEM certificate" in found["certificate"][1]
+
+    def test_a_broken_configuration(self, kasctl: Kasctl) -> None:
+        found = self.diagnose(kasctl, "--configuration-file", "/none")
+        assert "cannot be read" in found["configuration"][1]

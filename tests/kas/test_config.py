@@ -1,0 +1,140 @@
+"""kas' configuration: names, defaults, and the answer to what is not there yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from kas.config import (
+    KasConfiguration,
+    read_configuration,
+    read_configuration_file,
+)
+from tunnel.config import keys
+from tunnel.errors import ConfigurationError
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "kas.example.yaml"
+
+NOT_YET = (
+    "api",
+    "private_api",
+    "gitlab",
+    "gitaly",
+    "redis",
+    "agent.configuration",
+    "agent.gitops",
+    "observability.tracing",
+    "observability.sentry",
+    "observability.google_profiler",
+)
+
+
+def problems(text: str, file: str = "kas.yaml") -> list[str]:
+    """Everything that reading *text* complains about."""
+    with pytest.raises(ConfigurationError) as caught:
+        read_configuration(text, file)
+    return list(caught.value.problems)
+
+
+def test_defaults() -> None:
+    got = read_configuration_file(None)
+    assert got == read_configuration("", "kas.yaml")
+    assert got.agent.listen.endpoint_string() == "tcp:8150:interface=127.0.0.1"
+    assert got.agent.listen.listen_grace_period == 5.0
+    assert got.agent.kubernetes_api is None
+    assert got.observability.listen.address == "127.0.0.1:8151"
+    assert got.observability.liveness_probe.url_path == "/liveness"
+    assert got.observability.readiness_probe.url_path == "/readiness"
+    assert got.observability.prometheus.url_path == "/metrics"
+    assert got.observability.logging.level == "info"
+
+
+def test_the_example_is_the_defaults() -> None:
+    got = read_configuration_file(EXAMPLE)
+    assert got.agent.kubernetes_api is not None
+    agent = attrs.evolve(got.agent, kubernetes_api=None)
+    assert attrs.evolve(got, agent=agent) == KasConfiguration()
+
+
+def test_the_example_has_every_key() -> None:
+    text = EXAMPLE.read_text()
+    for key in keys(KasConfiguration):
+        if key.path.startswith(NOT_YET):
+            assert key.path.split(".")[0] in text
+        else:
+            assert f"{key.path.rsplit('.', 1)[-1]}:" in text, key.path
+    for path in NOT_YET:
+        assert path in text
+
+
+@pytest.mark.parametrize("path", NOT_YET)
+def test_what_is_not_there_yet_is_said(path: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    text = {
+        "gitlab": "gitlab: {address: 'https://g', authentication_secret_file: secret}",
+        "redis": "redis: {server: {address: 'r:6379'}}",
+    }.get(path)
+    if text is None:
+        *parents, last = path.split(".")
+        text = "".join(f"{parent}: {{" for parent in parents)
+        text += f"{last}: {{}}" + "}" * len(parents)
+    (problem,) = problems(text, f"{tmp_path}/kas.yaml")
+    assert f"{path}: this version of kas does not support this yet; " in problem
+
+
+def test_their_keys_are_checked_all_the_same() -> None:
+    found = problems("redis:\n  sentinal: {}\ngitlab:\n  address: x\n")
+    assert any("did you mean 'sentinel'?" in problem for problem in found)
+    assert any("'authentication_secret_file' is missing" in p for p in found)
+
+
+def test_redis_needs_one_way_to_reach_it() -> None:
+    (problem,) = problems("redis: {}")
+    assert "write either 'server' or 'sentinel'" in problem
+
+
+def test_half_of_a_certificate(tmp_path: Path) -> None:
+    (tmp_path / "a.crt").write_text("x")
+    text = "agent:\n  listen:\n    certificate_file: a.crt\n"
+    assert problems(text, f"{tmp_path}/kas.yaml") == [
+        f"{tmp_path}/kas.yaml:3:5: agent.listen.certificate_file: "
+        "'key_file' is missing; TLS needs both"
+    ]
+
+
+def test_files_have_to_be_there(tmp_path: Path) -> None:
+    text = "agent: {listen: {certificate_file: a.crt, key_file: a.key}}"
+    found = problems(text, f"{tmp_path}/kas.yaml")
+    assert len(found) == 2
+    assert f"{tmp_path}/a.crt does not exist; correct the path" in found[0]
+
+
+def test_agents_certificates_go_with_our_own(tmp_path: Path) -> None:
+    for name in ("ca.crt", "a.crt", "a.key"):
+        (tmp_path / name).write_text("x")
+    text = "client_ca_certificate_file: ca.crt, development_certificate: true"
+    got = read_configuration(f"agent: {{listen: {{{text}}}}}", f"{tmp_path}/kas.yaml")
+    assert got.agent.listen.client_ca_certificate_file == tmp_path / "ca.crt"
+    text = "certificate_file: a.crt, key_file: a.key, development_certificate: true"
+    (problem,) = problems(f"agent: {{listen: {{{text}}}}}", f"{tmp_path}/kas.yaml")
+    assert "keep one of the two" in problem
+
+
+def test_values_are_checked() -> None:
+    found = problems(
+        "agent: {listen: {connections_per_token_per_minute: 0}}\n"
+        "observability:\n"
+        "  liveness_probe: {url_path: alive}\n"
+        "  logging: {level: loud}\n"
+    )
+    assert "must be more than 0" in found[0]
+    assert "write /alive" in found[1]
+    assert "debug, info, warn, error" in found[2]
+
+
+def test_sections_of_modules_are_kept() -> None:
+    got = read_configuration("modules:\n  echo:\n    greeting: hi\n", "kas.yaml")
+    assert got.modules["echo"].keys() == ("greeting",)
+    assert got.modules["echo"].path == "modules.echo"

@@ -1,0 +1,181 @@
+"""Silence: asking, giving up, and what does not count as silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tunnel.errors import ErrorCode, SessionClosed
+from tunnel.net.flusher import Flusher
+from tunnel.net.keepalive import BUDGET_INTERVAL, GREETING_TIMEOUT, Keepalive, Timing
+from tunnel.net.protocol import CLOSE_TIMEOUT, TunnelProtocol
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.testing import End, MemoryTransport, Pipe, RecordingReceiver, connected
+from tunnel.wire.limits import DEFAULT_LIMITS
+from tunnel.wire.session import Session
+
+
+class KeepaliveTests(SynchronousTestCase):
+    """Two tunnels and a clock."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.agent, self.kas, self.pipe = connected(self.clock)
+
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.clock.advance(1.0)
+            self.pipe.flush()
+
+    def test_quiet_connection_lives_for_ever(self) -> None:
+        """Pings of the dialler keep both sides content."""
+        self.pass_time(3600)
+        self.assertEqual((self.agent.closed, self.kas.closed), ([], []))
+        self.assertTrue(self.agent.tunnel.alive and self.kas.tunnel.alive)
+
+    def test_dead_peer_is_given_up_by_both_sides(self) -> None:
+        """Within two ping intervals and a sweep, though writes still succeed."""
+        timing = Timing()
+        self.pipe.cut = True
+        stream = self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        stream.write(b"into the dark")
+        self.pass_time(2 * timing.ping_interval + 3)
+        for end in (self.agent, self.kas):
+            (reason,) = end.closed
+            self.assertEqual(reason.code, ErrorCode.DEAD_PEER)
+
+    def test_silent_peer_gets_no_new_requests_before_it_is_given_up(self) -> None:
+        """Routing asks `alive`."""
+        self.pipe.cut = True
+        self.pass_time(25)
+        self.assertEqual(self.kas.closed, [])
+        self.assertFalse(self.kas.tunnel.alive)
+
+    def test_one_direction_is_enough_to_be_dead(self) -> None:
+        """A peer that hears us and is not heard."""
+        self.kas.tunnel.dataReceived = lambda data: None  # type: ignore[method-assign]
+        self.pass_time(31)
+        self.assertEqual(self.kas.closed[0].code, ErrorCode.DEAD_PEER)
+
+    def test_clock_that_jumps_ends_nothing(self) -> None:
+        """A process that was stopped for an hour asks before it gives up."""
+        self.clock.advance(3600)
+        self.pipe.flush()
+        self.pass_time(60)
+        self.assertEqual((self.agent.closed, self.kas.closed), ([], []))
+
+    def test_listener_sets_the_pace(self) -> None:
+        """What WELCOME says is what the dialler does."""
+        timing = Timing(ping_interval=5.0, dead_after=9.0, reconnect_max=77.0)
+        self.agent.tunnel.set_timing(Timing.from_message(timing.message()))
+        self.pipe.cut = True
+        self.pass_time(13)
+        self.assertEqual(len(self.agent.closed), 1)
+        self.assertEqual(self.agent.tunnel.timing.reconnect_max, 77.0)
+
+    def test_absurd_pace_is_not_followed(self) -> None:
+        """A ping every millisecond is not, and what is left out has a default."""
+        timing = Timing.from_message(pb.Timing(ping_interval_ms=1, dead_after_ms=1))
+        self.assertEqual((timing.ping_interval, timing.dead_after), (1.0, 2.0))
+        self.assertEqual(Timing.from_message(pb.Timing()), Timing())
+
+    def test_budgets_are_renewed(self) -> None:
+        """Every ten seconds."""
+        self.kas.tunnel.session.budget.pings = 0
+        self.pass_time(BUDGET_INTERVAL)
+        self.assertGreater(self.kas.tunnel.session.budget.pings, 0)
+
+    def test_sweep_ends_with_the_last_connection(self) -> None:
+        """No timer is left behind."""
+        self.agent.tunnel.end(ErrorCode.NONE)
+        self.pipe.flush()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class GreetingTests(SynchronousTestCase):
+    """Strangers."""
+
+    def test_stranger_that_says_nothing_is_cut(self) -> None:
+        """After the greeting timeout, politely, and then for good."""
+        clock = Clock()
+        end = End(clock, dialler=False, limits=DEFAULT_LIMITS)
+        transport = StuckTransport()
+        end.tunnel.makeConnection(transport)
+        clock.pump([1.0] * int(GREETING_TIMEOUT + 2))
+        self.assertTrue(transport.disconnecting)
+        self.assertFalse(transport.aborted)
+        clock.advance(CLOSE_TIMEOUT)
+        self.assertTrue(transport.aborted)
+
+    def test_protocol_fault_is_told_before_the_connection_closes(self) -> None:
+        """GO_AWAY with the code, then the end."""
+        clock = Clock()
+        agent, kas, pipe = connected(clock)
+        assert agent.tunnel.transport is not None
+        agent.tunnel.transport.write(b"\xff" * 10)
+        pipe.flush()
+        (reason,) = agent.closed
+        assert isinstance(reason, SessionClosed)
+        self.assertEqual(reason.code, ErrorCode.FRAME_SIZE)
+        self.assertEqual(len(kas.closed), 1)
+
+
+class StuckTransport(MemoryTransport):
+    """Never gets rid of what is written."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 65536, 1)  # type: ignore[arg-type]
+        self.aborted = False
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+
+
+class BackPressureTests(SynchronousTestCase):
+    """A connection that takes nothing."""
+
+    def test_session_keeps_what_the_socket_does_not_take(self) -> None:
+        """One flush at most is handed over, and control frames are first after it."""
+        clock = Clock()
+        agent, kas, pipe = connected(clock, capacity=10_000)
+        agent.dispatcher.handle_stream(
+            "tests", "/s/M", lambda stream, open_: RecordingReceiver()
+        )
+        stream = kas.open_stream("/s/M", RecordingReceiver())
+        pipe.flush()
+        transport: Any = kas.tunnel.transport
+        pipe.cut = True
+        for _ in range(40):
+            stream.write(b"x" * 6_000)
+            clock.advance(0)
+        self.assertLess(len(transport.buffer), 20_000)
+        pipe.cut = False
+        pipe.flush()
+        self.assertEqual(agent.tunnel.session.buffered, 0)
+
+    def test_one_flush_for_a_turn(self) -> None:
+        """However many streams have written."""
+        clock = Clock()
+        writes: list[bytes] = []
+        flusher = Flusher(clock)
+        tunnel = TunnelProtocol(
+            Session(dialler=False),
+            End(clock, dialler=False, limits=DEFAULT_LIMITS),
+            clock=clock,
+            flusher=flusher,
+            keepalive=Keepalive(clock),
+            timing=Timing(),
+        )
+        dialler = End(clock, dialler=True, limits=DEFAULT_LIMITS)
+        pipe = Pipe(clock, dialler.tunnel, tunnel)
+        dialler.tunnel.hello(pb.Hello())
+        pipe.flush()
+        transport: Any = tunnel.transport
+        transport.write = writes.append
+        for _ in range(50):
+            tunnel.open_stream(pb.Open(method="/s/M"), RecordingReceiver(), fin=True)
+        self.assertEqual(writes, [])
+        pipe.flush()
+        self.assertEqual(len(writes), 1)

@@ -1,0 +1,450 @@
+"""
+From a tree of marked nodes to frozen attrs classes, with all problems found on the way.
+
+A schema is an attrs class: its annotations say how each value is read, its defaults
+what is used when the key is absent.  `tunnel.config` is the public face of this.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import difflib
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import attrs
+
+from tunnel._yaml import Mapping, Mark, Node, Scalar, Sequence, Unreadable, parse
+from tunnel.errors import ConfigurationError
+
+T = TypeVar("T")
+
+# Longer values are cut in messages: a message is one line of a terminal.
+_SHOWN = 60
+# More digits than any number here; int() of an endless one would take seconds.
+_MAX_DIGITS = 18
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+
+_DOC = "tunnel.config.doc"
+_KEY = "tunnel.config.key"
+_SECRET = "tunnel.config.secret"  # noqa: S105 - names a metadata entry
+
+
+@attrs.frozen
+class Text:
+    """
+    How the text of one value becomes an object; goes into `typing.Annotated`.
+
+    :param parse: raises ValueError; its message, if any, says what is wrong.
+    :param expected: completes "expected ...".
+    """
+
+    parse: Callable[[str], Any]
+    expected: str
+
+
+@attrs.frozen
+class MustExist:
+    """Marks a path whose file has to be there and readable."""
+
+
+class Invalid(ValueError):
+    """
+    What a schema's ``__attrs_post_init__`` raises to point at one of its keys.
+
+    A plain ValueError points at the section; an `ExceptionGroup` of them at several.
+    """
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+
+@attrs.frozen
+class Problem:
+    """One thing that the operator has to change."""
+
+    mark: Mark
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.mark}: {self.path}" if self.path else str(self.mark)
+        return f"{where}: {self.message}"
+
+
+class _Failed:
+    """Stands for a value that was reported as a problem."""
+
+
+_FAILED: Any = _Failed()
+
+
+@attrs.frozen(eq=False)
+class Section:
+    """
+    A part of the file whose schema is known only later, such as a module's.
+
+    It keeps its place in the file, so that what `read` complains about has a line.
+    """
+
+    _node: Mapping
+    #: Where it stands: ``modules.echo``.
+    path: str
+    _base: Path = attrs.field(repr=False)
+
+    @classmethod
+    def empty(cls, path: str, file: str = "(defaults)") -> Section:
+        """A section that nobody wrote: `read` gives the schema's defaults."""
+        return cls(Mapping(Mark(file)), path, Path.cwd())
+
+    @property
+    def location(self) -> str:
+        """``file:line:column``, to begin a message about the section with."""
+        return str(self._node.mark)
+
+    def keys(self) -> tuple[str, ...]:
+        """What is written in it."""
+        return tuple(key.text for key, _ in self._node.entries)
+
+    def read(self, schema: type[T]) -> T:
+        """
+        The section as an instance of *schema*.
+
+        :raises ConfigurationError: with every problem in it.
+        """
+        reader = Reader(self._base)
+        value = reader.convert(self._node, schema, self.path)
+        reader.raise_problems()
+        return typing.cast(T, value)
+
+    def problems(self, schema: type[Any]) -> tuple[str, ...]:
+        """What `read` would complain about, one line each."""
+        try:
+            self.read(schema)
+        except ConfigurationError as error:
+            return error.problems
+        return ()
+
+
+def read(
+    text: str, file: str, schema: type[T], *, unknown_keys: Literal["refuse", "skip"]
+) -> T:
+    """See `tunnel.config.read`."""
+    try:
+        node = parse(text, file)
+    except Unreadable as error:
+        raise ConfigurationError(
+            [str(Problem(error.mark, "", error.message))]
+        ) from None
+    reader = Reader(Path(file).absolute().parent, unknown_keys == "refuse")
+    value = reader.convert(node, schema, "")
+    reader.raise_problems()
+    return typing.cast(T, value)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """How a message about an unknown *word* ends: the likely one, or all there are."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), names, 1)
+    if not close:
+        close = difflib.get_close_matches(word, names, 1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    if not names:
+        return "there are none"
+    return f"known are: {', '.join(names)}"
+
+
+def field_types(schema: type[Any]) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
+    """Key in the file -> attribute and resolved annotation, in the class's order."""
+    hints = typing.get_type_hints(schema, include_extras=True)
+    return {
+        a.metadata.get(_KEY, a.name): (a, hints[a.name])
+        for a in attrs.fields(schema)
+        if a.init
+    }
+
+
+def _shown(node: Node, secret: bool) -> str:
+    if isinstance(node, Mapping):
+        return "a section"
+    if isinstance(node, Sequence):
+        return "a list"
+    if secret:
+        return "something else"
+    text = repr(node.text)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
+
+
+def _message(error: BaseException) -> str:
+    # attrs' own validators pass more arguments than the message
+    return str(error.args[0]) if error.args else ""
+
+
+@attrs.define(eq=False)
+class Reader:
+    """Walks one tree; problems pile up while it goes on with the rest."""
+
+    _base: Path
+    _refuse_unknown: bool = True
+    _problems: list[Problem] = attrs.field(factory=list)
+
+    def raise_problems(self) -> None:
+        """Raise everything that was found, in the order of the file."""
+        if self._problems:
+            self._problems.sort(key=lambda p: (p.mark.line, p.mark.column))
+            raise ConfigurationError([str(problem) for problem in self._problems])
+
+    def _problem(self, node: Node, path: str, message: str) -> Any:
+        self._problems.append(Problem(node.mark, path, message))
+        return _FAILED
+
+    def convert(self, node: Node, wanted: Any, path: str, secret: bool = False) -> Any:
+        """The value of *node* as *wanted* (an annotation), or a mark of failure."""
+        origin = get_origin(wanted)
+        if origin is Annotated:
+            base, *extras = get_args(wanted)
+            for extra in extras:
+                if isinstance(extra, Text):
+                    return self._text(node, extra, path, secret)
+                if isinstance(extra, MustExist):
+                    return self._existing(node, path)
+            return self.convert(node, base, path, secret)
+        if origin in (Union, types.UnionType):
+            return self._optional(node, wanted, path, secret)
+        if origin is Literal:
+            return self._choice(node, {str(c): c for c in get_args(wanted)}, path)
+        if origin in (list, tuple):
+            return self._list(node, wanted, path, secret)
+        if origin is dict or origin is collections.abc.Mapping:
+            return self._dict(node, get_args(wanted)[1], path, secret)
+        if wanted is Section:
+            mapping = self._mapping(node, path)
+            return mapping if mapping is _FAILED else Section(mapping, path, self._base)
+        if attrs.has(wanted):
+            return self._instance(node, wanted, path)
+        if isinstance(wanted, type) and issubclass(wanted, Enum):
+            return self._choice(node, {str(m.value): m for m in wanted}, path)
+        if wanted is Path:
+            return self._text(node, Text(self._path, "a path"), path, secret)
+        if wanted in _SCALARS:
+            return self._text(node, _SCALARS[wanted], path, secret)
+        raise TypeError(f"{path}: a schema cannot have values of type {wanted!r}")
+
+    # -- single values
+
+    def _text(self, node: Node, how: Text, path: str, secret: bool) -> Any:
+        if not isinstance(node, Scalar):
+            found = _shown(node, secret)
+            return self._problem(node, path, f"expected {how.expected}, got {found}")
+        if node.is_null:
+            hint = "has no value; write one, or remove the key"
+            return self._problem(node, path, hint)
+        found = f"expected {how.expected}, got {_shown(node, secret)}"
+        if node.quoted and how in _UNQUOTED:
+            return self._problem(node, path, found + " in quotes; remove the quotes")
+        try:
+            return how.parse(node.text)
+        except ValueError as error:
+            said = _message(error) if not secret else ""
+            return self._problem(node, path, f"{found}; {said}" if said else found)
+
+    def _path(self, text: str) -> Path:
+        if not text or "\0" in text:
+            raise ValueError("a path cannot be empty")
+        # relative to the file: twistd and systemd start us in any folder
+        return self._base / text
+
+    def _existing(self, node: Node, path: str) -> Any:
+        value = self._text(node, Text(self._path, "a path"), path, False)
+        if value is _FAILED:
+            return _FAILED
+        try:
+            if value.is_file():
+                with value.open("rb"):
+                    return value
+            reason = "is not a file" if value.exists() else "does not exist"
+        except OSError as error:
+            reason = f"cannot be read ({error.strerror})"
+        hint = "correct the path, or put the file there"
+        return self._problem(node, path, f"{value} {reason}; {hint}")
+
+    def _choice(self, node: Node, choices: dict[str, Any], path: str) -> Any:
+        if isinstance(node, Scalar) and node.text in choices:
+            return choices[node.text]
+        expected = "expected one of: " + ", ".join(choices)
+        return self._problem(node, path, f"{expected}; got {_shown(node, False)}")
+
+    # -- what holds other values
+
+    def _optional(self, node: Node, wanted: Any, path: str, secret: bool) -> Any:
+        options = [option for option in get_args(wanted) if option is not type(None)]
+        if len(options) != 1:
+            raise TypeError(f"{path}: a schema cannot choose between {wanted!r}")
+        if isinstance(node, Scalar) and node.is_null:
+            # "kubernetes_api:" with only comments below means the section, not null
+            holds = options[0] is Section or attrs.has(options[0])
+            if not holds or node.text:
+                return None
+        return self.convert(node, options[0], path, secret)
+
+    def _list(self, node: Node, wanted: Any, path: str, secret: bool) -> Any:
+        arguments = get_args(wanted)
+        if get_origin(wanted) is tuple and arguments[1:] != (Ellipsis,):
+            raise TypeError(f"{path}: only tuple[X, ...] can be in a schema")
+        if isinstance(node, Scalar) and node.is_null:
+            items: list[Any] = []
+        elif isinstance(node, Sequence):
+            items = [
+                self.convert(item, arguments[0], f"{path}[{index}]", secret)
+                for index, item in enumerate(node.items)
+            ]
+        else:
+            found = _shown(node, secret)
+            hint = "put '- ' before each item"
+            return self._problem(node, path, f"expected a list, got {found}; {hint}")
+        if any(item is _FAILED for item in items):
+            return _FAILED
+        return get_origin(wanted)(items)
+
+    def _mapping(self, node: Node, path: str) -> Any:
+        if isinstance(node, Scalar) and node.is_null:
+            return Mapping(node.mark)
+        if not isinstance(node, Mapping):
+            found = "a list" if isinstance(node, Sequence) else "a single value"
+            return self._problem(
+                node, path, f"expected a section with 'key: value' lines, got {found}"
+            )
+        return node
+
+    def _unique(self, node: Mapping, path: str) -> dict[str, tuple[Scalar, Node]]:
+        entries: dict[str, tuple[Scalar, Node]] = {}
+        for key, value in node.entries:
+            if key.text in entries:
+                first = entries[key.text][0].mark.line
+                message = f"is here twice, first in line {first}; remove one"
+                self._problem(key, _join(path, key.text), message)
+            else:
+                entries[key.text] = (key, value)
+        return entries
+
+    def _dict(self, node: Node, wanted: Any, path: str, secret: bool) -> Any:
+        mapping = self._mapping(node, path)
+        if mapping is _FAILED:
+            return _FAILED
+        values = {
+            name: self.convert(value, wanted, _join(path, name), secret)
+            for name, (_, value) in self._unique(mapping, path).items()
+        }
+        if any(value is _FAILED for value in values.values()):
+            return _FAILED
+        return values
+
+    def _instance(self, node: Node, schema: type[Any], path: str) -> Any:
+        mapping = self._mapping(node, path)
+        if mapping is _FAILED:
+            return _FAILED
+        before = len(self._problems)
+        known = field_types(schema)
+        entries = self._unique(mapping, path)
+        values: dict[str, Any] = {}
+        for name, (key, value) in entries.items():
+            if name in known:
+                attribute, wanted = known[name]
+                secret = bool(attribute.metadata.get(_SECRET))
+                got = self.convert(value, wanted, _join(path, name), secret)
+                values[attribute.alias or attribute.name] = got
+                if got is not _FAILED:
+                    self._validate(value, attribute, got, _join(path, name))
+            elif self._refuse_unknown:
+                hint = nearest(name, known)
+                self._problem(key, path, f"unknown key {name!r}; {hint}")
+        for name, (attribute, _) in known.items():
+            if attribute.default is attrs.NOTHING and name not in entries:
+                doc = attribute.metadata.get(_DOC, "")
+                hint = f" ({doc})" if doc else ""
+                self._problem(mapping, path, f"the key {name!r} is missing{hint}")
+        if len(self._problems) > before:
+            return _FAILED
+        try:
+            return schema(**values)
+        except* ValueError as group:
+            for error in _leaves(group):
+                self._invalid(error, mapping, entries, path)
+        return _FAILED
+
+    def _validate(
+        self, node: Node, attribute: attrs.Attribute[Any], value: Any, path: str
+    ) -> None:
+        # Before there is an instance, so that each problem has its own line.  One that
+        # needs the instance fails here in some other way and is met by the constructor.
+        if attribute.validator is None or attribute.converter:
+            return
+        try:
+            attribute.validator(None, attribute, value)
+        except (ValueError, TypeError) as error:
+            said = "" if attribute.metadata.get(_SECRET) else _message(error)
+            self._problem(node, path, said or "is not allowed")
+        except AttributeError:
+            pass
+
+    def _invalid(
+        self,
+        error: BaseException,
+        mapping: Mapping,
+        entries: dict[str, tuple[Scalar, Node]],
+        path: str,
+    ) -> None:
+        key = getattr(error, "key", "")
+        if key in entries:
+            self._problem(entries[key][0], _join(path, key), _message(error))
+        else:
+            self._problem(mapping, path, _message(error))
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _parse_int(text: str) -> int:
+    if not _INT.fullmatch(text) or len(text) > _MAX_DIGITS:
+        raise ValueError
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    if not _FLOAT.fullmatch(text) or not math.isfinite(value := float(text)):
+        raise ValueError
+    return value
+
+
+def _parse_bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"
+
+
+_SCALARS = {
+    str: Text(str, "text"),
+    int: Text(_parse_int, "a whole number"),
+    float: Text(_parse_float, "a number"),
+    bool: Text(_parse_bool, "true or false"),
+}
+_UNQUOTED = (_SCALARS[int], _SCALARS[float], _SCALARS[bool])

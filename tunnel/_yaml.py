@@ -1,0 +1,216 @@
+"""
+YAML text as a tree that knows where everything stood, and nothing else.
+
+Scalars stay text: what ``8150``, ``on`` or ``1:30`` mean is for the schema to say
+(`tunnel.config`), not for YAML's own guesses.  The tree is built from PyYAML's events,
+so no tag is ever resolved and nothing recurses while untrusted text is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import attrs
+import yaml
+from yaml.reader import Reader
+
+# The C parser is there in every wheel of PyYAML; a build without libyaml still works.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+# A configuration of a thousand modules is far smaller; more is a mistaken file.
+MAX_TEXT = 1024 * 1024
+# Deeper than any schema here; bounds the recursion of whoever walks the tree.
+MAX_DEPTH = 32
+# Counted with every alias expanded, which is what defuses a "billion laughs" file.
+MAX_NODES = 20_000
+
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+@attrs.frozen
+class Mark:
+    """A place in a file; line and column count from 1, and 0 is the file as such."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@attrs.frozen(eq=False)
+class Scalar:
+    """One value, as it was written."""
+
+    mark: Mark
+    text: str
+    quoted: bool = False
+    size: int = 1
+    height: int = 1
+
+    @property
+    def is_null(self) -> bool:
+        """Nothing, or one of YAML's words for it."""
+        return not self.quoted and self.text in _NULLS
+
+
+@attrs.frozen(eq=False)
+class Sequence:
+    """A list."""
+
+    mark: Mark
+    items: tuple[Node, ...]
+    size: int
+    height: int
+
+
+@attrs.frozen(eq=False)
+class Mapping:
+    """Keys and values in their order; a key may occur twice, the reader complains."""
+
+    mark: Mark
+    entries: tuple[tuple[Scalar, Node], ...] = ()
+    size: int = 1
+    height: int = 1
+
+
+Node: TypeAlias = Scalar | Sequence | Mapping
+
+
+class Unreadable(Exception):
+    """The text as a whole cannot be used; *mark* is where that became clear."""
+
+    def __init__(self, mark: Mark, message: str) -> None:
+        super().__init__(message)
+        self.mark = mark
+        self.message = message
+
+
+@attrs.define(eq=False)
+class _Open:
+    """A list or mapping whose end has not come yet."""
+
+    mark: Mark
+    is_mapping: bool
+    anchor: str | None
+    children: list[Node] = attrs.field(factory=list)
+
+    def closed(self) -> Node:
+        size = 1 + sum(child.size for child in self.children)
+        height = 1 + max((child.height for child in self.children), default=0)
+        if not self.is_mapping:
+            return Sequence(self.mark, tuple(self.children), size, height)
+        pairs = zip(self.children[::2], self.children[1::2], strict=True)
+        entries = tuple((_key(key), value) for key, value in pairs)
+        return Mapping(self.mark, entries, size, height)
+
+
+def _key(node: Node) -> Scalar:
+    if not isinstance(node, Scalar):
+        raise Unreadable(node.mark, "a key must be plain text")
+    if node.text == "<<" and not node.quoted:
+        raise Unreadable(
+            node.mark, "merge keys ('<<') are not supported; repeat the keys instead"
+        )
+    return node
+
+
+def parse(text: str, file: str) -> Node:
+    """
+    Parse one document; an empty one is an empty mapping.
+
+    :param file: how the file is called in messages.
+    :raises Unreadable: with the first fault; nothing after it can be trusted.
+    """
+    if len(text) > MAX_TEXT:
+        raise Unreadable(
+            Mark(file), f"the file is larger than {MAX_TEXT // 1024} KiB; split it"
+        )
+    if (found := Reader.NON_PRINTABLE.search(text)) is not None:
+        before = text[: found.start()]
+        mark = Mark(file, before.count("\n") + 1, found.start() - before.rfind("\n"))
+        code = f"U+{ord(found.group()):04X}"
+        raise Unreadable(mark, f"the character {code} may not stand in YAML; remove it")
+    try:
+        return _build(yaml.parse(text, Loader=_LOADER), file)
+    except yaml.MarkedYAMLError as error:
+        raise Unreadable(_mark(file, error.problem_mark), _explain(error)) from None
+    except yaml.YAMLError as error:
+        raise Unreadable(Mark(file), f"not YAML: {error}") from None
+
+
+def _explain(error: yaml.MarkedYAMLError) -> str:
+    text = f"not YAML: {error.problem or error.context or 'cannot be parsed'}"
+    if "\\t" in text or "'\t'" in text:
+        return text + "; indent with spaces instead of tabs"
+    return text
+
+
+def _mark(file: str, mark: Any) -> Mark:
+    return Mark(file) if mark is None else Mark(file, mark.line + 1, mark.column + 1)
+
+
+def _build(events: Iterator[Any], file: str) -> Node:
+    stack: list[_Open] = []
+    anchors: dict[str, Node] = {}
+    root: Node | None = None
+    documents = 0
+    nodes = 0
+    for event in events:
+        mark = _mark(file, event.start_mark)
+        node: Node
+        anchor: str | None = None
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise Unreadable(mark, "only one YAML document per file; remove '---'")
+            continue
+        if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            _refuse_tag(event, mark)
+            if len(stack) >= MAX_DEPTH:
+                raise Unreadable(mark, f"nested deeper than {MAX_DEPTH} levels")
+            is_mapping = isinstance(event, yaml.MappingStartEvent)
+            stack.append(_Open(mark, is_mapping, event.anchor))
+            continue
+        if isinstance(event, yaml.ScalarEvent):
+            _refuse_tag(event, mark)
+            node = Scalar(mark, event.value, quoted=bool(event.style))
+            anchor = event.anchor
+        elif isinstance(event, yaml.AliasEvent):
+            node = _aliased(event.anchor, anchors, len(stack), mark)
+        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            opened = stack.pop()
+            node, anchor = opened.closed(), opened.anchor
+            nodes -= node.size - 1  # its children were counted when they came
+        else:
+            continue
+        nodes += node.size
+        if nodes > MAX_NODES:
+            raise Unreadable(mark, f"more than {MAX_NODES} values, aliases expanded")
+        if anchor is not None:
+            anchors[anchor] = node
+        if stack:
+            stack[-1].children.append(node)
+        else:
+            root = node
+    if root is None or (isinstance(root, Scalar) and root.is_null):
+        return Mapping(Mark(file, 1, 1))
+    return root
+
+
+def _refuse_tag(event: Any, mark: Mark) -> None:
+    if event.tag is not None and event.tag != "!":
+        raise Unreadable(mark, f"tags such as {event.tag!r} are not supported")
+
+
+def _aliased(
+    name: str | None, anchors: dict[str, Node], depth: int, mark: Mark
+) -> Node:
+    target = anchors.get(name or "")
+    if target is None:
+        raise Unreadable(mark, f"nothing above is named '&{name}' and complete")
+    if depth + target.height > MAX_DEPTH:
+        raise Unreadable(mark, f"nested deeper than {MAX_DEPTH} levels")
+    return target

@@ -1,0 +1,16 @@
+"""`twistd kas`, and the server halves of the modules that come with it."""
+
+from twisted.application.service import ServiceMaker
+
+from tunnel.plugin import ServerModule
+
+kas = ServiceMaker(
+    "kas",
+    "kas.tap",
+    "The server that agents in Kubernetes clusters connect to.",
+    "kas",
+)
+
+kubernetes_api = ServerModule(
+    "kubernetes_api", "modules.kubernetes_api.server.KubernetesApiServer", default=True
+)
