@@ -12,6 +12,7 @@ from zope.interface import implementer
 from agentk.dialer import Dialer
 from tunnel.events import EventBus
 from tunnel.interfaces import IAgentModuleApi, ICluster, IStream, IStreamReceiver
+from tunnel.net import eager
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 
@@ -49,6 +50,7 @@ class AgentModuleApi:
         self.clock = lent.reactor
         self.reactor = lent.reactor
         self.metrics = lent.metrics
+        self.write = eager.write
         self.cluster = lent.cluster
         self._lent = lent
         self._fail = fail_module

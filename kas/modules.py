@@ -26,6 +26,7 @@ from tunnel.interfaces import (
     IStreamReceiver,
 )
 from tunnel.listening import Listening
+from tunnel.net import eager
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
@@ -70,6 +71,7 @@ class ServerModuleApi:
         self.clock = lent.reactor
         self.reactor = lent.reactor
         self.metrics = lent.metrics
+        self.write = eager.write
         self._lent = lent
         self._fail = fail_module
 

@@ -177,6 +177,10 @@ class _IModuleApi(Interface):
     clock = Attribute("`IReactorTime`: the only source of time.")
     reactor = Attribute("For endpoints that the module dials itself.")
     metrics = Attribute("A `prometheus_client.CollectorRegistry`.")
+    write = Attribute(
+        "``write(transport, data)``: as ``transport.write``, but sent at once where "
+        "possible; for a protocol that writes once per turn."
+    )
 
     def handle(service: Any, implementation: object) -> None:
         """
@@ -248,8 +252,12 @@ class IServerModuleApi(_IModuleApi):
         (`ConnectedAgent`), and ``credential.revoked`` (a credential id).
         """
 
-    def listen(endpoint: str, factory: Any) -> Any:
-        """Listen on a Twisted endpoint string until the module stops; a Deferred."""
+    def listen(endpoint: Any, factory: Any) -> Any:
+        """
+        Listen until the module stops; a Deferred of the port.
+
+        :param endpoint: a `tunnel.config.Listen` section, or a Twisted endpoint string.
+        """
 
 
 class ICluster(Interface):
@@ -265,6 +273,12 @@ class ICluster(Interface):
 
     def tls_server_name() -> str:
         """The name to verify, and to send as SNI."""
+
+    def endpoint() -> Any:
+        """An `IStreamClientEndpoint` for one new connection, TLS included."""
+
+    def rejected() -> None:
+        """The API server answered 401: look for a newer credential."""
 
     def authorization() -> bytes | None:
         """The Authorization value to send now; kept fresh in the background."""

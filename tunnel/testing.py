@@ -39,6 +39,7 @@ from tunnel.interfaces import (
     IStream,
     IStreamReceiver,
 )
+from tunnel.net import eager
 from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelProtocol
@@ -296,6 +297,7 @@ class _FakeApi:
         self.clock = pair.clock
         self.reactor = pair.clock
         self.metrics = CollectorRegistry()
+        self.write = eager.write
         #: What the module said when it could not go on.
         self.failures: list[Exception] = []
         self._pair = pair

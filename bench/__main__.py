@@ -1,0 +1,57 @@
+"""`python -m bench [CASE ...]`: the table for people, and build/bench.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from bench.cases import CASES, RESULTS, Result
+
+
+def main(names: list[str]) -> int:
+    """Run the named cases, or all."""
+    unknown = [name for name in names if name not in CASES]
+    if unknown:
+        print(f"no case {unknown[0]}; there are: {', '.join(CASES)}", file=sys.stderr)
+        return 2
+    # A proxy of the environment would be measured as well.
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        os.environ.pop(name, None)
+    results: list[Result] = []
+    width = 46
+    print(f"{'case':{width}} {'value':>10} {'floor':>10} {'ratio':>6} {'target':>6}")
+    for name in names or list(CASES):
+        for result in CASES[name]():
+            results.append(result)
+            print(
+                f"{result.case:{width}} {result.value:10.1f} {result.floor:10.1f} "
+                f"{result.ratio:6.2f} {result.target:6.1f}  {result.unit}"
+                f"{'' if result.ok else '  MISSED'}",
+                flush=True,
+            )
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(
+        json.dumps(
+            [
+                {
+                    "case": one.case,
+                    "value": one.value,
+                    "unit": one.unit,
+                    "floor": one.floor,
+                    "ratio": one.ratio,
+                    "target": one.target,
+                    "ok": one.ok,
+                }
+                for one in results
+            ],
+            indent=1,
+        )
+        + "\n"
+    )
+    print(f"written to {RESULTS}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

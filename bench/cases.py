@@ -1,0 +1,331 @@
+"""The cases: what is measured, beside which floor, and what is aimed at."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from bench import load
+from bench.processes import ROOT, Process, python
+from bench.stand import GIGABYTE, Stand
+
+ROUNDS = 3
+SECONDS = 3.0
+
+
+@attrs.frozen
+class Result:
+    """One line of the table."""
+
+    case: str
+    value: float
+    unit: str
+    floor: float
+    target: float
+    #: What the value is divided by the floor, or the value itself.
+    ratio: float
+
+    @property
+    def ok(self) -> bool:
+        """The target is met."""
+        return self.ratio <= self.target
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values)
+
+
+def _cpu_per_request(process: Process, run: Callable[[], load.Load]) -> float:
+    """Microseconds of CPU of *process* for each request of *run*."""
+    before = process.cpu()
+    done = run()
+    return (process.cpu() - before) / done.requests * 1e6
+
+
+def small_requests(
+    stand: Stand, size: int, connections: int, targets: tuple[float, float]
+) -> Iterator[Result]:
+    """CPU per request of kas and of agentk, beside the front by itself."""
+    front, front_port = stand.front()
+    kas = stand.kas()
+    _, upstream_port = stand.upstream()
+    agentk = stand.agentk(upstream_port)
+    front_url = f"http://127.0.0.1:{front_port}/{size}"
+    url = f"{stand.proxy}/{size}"
+    load.requests(url, connections, 1, stand.token)
+    floors, kas_costs, agent_costs = [], [], []
+    for _ in range(ROUNDS):
+        floors.append(
+            _cpu_per_request(
+                front,
+                lambda: load.requests(front_url, connections, SECONDS, stand.token),
+            )
+        )
+        before = kas.cpu(), agentk.cpu()
+        done = load.requests(url, connections, SECONDS, stand.token)
+        kas_costs.append((kas.cpu() - before[0]) / done.requests * 1e6)
+        agent_costs.append((agentk.cpu() - before[1]) / done.requests * 1e6)
+    floor = _median(floors)
+    what = f"{size} B, {connections} connections"
+    for name, costs, target in (
+        ("kas", kas_costs, targets[0]),
+        ("agentk", agent_costs, targets[1]),
+    ):
+        value = _median(costs)
+        yield Result(
+            f"{what}: {name} CPU", value, "us/request", floor, target, value / floor
+        )
+
+
+def one_agent() -> Iterator[Result]:
+    """200 B answer, 10 request headers, one agent, 64 connections."""
+    with Stand() as stand:
+        yield from small_requests(stand, 200, 64, (3.0, 5.0))
+
+
+def larger_answers() -> Iterator[Result]:
+    """6 KB answer, 16 connections."""
+    with Stand() as stand:
+        yield from small_requests(stand, 6144, 16, (4.0, 5.0))
+
+
+def many_agents() -> Iterator[Result]:
+    """The same requests spread over 64 agents."""
+    count = 64
+    with Stand(agents=count) as stand:
+        front, front_port = stand.front()
+        kas = stand.kas()
+        fleet = stand.fleet()
+        fleet.tell(f"connect {count}")
+        fleet.wait_for(f"connected {count}")
+        paths = [f"/agents/agent-{n}/200" for n in range(count)]
+        token = stand.user_token
+        front_url = f"http://127.0.0.1:{front_port}/200"
+        load.requests(stand.proxy, 64, 1, token, paths)
+        floors, costs = [], []
+        for _ in range(ROUNDS):
+            floors.append(
+                _cpu_per_request(
+                    front, lambda: load.requests(front_url, 64, SECONDS, token)
+                )
+            )
+            costs.append(
+                _cpu_per_request(
+                    kas, lambda: load.requests(stand.proxy, 64, SECONDS, token, paths)
+                )
+            )
+        value, floor = _median(costs), _median(floors)
+        yield Result(
+            "200 B over 64 agents: kas CPU",
+            value,
+            "us/request",
+            floor,
+            5.0,
+            value / floor,
+        )
+
+
+def bulk() -> Iterator[Result]:
+    """A download of 1 GB, one stream: CPU per GB beside a relay without frames."""
+    with Stand() as stand:
+        kas = stand.kas()
+        _, upstream_port = stand.server("upstream")
+        agentk = stand.agentk(upstream_port)
+        # kas moves TLS to TCP, agentk TLS to TLS: so do their floors.
+        outer, outer_port = stand.server("relay", f"--to={upstream_port}", "--to-tls")
+        inner, inner_port = stand.server(
+            "relay", f"--to={upstream_port}", "--to-tls", "--from-tls"
+        )
+        path = f"/stream/{GIGABYTE}"
+        costs: dict[str, list[float]] = {"kas": [], "agentk": [], "out": [], "in": []}
+        for _ in range(ROUNDS):
+            before = kas.cpu(), agentk.cpu()
+            load.download(stand.proxy + path, stand.token, GIGABYTE)
+            costs["kas"].append(kas.cpu() - before[0])
+            costs["agentk"].append(agentk.cpu() - before[1])
+            for name, relay, url in (
+                ("out", outer, f"http://127.0.0.1:{outer_port}"),
+                ("in", inner, f"https://127.0.0.1:{inner_port}"),
+            ):
+                start = relay.cpu()
+                load.download(url + path, stand.token, GIGABYTE)
+                costs[name].append(relay.cpu() - start)
+        for name, floor_name in (("kas", "out"), ("agentk", "in")):
+            value, floor = _median(costs[name]), _median(costs[floor_name])
+            yield Result(
+                f"download of 1 GB: {name} CPU",
+                value,
+                "s/GB",
+                floor,
+                1.4,
+                value / floor,
+            )
+
+
+def latency() -> Iterator[Result]:
+    """What kas and agentk add on one connection, beside one nginx hop."""
+    with Stand() as stand:
+        _, upstream_port = stand.upstream()
+        _, hop_port = stand.hop(upstream_port)
+        stand.kas()
+        stand.agentk(upstream_port)
+        urls = {
+            "direct": f"https://127.0.0.1:{upstream_port}/200",
+            "hop": f"https://127.0.0.1:{hop_port}/upstream/200".replace(
+                "/upstream", ""
+            ),
+            "kas": f"{stand.proxy}/200",
+        }
+        # The hop answers /200 itself, so ask it for what only its upstream has.
+        urls["hop"] = urls["hop"].replace("/200", "//200")
+        found: dict[str, list[float]] = {name: [] for name in urls}
+        for _ in range(ROUNDS):
+            for name, url in urls.items():
+                times = load.latencies(url, stand.token, 2000)
+                found[name].append(times[len(times) // 2])
+        direct = _median(found["direct"])
+        added, floor = _median(found["kas"]) - direct, _median(found["hop"]) - direct
+        yield Result(
+            "added latency, p50, one connection",
+            added * 1e6,
+            "us",
+            floor * 1e6,
+            3.0,
+            added / floor,
+        )
+
+
+def beside_downloads() -> Iterator[Result]:
+    """p99 of small requests beside two unlimited downloads in the same tunnel."""
+    with Stand() as stand:
+        stand.kas()
+        _, upstream_port = stand.server("upstream")
+        stand.agentk(upstream_port)
+        url = f"{stand.proxy}/200"
+        quiet, busy = [], []
+        for _ in range(ROUNDS):
+            quiet.append(load.requests(url, 4, SECONDS, stand.token).p99)
+            downloads = [
+                python(
+                    "bench.load",
+                    "downloads",
+                    f"{stand.proxy}/stream/{GIGABYTE}",
+                    stand.token,
+                    str(GIGABYTE),
+                    log=stand.log(f"download-{n}"),
+                )
+                for n in range(2)
+            ]
+            try:
+                for one in downloads:
+                    one.wait_for("downloading")
+                busy.append(load.requests(url, 4, SECONDS, stand.token).p99)
+            finally:
+                for one in downloads:
+                    one.stop()
+        value, floor = _median(busy) * 1e3, _median(quiet) * 1e3
+        yield Result(
+            "p99 of small requests beside two downloads",
+            value,
+            "ms",
+            floor,
+            4.0,
+            value / floor,
+        )
+
+
+def idle_agents() -> Iterator[Result]:
+    """Private memory of kas for each agent that is connected and quiet."""
+    with Stand(agents=50) as stand:
+        kas = stand.kas()
+        fleet = stand.fleet()
+        fleet.tell("connect 200")
+        fleet.wait_for("connected 200")
+        before = kas.private_memory()
+        count = 2000
+        fleet.tell(f"connect {count}")
+        fleet.wait_for(f"connected {200 + count}", 120)
+        value = (kas.private_memory() - before) / count / 1024
+        yield Result("idle agent: memory at kas", value, "KiB", 30.0, 1.0, value / 30)
+
+
+def connecting() -> Iterator[Result]:
+    """5,000 agents connect at once: kas CPU for each, beside a bare TLS accept."""
+    count = 5000
+    values, floors = [], []
+    for _ in range(ROUNDS):
+        with Stand(agents=50) as stand:
+            accept, port = stand.server("accept")
+            bare = stand.started(
+                python("bench.agents", str(port), "--bare", log=stand.log("bare"))
+            )
+            bare.wait_for("fleet ready")
+            before = accept.cpu()
+            bare.tell(f"connect {count}")
+            while True:
+                accept.tell("accepted")
+                if int(accept.wait_for("accepted").split()[1]) >= count:
+                    break
+                time.sleep(0.1)
+            floors.append((accept.cpu() - before) / count * 1e6)
+            bare.stop()
+            kas = stand.kas()
+            fleet = stand.fleet()
+            before = kas.cpu()
+            fleet.tell(f"connect {count}")
+            fleet.wait_for(f"connected {count}", 180)
+            values.append((kas.cpu() - before) / count * 1e6)
+    value, floor = _median(values), _median(floors)
+    yield Result(
+        "5,000 agents connect: kas CPU", value, "us/agent", floor, 2.0, value / floor
+    )
+
+
+def watches() -> Iterator[Result]:
+    """2,000 watches through one agent: all deliver; memory for each."""
+    count = 2000
+    with Stand() as stand:
+        kas = stand.kas()
+        upstream, upstream_port = stand.server("upstream")
+        agentk = stand.agentk(upstream_port)
+        load.requests(f"{stand.proxy}/200", 64, 1, stand.token)
+        before = kas.private_memory(), agentk.private_memory()
+        client = stand.started(
+            python(
+                "bench.load",
+                "watch",
+                f"{stand.proxy}/watch",
+                stand.token,
+                str(count),
+                log=stand.log("watch"),
+            )
+        )
+        client.wait_for("open", 120)
+        upstream.tell("event")
+        client.wait_for(f"delivered {count}", 60)
+        for name, process, was in (
+            ("kas", kas, before[0]),
+            ("agentk", agentk, before[1]),
+        ):
+            value = (process.private_memory() - was) / count / 1024
+            yield Result(
+                f"2,000 watches: memory at {name}", value, "KiB", 40.0, 1.0, value / 40
+            )
+
+
+CASES: dict[str, Callable[[], Iterator[Result]]] = {
+    "one-agent": one_agent,
+    "many-agents": many_agents,
+    "larger-answers": larger_answers,
+    "bulk": bulk,
+    "latency": latency,
+    "beside-downloads": beside_downloads,
+    "idle-agents": idle_agents,
+    "connecting": connecting,
+    "watches": watches,
+}
+
+RESULTS = ROOT / "build" / "bench.json"

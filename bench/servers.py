@@ -1,0 +1,231 @@
+"""
+Floors and upstreams, each a small process of its own.
+
+    front            our HTTP front answering by itself, no tunnel: the floor of kas
+    upstream         the same with TLS, where no nginx is installed; watches; big bodies
+    relay            the smallest Twisted program that moves bytes between TLS and TCP
+    accept           a bare Twisted TLS listener
+
+Each prints ``port N`` when it listens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet import ssl, stdio
+from twisted.internet.endpoints import (
+    SSL4ClientEndpoint,
+    SSL4ServerEndpoint,
+    TCP4ClientEndpoint,
+    TCP4ServerEndpoint,
+)
+from twisted.internet.protocol import Factory, Protocol
+from twisted.protocols.basic import LineReceiver
+
+from tunnel.http1 import Exchange, FrontFactory
+from tunnel.net.tls import ReloadingServerContext
+from tunnel.net.tlsio import wrap_server
+from tunnel.tuning import tune_allocator
+
+reactor: Any = _reactor
+
+_HEADERS = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nCache-Control: no-cache\r\n"
+    b"Audit-Id: 7e0a4f3c-7f0c-4c3e-9a38-53f4d1f7a001\r\n"
+)
+_CHUNK = b"x" * 65536
+
+
+class Bodies:
+    """
+    ``/N`` answers N bytes, ``/stream/N`` N bytes as they can be sent, and ``/watch``
+    an endless answer that gets a line whenever standard input does.
+    """
+
+    def __init__(self) -> None:
+        self.watches: set[Exchange] = set()
+        self._bodies: dict[bytes, bytes] = {}
+
+    def request_received(self, exchange: Exchange) -> Any:
+        path = exchange.head.target.partition(b"?")[0]
+        kind, _, number = path.lstrip(b"/").rpartition(b"/")
+        if path.endswith(b"/watch"):
+            return self._watch(exchange)
+        if kind.endswith(b"stream"):
+            return _Sender(exchange, int(number))
+        body = self._bodies.get(number)
+        if body is None:
+            body = self._bodies[number] = b"x" * int(number)
+        exchange.send_head(_HEADERS, len(body))
+        exchange.write(body)
+        exchange.finish()
+        return None
+
+    def _watch(self, exchange: Exchange) -> Any:
+        exchange.send_head(_HEADERS, -1)
+        self.watches.add(exchange)
+        return _Watcher(self, exchange)
+
+    def event(self) -> None:
+        """One line to every watch."""
+        for exchange in self.watches:
+            exchange.write(b'{"type":"ADDED"}\n')
+
+
+class _Watcher:
+    def __init__(self, bodies: Bodies, exchange: Exchange) -> None:
+        self._bodies, self._exchange = bodies, exchange
+
+    def body_received(self, data: bytes) -> None:
+        pass
+
+    def body_finished(self, trailers: bytes) -> None:
+        pass
+
+    def client_gone(self, reason: Exception) -> None:
+        self._bodies.watches.discard(self._exchange)
+
+
+class _Sender:
+    """A streaming producer of a big body."""
+
+    def __init__(self, exchange: Exchange, left: int) -> None:
+        self._exchange, self._left, self._paused = exchange, left, False
+        exchange.send_head(_HEADERS, left)
+        exchange.registerProducer(self, True)
+        self.resumeProducing()
+
+    def resumeProducing(self) -> None:
+        self._paused = False
+        while self._left and not self._paused:
+            piece = _CHUNK[: self._left]
+            self._left -= len(piece)
+            self._exchange.write(piece)
+        if not self._left:
+            self._exchange.unregisterProducer()
+            self._exchange.finish()
+
+    def pauseProducing(self) -> None:
+        self._paused = True
+
+    def stopProducing(self) -> None:
+        self._left, self._paused = 0, True
+
+    def body_received(self, data: bytes) -> None:
+        pass
+
+    def body_finished(self, trailers: bytes) -> None:
+        pass
+
+    def client_gone(self, reason: Exception) -> None:
+        self._left = 0
+
+
+class _Relay(Protocol):
+    """One direction is the other one's twin."""
+
+    other: _Relay | None = None
+
+    def connectionMade(self) -> None:
+        self.transport.pauseProducing()  # type: ignore[union-attr]
+        peer = TCP4ClientEndpoint(reactor, "127.0.0.1", self.factory.port)  # type: ignore[union-attr]
+        endpoint: Any = peer
+        if self.factory.tls:  # type: ignore[union-attr]
+            endpoint = SSL4ClientEndpoint(
+                reactor,
+                "127.0.0.1",
+                self.factory.port,  # type: ignore[union-attr]
+                ssl.CertificateOptions(verify=False),
+            )
+        endpoint.connect(Factory.forProtocol(_RelayEnd)).addCallback(self._joined)
+
+    def _joined(self, other: Any) -> None:
+        self.other, other.other = other, self
+        mine: Any = self.transport
+        theirs: Any = other.transport
+        mine.registerProducer(theirs, True)
+        theirs.registerProducer(mine, True)
+        mine.resumeProducing()
+
+    def dataReceived(self, data: bytes) -> None:
+        self.other.transport.write(data)  # type: ignore[union-attr]
+
+    def connectionLost(self, reason: Any = None) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.loseConnection()
+
+
+class _RelayEnd(_Relay):
+    def connectionMade(self) -> None:
+        pass
+
+
+class _Accepted(Protocol):
+    """Counts connections by their first byte: then the handshake is over."""
+
+    count = 0
+
+    def dataReceived(self, data: bytes) -> None:
+        _Accepted.count += 1
+
+
+class _Commands(LineReceiver):
+    delimiter = b"\n"
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+
+    def lineReceived(self, line: bytes) -> None:
+        if line == b"event":
+            self._bodies.event()
+        elif line == b"watches":
+            print(f"watches {len(self._bodies.watches)}", flush=True)
+        elif line == b"accepted":
+            print(f"accepted {_Accepted.count}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", choices=["front", "upstream", "relay", "accept"])
+    parser.add_argument("--certificate")
+    parser.add_argument("--key")
+    parser.add_argument("--to", type=int, help="port that a relay connects to")
+    parser.add_argument("--to-tls", action="store_true")
+    parser.add_argument("--from-tls", action="store_true")
+    options = parser.parse_args()
+    tune_allocator()
+    bodies = Bodies()
+    factory: Any
+    if options.name in ("front", "upstream"):
+        factory = FrontFactory(bodies, reactor)
+        if options.certificate:
+            context = ReloadingServerContext(
+                options.certificate, options.key, clock=reactor, alpn=("http/1.1",)
+            )
+            factory = wrap_server(factory, context, reactor)
+        endpoint: Any = TCP4ServerEndpoint(reactor, 0, 5000, "127.0.0.1")
+    else:
+        factory = Factory.forProtocol(_Relay if options.name == "relay" else _Accepted)
+        factory.port, factory.tls = options.to, options.to_tls
+        if options.name == "accept" or options.from_tls:
+            own = ssl.PrivateCertificate.loadPEM(
+                open(options.certificate).read() + open(options.key).read()
+            )
+            endpoint = SSL4ServerEndpoint(reactor, 0, own.options(), 5000, "127.0.0.1")
+        else:
+            endpoint = TCP4ServerEndpoint(reactor, 0, 5000, "127.0.0.1")
+    stdio.StandardIO(_Commands(bodies))
+    factory.noisy = False
+    endpoint.listen(factory).addCallback(
+        lambda port: print(f"port {port.getHost().port}", flush=True)
+    )
+    reactor.run()
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

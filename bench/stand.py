@@ -1,0 +1,242 @@
+"""The programs under test, started for one run of cases."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.processes import Process, python, twistd
+from kas import pki
+from kas.identity_store import IdentityStore
+from kas.state import StateDirectory
+
+#: Answers that upstream nginx has ready, by size in bytes.
+SIZES = (200, 6144)
+GIGABYTE = 10**9
+
+#: Files as answers, with the headers of an API server.
+FILES = (
+    "location / {{ root {}; default_type application/json; "
+    "open_file_cache max=10 inactive=1h; open_file_cache_valid 1h; "
+    "add_header Audit-Id 7e0a4f3c-7f0c-4c3e-9a38-53f4d1f7a001; }}"
+)
+
+
+class Stand:
+    """
+    kas, one agentk, and an upstream with TLS; all ports are free ones.
+
+    Everything is stopped, and the folder removed, at the end of the ``with`` block.
+    """
+
+    def __init__(self, agents: int = 1) -> None:
+        self._stack = ExitStack()
+        self.folder = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
+        )
+        now = datetime.now(UTC)
+        self.state = StateDirectory.open(self.folder / "state")
+        files = pki.ensure(self.state, now.timestamp, "localhost")
+        self.certificate, self.key = str(files.certificate_file), str(files.key_file)
+        self.ca = str(files.ca_file)
+        store = IdentityStore(self.state, lambda: now)
+        self.tokens = [store.add_agent(f"agent-{n}")[1] for n in range(agents)]
+        _, user = store.add_user("bench", ["*"], None)
+        self.user_token = user
+        #: For the URL of the first agent alone.
+        self.token = f"user:1:{user}"
+
+    def __enter__(self) -> Stand:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
+
+    def started(self, process: Process) -> Process:
+        """Stop *process* at the end."""
+        self._stack.callback(process.stop)
+        return process
+
+    def log(self, name: str) -> Path:
+        """A file for what a program says."""
+        return self.folder / f"{name}.log"
+
+    def server(self, name: str, *arguments: str) -> tuple[Process, int]:
+        """One of `bench.servers`, and its port."""
+        process = self.started(
+            python(
+                "bench.servers",
+                name,
+                f"--certificate={self.certificate}",
+                f"--key={self.key}",
+                *arguments,
+                log=self.log(name),
+            )
+        )
+        return process, int(process.wait_for("port ").split()[1])
+
+    def front(self) -> tuple[Process, int]:
+        """Our HTTP front by itself, without TLS."""
+        process = self.started(python("bench.servers", "front", log=self.log("front")))
+        return process, int(process.wait_for("port ").split()[1])
+
+    def kas(self) -> Process:
+        """kas with a proxy that needs no TLS, so that it compares with the front."""
+        file = self.folder / "kas.yaml"
+        file.write_text(
+            "agent:\n"
+            "  listen: {address: '127.0.0.1:0', development_certificate: true}\n"
+            "  kubernetes_api:\n"
+            "    listen: {address: '127.0.0.1:0'}\n"
+            "    max_requests_per_agent: 10000\n"
+            "    max_requests_per_credential: 10000\n"
+            "observability:\n"
+            "  listen: {address: '127.0.0.1:0'}\n"
+        )
+        process = self.started(
+            twistd(
+                "kas",
+                f"--configuration-file={file}",
+                f"--state-directory={self.state.path}",
+                "--log-format=text",
+                log=self.log("kas"),
+            )
+        )
+        self.proxy_port = _port(process.wait_for("listening for kubernetes_api"))
+        self.agent_port = _port(process.wait_for("listening for agents"))
+        process.wait_for("kas is ready")
+        self.proxy = f"http://127.0.0.1:{self.proxy_port}"
+        return process
+
+    def agentk(self, upstream_port: int) -> Process:
+        """agentk in front of an upstream with our certificate."""
+        kubeconfig = self.folder / "kubeconfig"
+        cluster = {
+            "server": f"https://localhost:{upstream_port}",
+            "certificate-authority": self.ca,
+        }
+        kubeconfig.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "c",
+                    "clusters": [{"name": "c", "cluster": cluster}],
+                    "users": [{"name": "c", "user": {"token": "t" * 900}}],
+                    "contexts": [
+                        {"name": "c", "context": {"cluster": "c", "user": "c"}}
+                    ],
+                }
+            )
+        )
+        token = self.folder / "token"
+        token.write_text(self.tokens[0])
+        process = self.started(
+            twistd(
+                "agentk",
+                f"--kas-address=tls://localhost:{self.agent_port}",
+                f"--token-file={token}",
+                f"--ca-cert-file={self.ca}",
+                f"--kubeconfig={kubeconfig}",
+                "--observability-listen-address=127.0.0.1:0",
+                "--log-format=text",
+                log=self.log("agentk"),
+            )
+        )
+        process.wait_for("connected to kas")
+        return process
+
+    def fleet(self) -> Process:
+        """Light agents, none connected yet."""
+        tokens = self.folder / "tokens"
+        tokens.write_text("\n".join(self.tokens))
+        process = self.started(
+            python(
+                "bench.agents",
+                str(self.agent_port),
+                f"--ca={self.ca}",
+                f"--tokens={tokens}",
+                log=self.log("fleet"),
+            )
+        )
+        process.wait_for("fleet ready")
+        return process
+
+    def upstream(self) -> tuple[Any, int]:
+        """nginx with TLS where it is installed, else our own server."""
+        if shutil.which("nginx") is None:
+            return self.server("upstream")
+        return self.nginx("")
+
+    def nginx(self, locations: str) -> tuple[Process, int]:
+        """nginx with TLS: *locations*, or files of the known sizes."""
+        folder = self.folder / f"nginx-{len(list(self.folder.glob('nginx-*')))}"
+        folder.mkdir()
+        port = free_port()
+        for size in SIZES:
+            (folder / str(size)).write_text("x" * size)
+        (folder / "nginx.conf").write_text(
+            f"daemon off; master_process off; worker_rlimit_nofile 20000;\n"
+            f"pid {folder}/pid; error_log {folder}/error.log;\n"
+            "events { worker_connections 10000; }\n"
+            f"http {{ access_log off; keepalive_requests 100000000; "
+            f"client_body_temp_path {folder}; proxy_temp_path {folder};\n"
+            f"fastcgi_temp_path {folder}; uwsgi_temp_path {folder}; "
+            f"scgi_temp_path {folder};\n"
+            f"upstream next {{ server 127.0.0.1:{self._next or 1}; keepalive 64; }}\n"
+            f"server {{ listen 127.0.0.1:{port} ssl backlog=4096; "
+            f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key};\n"
+            f"ssl_protocols TLSv1.3; {locations or FILES.format(folder)} }} }}\n"
+        )
+        process = self.started(
+            Process(
+                ["nginx", "-c", str(folder / "nginx.conf"), "-e", "stderr"],
+                log=folder / "stderr.log",
+            )
+        )
+        wait_for_port(port)
+        return process, port
+
+    _next = 0
+
+    def hop(self, upstream_port: int) -> tuple[Process, int]:
+        """One nginx that passes everything on, with TLS to its upstream."""
+        self._next = upstream_port
+        return self.nginx(
+            "location / { proxy_pass https://next; proxy_http_version 1.1; "
+            'proxy_set_header Connection ""; proxy_buffering off; }'
+        )
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_for_port(port: int, seconds: float = 10.0) -> None:
+    """Until somebody listens there."""
+    import socket
+    import time
+
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
+def _port(line: str) -> int:
+    return int(line.split("127.0.0.1:")[1].split()[0])

@@ -1,0 +1,18 @@
+"""
+The Kubernetes API of a cluster behind its agent, for kubectl and everything like it.
+
+    client --HTTP--> server.py (kas) --stream--> agent.py (agentk) --HTTP--> cluster
+
+* `config`: the sections ``agent.kubernetes_api`` of kas and of agentk;
+* `server` and `proxied`: the server half, and one request in it;
+* `frontdoor`: which agent is asked for, by whom, and for what;
+* `identity`: as whom the API server shall see a request;
+* `agent`: the agent half;
+* `heads`: what both halves must agree on;
+* `metrics`: what both count.
+
+One request is one raw stream.  Its OPEN carries the request's header block, its DATA
+the body, FIN ends the body, and a header block before FIN holds trailers.  Back come
+any number of 1xx blocks, the answer's block, DATA, perhaps trailers, FIN.  Each block
+says by itself how long its body is.  Behind a 101 both directions are just bytes.
+"""

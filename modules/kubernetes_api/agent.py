@@ -1,0 +1,304 @@
+"""The half in agentk: puts each stream's request to the API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.interfaces import IPushProducer
+from twisted.logger import Logger
+from zope.interface import implementer, provider
+
+from modules.kubernetes_api.config import KubernetesApiAgentConfiguration
+from modules.kubernetes_api.heads import (
+    FAILED_HOP,
+    MAX_BLOCK,
+    METHOD,
+    error_block,
+    passed_by,
+)
+from modules.kubernetes_api.metrics import ProxyMetrics
+from tunnel import __version__
+from tunnel.errors import ErrorCode
+from tunnel.http1 import (
+    HeadError,
+    RequestParser,
+    ResponseHead,
+    ResponseParser,
+    UpstreamError,
+    UpstreamPool,
+    UpstreamRequest,
+    clean_trailers,
+    is_value,
+)
+from tunnel.interfaces import (
+    IAgentModule,
+    IAgentModuleApi,
+    IAgentModuleFactory,
+    IStream,
+    IStreamReceiver,
+)
+
+__all__ = ["KubernetesApiAgent"]
+
+_PSEUDONYM = f"gitlab-agent/{__version__}".encode()
+
+_API_SERVER = b"api-server"
+_AGENT = b"agent"
+
+
+@implementer(IAgentModule)
+@provider(IAgentModuleFactory)
+class KubernetesApiAgent:
+    """Serves kas' requests with the API server that agentk runs beside."""
+
+    _log = Logger()
+
+    name = "kubernetes_api"
+    configuration = KubernetesApiAgentConfiguration
+
+    def __init__(self, api: IAgentModuleApi) -> None:
+        self.api = api
+        self.cluster: Any = api.cluster
+        settings: KubernetesApiAgentConfiguration = api.configuration
+        self.metrics = ProxyMetrics("agentk_kubernetes_api")
+        # kas has done the judging; what it sends is only read here.
+        self.requests = RequestParser(
+            taken=[b"authorization", b"via"], host_required=False
+        )
+        self.pool = UpstreamPool(
+            self.cluster.endpoint,
+            api.clock,
+            limits=settings.upstream_limits(),
+            parser=ResponseParser(taken=[b"via", FAILED_HOP]),
+            write=api.write,
+        )
+        self._counting = False
+        api.handle_stream(METHOD, self.accept)
+
+    async def start(self) -> None:
+        """Nothing is connected before the first request."""
+        self.api.metrics.register(self.metrics)
+        self._counting = True
+
+    async def stop(self) -> None:
+        """Drop every connection; requests under way get an error."""
+        self.pool.close()
+        if self._counting:
+            self._counting = False
+            self.api.metrics.unregister(self.metrics)
+
+    def accept(self, stream: IStream, opened: Any) -> IStreamReceiver:
+        """One stream: one request."""
+        request = AgentRequest(self, stream)
+        request.begin(opened.metadata)
+        return request
+
+
+@implementer(IStreamReceiver, IPushProducer)
+class AgentRequest:
+    """
+    Joins a stream of kas with a request to the API server.
+
+    It is the receiver of both.  For the stream it is also the producer of the answer: a
+    stream stops its producers before it says why it ended.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_module",
+        "_over",
+        "_raw",
+        "_received",
+        "_request",
+        "_sent",
+        "_started_at",
+        "_stream",
+        "_trailers",
+        "_upgrade",
+    )
+
+    def __init__(self, module: KubernetesApiAgent, stream: IStream) -> None:
+        self._module = module
+        self._stream = stream
+        self._request: UpstreamRequest | None = None
+        self._started_at = module.api.clock.seconds()
+        self._trailers = b""
+        self._answered = False
+        self._upgrade = False
+        # After 101: bytes both ways until both halves are closed.
+        self._raw = False
+        # kas finished its half, the API server its own.
+        self._sent = False
+        self._received = False
+        self._over = False
+        module.metrics.in_flight += 1
+
+    def begin(self, block: bytes) -> None:
+        """Send the request that *block* describes."""
+        module = self._module
+        cluster = module.cluster
+        try:
+            head = module.requests.parse(block)
+        except HeadError as error:
+            self._refuse(502, f"kas -> agent: {error}", _AGENT)
+            return
+        try:
+            authorization = cluster.authorization()
+            if authorization is not None and not is_value(authorization):
+                raise ValueError("the token has bytes that no header can hold")
+        except Exception as error:
+            module._log.failure("no credentials for the API server")
+            self._refuse(502, f"agent -> API server: no credentials: {error}", _AGENT)
+            return
+        fields = b"%b\r\nHost: %b\r\nVia: %b" % (
+            head.fields,
+            cluster.host_header,
+            b", ".join([*head.taken.get(b"via", ()), b"1.1 " + _PSEUDONYM]),
+        )
+        if authorization is not None:
+            fields += b"\r\nAuthorization: " + authorization
+        target = head.target
+        if cluster.path_prefix:
+            target = cluster.path_prefix.rstrip("/").encode() + target
+        self._upgrade = bool(head.upgrade)
+        self._stream.registerProducer(self, True)
+        request = module.pool.request(
+            head.method,
+            target,
+            fields,
+            self,
+            length=head.length,
+            upgrade=head.upgrade,
+            expect_continue=head.expect_continue,
+        )
+        # It may have failed before it was returned.
+        if not self._over:
+            self._request = request
+            if head.length or head.upgrade:
+                request.registerProducer(self._stream, True)
+
+    def _refuse(self, status: int, message: str, hop: bytes) -> None:
+        """Answer in the place of the API server."""
+        block, body = error_block(status, message, hop)
+        stream = self._stream
+        self._module.metrics.answered(status)
+        self._module.metrics.failed(hop.decode())
+        if self._upgrade:
+            self._module.metrics.upgrades["failed"] += 1
+        self._answered = True
+        stream.send_headers(block)
+        stream.write(body)
+        self._finish()
+
+    def _finish(self, trailers: bytes = b"") -> None:
+        """The answer is complete."""
+        stream = self._stream
+        self._end()
+        stream.unregisterProducer()
+        if trailers:
+            stream.send_headers(trailers[2:] + b"\r\n")
+        stream.finish()
+        # What kas still sends of the body is read and dropped.
+        stream.resumeProducing()
+
+    def _end(self, broken: bool = False) -> None:
+        if not self._over:
+            self._over = True
+            self._request = None
+            self._module.metrics.in_flight -= 1
+            if broken:
+                self._module.metrics.broken += 1
+
+    # From kas.
+
+    def headers_received(self, block: bytes) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`; trailers of the request."""
+        if not self._over:
+            self._trailers = clean_trailers(block)
+
+    def data_received(self, data: bytes) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if self._request is not None:
+            self._module.metrics.bytes_received += len(data)
+            self._request.write(data)
+
+    def fin_received(self) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        self._sent = True
+        if self._request is not None:
+            self._request.finish(self._trailers)
+        if self._received:
+            self._end()
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        request = self._request
+        self._end(broken=reason is not None)
+        if request is not None and reason is not None:
+            request.abort()
+
+    # The answer's producer, for the stream.
+
+    def pauseProducing(self) -> None:
+        """The tunnel takes no more of the answer."""
+        if self._request is not None:
+            self._request.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """The tunnel takes more of it."""
+        if self._request is not None:
+            self._request.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """The stream is gone; `stream_closed` says why."""
+
+    # From the API server.
+
+    def response_informational(self, head: ResponseHead) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        self._stream.send_headers(head.block())
+
+    def response_started(self, head: ResponseHead) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        module = self._module
+        block = head.block(passed_by(head, _PSEUDONYM))
+        if len(block) > MAX_BLOCK:
+            raise UpstreamError("the head of the answer is too large")
+        metrics = module.metrics
+        metrics.answered(head.status)
+        metrics.took(module.api.clock.seconds() - self._started_at)
+        if self._upgrade:
+            metrics.upgrades["switched" if head.status == 101 else "refused"] += 1
+        if head.status == 401 and hasattr(module.cluster, "rejected"):
+            # Ours, not the client's: time to look for a newer token.
+            module.cluster.rejected()
+        self._answered = True
+        self._raw = head.status == 101
+        self._stream.send_headers(block)
+
+    def response_data(self, data: bytes) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        self._module.metrics.bytes_sent += len(data)
+        self._stream.write(data)
+
+    def response_finished(self, trailers: bytes) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        if self._over:
+            return
+        if not self._raw or self._sent:
+            self._finish(trailers)
+        else:
+            self._received = True
+            self._stream.unregisterProducer()
+            self._stream.finish()
+
+    def response_failed(self, reason: Exception) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        if self._over:
+            return
+        if self._answered:
+            self._end(broken=True)
+            self._stream.reset(ErrorCode.INTERNAL, f"agent -> API server: {reason}")
+        else:
+            status = reason.status if isinstance(reason, UpstreamError) else 502
+            self._refuse(status, f"agent -> API server: {reason}", _API_SERVER)

@@ -1,0 +1,115 @@
+"""The module's sections in the configuration of kas and of agentk."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+import attrs
+
+from tunnel.config import Duration, Listen, Size, field
+from tunnel.http1 import FrontLimits, UpstreamLimits
+
+__all__ = [
+    "KubernetesApiAgentConfiguration",
+    "KubernetesApiConfiguration",
+    "KubernetesApiListen",
+]
+
+_PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
+
+
+def _positive(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
+    if value <= 0:
+        raise ValueError("must be more than 0")
+
+
+def _path(instance: object, attribute: attrs.Attribute[Any], value: str) -> None:
+    if _PREFIX.fullmatch(value) is None or "." in value.split("/"):
+        raise ValueError("must be a path such as / or /k8s-proxy/")
+
+
+@attrs.frozen(kw_only=True)
+class KubernetesApiListen(Listen):
+    """``agent.kubernetes_api.listen``."""
+
+    address: str = field(
+        default="127.0.0.1:8154", doc="host:port for kubectl and other clients"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class KubernetesApiConfiguration:
+    """``agent.kubernetes_api`` of kas."""
+
+    listen: KubernetesApiListen = field(
+        factory=partial(KubernetesApiListen, development_certificate=True),
+        doc="where kubectl connects",
+    )
+    url_path_prefix: str = field(
+        default="/",
+        validator=_path,
+        doc="what precedes every path, when kas shares a host with others",
+    )
+    header_timeout: Duration = field(
+        default=10.0,
+        validator=_positive,
+        doc="how long the head of a request may take to arrive",
+    )
+    idle_timeout: Duration = field(
+        default=60.0,
+        validator=_positive,
+        doc="how long a connection is kept between two requests",
+    )
+    body_timeout: Duration = field(
+        default=60.0,
+        validator=_positive,
+        doc="how long the body of a request may pause",
+    )
+    max_header_bytes: Size = field(
+        default=64 * 1024, validator=_positive, doc="size of the head of a request"
+    )
+    max_header_count: int = field(
+        default=200, validator=_positive, doc="header lines of a request"
+    )
+    # 2,000 watches through one agent must work, and leave room for the rest.
+    max_requests_per_agent: int = field(
+        default=5_000, validator=_positive, doc="requests under way at one agent"
+    )
+    # One controller watches a few hundred kinds; a thousand is a loop gone wrong.
+    max_requests_per_credential: int = field(
+        default=1_000, validator=_positive, doc="requests under way of one credential"
+    )
+    max_connections: int = field(
+        default=20_000, validator=_positive, doc="connections of clients"
+    )
+
+    def front_limits(self) -> FrontLimits:
+        """For `tunnel.http1.FrontFactory`."""
+        return FrontLimits(
+            max_header_bytes=self.max_header_bytes,
+            max_header_count=self.max_header_count,
+            header_seconds=self.header_timeout,
+            idle_seconds=self.idle_timeout,
+            body_seconds=self.body_timeout,
+            max_connections=self.max_connections,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class KubernetesApiAgentConfiguration:
+    """``kubernetes_api`` of agentk."""
+
+    max_connections: int = field(
+        default=10_000, validator=_positive, doc="connections to the API server"
+    )
+    max_idle_connections: int = field(
+        default=64, validator=_positive, doc="of them, kept between requests"
+    )
+
+    def upstream_limits(self) -> UpstreamLimits:
+        """For `tunnel.http1.UpstreamPool`."""
+        return UpstreamLimits(
+            max_connections=self.max_connections, max_idle=self.max_idle_connections
+        )

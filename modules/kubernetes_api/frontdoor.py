@@ -1,0 +1,158 @@
+"""
+The front door: which agent is asked for, with which credential, and for what.
+
+Two ways in.  Either the credential names the agent, ``Bearer <kind>:<agent>:<token>``,
+or the path does, ``/agents/<agent>/api/…`` with ``Bearer <token>``.  What follows is
+the same.  Everything here is pure; nothing is looked up.
+"""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+from tunnel.errors import TunnelError
+from tunnel.http1 import RequestHead, RequestParser
+
+__all__ = ["Entry", "Refused", "enter", "request_parser"]
+
+_BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
+_KIND = re.compile(rb"[a-z_]{1,32}")
+# Names are DNS labels, ids are numbers or what an authenticator makes of them.
+_AGENT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+# A dot segment in every spelling that some server undoes.  One would climb out of the
+# path below which the cluster's API lives.
+_DOTS = re.compile(
+    rb"(?:/|\\|%2f|%5c)(?:\.|%2e){1,2}(?=/|\\|%2f|%5c|;|%3b|$)", re.IGNORECASE
+)
+
+_AGENTS = b"/agents/"
+
+
+class Refused(TunnelError):
+    """A request that goes no further, and what its client is told."""
+
+    def __init__(self, status: int, message: str, fields: bytes = b"") -> None:
+        super().__init__(message)
+        self.status = status
+        self.fields = fields
+
+
+@attrs.define(eq=False)
+class Entry:
+    """What a request asks for."""
+
+    kind: str
+    agent: str
+    token: str
+    #: What the cluster is asked, its query byte for byte the client's.
+    target: bytes
+
+
+def request_parser(max_count: int) -> RequestParser:
+    """Cuts out of a request what is kas' business only."""
+    return RequestParser(
+        taken=[
+            b"authorization",
+            b"cookie",
+            b"gitlab-agent-id",
+            b"x-csrf-token",
+            b"impersonate-*",
+            # The API server believes these from some client certificates.
+            b"x-remote-*",
+            b"via",
+            b"txkas-*",
+        ],
+        protected=[
+            b"impersonate-*",
+            b"gitlab-agent-id",
+            b"x-csrf-token",
+            b"sec-websocket-*",
+            b"user-agent",
+            b"txkas-*",
+        ],
+        max_count=max_count,
+    )
+
+
+def unauthorized(message: str) -> Refused:
+    """A 401 that can be told from the cluster's own."""
+    return Refused(
+        401,
+        f"client -> kas: {message}",
+        b"\r\nWWW-Authenticate: Bearer\r\nGitlab-Unauthorized: true",
+    )
+
+
+def enter(head: RequestHead, prefix: bytes) -> Entry:
+    """
+    Read the credential and the target.
+
+    :param prefix: the configured path prefix, with a slash at its end.
+    :raises Refused: with 400 or 401.
+    """
+    path, mark, query = head.target.partition(b"?")
+    if len(prefix) > 1:
+        if path.startswith(prefix):
+            path = path[len(prefix) - 1 :]
+        elif path == prefix[:-1]:
+            path = b"/"
+        else:
+            raise Refused(
+                400,
+                "client -> kas: the path does not begin with "
+                f"{prefix.decode()}; correct the server's URL in the kubeconfig",
+            )
+    # Dots are rare, so the expression is, too.
+    if (b"." in path or b"%" in path) and _DOTS.search(path):
+        raise Refused(400, "client -> kas: dot segments in the path")
+    named = b""
+    if path.startswith(_AGENTS):
+        named, _, path = path[len(_AGENTS) :].partition(b"/")
+        path = b"/" + path
+        if _AGENT.fullmatch(named) is None:
+            raise Refused(
+                400,
+                "client -> kas: what follows /agents/ is no name or id of an agent",
+            )
+    token = _bearer(head)
+    parts = token.split(b":", 2)
+    if len(parts) == 3:
+        kind, agent, token = parts
+        if named and agent != named:
+            raise Refused(
+                400, "client -> kas: the path and the credential name different agents"
+            )
+    elif named:
+        kind, agent = b"user", named
+    else:
+        raise unauthorized(
+            "the bearer token is not <kind>:<agent id>:<token>, "
+            "and the path does not begin with /agents/<name>/"
+        )
+    if (
+        not token
+        or _KIND.fullmatch(kind) is None
+        or (not named and _AGENT.fullmatch(agent) is None)
+    ):
+        raise unauthorized("the bearer token is not <kind>:<agent id>:<token>")
+    return Entry(
+        kind.decode("ascii"),
+        agent.decode("ascii"),
+        token.decode("ascii"),
+        path + mark + query,
+    )
+
+
+def _bearer(head: RequestHead) -> bytes:
+    values = head.taken.get(b"authorization")
+    if values is None:
+        raise unauthorized("no credentials; send Authorization: Bearer")
+    if len(values) > 1:
+        raise unauthorized("more than one Authorization header")
+    match = _BEARER.fullmatch(values[0])
+    if match is None:
+        raise unauthorized("only Bearer is accepted in Authorization")
+    return match[1]

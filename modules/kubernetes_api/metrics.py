@@ -1,0 +1,115 @@
+"""
+What both halves count.
+
+Plain numbers, turned into samples when somebody scrapes: a request touches half a dozen
+of them, and a counter of `prometheus_client` takes a lock and a microsecond each.
+Labels are bounded: never an agent, a user or a path.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+__all__ = ["ProxyMetrics"]
+
+# Seconds to the head of an answer: a cached GET, a list, a slow webhook, a time-out.
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
+_CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
+
+
+class ProxyMetrics(Collector):
+    """
+    The numbers of one half.
+
+    :param prefix: of the names: the program and the module.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._answers = [0] * len(_CLASSES)
+        self._heads = [0] * (len(_BUCKETS) + 1)
+        self._heads_sum = 0.0
+        #: Requests under way.
+        self.in_flight = 0
+        #: Requests that ended before they had an answer, or with half of one.
+        self.broken = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        #: Answers to requests for an upgrade, by what came of it.
+        self.upgrades = {"switched": 0, "refused": 0, "failed": 0}
+        #: Answers that were made on the way, by the hop that failed.
+        self.failures: dict[str, int] = {}
+
+    def answered(self, status: int) -> None:
+        """The head of an answer was passed on."""
+        self._answers[min(status // 100, 5) - 1] += 1
+
+    def took(self, seconds: float) -> None:
+        """From the head of the request to that of the answer."""
+        self._heads[bisect_left(_BUCKETS, seconds)] += 1
+        self._heads_sum += seconds
+
+    def failed(self, hop: str) -> None:
+        """An answer was made on the way; *hop* is one of a few constants."""
+        self.failures[hop] = self.failures.get(hop, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        prefix = self._prefix
+        requests = CounterMetricFamily(
+            f"{prefix}_requests", "Answers by class of their status.", labels=["code"]
+        )
+        for name, count in zip(_CLASSES, self._answers, strict=True):
+            requests.add_metric([name], count)
+        yield requests
+        upgrades = CounterMetricFamily(
+            f"{prefix}_upgrades",
+            "Requests for an upgrade (exec, attach, port-forward) by result.",
+            labels=["result"],
+        )
+        for name, count in self.upgrades.items():
+            upgrades.add_metric([name], count)
+        yield upgrades
+        failures = CounterMetricFamily(
+            f"{prefix}_failures",
+            "Requests answered with an error on the way, by the hop that failed.",
+            labels=["hop"],
+        )
+        for name, count in self.failures.items():
+            failures.add_metric([name], count)
+        yield failures
+        yield GaugeMetricFamily(
+            f"{prefix}_requests_in_flight", "Requests under way.", self.in_flight
+        )
+        yield CounterMetricFamily(
+            f"{prefix}_requests_broken",
+            "Requests whose client left, or whose answer broke off.",
+            self.broken,
+        )
+        traffic = CounterMetricFamily(
+            f"{prefix}_bytes", "Bytes of bodies by direction.", labels=["direction"]
+        )
+        traffic.add_metric(["request"], self.bytes_received)
+        traffic.add_metric(["response"], self.bytes_sent)
+        yield traffic
+        total = 0
+        buckets = []
+        for bound, count in zip((*_BUCKETS, "+Inf"), self._heads, strict=True):
+            total += count
+            buckets.append((str(bound), float(total)))
+        yield HistogramMetricFamily(
+            f"{prefix}_head_seconds",
+            "Seconds from the head of a request to the head of its answer.",
+            buckets=buckets,
+            sum_value=self._heads_sum,
+        )

@@ -1,0 +1,311 @@
+"""One request in kas: the client's exchange on one side, the stream on the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from modules.kubernetes_api.heads import FAILED_HOP, MAX_BLOCK, METHOD, passed_by
+from tunnel.errors import (
+    AgentUnavailable,
+    ErrorCode,
+    SessionClosed,
+    StreamReset,
+    TunnelError,
+)
+from tunnel.http1 import (
+    Exchange,
+    HeadError,
+    UpstreamLimits,
+    clean_trailers,
+    encode_request,
+)
+from tunnel.interfaces import Access, IStream, IStreamReceiver
+
+if TYPE_CHECKING:
+    from modules.kubernetes_api.server import KubernetesApiServer
+
+__all__ = ["ProxiedRequest"]
+
+_MAX_INFORMATIONAL = UpstreamLimits().max_informational
+
+_BROKEN_HOP = "kas -> agent"
+
+
+@implementer(IStreamReceiver, IPushProducer)
+class ProxiedRequest:
+    """
+    Joins an `Exchange` with the stream to the agent.
+
+    It is the receiver of both, and of the exchange's body the producer: a stream stops
+    its producers before it says why it ended, which must not end the exchange.
+    """
+
+    __slots__ = (
+        "_informational",
+        "_over",
+        "_started_at",
+        "_stream",
+        "_trailers",
+        "access",
+        "exchange",
+        "module",
+        "target",
+    )
+
+    def __init__(
+        self, module: KubernetesApiServer, exchange: Exchange, target: bytes
+    ) -> None:
+        self.module = module
+        self.exchange = exchange
+        self.target = target
+        self.access: Access | None = None
+        self._stream: IStream | None = None
+        self._started_at = module.clock.seconds()
+        self._informational = 0
+        self._trailers = b""
+        self._over = False
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will happen."""
+        return self._over
+
+    def open(self, fields: bytes) -> None:
+        """Send the request on, with *fields* in place of the client's."""
+        exchange = self.exchange
+        head = exchange.head
+        block = encode_request(
+            head.method,
+            self.target,
+            fields,
+            length=head.length,
+            upgrade=head.upgrade,
+            expect_continue=head.expect_continue,
+        )
+        if len(block) > MAX_BLOCK:
+            self.fail(431, "client -> kas: the head of the request is too large")
+            return
+        assert self.access is not None
+        fin = head.length == 0 and not head.upgrade
+        try:
+            stream = self.module.api.open_stream(
+                self.access.agent_id, METHOD, self, block, fin
+            )
+        except TunnelError as error:
+            self.fail(*_explain(error))
+            return
+        # It may have been closed before it was returned.
+        if not self._over:
+            self._stream = stream
+            if head.length:
+                stream.registerProducer(self, True)
+
+    def fail(self, status: int, message: str, fields: bytes = b"") -> None:
+        """Answer with an error, or break off if an answer has begun."""
+        if self._over:
+            return
+        if self.exchange.head_sent:
+            self._end(broken=True)
+            self.exchange.abort()
+        else:
+            hop = message.partition(":")[0]
+            self.module.metrics.failed(hop)
+            self.module.metrics.answered(status)
+            if self.exchange.head.upgrade:
+                self.module.metrics.upgrades["failed"] += 1
+            self._end()
+            self.module.refuse(self.exchange, status, message, fields)
+
+    def _end(self, broken: bool = False) -> None:
+        """Leave the module's books and drop the stream, if it is still there."""
+        if self._over:
+            return
+        self._over = True
+        self.module.ended(self, broken)
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.reset(ErrorCode.CANCELLED, "nobody wants the answer")
+
+    # From the client.
+
+    def body_received(self, data: bytes) -> None:
+        """See `tunnel.http1.RequestReceiver`."""
+        if self._stream is not None:
+            self.module.metrics.bytes_received += len(data)
+            self._stream.write(data)
+
+    def body_finished(self, trailers: bytes) -> None:
+        """See `tunnel.http1.RequestReceiver`."""
+        stream = self._stream
+        if stream is not None:
+            stream.unregisterProducer()
+            if trailers:
+                stream.send_headers(trailers[2:] + b"\r\n")
+            stream.finish()
+
+    def client_gone(self, reason: Exception) -> None:
+        """See `tunnel.http1.RequestReceiver`."""
+        self._end(broken=True)
+
+    def pauseProducing(self) -> None:
+        """The tunnel takes no more of the body."""
+        self.exchange.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """The tunnel takes more of it."""
+        self.exchange.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """The stream is gone; `stream_closed` says why."""
+
+    # From the agent.
+
+    def headers_received(self, block: bytes) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if self._over:
+            return
+        exchange = self.exchange
+        if exchange.head_sent:
+            self._trailers_received(block)
+            return
+        try:
+            head = self.module.responses.parse(block, exchange.head.method)
+        except HeadError as error:
+            self.fail(502, f"{_BROKEN_HOP}: {error}")
+            return
+        status = head.status
+        via = passed_by(head, self.module.pseudonym)
+        if status == 101:
+            self._switch(head.upgrade, head.block(via))
+            return
+        if status < 200:
+            self._informational += 1
+            if self._informational > _MAX_INFORMATIONAL:
+                self.fail(502, f"{_BROKEN_HOP}: too many informational answers")
+            else:
+                exchange.informational(head.block())
+            return
+        self._head_passed(status)
+        if exchange.head.upgrade:
+            self.module.metrics.upgrades["refused"] += 1
+        hop = head.taken.get(FAILED_HOP)
+        if hop is not None:
+            self.module.metrics.failed(
+                "agent -> API server" if hop == [b"api-server"] else "agent"
+            )
+        exchange.send_head(b"%b%b%b\r\n" % (head.start, head.fields, via), head.length)
+        exchange.registerProducer(self._stream, True)
+
+    def _switch(self, upgrade: bytes, block: bytes) -> None:
+        exchange = self.exchange
+        wanted = exchange.head.upgrade
+        if not wanted or upgrade.lower() != wanted.lower():
+            self.fail(502, f"{_BROKEN_HOP}: an upgrade that nobody asked for")
+            return
+        self._head_passed(101)
+        self.module.metrics.upgrades["switched"] += 1
+        stream = self._stream
+        assert stream is not None
+        # Both ways before the first byte moves: early ones of the client come at once.
+        stream.registerProducer(self, True)
+        exchange.registerProducer(stream, True)
+        exchange.upgrade(block)
+
+    def _head_passed(self, status: int) -> None:
+        metrics = self.module.metrics
+        metrics.answered(status)
+        metrics.took(self.module.clock.seconds() - self._started_at)
+
+    def _trailers_received(self, block: bytes) -> None:
+        if self._trailers or self.exchange.upgraded:
+            self.fail(502, f"{_BROKEN_HOP}: a header block that belongs nowhere")
+            return
+        try:
+            self._trailers = clean_trailers(block)
+        except HeadError as error:
+            self.fail(502, f"{_BROKEN_HOP}: {error}")
+
+    def data_received(self, data: bytes) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if self._over:
+            return
+        if not self.exchange.head_sent:
+            self.fail(502, f"{_BROKEN_HOP}: a body without a head")
+            return
+        self.module.metrics.bytes_sent += len(data)
+        self.exchange.write(data)
+        if self.exchange.finished:
+            # More than the head promised: the client was cut off.
+            self._end(broken=True)
+
+    def fin_received(self) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if self._over:
+            return
+        exchange = self.exchange
+        if not exchange.head_sent:
+            self.fail(502, f"{_BROKEN_HOP}: the agent ended the request unanswered")
+        elif exchange.upgraded:
+            exchange.finish()
+        else:
+            if exchange.complete and not exchange.head.upgrade:
+                # Both halves of the stream are finished: it closes by itself.
+                self._stream = None
+            self._end()
+            exchange.finish(self._trailers)
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        self._stream = None
+        if self._over:
+            return
+        if reason is None:
+            self._end()
+            self.exchange.finish()
+        else:
+            self.fail(*_explain(reason))
+
+    def revoke(self) -> None:
+        """The credential is not valid any longer."""
+        self.fail(
+            401,
+            "client -> kas: the credential was revoked",
+            b"\r\nWWW-Authenticate: Bearer\r\nGitlab-Unauthorized: true",
+        )
+
+
+def _explain(reason: Any) -> tuple[int, str, bytes]:
+    """Status, message and fields for a stream that ended before its answer."""
+    if isinstance(reason, AgentUnavailable):
+        return (
+            503,
+            f"{_BROKEN_HOP}: {reason}; check that agentk runs and reaches kas",
+            b"\r\nRetry-After: 5",
+        )
+    if isinstance(reason, StreamReset):
+        if reason.code == ErrorCode.UNKNOWN_METHOD:
+            return (
+                502,
+                f"{_BROKEN_HOP}: the agent does not serve the Kubernetes API; "
+                "enable its module kubernetes_api",
+                b"",
+            )
+        if reason.code in (ErrorCode.REFUSED, ErrorCode.SHUTDOWN):
+            return (
+                503,
+                f"{_BROKEN_HOP}: the agent takes no more requests now ({reason})",
+                b"\r\nRetry-After: 1",
+            )
+        if reason.code == ErrorCode.DEADLINE:
+            return 504, f"{_BROKEN_HOP}: the agent did not answer in time", b""
+        return 502, f"{_BROKEN_HOP}: the agent gave the request up ({reason})", b""
+    if isinstance(reason, SessionClosed):
+        return (
+            502,
+            f"{_BROKEN_HOP}: the agent's connection was lost ({reason}); try again",
+            b"",
+        )
+    return 502, f"{_BROKEN_HOP}: {reason}", b""

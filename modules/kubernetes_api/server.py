@@ -1,0 +1,267 @@
+"""The half in kas: accepts kubectl, finds out who it is, and sends requests on."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer, provider
+
+from modules.kubernetes_api.config import KubernetesApiConfiguration
+from modules.kubernetes_api.frontdoor import Refused, enter, request_parser
+from modules.kubernetes_api.heads import FAILED_HOP, status_answer
+from modules.kubernetes_api.identity import Impersonations
+from modules.kubernetes_api.metrics import ProxyMetrics
+from modules.kubernetes_api.proxied import ProxiedRequest
+from tunnel import __version__
+from tunnel.errors import CallError, Status
+from tunnel.http1 import (
+    Exchange,
+    FrontFactory,
+    RequestHead,
+    RequestReceiver,
+    ResponseParser,
+)
+from tunnel.interfaces import (
+    Access,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+)
+
+__all__ = ["KubernetesApiServer"]
+
+# A request that passed so many proxies goes in a circle that we do not recognise.
+_MAX_HOPS = 16
+
+_STATUSES = {
+    Status.UNAUTHENTICATED: 401,
+    Status.PERMISSION_DENIED: 403,
+    Status.NOT_FOUND: 404,
+    Status.RESOURCE_EXHAUSTED: 429,
+    Status.UNAVAILABLE: 503,
+    Status.DEADLINE_EXCEEDED: 504,
+}
+
+_FIELDS = {
+    401: b"\r\nWWW-Authenticate: Bearer\r\nGitlab-Unauthorized: true",
+    429: b"\r\nRetry-After: 1",
+    503: b"\r\nRetry-After: 5",
+}
+
+# All clusters share kas' origin: what one of them says to a browser about its own must
+# not reach those of the others.
+_NOT_FOR_CLIENTS = (
+    b"access-control-*",
+    b"alt-svc",
+    b"clear-site-data",
+    b"gitlab-unauthorized",
+    b"public-key-pins",
+    b"public-key-pins-report-only",
+    b"set-cookie",
+    b"set-cookie2",
+    b"strict-transport-security",
+    b"via",
+    FAILED_HOP,
+)
+
+
+@implementer(IServerModule)
+@provider(IServerModuleFactory)
+class KubernetesApiServer:
+    """
+    Serves the Kubernetes API of every connected agent's cluster.
+
+    :param token: makes the part of our name in ``Via`` by which we know ourselves.
+    """
+
+    _log = Logger()
+
+    name = "kubernetes_api"
+    configuration = KubernetesApiConfiguration
+
+    def __init__(
+        self,
+        api: IServerModuleApi,
+        token: Callable[[], str] = lambda: secrets.token_hex(4),
+    ) -> None:
+        self.api = api
+        self.clock = api.clock
+        self.metrics = ProxyMetrics("kas_kubernetes_api")
+        self.responses = ResponseParser(taken=_NOT_FOR_CLIENTS)
+        settings: KubernetesApiConfiguration = api.configuration
+        self._settings = settings
+        self._prefix = settings.url_path_prefix.rstrip("/").encode() + b"/"
+        #: What ``Via`` says of us: the version, and which kas of several.
+        self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
+        self._impersonations = Impersonations()
+        self._by_credential: dict[str, set[ProxiedRequest]] = {}
+        self._by_agent: dict[str, int] = {}
+        self._unsubscribe: Callable[[], None] | None = None
+        self.front = FrontFactory(
+            self,
+            api.clock,
+            parser=request_parser(settings.max_header_count),
+            limits=settings.front_limits(),
+            write=api.write,
+            render_error=_render,
+        )
+
+    async def start(self) -> None:
+        """Listen, and count."""
+        self.api.metrics.register(self.metrics)
+        self._unsubscribe = self.api.subscribe("credential.revoked", self._revoked)
+        listen: Any = self._settings.listen
+        await self.api.listen(listen, self.front)
+
+    async def stop(self) -> None:
+        """Drop what is under way; `drain` first to let it finish."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+            self.api.metrics.unregister(self.metrics)
+        self.front.drain()
+        self.front.abort_all()
+        for requests in list(self._by_credential.values()):
+            for request in list(requests):
+                request.client_gone(CallError(Status.UNAVAILABLE, "kas stops"))
+
+    def drain(self) -> None:
+        """Let requests finish and take no more on their connections."""
+        self.front.drain()
+
+    # Requests.
+
+    def request_received(self, exchange: Exchange) -> RequestReceiver | None:
+        """See `tunnel.http1.Handler`."""
+        try:
+            entry = enter(exchange.head, self._prefix)
+        except Refused as refused:
+            self._refused(exchange, refused)
+            return None
+        request = ProxiedRequest(self, exchange, entry.target)
+        try:
+            answer = self.api.authorize(entry.kind, entry.agent, entry.token)
+        except CallError:
+            answer = fail()
+        # Nearly always known already; a callback would cost more than the look-up.
+        if isinstance(answer, Deferred):
+            access = getattr(answer, "result", None)
+            if not isinstance(access, Access):
+                exchange.pauseProducing()
+                answer.addCallbacks(
+                    self._authorized,
+                    self._not_authorized,
+                    callbackArgs=(request,),
+                    errbackArgs=(request,),
+                )
+                answer.addErrback(self._log_bug, request)
+                return request
+        else:
+            access = answer
+        self._begin(request, access)
+        return request
+
+    def _authorized(self, access: Access, request: ProxiedRequest) -> None:
+        if not request.over:
+            self._begin(request, access)
+            request.exchange.resumeProducing()
+
+    def _not_authorized(self, failure: Failure, request: ProxiedRequest) -> None:
+        error = failure.value
+        if isinstance(error, CallError):
+            status = _STATUSES.get(error.status, 500)
+            message = f"client -> kas: {error.message or error.status.name.lower()}"
+        else:
+            self._log.failure("cannot check a credential", failure)
+            status, message = (
+                500,
+                "kas: cannot check the credential; see the log of kas",
+            )
+        request.fail(status, message, _FIELDS.get(status, b""))
+
+    def _log_bug(self, failure: Failure, request: ProxiedRequest) -> None:
+        self._log.failure("cannot begin a request", failure)
+        request.fail(500, "kas: an internal error; see the log of kas")
+
+    def _begin(self, request: ProxiedRequest, access: Access) -> None:
+        settings = self._settings
+        mine = self._by_credential.get(access.credential_id)
+        if mine is None:
+            mine = self._by_credential[access.credential_id] = set()
+        there = self._by_agent.get(access.agent_id, 0)
+        request.access = access
+        mine.add(request)
+        self._by_agent[access.agent_id] = there + 1
+        self.metrics.in_flight += 1
+        if len(mine) > settings.max_requests_per_credential:
+            self._too_many(request, f"of {access.credential_id}")
+        elif there >= settings.max_requests_per_agent:
+            self._too_many(request, f"at agent {access.agent_name}")
+        else:
+            try:
+                fields = self._fields(request.exchange.head, access)
+            except Refused as refused:
+                request.fail(refused.status, str(refused), refused.fields)
+            else:
+                request.open(fields)
+
+    def _too_many(self, request: ProxiedRequest, whose: str) -> None:
+        message = f"client -> kas: too many requests {whose} are under way"
+        request.fail(429, message, _FIELDS[429])
+
+    def _fields(self, head: RequestHead, access: Access) -> bytes:
+        """What travels on; hop-by-hop lines are gone before identity is added."""
+        hops = head.taken.get(b"via", [])
+        if hops:
+            joined = b", ".join(hops)
+            if self.pseudonym in joined or joined.count(b",") >= _MAX_HOPS:
+                raise Refused(
+                    508,
+                    "kas -> agent: the request came back to kas; the agent's "
+                    "kubeconfig must name the API server itself",
+                )
+        via = b"\r\nVia: " + b", ".join([*hops, b"1.1 " + self.pseudonym])
+        return head.fields + via + self._impersonations.fields(access, head)
+
+    def refuse(
+        self, exchange: Exchange, status: int, message: str, fields: bytes = b""
+    ) -> None:
+        """Answer with a Kubernetes Status."""
+        more, body = status_answer(status, message)
+        exchange.respond(status, more + fields, body)
+
+    def _refused(self, exchange: Exchange, refused: Refused) -> None:
+        self.metrics.answered(refused.status)
+        self.metrics.failed("client -> kas")
+        self.refuse(exchange, refused.status, str(refused), refused.fields)
+
+    def ended(self, request: ProxiedRequest, broken: bool) -> None:
+        """For `ProxiedRequest`: it is over; told once."""
+        access = request.access
+        if broken:
+            self.metrics.broken += 1
+        if access is None:
+            return
+        self.metrics.in_flight -= 1
+        mine = self._by_credential[access.credential_id]
+        mine.discard(request)
+        if not mine:
+            del self._by_credential[access.credential_id]
+        there = self._by_agent[access.agent_id] - 1
+        if there:
+            self._by_agent[access.agent_id] = there
+        else:
+            del self._by_agent[access.agent_id]
+
+    def _revoked(self, credential_id: str) -> None:
+        for request in list(self._by_credential.get(credential_id, ())):
+            request.revoke()
+
+
+def _render(status: int, message: str) -> tuple[bytes, bytes]:
+    return status_answer(status, f"client -> kas: {message}")

@@ -1,0 +1,578 @@
+"""The server side: exchanges, bodies, upgrades, back-pressure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.tunnel.http1.wire import Wire
+from tunnel.http1 import Exchange, FrontFactory, FrontLimits
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+class Recorder:
+    """A handler and receiver that notes everything."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+        self.body = b""
+        self.ends: list[bytes] = []
+        self.gone: list[Exception] = []
+        self.on_request: Callable[[Exchange], None] = lambda exchange: None
+        self.on_body: Callable[[bytes], None] = lambda data: None
+
+    @property
+    def exchange(self) -> Exchange:
+        return self.exchanges[-1]
+
+    def request_received(self, exchange: Exchange) -> Recorder:
+        self.exchanges.append(exchange)
+        self.on_request(exchange)
+        return self
+
+    def body_received(self, data: bytes) -> None:
+        self.body += data
+        self.on_body(data)
+
+    def body_finished(self, trailers: bytes) -> None:
+        self.ends.append(trailers)
+
+    def client_gone(self, reason: Exception) -> None:
+        self.gone.append(reason)
+
+
+class FrontCase(SynchronousTestCase):
+    """One front, one connection, a recording handler."""
+
+    limits = FrontLimits()
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.handler = Recorder()
+        self.factory = FrontFactory(self.handler, self.clock, limits=self.limits)
+        self.wire = self.connect()
+
+    def connect(self) -> Wire:
+        return Wire(self.factory.buildProtocol(None))
+
+    def turn(self) -> bytes:
+        """The end of a reactor turn, and what was written in it."""
+        self.clock.advance(0)
+        return self.wire.taken()
+
+    def answer(self, body: bytes = b"hi", exchange: Exchange | None = None) -> None:
+        exchange = exchange or self.handler.exchange
+        exchange.send_head(OK, len(body))
+        exchange.write(body)
+        exchange.finish()
+
+
+class ExchangeTests(FrontCase):
+    """Requests without anything special."""
+
+    def test_head_and_body_leave_together(self) -> None:
+        """One answer is one write."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.answer()
+        self.assertEqual(
+            self.wire.taken(), b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+        )
+        self.assertEqual(self.wire.writes, 1)
+
+    def test_cut_at_every_offset(self) -> None:
+        """Where the network cuts makes no difference."""
+        whole = b"POST /x?y HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+        for cut in range(1, len(whole)):
+            self.handler.body = b""
+            self.wire.receive(whole[:cut], whole[cut:])
+            self.assertEqual(self.handler.body, b"abc", cut)
+            self.assertEqual(self.handler.exchange.head.target, b"/x?y")
+            self.answer()
+        self.assertEqual(len(self.handler.exchanges), len(whole) - 1)
+        self.assertEqual(self.handler.ends, [b""] * (len(whole) - 1))
+
+    def test_pipelined_answers_keep_their_order(self) -> None:
+        """The second request is not even begun before the first is answered."""
+        self.wire.receive(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n" * 3)
+        for number in range(3):
+            self.assertEqual(len(self.handler.exchanges), number + 1)
+            self.answer(b"%d" % number)
+        self.assertEqual(
+            [part[-1:] for part in self.wire.taken().split(b"HTTP/1.1")[1:]],
+            [b"0", b"1", b"2"],
+        )
+
+    def test_answers_given_at_once(self) -> None:
+        """A handler may answer while it is called, for a thousand requests in a row."""
+        self.handler.on_request = lambda exchange: self.answer(exchange=exchange)
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
+        self.assertEqual(self.wire.taken().count(b"200 OK"), 1000)
+
+    def test_empty_line_before_a_request(self) -> None:
+        """One is forgiven, two are not."""
+        self.wire.receive(b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.answer()
+        self.wire.receive(b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.assertIn(b" 400 ", self.wire.taken())
+
+    def test_unknown_length_is_chunked(self) -> None:
+        """Each write is a chunk, and trailers follow the last."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        exchange = self.handler.exchange
+        exchange.send_head(OK, -1)
+        self.assertEqual(
+            self.turn(), b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        exchange.write(b"hello")
+        self.assertEqual(self.turn(), b"5\r\nhello\r\n")
+        exchange.finish(b"\r\nA: b")
+        self.assertEqual(self.turn(), b"0\r\nA: b\r\n\r\n")
+
+    def test_small_write_leaves_in_this_turn(self) -> None:
+        """A watch event of 40 bytes waits for nothing but the turn's end."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.handler.exchange.send_head(OK, -1)
+        self.turn()
+        self.handler.exchange.write(b"x" * 40)
+        self.clock.advance(0)
+        self.assertEqual(self.wire.taken(), b"28\r\n" + b"x" * 40 + b"\r\n")
+
+    def test_without_body(self) -> None:
+        """HEAD, 204 and 304 have none, whatever the handler writes."""
+        for method, block, length, expected in (
+            (b"HEAD", OK, 5, b"Content-Length: 5\r\n\r\n"),
+            (b"HEAD", OK, -1, b"200 OK\r\n\r\n"),
+            (b"GET", b"HTTP/1.1 204 No Content\r\n", 0, b"No Content\r\n\r\n"),
+            (b"GET", b"HTTP/1.1 304 Not Modified\r\n", -1, b"Not Modified\r\n\r\n"),
+        ):
+            self.wire.receive(method + b" / HTTP/1.1\r\nHost: a\r\n\r\n")
+            exchange = self.handler.exchange
+            exchange.send_head(block, length)
+            exchange.write(b"never")
+            exchange.finish()
+            written = self.wire.taken()
+            self.assertTrue(written.endswith(expected), written)
+            self.assertNotIn(b"Transfer-Encoding", written)
+        self.assertFalse(self.wire.disconnecting)
+
+    def test_http_1_0(self) -> None:
+        """No chunks: the end of the connection is the end of the body."""
+        self.wire.receive(b"GET / HTTP/1.0\r\n\r\n")
+        exchange = self.handler.exchange
+        exchange.informational(b"HTTP/1.1 103 Early Hints\r\n")
+        exchange.send_head(OK, -1)
+        exchange.write(b"abc")
+        exchange.finish()
+        self.assertEqual(
+            self.wire.taken(), b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc"
+        )
+        self.assertTrue(self.wire.disconnecting)
+
+    def test_http_1_0_kept(self) -> None:
+        """Kept alive where both sides can tell the end."""
+        self.wire.receive(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        self.answer()
+        self.assertIn(b"Connection: keep-alive\r\n", self.wire.taken())
+        self.assertFalse(self.wire.disconnecting)
+
+    def test_close_is_honoured(self) -> None:
+        """A client that wants to close gets its answer and the end."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        self.answer()
+        self.assertIn(b"Connection: close\r\n", self.wire.taken())
+        self.assertTrue(self.wire.disconnecting)
+
+    def test_wrong_length_aborts(self) -> None:
+        """Neither more nor less than promised looks like a whole answer."""
+        for body in (b"abc", b"a"):
+            wire = self.connect()
+            wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            exchange = self.handler.exchange
+            exchange.send_head(OK, 2)
+            exchange.write(body)
+            exchange.finish()
+            self.assertTrue(wire.aborted)
+
+    def test_informational(self) -> None:
+        """1xx answers precede the real one."""
+        self.wire.receive(
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n"
+            b"Expect: 100-continue\r\n\r\n"
+        )
+        self.assertTrue(self.handler.exchange.head.expect_continue)
+        self.assertEqual(self.turn(), b"", "only the origin knows whether to go on")
+        self.handler.exchange.informational(b"HTTP/1.1 100 Continue\r\n")
+        self.assertEqual(self.turn(), b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.wire.receive(b"x")
+        self.answer()
+        self.assertTrue(self.wire.taken().startswith(OK))
+
+    def test_client_leaves(self) -> None:
+        """The handler is told once, and its answers go nowhere."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.wire.lose(clean=False)
+        self.assertEqual(len(self.handler.gone), 1)
+        self.answer()
+        self.handler.exchange.abort()
+        self.clock.advance(0)
+        self.assertEqual(len(self.handler.gone), 1)
+        self.assertEqual(self.factory.connections, set())
+
+    def test_client_closes_its_half(self) -> None:
+        """That counts as leaving, and the connection goes."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.wire.receive_end()
+        self.assertEqual(len(self.handler.gone), 1)
+        self.wire.settle()
+        self.assertEqual(len(self.handler.gone), 1)
+
+    def test_finished_exchange_is_not_told(self) -> None:
+        """After the answer, what happens to the connection is no longer its matter."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.answer()
+        self.wire.lose()
+        self.assertEqual(self.handler.gone, [])
+
+    def test_handler_fails(self) -> None:
+        """500 for this request; it is logged, and others go on."""
+
+        def fail(exchange: Exchange) -> None:
+            raise RuntimeError("bug")
+
+        self.handler.on_request = fail
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
+        self.assertEqual(self.wire.taken().count(b" 500 "), 2)
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 2)
+
+    def test_drain(self) -> None:
+        """Idle connections close at once, busy ones after their answer."""
+        busy = self.connect()
+        busy.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.factory.drain()
+        self.assertTrue(self.wire.disconnecting)
+        self.assertFalse(busy.disconnecting)
+        self.answer()
+        self.assertIn(b"Connection: close", busy.taken())
+        self.assertTrue(busy.disconnecting)
+
+
+class BodyTests(FrontCase):
+    """Bodies of requests, and what is left of them."""
+
+    def test_chunked_with_trailers(self) -> None:
+        """The handler sees neither chunks nor forbidden trailers."""
+        self.wire.receive(
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"3\r\nabc\r\n2\r\nde\r\n0\r\nX-A: b\r\nContent-Length: 5\r\n\r\n"
+        )
+        self.assertEqual(self.handler.body, b"abcde")
+        self.assertEqual(self.handler.ends, [b"\r\nX-A: b"])
+
+    def test_early_answer_closes(self) -> None:
+        """What follows an unfinished body is never read as a request."""
+        self.wire.receive(
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc"
+        )
+        self.answer()
+        self.assertIn(b"Connection: close\r\n", self.wire.taken())
+        self.assertTrue(self.wire.half_closed, "the client must be able to read it")
+        self.assertFalse(self.wire.disconnecting)
+        self.wire.receive(b"x" * 97 + b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.assertEqual(len(self.handler.exchanges), 1)
+        self.assertEqual(self.handler.body, b"abc")
+        self.wire.receive_end()
+        self.assertTrue(self.wire.disconnecting)
+
+    def test_early_answer_is_drained_for_a_while_only(self) -> None:
+        """Bounded in time and in bytes."""
+        for unit in (b"", b"x" * 65536):
+            wire = self.connect()
+            wire.receive(
+                b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n"
+            )
+            self.answer()
+            for _ in range(17):
+                if unit:
+                    wire.receive(unit)
+                else:
+                    self.clock.advance(1)
+            self.assertTrue(wire.aborted)
+
+    def test_answer_while_the_body_goes_on(self) -> None:
+        """Both directions at once; only the connection is not kept."""
+        self.wire.receive(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab")
+        exchange = self.handler.exchange
+        exchange.send_head(OK, -1)
+        exchange.write(b"1")
+        self.wire.receive(b"cd")
+        self.assertEqual(self.handler.body, b"abcd")
+        exchange.write(b"2")
+        exchange.finish()
+        self.assertIn(b"Connection: close", self.wire.taken())
+        self.assertTrue(self.wire.disconnecting)
+
+    def test_broken_chunks(self) -> None:
+        """400, the handler learns of it, and nothing more is read."""
+        self.wire.receive(
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
+            b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+        )
+        self.assertIn(b" 400 ", self.wire.taken())
+        self.assertEqual(len(self.handler.gone), 1)
+        self.assertEqual(len(self.handler.exchanges), 1)
+
+    def test_broken_chunks_after_the_head(self) -> None:
+        """An answer that has begun cannot become a 400: it breaks off."""
+        self.wire.receive(
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        self.handler.exchange.send_head(OK, -1)
+        self.wire.receive(b"zz\r\n")
+        self.assertTrue(self.wire.aborted)
+
+    def test_paused_reader(self) -> None:
+        """While paused nothing is delivered and the transport is stopped."""
+        self.wire.receive(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n")
+        exchange = self.handler.exchange
+        exchange.pauseProducing()
+        self.assertEqual(self.wire.producerState, "paused")
+        self.wire.receive(b"abc", b"def")
+        self.assertEqual(self.handler.body, b"")
+        self.handler.on_body = lambda data: exchange.pauseProducing()
+        exchange.resumeProducing()
+        self.assertEqual(self.handler.body, b"abc")
+        exchange.resumeProducing()
+        self.assertEqual(self.handler.body, b"abcdef")
+        self.assertEqual(self.handler.ends, [b""])
+        self.answer()
+        self.assertEqual(self.wire.producerState, "producing")
+
+    def test_bytes_in_the_segment_of_a_paused_head(self) -> None:
+        """A handler that pauses at once gets no body until it says so."""
+        self.handler.on_request = lambda exchange: exchange.pauseProducing()
+        self.wire.receive(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+        self.assertEqual(self.handler.body, b"")
+        self.handler.exchange.resumeProducing()
+        self.assertEqual(self.handler.body, b"abc")
+        self.assertEqual(self.handler.ends, [b""])
+
+    def test_slow_client_pauses_the_producer(self) -> None:
+        """The answer's producer hangs on the client's socket (lesson 22)."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        exchange = self.handler.exchange
+        exchange.send_head(OK, -1)
+        producer = Producer()
+        exchange.registerProducer(producer, True)
+        self.turn()
+        assert self.wire.producer is not None
+        self.wire.producer.pauseProducing()
+        self.wire.producer.resumeProducing()
+        self.assertEqual(producer.calls, ["pause", "resume"])
+        exchange.finish()
+        self.assertIsNone(self.wire.producer)
+
+    def test_whole_answer_never_registers(self) -> None:
+        """What is complete in one turn costs no producer."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        exchange = self.handler.exchange
+        exchange.send_head(OK, 1)
+        exchange.registerProducer(Producer(), True)
+        exchange.write(b"x")
+        self.assertIsNone(self.wire.producer)
+        exchange.finish()
+        self.assertIsNone(self.wire.producer)
+
+    def test_large_body_holds_nothing(self) -> None:
+        """64 MiB through: what is kept does not grow."""
+        size = 64 * 1024 * 1024
+        self.handler.body_received = lambda data: None  # type: ignore[method-assign]
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size
+        self.wire.receive(head)
+        piece = b"x" * 65536
+        for _ in range(size // len(piece)):
+            self.wire.receive(piece)
+        self.assertEqual(self.wire.protocol._buffer, b"")
+        self.assertEqual(self.handler.ends, [b""])
+
+
+class Producer:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def pauseProducing(self) -> None:
+        self.calls.append("pause")
+
+    def resumeProducing(self) -> None:
+        self.calls.append("resume")
+
+    def stopProducing(self) -> None:
+        self.calls.append("stop")
+
+
+UPGRADE = (
+    b"POST /exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n"
+    b"Upgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"
+)
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\n"
+
+
+class UpgradeTests(FrontCase):
+    """101, and raw bytes after it."""
+
+    def test_first_bytes_are_not_lost(self) -> None:
+        """Those that came with the request, cut at every offset (lesson 8)."""
+        whole = UPGRADE + b"first bytes"
+        for cut in range(1, len(whole)):
+            handler = self.handler = Recorder()
+            self.factory.handler = handler
+            wire = self.connect()
+            wire.receive(whole[:cut], whole[cut:])
+            self.assertEqual(handler.body, b"", "before the 101 they wait")
+            handler.exchange.upgrade(SWITCH)
+            self.assertEqual(handler.body, b"first bytes", cut)
+            self.clock.advance(0)
+            self.assertEqual(wire.taken(), SWITCH + b"\r\n")
+
+    def test_upgrade_inside_the_callback(self) -> None:
+        """A handler may switch at once."""
+        self.handler.on_request = lambda exchange: exchange.upgrade(SWITCH)
+        self.wire.receive(UPGRADE + b"abc")
+        self.assertEqual(self.handler.body, b"abc")
+
+    def test_half_closes(self) -> None:
+        """Each direction ends by itself, and the connection after both."""
+        self.wire.receive(UPGRADE)
+        exchange = self.handler.exchange
+        exchange.upgrade(SWITCH)
+        self.wire.receive(b"in")
+        self.wire.receive_end()
+        self.assertEqual(self.handler.ends, [b""])
+        self.turn()
+        exchange.write(b"out")
+        self.assertEqual(self.turn(), b"out")
+        self.assertFalse(self.wire.disconnecting)
+        exchange.finish()
+        self.assertTrue(self.wire.disconnecting)
+        self.wire.settle()
+        self.assertEqual(self.handler.gone, [])
+
+    def test_our_half_first(self) -> None:
+        """After `finish` the client may still send."""
+        self.wire.receive(UPGRADE)
+        self.handler.exchange.upgrade(SWITCH)
+        self.handler.exchange.finish()
+        self.assertTrue(self.wire.half_closed)
+        self.wire.receive(b"more")
+        self.assertEqual(self.handler.body, b"more")
+        self.wire.receive_end()
+        self.assertEqual(self.handler.ends, [b""])
+        self.assertTrue(self.wire.disconnecting)
+
+    def test_client_breaks_after_our_half(self) -> None:
+        """Its half never ended: the handler must hear of it."""
+        self.wire.receive(UPGRADE)
+        self.handler.exchange.upgrade(SWITCH)
+        self.handler.exchange.finish()
+        self.wire.lose(clean=False)
+        self.assertEqual(len(self.handler.gone), 1)
+
+    def test_half_closed_for_ever(self) -> None:
+        """One half alone lives while bytes move, and a minute longer."""
+        self.wire.receive(UPGRADE)
+        exchange = self.handler.exchange
+        exchange.upgrade(SWITCH)
+        self.clock.pump([1.0] * 7200)
+        self.assertFalse(self.wire.aborted, "with both halves open, for ever")
+        self.wire.receive_end()
+        for _ in range(5):
+            self.clock.pump([1.0] * 50)
+            exchange.write(b"x")
+        self.assertFalse(self.wire.aborted)
+        self.clock.pump([1.0] * 62)
+        self.assertTrue(self.wire.aborted)
+        self.assertEqual(len(self.handler.gone), 1)
+
+    def test_refused_upgrade_is_plain_http(self) -> None:
+        """P03: another status is an answer, then the connection closes; no pipe."""
+        self.wire.receive(UPGRADE + b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.handler.exchange.send_head(b"HTTP/1.1 403 Forbidden\r\n", 2)
+        self.handler.exchange.write(b"no")
+        self.handler.exchange.finish()
+        self.assertIn(b"Connection: close\r\n", self.wire.taken())
+        self.assertEqual(self.handler.body, b"")
+        self.assertEqual(len(self.handler.exchanges), 1)
+        self.wire.receive(b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.assertEqual(len(self.handler.exchanges), 1)
+
+    def test_not_asked_for(self) -> None:
+        """Raw mode only for a request that wants it (CVE-2018-1002105)."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.assertRaises(ValueError, self.handler.exchange.upgrade, SWITCH)
+
+    def test_half_close_behind_a_wrapper(self) -> None:
+        """Twisted's TLS passes the call to its socket and would cut records off."""
+
+        class Wrapper:
+            def __init__(self, wire: Wire) -> None:
+                self.wire = wire
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(self.wire, name)
+
+        protocol = self.factory.buildProtocol(None)
+        wire = Wire(self.factory.buildProtocol(None))
+        protocol.makeConnection(Wrapper(wire))
+        protocol.dataReceived(UPGRADE)
+        self.handler.exchange.upgrade(SWITCH)
+        self.handler.exchange.finish()
+        self.assertFalse(wire.half_closed)
+        self.assertTrue(wire.disconnecting)
+
+
+REQUESTS = [
+    b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"POST /b HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+    b"POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+]
+
+
+@given(st.lists(st.sampled_from(REQUESTS), max_size=6), st.data())
+def test_any_cut_gives_the_same_requests(
+    requests: list[bytes], data: st.DataObject
+) -> None:
+    """Pipelined requests of all kinds, cut anywhere, answered at once or later."""
+    later = data.draw(st.booleans())
+    handler = Recorder()
+    clock = Clock()
+    factory = FrontFactory(handler, clock)
+    wire = Wire(factory.buildProtocol(None))
+
+    def answer(exchange: Exchange) -> None:
+        if exchange.complete and not exchange.finished:
+            exchange.respond(200, b"", exchange.head.target)
+
+    def finished(trailers: bytes) -> None:
+        if not later:
+            answer(handler.exchange)
+
+    handler.on_request = lambda exchange: None if later else answer(exchange)
+    handler.body_finished = finished  # type: ignore[method-assign]
+    whole = b"".join(requests)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
+    for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+        wire.receive(whole[a:b])
+        while later and handler.exchanges and handler.exchange.complete:
+            before = len(handler.exchanges)
+            answer(handler.exchange)
+            if len(handler.exchanges) == before:
+                break
+    targets = [request.split(b" ")[1] for request in requests]
+    assert [exchange.head.target for exchange in handler.exchanges] == targets
+    assert wire.taken().count(b"200 OK") == len(requests)
+    assert handler.body == b"hello" * sum(b"POST" in r for r in requests)

@@ -1,0 +1,357 @@
+"""One connection to an origin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tunnel.http1.chunked import ChunkedDecoder
+from tunnel.http1.head import CHUNKED, UNTIL_CLOSE, HeadError, encode_request
+from tunnel.http1.request import UpstreamError, UpstreamRequest
+from tunnel.http1.transport import HttpConnection
+
+if TYPE_CHECKING:
+    from tunnel.http1.upstream import UpstreamPool
+
+__all__ = ["UpstreamConnection"]
+
+_IDLE: Final = 0
+_HEAD: Final = 1
+_SIZED: Final = 2
+_CHUNKED: Final = 3
+_TO_THE_END: Final = 4  # the body ends with the connection
+_RAW: Final = 5  # after 101
+_DEAD: Final = 6
+
+# Sent twice they do nothing else than sent once (RFC 9110 9.2.1).
+_SAFE: Final = frozenset([b"GET", b"HEAD", b"OPTIONS"])
+
+
+class UpstreamConnection(HttpConnection):
+    """One connection to the origin; carries one request at a time."""
+
+    _log = Logger()
+
+    def __init__(self, pool: UpstreamPool) -> None:
+        super().__init__(pool.turn, pool.limits.max_header_bytes)
+        self._pool = pool
+        self._state = _IDLE
+        self._scanned = 0
+        self._left = 0
+        self._decoder = ChunkedDecoder()
+        self._request: UpstreamRequest | None = None
+        self._answered = False
+        self._keep = False
+        self._informational = 0
+        self._ended = False
+        self._half_closed = False
+        self._read_all = False
+        #: Carried a request before.
+        self.used = False
+
+    @property
+    def busy(self) -> bool:
+        """A request is under way."""
+        return self._request is not None
+
+    @property
+    def reusable(self) -> bool:
+        """Another request can begin."""
+        return self._state == _IDLE and self._open
+
+    @property
+    def is_raw(self) -> bool:
+        """The origin answered 101."""
+        return self._state == _RAW
+
+    def connectionMade(self) -> None:
+        super().connectionMade()
+        self._pool.connections.add(self)
+
+    def begin(self, request: UpstreamRequest) -> None:
+        """Send *request*."""
+        self._request = request
+        self._state = _HEAD
+        self._answered = False
+        self._informational = 0
+        head = encode_request(
+            request.method,
+            request.target,
+            request.fields,
+            length=request.length,
+            upgrade=request.upgrade,
+            expect_continue=request.expect_continue,
+        )
+        if request.sent:
+            self.send_now(head + b"\r\n")
+        else:
+            self.send(head + b"\r\n")
+        request.attached(self)
+
+    def half_close(self) -> None:
+        """Our half of a raw connection is finished."""
+        if self._half_closed:
+            return
+        self._half_closed = True
+        self._since = self._turn.now
+        if self._ended:
+            self._finish_raw()
+        else:
+            self.close_write()
+
+    def drop(self) -> None:
+        """Close at once; nobody is told."""
+        self._request = None
+        self._state = _DEAD
+        self.abort()
+
+    # Reading.
+
+    def touched(self) -> None:
+        self._since = self._turn.now
+
+    def feed(self, data: bytes) -> bytes:
+        try:
+            while data and not self._paused:
+                state = self._state
+                if state == _HEAD:
+                    rest = self._take_head(data)
+                    if rest is None:
+                        return data
+                    data = rest
+                elif state == _SIZED:
+                    body, data = data[: self._left], data[self._left :]
+                    self._left -= len(body)
+                    self._body(body, self._left == 0, b"", data)
+                elif state == _CHUNKED:
+                    decoder = self._decoder
+                    body, left = decoder.feed(data)
+                    data = left or b""
+                    self._body(body, left is not None, decoder.trailers, data)
+                elif state in (_TO_THE_END, _RAW):
+                    self._body(data, False)
+                    return b""
+                elif state == _IDLE:
+                    # Nobody asked: an answer to nothing, or to what it saw in a body.
+                    self.drop()
+                    return b""
+                else:
+                    return b""
+        except HeadError as error:
+            self._break(UpstreamError(f"the origin broke HTTP: {error}"))
+            return b""
+        except Exception as error:
+            self._log.failure("a receiver failed to take a response")
+            self._break(error)
+            return b""
+        return data
+
+    def _take_head(self, data: bytes) -> bytes | None:
+        request = self._request
+        assert request is not None
+        limit = self._pool.limits.max_header_bytes
+        self._answered = True
+        end = data.find(b"\r\n\r\n", self._scanned)
+        if end < 0:
+            if len(data) > limit:
+                raise HeadError(502, f"a head beyond {limit} bytes")
+            self._scanned = max(0, len(data) - 3)
+            return None
+        self._scanned = 0
+        if end > limit:
+            raise HeadError(502, f"a head beyond {limit} bytes")
+        head = self._pool.parser.parse(data[: end + 2], request.method)
+        rest = data[end + 4 :]
+        status = head.status
+        if status < 200 and status != 101:
+            self._informational += 1
+            if self._informational > self._pool.limits.max_informational:
+                raise HeadError(502, "too many informational answers")
+            request.receiver.response_informational(head)
+            return rest
+        if status == 101:
+            if not request.upgrade or head.upgrade.lower() != request.upgrade.lower():
+                raise HeadError(502, "an upgrade that nobody asked for")
+            self._state = _RAW
+            self._since = self._turn.now
+            request.receiver.response_started(head)
+            return rest
+        self._keep = head.keep_alive and not request.upgrade
+        if head.bodiless or head.length == 0:
+            last = True
+        elif head.length == CHUNKED:
+            last = False
+            self._state = _CHUNKED
+            self._decoder = ChunkedDecoder()
+        elif head.length == UNTIL_CLOSE:
+            last = False
+            self._state = _TO_THE_END
+        else:
+            last = False
+            self._state = _SIZED
+            self._left = head.length
+        request.receiver.response_started(head)
+        # The receiver may have aborted: then there is nothing left to end.
+        if last and self._request is request:
+            self._end(b"", rest)
+        return rest
+
+    def _body(
+        self, body: bytes, last: bool, trailers: bytes = b"", rest: bytes = b""
+    ) -> None:
+        request = self._request
+        if request is None:
+            return
+        if body:
+            request.receiver.response_data(body)
+        if last and self._request is request:
+            self._end(trailers, rest)
+
+    def _end(self, trailers: bytes, rest: bytes) -> None:
+        """
+        The answer is complete; the connection may serve again.
+
+        :param rest: what came behind it.  It must not become the next answer.
+        """
+        request = self._request
+        assert request is not None
+        self._request = None
+        receiver = request.receiver
+        # A body that is still being sent would run into the next request.
+        keep = self._keep and request.sent and not rest and not self._read_all
+        request.over()
+        self.clear_producer()
+        self._paused = False
+        if keep:
+            self._state = _IDLE
+            self._since = self._turn.now
+            self.used = True
+            receiver.response_finished(trailers)
+            self._pool.ready(self)
+        else:
+            self._state = _DEAD
+            self.close()
+            receiver.response_finished(trailers)
+
+    def _break(self, reason: Exception) -> None:
+        request = self._request
+        self.drop()
+        if request is not None:
+            self._told(request, reason)
+
+    def _told(self, request: UpstreamRequest, reason: Exception) -> None:
+        try:
+            request.fail(reason)
+        except Exception:
+            self._log.failure("a receiver failed when its request did")
+
+    # Ends.
+
+    def peer_finished(self) -> None:
+        if self._state == _RAW:
+            self._paused = False
+            self.refill()
+            self._end_raw()
+            if self._half_closed:
+                self._finish_raw()
+        else:
+            # Reading is over, so this connection is of no more use; what it means for
+            # the request is the same as if it were lost.
+            self._lose(None)
+            self.close()
+
+    def _end_raw(self) -> None:
+        request = self._request
+        if request is not None and not self._ended:
+            self._ended = True
+            self._since = self._turn.now
+            try:
+                request.receiver.response_finished(b"")
+            except Exception as error:
+                self._log.failure("a receiver failed at the end of a stream")
+                self._break(error)
+
+    def _finish_raw(self) -> None:
+        request, self._request = self._request, None
+        self._state = _DEAD
+        if request is not None:
+            request.over()
+        self.close()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        clean = reason.check(ConnectionDone) is not None
+        self._lose(None if clean else reason)
+        super().connectionLost(reason)
+        self._pool.lost(self)
+
+    def _lose(self, broken: Failure | None) -> None:
+        """No more will be read: settle the request, if there is one."""
+        self._read_all = True
+        if self._buffer and self._state not in (_IDLE, _DEAD):
+            # It was read before; whoever asked us to wait must take it now.
+            self._paused = False
+            self.refill()
+        request, state = self._request, self._state
+        if state == _RAW and request is not None:
+            if broken is None and not self._ended:
+                self._end_raw()
+            self._request = None
+            self._state = _DEAD
+            if broken is None and self._ended:
+                request.over()
+            else:
+                self._told(request, UpstreamError(_why(broken)))
+            return
+        self._request = None
+        self._state = _DEAD
+        if request is None:
+            return
+        if state == _TO_THE_END and broken is None:
+            request.over()
+            try:
+                request.receiver.response_finished(b"")
+            except Exception:
+                self._log.failure("a receiver failed at the end of a response")
+        elif self._may_retry(request):
+            request.retries += 1
+            request.detached()
+            self._pool.retry(request)
+        else:
+            self._told(request, UpstreamError(_why(broken)))
+
+    def _may_retry(self, request: UpstreamRequest) -> bool:
+        """
+        Whether the origin had closed before it could have seen the request.
+
+        Only for what does nothing when it is done twice, and only where a kept
+        connection explains the silence.
+        """
+        return (
+            self.used
+            and not self._answered
+            and request.length == 0
+            and not request.upgrade
+            and request.method in _SAFE
+            and request.retries < self._pool.limits.max_retries
+        )
+
+    def sweep(self, now: float) -> None:
+        limits = self._pool.limits
+        waited = now - self._since
+        if self._state == _IDLE:
+            if waited >= limits.idle_seconds:
+                self._state = _DEAD
+                self.close()
+        elif self._state == _RAW and (self._ended or self._half_closed):
+            if waited >= limits.half_closed_seconds and not self._stopped:
+                self._break(UpstreamError("one half of the connection stayed open"))
+
+
+def _why(broken: Failure | None) -> str:
+    if broken is None:
+        return "the origin closed the connection before its answer was complete"
+    return f"the connection broke: {broken.getErrorMessage() or broken.value!r}"

@@ -1,0 +1,456 @@
+"""
+Header blocks of HTTP/1.1: strict to read, cheap to pass on.
+
+A *block* is a start line and its header lines, each ended by CRLF, without the empty
+line.  It is never taken apart into one object per header.  One expression checks all of
+it, a second cuts out the few lines that somebody must look at, and what remains goes on
+as one `bytes`.  Two parsers that read the same bytes differently are how requests are
+smuggled, therefore what is merely odd is refused: a bare CR or LF, folding, whitespace
+before a colon, two lengths, any coding but ``chunked``, an absolute target.
+
+*Fields* are header lines each **preceded** by CRLF (``b"\\r\\nA: b\\r\\nC: d"``), so
+that they can be put behind a start line, and behind each other, as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+import attrs
+
+from tunnel.errors import TunnelError
+
+__all__ = [
+    "CHUNKED",
+    "UNTIL_CLOSE",
+    "HeadError",
+    "RequestHead",
+    "RequestParser",
+    "ResponseHead",
+    "ResponseParser",
+    "clean_trailers",
+    "encode_request",
+    "is_value",
+]
+
+#: Length of a body of which only its end will tell.
+CHUNKED: Final = -1
+#: Length of a response that ends with its connection.
+UNTIL_CLOSE: Final = -2
+
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+_TEXT = rb"[\t -~\x80-\xff]"
+_FIELDS = rb"((?:\r\n" + _TOKEN + rb"++:" + _TEXT + rb"*+)*+)"
+
+# Possessive, so that no input makes it try twice.
+_REQUEST = re.compile(
+    rb"(" + _TOKEN + rb"{1,32}+) (/[!\"$-~]*+) HTTP/1\.([01])" + _FIELDS + rb"\r\n"
+)
+_RESPONSE = re.compile(
+    rb"HTTP/1\.([01]) ([1-9][0-9]{2})( " + _TEXT + rb"*+)?" + _FIELDS + rb"\r\n"
+)
+_TRAILERS = re.compile(_FIELDS)
+_VALUE = re.compile(_TEXT + rb"*+")
+_NAME = re.compile(_TOKEN + rb"++")
+_PROTOCOL = re.compile(_TOKEN + rb"++(?:/" + _TOKEN + rb"++)?")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_HOST = re.compile(rb"[0-9A-Za-z.\-_:\[\]%]*+")
+
+# What belongs to one connection, or says where a message ends: it never travels on.
+_HOP_BY_HOP = (
+    b"connection",
+    b"proxy-connection",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+    b"http2-settings",
+    b"content-length",
+)
+_REQUEST_ONLY = (b"host", b"expect")
+
+# Named in Connection these would be taken away from the next hop, which would then
+# decide without them.
+_PROTECTED = (
+    b"accept*",
+    b"authorization",
+    b"cache-control",
+    b"content-*",
+    b"cookie",
+    b"date",
+    b"expect",
+    b"forwarded",
+    b"host",
+    b"transfer-encoding",
+    b"via",
+    b"x-forwarded-*",
+    b"x-remote-*",
+)
+
+_STANDARD_OPTIONS = frozenset([b"close", b"keep-alive", b"upgrade", b"te", b""])
+# An h2c pipe would carry requests that nobody here sees.
+_REFUSED_UPGRADES = frozenset([b"h2c", b"h2", b"http/2.0"])
+_REFUSED_METHODS = frozenset([b"CONNECT", b"TRACE"])
+_NEEDS_LENGTH = frozenset([b"POST", b"PUT", b"PATCH"])
+
+
+class HeadError(TunnelError):
+    """A head that is not passed on; *status* is what its sender is answered."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@attrs.define(eq=False)
+class RequestHead:
+    """A request as far as a proxy must understand it."""
+
+    method: bytes
+    target: bytes
+    #: 0 or 1, of HTTP/1.x.
+    minor: int
+    #: What travels on.
+    fields: bytes
+    #: Bytes of the body, or `CHUNKED`; 0 without one.
+    length: int = 0
+    keep_alive: bool = True
+    #: The protocol that the client wants to change to, when the request is fit for it.
+    upgrade: bytes = b""
+    expect_continue: bool = False
+    host: bytes = b""
+    #: By lower-case name, the values of the lines that were cut out of *fields*.
+    taken: dict[bytes, list[bytes]] = attrs.field(factory=dict)
+
+
+@attrs.define(eq=False)
+class ResponseHead:
+    """A response as far as a proxy must understand it."""
+
+    status: int
+    #: The status line, always of HTTP/1.1, without CRLF.
+    start: bytes
+    fields: bytes
+    #: What the head declares; for a response without a body it is only information.
+    length: int = UNTIL_CLOSE
+    #: No body follows, whatever *length* says.
+    bodiless: bool = False
+    keep_alive: bool = True
+    upgrade: bytes = b""
+    taken: dict[bytes, list[bytes]] = attrs.field(factory=dict)
+
+    def block(self, extra: bytes = b"") -> bytes:
+        """The head for the next hop, with the *extra* fields."""
+        if self.status < 200:
+            if self.upgrade:
+                extra += b"\r\nConnection: Upgrade\r\nUpgrade: " + self.upgrade
+        elif self.length >= 0 and self.status != 204:
+            extra += b"\r\nContent-Length: %d" % self.length
+        return b"%b%b%b\r\n" % (self.start, self.fields, extra)
+
+
+def _names(names: Iterable[bytes], *, underscores: bool) -> bytes:
+    """An expression for *names*; a star at the end of one stands for anything."""
+    dash = b"[-_]" if underscores else b"-"
+    return b"|".join(
+        re.escape(name.removesuffix(b"*")).replace(rb"\-", dash)
+        + (_TOKEN + b"*" if name.endswith(b"*") else b"")
+        for name in names
+    )
+
+
+def _lines(names: Iterable[bytes], *, underscores: bool = False) -> re.Pattern[bytes]:
+    """What `re.split` needs to cut the lines of *names* out of fields."""
+    pattern = _names(names, underscores=underscores)
+    return re.compile(rb"\r\n(" + pattern + rb"):([^\r]*+)", re.IGNORECASE)
+
+
+def _cut(
+    lines: re.Pattern[bytes], fields: bytes
+) -> tuple[bytes, dict[bytes, list[bytes]]]:
+    """What remains of *fields*, and the values of the lines taken out."""
+    parts = lines.split(fields)
+    taken: dict[bytes, list[bytes]] = {}
+    if len(parts) == 1:
+        return fields, taken
+    for index in range(1, len(parts), 3):
+        name = parts[index].lower()
+        value = parts[index + 1].strip(b" \t")
+        if name in taken:
+            taken[name].append(value)
+        else:
+            taken[name] = [value]
+    return b"".join(parts[::3]), taken
+
+
+@lru_cache(maxsize=256)
+def _named_lines(options: frozenset[bytes]) -> re.Pattern[bytes]:
+    return _lines(sorted(options))
+
+
+def _options(values: list[bytes]) -> frozenset[bytes]:
+    """The lower-case members of a list-valued header."""
+    joined = b",".join(values).lower()
+    return frozenset(option.strip(b" \t") for option in joined.split(b","))
+
+
+def _sized(values: list[bytes]) -> int:
+    if len(values) > 1:
+        raise HeadError(400, "Content-Length comes more than once")
+    if _LENGTH.fullmatch(values[0]) is None:
+        raise HeadError(400, "Content-Length is not a number")
+    return int(values[0])
+
+
+class RequestParser:
+    """
+    Reads request heads and decides what of them travels on.
+
+    :param taken: lower-case names to cut out besides the hop-by-hop ones; a ``*`` at
+        the end stands for any ending.  A taken name spelled with an underscore is
+        refused, since some servers read it as if it had a dash.
+    :param protected: names that ``Connection`` must not mention, besides our own list.
+    :param max_count: header lines in one head.
+    :param host_required: ask for exactly one ``Host``, as HTTP/1.1 does.
+    """
+
+    def __init__(
+        self,
+        *,
+        taken: Iterable[bytes] = (),
+        protected: Iterable[bytes] = (),
+        max_count: int = 200,
+        host_required: bool = True,
+    ) -> None:
+        names = dict.fromkeys([*_HOP_BY_HOP, *_REQUEST_ONLY, *taken])
+        self._lines = _lines(names, underscores=True)
+        refused = dict.fromkeys([*_PROTECTED, *protected])
+        self._protected = re.compile(_names(refused, underscores=True))
+        self._max_count = max_count
+        self._host_required = host_required
+
+    def parse(self, block: bytes) -> RequestHead:
+        """
+        :raises HeadError: for everything that two readers could understand differently.
+        """
+        match = _REQUEST.fullmatch(block)
+        if match is None:
+            raise _explain(block)
+        method, target, minor, fields = match.groups()
+        if fields.count(b"\r\n") > self._max_count:
+            raise HeadError(431, f"more than {self._max_count} header lines")
+        if method in _REFUSED_METHODS:
+            raise HeadError(405, f"{method.decode()} is not served here")
+        fields, taken = _cut(self._lines, fields)
+        head = RequestHead(method, target, int(minor), fields, taken=taken)
+        hosts = taken.get(b"host")
+        if hosts is not None:
+            if len(hosts) > 1 or _HOST.fullmatch(hosts[0]) is None:
+                raise HeadError(400, "Host is repeated or malformed")
+            head.host = hosts[0]
+            if len(taken) == 1:
+                head.keep_alive = head.minor == 1
+                return head
+        elif self._host_required and head.minor:
+            raise HeadError(400, "Host is missing")
+        self._inspect(head)
+        return head
+
+    def _inspect(self, head: RequestHead) -> None:
+        taken = head.taken
+        for name in taken:
+            if b"_" in name:
+                raise HeadError(400, f"{name.decode()} has an underscore for a dash")
+        options: frozenset[bytes] = frozenset()
+        if b"connection" in taken:
+            options = _options(taken[b"connection"])
+            self._drop_named(head, options)
+        if head.minor:
+            head.keep_alive = b"close" not in options
+        else:
+            head.keep_alive = b"keep-alive" in options and b"close" not in options
+        coding = taken.get(b"transfer-encoding")
+        sizes = taken.get(b"content-length")
+        if coding is not None:
+            if sizes is not None:
+                raise HeadError(400, "both Content-Length and Transfer-Encoding")
+            if not head.minor:
+                raise HeadError(400, "Transfer-Encoding in HTTP/1.0")
+            if len(coding) > 1 or coding[0].lower() != b"chunked":
+                raise HeadError(400, "a Transfer-Encoding other than chunked")
+            head.length = CHUNKED
+        elif sizes is not None:
+            head.length = _sized(sizes)
+        if b"expect" in taken and head.minor:
+            if [value.lower() for value in taken[b"expect"]] != [b"100-continue"]:
+                raise HeadError(417, "an expectation other than 100-continue")
+            # Without a body there is nothing to wait for.
+            head.expect_continue = head.length != 0
+        if b"upgrade" in options and b"upgrade" in taken and head.minor:
+            head.upgrade = _wanted_upgrade(taken[b"upgrade"])
+            if head.upgrade and head.length:
+                raise HeadError(400, "an upgrade request with a body")
+
+    def _drop_named(self, head: RequestHead, options: frozenset[bytes]) -> None:
+        named = options - _STANDARD_OPTIONS
+        if not named:
+            return
+        for option in named:
+            if _NAME.fullmatch(option) is None:
+                raise HeadError(400, "Connection is malformed")
+            if self._protected.fullmatch(option):
+                raise HeadError(400, f"Connection must not name {option.decode()}")
+        head.fields, _ = _cut(_named_lines(named), head.fields)
+
+
+class ResponseParser:
+    """
+    Reads response heads of a peer that may be hostile.
+
+    :param taken: as for `RequestParser`.
+    """
+
+    def __init__(self, *, taken: Iterable[bytes] = (), max_count: int = 256) -> None:
+        self._lines = _lines(dict.fromkeys([*_HOP_BY_HOP, *taken]))
+        self._max_count = max_count
+
+    def parse(self, block: bytes, method: bytes = b"GET") -> ResponseHead:
+        """
+        :param method: of the request; there is no body in the answer to a HEAD.
+        :raises HeadError: of status 502.
+        """
+        match = _RESPONSE.fullmatch(block)
+        if match is None:
+            raise HeadError(502, "malformed response head")
+        minor, code, reason, fields = match.groups()
+        if fields.count(b"\r\n") > self._max_count:
+            raise HeadError(502, f"more than {self._max_count} header lines")
+        status = int(code)
+        fields, taken = _cut(self._lines, fields)
+        start = b"HTTP/1.1 %b%b" % (code, reason or b" ")
+        head = ResponseHead(status, start, fields, taken=taken)
+        head.bodiless = (
+            status < 200 or status == 204 or status == 304 or method == b"HEAD"
+        )
+        head.keep_alive = minor == b"1"
+        if not taken:
+            return head
+        if b"connection" in taken:
+            options = _options(taken[b"connection"])
+            if b"close" in options:
+                head.keep_alive = False
+            if b"upgrade" in options and b"upgrade" in taken:
+                head.upgrade = taken[b"upgrade"][0]
+            named = options - _STANDARD_OPTIONS
+            if named:
+                if not all(map(_NAME.fullmatch, named)):
+                    raise HeadError(502, "malformed Connection in a response")
+                head.fields, _ = _cut(_named_lines(named), fields)
+        self._measure(head, minor)
+        return head
+
+    def _measure(self, head: ResponseHead, minor: bytes) -> None:
+        coding = head.taken.get(b"transfer-encoding")
+        sizes = head.taken.get(b"content-length")
+        if coding is not None:
+            if sizes is not None:
+                raise HeadError(502, "both Content-Length and Transfer-Encoding")
+            if minor == b"0" or len(coding) > 1 or coding[0].lower() != b"chunked":
+                raise HeadError(502, "a Transfer-Encoding other than chunked")
+            head.length = CHUNKED
+        elif sizes is not None:
+            try:
+                head.length = _sized(sizes)
+            except HeadError as error:
+                raise HeadError(502, str(error)) from None
+
+
+def encode_request(
+    method: bytes,
+    target: bytes,
+    fields: bytes,
+    *,
+    length: int = 0,
+    upgrade: bytes = b"",
+    expect_continue: bool = False,
+) -> bytes:
+    """A block that says by itself where its body ends."""
+    if length > 0 or (length == 0 and method in _NEEDS_LENGTH):
+        fields += b"\r\nContent-Length: %d" % length
+    elif length < 0:
+        fields += b"\r\nTransfer-Encoding: chunked"
+    if upgrade:
+        fields += b"\r\nConnection: Upgrade\r\nUpgrade: " + upgrade
+    if expect_continue:
+        fields += b"\r\nExpect: 100-continue"
+    return b"%b %b HTTP/1.1%b\r\n" % (method, target, fields)
+
+
+_FORBIDDEN_TRAILERS = _lines(
+    [
+        *_HOP_BY_HOP,
+        *_REQUEST_ONLY,
+        *_PROTECTED,
+        b"impersonate-*",
+        b"set-cookie",
+        b"www-authenticate",
+    ],
+    underscores=True,
+)
+
+
+def clean_trailers(lines: bytes) -> bytes:
+    """
+    Trailers as fields, without those that would change what the head said.
+
+    :param lines: each ended by CRLF.
+    :raises HeadError: when they are malformed.
+    """
+    if not lines:
+        return b""
+    fields = b"\r\n" + lines[:-2]
+    if not lines.endswith(b"\r\n") or _TRAILERS.fullmatch(fields) is None:
+        raise HeadError(400, "malformed trailers")
+    return _cut(_FORBIDDEN_TRAILERS, fields)[0]
+
+
+def is_value(value: bytes) -> bool:
+    """Whether *value* may stand behind a header's colon."""
+    return _VALUE.fullmatch(value) is not None
+
+
+def _wanted_upgrade(values: list[bytes]) -> bytes:
+    """The one protocol asked for; none when the request shall go on without."""
+    if len(values) > 1 or _PROTOCOL.fullmatch(values[0]) is None:
+        return b""
+    return b"" if values[0].lower() in _REFUSED_UPGRADES else values[0]
+
+
+_REQUEST_LINE = re.compile(rb"([^ \r\n]+) ([^\r\n]*) HTTP/([0-9]+)\.([0-9]+)")
+
+
+def _explain(block: bytes) -> HeadError:
+    """Which rule a head broke, for the message only; off the fast path."""
+    start, _, lines = block.partition(b"\r\n")
+    match = _REQUEST_LINE.fullmatch(start)
+    if match is None:
+        return HeadError(400, "malformed request line")
+    if match[3] != b"1" or match[4] not in (b"0", b"1"):
+        return HeadError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+    if not match[2].startswith(b"/"):
+        return HeadError(400, "the request target must be a path")
+    if re.fullmatch(rb"/[!\"$-~]*", match[2]) is None:
+        return HeadError(400, "a byte that must not stand in a request target")
+    if lines.startswith((b" ", b"\t")) or b"\r\n " in lines or b"\r\n\t" in lines:
+        return HeadError(400, "a folded header line")
+    if re.search(rb"(?:^|\n)[^:\r\n]*[ \t]:", lines):
+        return HeadError(400, "whitespace before the colon of a header")
+    if re.search(rb"[^\t\r\n -~\x80-\xff]|\r(?!\n)|(?<!\r)\n", lines):
+        return HeadError(400, "a control character in a header")
+    return HeadError(400, "malformed header line")

@@ -1,0 +1,297 @@
+"""
+What both ends of an HTTP/1.1 connection share: writing, waiting, and the sweep.
+
+Writes of one reactor turn leave as one, since a system call costs as much as everything
+else in a small response.  Time-outs of all connections of one owner hang on one timer:
+a delayed call per request would be the most expensive thing about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.interfaces import (
+    IHalfCloseableProtocol,
+    IPushProducer,
+    IReactorTime,
+)
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+__all__ = ["HttpConnection", "Turn", "Writer"]
+
+#: How to write to a transport, when not by its own ``write``.
+Writer = Callable[[Any, bytes], None]
+
+_FLUSH_AT: Final = 16 * 1024  # a write this large gains nothing from waiting
+_HOLD: Final = 64 * 1024  # what a peer may send ahead of its turn: one read, about
+_SWEEP_SECONDS: Final = 1.0  # how precise a time-out is; each connection costs 0.2 us
+
+
+class Turn:
+    """
+    One owner's clock: the flush at the end of a reactor turn, and the sweep.
+
+    :param connections: all connections of the owner, now and later.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        connections: Iterable[HttpConnection],
+        writer: Writer | None,
+        swept: Callable[[float], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._connections = connections
+        self._dirty: list[HttpConnection] = []
+        self._sweep_call: Any = None
+        self._swept = swept
+        self.writer = writer
+        #: The time as the last sweep saw it: precise enough, and free.
+        self.now = 0.0
+
+    def flush_later(self, connection: HttpConnection) -> None:
+        """Let *connection* write what it holds before the reactor waits again."""
+        if not self._dirty:
+            self._clock.callLater(0, self._flush_all)
+        self._dirty.append(connection)
+
+    def _flush_all(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush_scheduled()
+
+    def start(self) -> None:
+        """Begin to sweep; repeating it does nothing."""
+        if self._sweep_call is None:
+            self.now = self._clock.seconds()
+            self._sweep_call = self._clock.callLater(_SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_call = None
+        self.now = self._clock.seconds()
+        connections = list(self._connections)
+        for connection in connections:
+            connection.sweep(self.now)
+        if self._swept is not None:
+            self._swept(self.now)
+        if connections and self._sweep_call is None:
+            self._sweep_call = self._clock.callLater(_SWEEP_SECONDS, self._sweep)
+
+
+@implementer(IHalfCloseableProtocol, IPushProducer)
+class HttpConnection(Protocol):
+    """
+    The transport side of one connection; `feed` and the rest are for its two heirs.
+
+    While reading is paused nothing is delivered, not even what was already read, so
+    whoever pauses us holds no more than it had.
+    """
+
+    _log = Logger()
+
+    def __init__(self, turn: Turn, hold: int) -> None:
+        self._turn = turn
+        self._hold = max(hold, _HOLD)
+        self._tcp: Any = None
+        self._write: Callable[[bytes], None] = lambda data: None
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._scheduled = False
+        self._producer: Any = None
+        self._registered = False
+        self._buffer = b""
+        self._feeding = False
+        self._paused = False
+        self._stopped = False
+        self._open = False
+        self._may_half_close = False
+        #: When the phase began that the sweep is to bound.
+        self._since = 0.0
+
+    def connectionMade(self) -> None:
+        self._turn.start()
+        tcp: Any = self.transport
+        self._tcp = tcp
+        writer = self._turn.writer
+        self._write = tcp.write if writer is None else partial(writer, tcp)
+        self._open = True
+        self._since = self._turn.now
+        # Asked of the class: the TLS of Twisted passes unknown names on to the socket
+        # beneath it, where a half-close would cut off records not written yet.
+        self._may_half_close = hasattr(type(tcp), "loseWriteConnection")
+        if hasattr(tcp, "setTcpNoDelay"):  # a UNIX socket has none
+            tcp.setTcpNoDelay(True)
+            tcp.setTcpKeepAlive(True)
+
+    # Writing.
+
+    def send(self, data: bytes) -> None:
+        """Write with whatever else leaves in this turn."""
+        self._pending.append(data)
+        self._pending_size += len(data)
+        if self._pending_size >= _FLUSH_AT:
+            self.flush()
+        elif not self._scheduled and not self._feeding:
+            self._scheduled = True
+            self._turn.flush_later(self)
+
+    def send_now(self, data: bytes) -> None:
+        """Write what is complete: nothing more is to be expected in this turn."""
+        self._pending.append(data)
+        self.flush()
+
+    def flush_scheduled(self) -> None:
+        """The turn is over."""
+        self._scheduled = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what `send` collected."""
+        pending = self._pending
+        # Only here, so that an answer which is complete at once never registers.
+        if self._producer is not None and not self._registered and self._open:
+            self._registered = True
+            self._tcp.registerProducer(self, True)
+        if pending:
+            data = pending[0] if len(pending) == 1 else b"".join(pending)
+            self._pending = []
+            self._pending_size = 0
+            if self._open:
+                self._write(data)
+
+    def set_producer(self, producer: Any) -> None:
+        """Pause *producer* while the socket takes no more; it is never stopped."""
+        if self._producer is not None:
+            raise RuntimeError("a producer is registered already")
+        self._producer = producer
+        if self._pending_size == 0:
+            self.flush()
+
+    def clear_producer(self) -> None:
+        """Forget the producer; repeating it does nothing."""
+        self._producer = None
+        if self._registered:
+            self._registered = False
+            self._tcp.unregisterProducer()
+
+    def pauseProducing(self) -> None:
+        """The socket takes no more for now."""
+        if self._producer is not None:
+            self._producer.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """The socket takes more."""
+        if self._producer is not None:
+            self._producer.resumeProducing()
+
+    def stopProducing(self) -> None:
+        # connectionLost comes right after this and tells it properly; a producer that
+        # stopped here could not say any more why.
+        pass
+
+    def close_write(self) -> None:
+        """Send what is pending and then the end, as far as the transport can."""
+        self.clear_producer()
+        self.flush()
+        if self._may_half_close:
+            self._tcp.loseWriteConnection()
+        else:
+            self._tcp.loseConnection()
+
+    def close(self) -> None:
+        """Send what is pending and close."""
+        self.clear_producer()
+        self.flush()
+        self._tcp.loseConnection()
+
+    def abort(self) -> None:
+        """Drop the connection as it is."""
+        self._pending = []
+        self._pending_size = 0
+        self.clear_producer()
+        self._tcp.abortConnection()
+
+    # Reading.
+
+    def dataReceived(self, data: bytes) -> None:
+        self.touched()
+        if self._buffer:
+            data = self._buffer + data
+        if self._paused or self._feeding:
+            self._buffer = data
+        else:
+            self._buffer = b""
+            self._run(data)
+
+    def touched(self) -> None:
+        """Bytes came: note the time, when that is what the phase is bounded by."""
+        raise NotImplementedError
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes; return what must wait, be it for more or for its turn."""
+        raise NotImplementedError
+
+    def sweep(self, now: float) -> None:
+        """End the phase if it took too long."""
+        raise NotImplementedError
+
+    def peer_finished(self) -> None:
+        """The peer closed its half."""
+        raise NotImplementedError
+
+    def _run(self, data: bytes) -> None:
+        self._feeding = True
+        try:
+            rest = self.feed(data)
+        finally:
+            self._feeding = False
+        if self._pending and not self._scheduled:
+            self.flush()
+        if rest:
+            self._buffer = rest + self._buffer if self._buffer else rest
+            if len(rest) > self._hold and not self._stopped and self._open:
+                self._stopped = True
+                self._tcp.pauseProducing()
+                return
+        if self._stopped and not self._paused and len(rest) <= self._hold:
+            self._stopped = False
+            self._tcp.resumeProducing()
+
+    def refill(self) -> None:
+        """Go on with what was held; does nothing inside `feed`."""
+        if not self._feeding and not self._paused:
+            data, self._buffer = self._buffer, b""
+            self._run(data)
+
+    def pause_reading(self) -> None:
+        """Deliver nothing until `resume_reading`."""
+        self._paused = True
+        if not self._stopped and self._open:
+            self._stopped = True
+            self._tcp.pauseProducing()
+
+    def resume_reading(self) -> None:
+        """Go on, with what was held first."""
+        if self._paused:
+            self._paused = False
+            self.refill()
+
+    def readConnectionLost(self) -> None:
+        self.peer_finished()
+
+    def writeConnectionLost(self) -> None:
+        # Our own half, after close_write: nothing follows from it.
+        pass
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._open = False
+        self._producer = None
+        self._registered = False
+        self._pending = []
+        self._pending_size = 0

@@ -1,0 +1,263 @@
+"""
+A pool of HTTP/1.1 connections to one origin, for requests that are passed on.
+
+Nothing is decoded, no redirect is followed, and nothing waits: what happens to a
+request is told to its `ResponseReceiver`.  A request that changes protocol gets a
+connection of its own, which never comes back here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import TimeoutError as ConnectTimeout
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.protocol import Factory
+from twisted.python.failure import Failure
+
+from tunnel.http1.client import UpstreamConnection
+from tunnel.http1.head import ResponseParser
+from tunnel.http1.request import ResponseReceiver, UpstreamError, UpstreamRequest
+from tunnel.http1.transport import Turn, Writer
+
+__all__ = ["UpstreamLimits", "UpstreamPool"]
+
+
+@attrs.frozen
+class UpstreamLimits:
+    """Everything that an origin or our own callers can spend here."""
+
+    max_connections: int = 10_000  # each watch holds one; 2,000 must fit with room
+    max_idle: int = 64  # kept for the next request; a burst of kubectl get fits
+    idle_seconds: float = 45.0  # the API server closes after 90; be well before it
+    connect_seconds: float = 10.0  # it is next door
+    max_waiting: int = 1_000  # requests beyond max_connections, a head each
+    waiting_seconds: float = 30.0  # for one of the connections to be free
+    max_header_bytes: int = 64 * 1024  # as everywhere in the tunnel
+    max_informational: int = 20  # 1xx heads before an answer could go on for ever
+    max_retries: int = 3  # of a request whose kept connection was dead already
+    half_closed_seconds: float = 60.0  # a raw connection with one end, nothing moving
+
+
+class _ConnectionFactory(Factory):
+    noisy = False
+
+    def __init__(self, pool: UpstreamPool) -> None:
+        self._pool = pool
+
+    def buildProtocol(self, addr: object) -> Any:
+        return UpstreamConnection(self._pool)
+
+
+class UpstreamPool:
+    """
+    Sends requests to one origin.
+
+    :param endpoint: makes the endpoint for one new connection; asked each time, since
+        certificates rotate.
+    :param parser: what to cut out of response heads.
+    :param write: how to write to a transport, when not by its own ``write``.
+    """
+
+    def __init__(
+        self,
+        endpoint: Callable[[], IStreamClientEndpoint],
+        clock: IReactorTime,
+        *,
+        limits: UpstreamLimits | None = None,
+        parser: ResponseParser | None = None,
+        write: Writer | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._clock = clock
+        self.limits = limits or UpstreamLimits()
+        self.parser = parser or ResponseParser()
+        #: Every connection there is, idle ones included.
+        self.connections: set[UpstreamConnection] = set()
+        self.turn = Turn(clock, self.connections, write, self._swept)
+        self._factory = _ConnectionFactory(self)
+        # The most recently used last: it is the least likely to be dead.
+        self._idle: list[UpstreamConnection] = []
+        self._waiting: deque[UpstreamRequest] = deque()
+        self._attempts: list[Deferred[Any]] = []
+        self._closed = False
+
+    @property
+    def idle_count(self) -> int:
+        """Connections that wait for a request."""
+        return len(self._idle)
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait for a connection."""
+        return len(self._waiting)
+
+    @property
+    def connecting_count(self) -> int:
+        """Connections in the making."""
+        return len(self._attempts)
+
+    def request(
+        self,
+        method: bytes,
+        target: bytes,
+        fields: bytes,
+        receiver: ResponseReceiver,
+        *,
+        length: int = 0,
+        upgrade: bytes = b"",
+        expect_continue: bool = False,
+    ) -> UpstreamRequest:
+        """
+        Send a request; its body, if any, is written to what this returns.
+
+        Nothing is called on *receiver* before this has returned, except when the
+        request fails at once.
+
+        :param fields: ``Host`` included, nothing about length or connection.
+        :param length: bytes of the body, or `tunnel.http1.head.CHUNKED`.
+        """
+        request = UpstreamRequest(
+            self, method, target, fields, receiver, length, upgrade, expect_continue
+        )
+        if self._closed:
+            request.fail(UpstreamError("the client was shut down", 503))
+            return request
+        if not upgrade:
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.reusable:
+                    connection.begin(request)
+                    return request
+        self._wait(request)
+        return request
+
+    def close(self) -> None:
+        """Drop every connection; requests under way fail."""
+        self._closed = True
+        error = UpstreamError("the client was shut down", 503)
+        while self._waiting:
+            self._waiting.popleft().fail(error)
+        for attempt in list(self._attempts):
+            attempt.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+
+    # For connections and requests.
+
+    def retry(self, request: UpstreamRequest) -> None:
+        """The connection that *request* was sent on had been dead."""
+        if self._closed:
+            request.fail(UpstreamError("the client was shut down", 503))
+            return
+        request.queued_at = self.turn.now
+        self._waiting.appendleft(request)
+        self._connect_more()
+
+    def forget(self, request: UpstreamRequest) -> None:
+        """*request* does not wait any longer."""
+        try:
+            self._waiting.remove(request)
+        except ValueError:
+            return
+        if len(self._attempts) > len(self._waiting):
+            self._attempts[-1].cancel()
+
+    def ready(self, connection: UpstreamConnection) -> None:
+        """*connection* can take a request."""
+        fresh = not connection.used
+        for request in self._waiting:
+            if fresh or not request.upgrade:
+                self._waiting.remove(request)
+                connection.begin(request)
+                return
+        if self._closed or len(self._idle) >= self.limits.max_idle:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def lost(self, connection: UpstreamConnection) -> None:
+        """*connection* is gone."""
+        self.connections.discard(connection)
+        if not connection.busy and connection in self._idle:
+            self._idle.remove(connection)
+        self._connect_more()
+
+    # Connecting.
+
+    def _wait(self, request: UpstreamRequest) -> None:
+        limits = self.limits
+        room = limits.max_connections - len(self.connections)
+        if room <= len(self._waiting) and self._idle:
+            # Only an upgrade comes here while a connection is idle.
+            self._idle.pop(0).close()
+            room += 1
+        if len(self._waiting) - max(room, 0) >= limits.max_waiting:
+            request.fail(UpstreamError("too many requests to the origin", 503))
+            return
+        self.turn.start()
+        request.queued_at = self.turn.now
+        self._waiting.append(request)
+        self._connect_more()
+
+    def _connect_more(self) -> None:
+        while (
+            len(self._attempts) < len(self._waiting)
+            and len(self._attempts) + len(self.connections)
+            < self.limits.max_connections
+            and not self._closed
+        ):
+            self._connect()
+
+    def _connect(self) -> None:
+        try:
+            attempt: Deferred[Any] = self._endpoint().connect(self._factory)
+        except Exception:
+            attempt = Deferred()
+            attempt.errback(Failure())
+        self._attempts.append(attempt)
+        attempt.addTimeout(
+            self.limits.connect_seconds,
+            self._clock,
+            lambda _, seconds: Failure(
+                ConnectTimeout(f"no connection within {seconds:g} s")
+            ),
+        )
+        attempt.addCallbacks(
+            self._connected,
+            self._not_connected,
+            callbackArgs=(attempt,),
+            errbackArgs=(attempt,),
+        )
+
+    def _connected(self, protocol: Any, attempt: Deferred[Any]) -> None:
+        self._attempts.remove(attempt)
+        connection: UpstreamConnection = protocol
+        if connection.reusable:
+            self.ready(connection)
+        else:
+            self._connect_more()
+
+    def _not_connected(self, failure: Failure, attempt: Deferred[Any]) -> None:
+        self._attempts.remove(attempt)
+        if failure.check(CancelledError):
+            return
+        if self._waiting:
+            status = 504 if failure.check(ConnectTimeout) else 502
+            reason = failure.getErrorMessage() or repr(failure.value)
+            request = self._waiting.popleft()
+            request.fail(UpstreamError(f"cannot connect: {reason}", status))
+        self._connect_more()
+
+    def _swept(self, now: float) -> None:
+        limit = now - self.limits.waiting_seconds
+        while self._waiting and self._waiting[0].queued_at <= limit:
+            request = self._waiting.popleft()
+            request.fail(UpstreamError("no connection was free in time", 503))
+        if self._waiting:
+            # Connections may all be gone, and with them the reason to sweep.
+            self.turn.start()
