@@ -72,6 +72,8 @@ class Fleet(LineReceiver):
     def __init__(self, options: Any) -> None:
         self._options = options
         self._tokens = Path(options.tokens).read_text().split()
+        if not options.bare:
+            self._context = client_context(options.ca, system_pool=False)
         self._dispatcher = Dispatcher(reactor)
         self._dispatcher.handle_stream("bench", METHOD, _accept)
         self._flusher, self._keepalive = Flusher(reactor), Keepalive(reactor)
@@ -97,9 +99,8 @@ class Fleet(LineReceiver):
             )
             factory = Factory.forProtocol(_Bare)
         else:
-            context = client_context(ca_file=self._options.ca)
             endpoint = TLSClientEndpoint(
-                endpoint, lambda: context, "localhost", reactor
+                endpoint, lambda: self._context, "localhost", reactor
             )
             factory = Factory.forProtocol(self._tunnel)
         factory.noisy = False

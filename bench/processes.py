@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -26,7 +25,7 @@ def _die_with_parent() -> None:
 
 
 class Process:
-    """One program; `line` waits for what it prints first."""
+    """One program, and what it prints."""
 
     def __init__(
         self,
@@ -36,39 +35,39 @@ class Process:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.log = log
-        self._popen = subprocess.Popen(
-            list(arguments),
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log.open("wb"),
-            env={**os.environ, **(environ or {})},
-            preexec_fn=_die_with_parent,
-        )
+        self._read = 0
+        # A file, not a pipe: a program that logs must not wait for us to read.
+        with log.open("wb") as out:
+            self._popen = subprocess.Popen(
+                list(arguments),
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, **(environ or {})},
+                preexec_fn=_die_with_parent,
+            )
 
     @property
     def pid(self) -> int:
         return self._popen.pid
 
-    def line(self, seconds: float = 30.0) -> str:
-        """The next line that it prints."""
-        assert self._popen.stdout is not None
-        ready, _, _ = select.select([self._popen.stdout], [], [], seconds)
-        text = self._popen.stdout.readline().decode().strip() if ready else ""
-        if not text:
-            raise RuntimeError(
-                f"{self._popen.args!r} said nothing:\n{self.log.read_text()[-2000:]}"
-            )
-        return text
-
     def wait_for(self, words: str, seconds: float = 60.0) -> str:
-        """The first line that has *words* in it."""
+        """The next line with *words* in it."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            text = self.line(end - time.monotonic())
-            if words in text:
-                return text
-        raise RuntimeError(f"no {words!r} within {seconds} s")
+        while True:
+            with self.log.open("rb") as said:
+                said.seek(self._read)
+                for line in said:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._read += len(line)
+                    if words.encode() in line:
+                        return line.decode().strip()
+            if self._popen.poll() is not None or time.monotonic() > end:
+                tail = self.log.read_text()[-2000:]
+                raise RuntimeError(f"{self._popen.args!r}: no {words!r} in:\n{tail}")
+            time.sleep(0.01)
 
     def tell(self, text: str) -> None:
         """A line for its standard input."""
@@ -97,9 +96,8 @@ class Process:
         if self._popen.poll() is None:
             self._popen.kill()
         self._popen.wait()
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe is not None:
-                pipe.close()
+        if self._popen.stdin is not None:
+            self._popen.stdin.close()
 
 
 def python(module: str, *arguments: str, log: Path) -> Process:
@@ -109,6 +107,5 @@ def python(module: str, *arguments: str, log: Path) -> Process:
 
 def twistd(*arguments: str, log: Path, environ: Any = None) -> Process:
     """`twistd -n ...` as an operator starts it, its log on standard output."""
-    command = [sys.executable, "-m", "twisted", "--log-format=text", *arguments]
     command = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile="]
     return Process([*command, *arguments], log=log, environ=environ)

@@ -219,7 +219,6 @@ def main() -> None:
         else:
             endpoint = TCP4ServerEndpoint(reactor, 0, 5000, "127.0.0.1")
     stdio.StandardIO(_Commands(bodies))
-    factory.noisy = False
     endpoint.listen(factory).addCallback(
         lambda port: print(f"port {port.getHost().port}", flush=True)
     )

@@ -64,7 +64,7 @@ class Stand:
 
     def log(self, name: str) -> Path:
         """A file for what a program says."""
-        return self.folder / f"{name}.log"
+        return self.folder / f"{name}-{len(list(self.folder.glob('*.log')))}.log"
 
     def server(self, name: str, *arguments: str) -> tuple[Process, int]:
         """One of `bench.servers`, and its port."""
@@ -209,7 +209,8 @@ class Stand:
         self._next = upstream_port
         return self.nginx(
             "location / { proxy_pass https://next; proxy_http_version 1.1; "
-            'proxy_set_header Connection ""; proxy_buffering off; }'
+            'proxy_set_header Connection ""; proxy_buffering off; '
+            "proxy_ssl_protocols TLSv1.3; }"
         )
 
 

@@ -59,6 +59,10 @@ T = TypeVar("T")
 # No time here is longer; what is must be a slip, and a timer could not take it.
 MAX_DURATION = 100 * 365 * 86400.0
 
+#: Connections that wait to be accepted: after an outage thousands of agents come back
+#: within seconds, and with Twisted's 50 most of them would wait for a retransmission.
+BACKLOG = 4096
+
 # attrs types `Factory` as a function that returns what the field holds
 _FACTORY: Any = attrs.Factory
 
@@ -336,10 +340,11 @@ class Listen:
             # like Go: ":8080" is every address, of both families where there are two
             both = self.network == "tcp" and socket.has_dualstack_ipv6()
             if both or self.network == "tcp6":
-                return rf"tcp6:{port}:interface=\:\:"
-            return f"tcp:{port}"
+                return rf"tcp6:{port}:interface=\:\::backlog={BACKLOG}"
+            return f"tcp:{port}:backlog={BACKLOG}"
         kind = "tcp6" if ":" in host else "tcp"
-        return f"{kind}:{port}:interface={quoteStringArgument(host)}"
+        where = quoteStringArgument(host)
+        return f"{kind}:{port}:interface={where}:backlog={BACKLOG}"
 
 
 def _check_endpoint(text: str) -> None:

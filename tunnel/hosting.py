@@ -31,6 +31,9 @@ from tunnel.plugin import AgentModule, ServerModule
 RESTART_FIRST = 1.0
 RESTART_MOST = 60.0
 
+#: More of them change nothing, and the factor is to stay a small number.
+MAX_DOUBLINGS = 10
+
 #: Seconds that a module gets to stop; what is not done then is left behind.
 STOP_TIMEOUT = 10.0
 
@@ -78,8 +81,18 @@ class _Hosted:
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
         self.module: Any = None
+        #: Its `start` was called, and its `stop` was not.
+        self.started = False
         self.started_at = 0.0
         self.failures = 0
+        #: From the moment that it is made until it has started.
+        self.beginning = False
+        #: It has started, and neither failed nor was stopped.
+        self.up = False
+        #: What it said, while beginning, when it could not go on.
+        self.refusal: Exception | None = None
+        self.starting: Deferred[None] | None = None
+        self.stopping: Deferred[None] | None = None
         self.restart: IDelayedCall | None = None
 
 
@@ -116,7 +129,7 @@ class ModuleHost:
     def states(self) -> dict[str, str]:
         """``running`` or ``restarting``, by name."""
         return {
-            name: "restarting" if hosted.restart is not None else "running"
+            name: "running" if hosted.up else "restarting"
             for name, hosted in self._hosted.items()
         }
 
@@ -127,7 +140,6 @@ class ModuleHost:
         :raises ConfigurationError: one could not be made or started; those that had
             been started are stopped again.
         """
-        started: list[_Hosted] = []
         name = ""
         try:
             for hosted in self._hosted.values():
@@ -135,48 +147,62 @@ class ModuleHost:
                 self._make(hosted)
             for hosted in self._hosted.values():
                 name = hosted.prepared.name
-                started.append(hosted)
                 await self._start(hosted)
         except Exception as error:
-            self._stopping = True
-            for hosted in reversed(started):
-                await self._stop(hosted)
+            await self.stop()
             if isinstance(error, ConfigurationError):
                 raise
             self._log.failure("module {name} did not start", name=name)
             raise ConfigurationError(
-                [f"module {name} did not start: {error or type(error).__name__}"]
+                [
+                    f"module {name} did not start: {_one_line(error)}; "
+                    "mend that, or leave the module out"
+                ]
             ) from error
 
     async def stop(self) -> None:
-        """Stop all modules, the last started first."""
+        """Stop all modules that were started, the last one first."""
         self._stopping = True
         for hosted in reversed(self._hosted.values()):
-            if hosted.restart is not None and hosted.restart.active():
+            if hosted.restart is not None:
                 hosted.restart.cancel()
+                hosted.restart = None
+            if hosted.starting is not None:
+                hosted.starting.cancel()
             await self._stop(hosted)
 
     def fail(self, name: str, reason: Exception) -> None:
         """A module cannot go on: stop it alone, and make it again after a while."""
         hosted = self._hosted[name]
-        if self._stopping or hosted.restart is not None:
-            return
-        if self._clock.seconds() - hosted.started_at > RESTART_MOST:
-            hosted.failures = 0
+        if hosted.beginning:
+            # Whoever starts it deals with this.
+            hosted.refusal = hosted.refusal or reason
+            if hosted.starting is not None:
+                hosted.starting.cancel()
+        elif hosted.up and not self._stopping:
+            hosted.up = False
+            if self._clock.seconds() - hosted.started_at > RESTART_MOST:
+                hosted.failures = 0
+            self._spawn(self._failed(hosted, reason))
+
+    async def _failed(self, hosted: _Hosted, reason: Exception) -> None:
         most = min(RESTART_MOST, RESTART_FIRST * 2**hosted.failures)
-        hosted.failures += 1
+        hosted.failures = min(hosted.failures + 1, MAX_DOUBLINGS)
         delay = most / 2 + most / 2 * self._jitter()
         self._log.error(
             "module {name} failed and starts again in {delay:.1f} s: {reason}",
-            name=name,
+            name=hosted.prepared.name,
             delay=delay,
-            reason=reason,
+            reason=_one_line(reason),
         )
-        hosted.restart = self._clock.callLater(delay, self._again, hosted)
-        self._spawn(self._stop(hosted))
+        # Never two of it at a time: what it holds may be free only once it stopped.
+        await self._stop(hosted)
+        if not self._stopping:
+            hosted.restart = self._clock.callLater(delay, self._again, hosted)
 
     def _make(self, hosted: _Hosted) -> None:
         prepared = hosted.prepared
+        hosted.beginning, hosted.refusal = True, None
         module = prepared.factory(self._make_api(prepared))
         try:
             verifyObject(self._interface, module)
@@ -192,21 +218,38 @@ class ModuleHost:
 
     async def _start(self, hosted: _Hosted) -> None:
         hosted.started_at = self._clock.seconds()
-        await hosted.module.start()
+        if hosted.refusal is None:
+            hosted.started = True
+            hosted.starting = maybeDeferred(_awaited, hosted.module.start)
+            try:
+                await hosted.starting
+            except CancelledError:
+                if hosted.refusal is None:
+                    raise
+            finally:
+                hosted.starting = None
+        if hosted.refusal is not None:
+            raise hosted.refusal
+        hosted.beginning, hosted.up = False, True
         self._log.info("module {name} runs", name=hosted.prepared.name)
 
     async def _stop(self, hosted: _Hosted) -> None:
         module, hosted.module = hosted.module, None
+        started, hosted.started = hosted.started, False
+        hosted.beginning = hosted.up = False
         name = hosted.prepared.name
-        if module is None:
-            return
+        # Also when it was only made, or not even that: it may have left handlers.
         self._release(name)
-        stopping: Deferred[None] = maybeDeferred(_awaited, module.stop)
-        stopping.addTimeout(STOP_TIMEOUT, self._clock)
+        if started:
+            hosted.stopping = maybeDeferred(_awaited, module.stop)
+            hosted.stopping.addTimeout(STOP_TIMEOUT, self._clock)
+        if hosted.stopping is None:
+            return
         try:
-            await stopping
+            await hosted.stopping
         except Exception:
             self._log.failure("module {name} did not stop cleanly", name=name)
+        hosted.stopping = None
 
     def _again(self, hosted: _Hosted) -> None:
         hosted.restart = None
@@ -217,7 +260,8 @@ class ModuleHost:
             self._make(hosted)
             await self._start(hosted)
         except Exception as error:
-            self.fail(hosted.prepared.name, error)
+            if not self._stopping:
+                await self._failed(hosted, error)
 
     def _spawn(self, coroutine: Any) -> None:
         running: Deferred[Any] = Deferred.fromCoroutine(coroutine)
@@ -226,6 +270,10 @@ class ModuleHost:
     def _unexpected(self, failure: Failure) -> None:
         if failure.check(CancelledError, AlreadyCalled, AlreadyCancelled) is None:
             self._log.failure("hosting modules failed", failure)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _awaited(function: Callable[[], Awaitable[None]]) -> Deferred[None]:

@@ -23,14 +23,30 @@ from typing import Any, TypeVar
 import attrs
 from prometheus_client import CollectorRegistry
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IAddress, IPushProducer, ITransport
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IListeningPort,
+    IPushProducer,
+    ITransport,
+)
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from tunnel.errors import AgentUnavailable, CallError, SessionClosed, Status
+from tunnel.config import Listen
+from tunnel.errors import (
+    AgentUnavailable,
+    CallError,
+    ErrorCode,
+    SessionClosed,
+    Status,
+    StreamReset,
+    TunnelError,
+)
+from tunnel.events import EventBus
 from tunnel.interfaces import (
     Access,
     ConnectedAgent,
@@ -224,6 +240,7 @@ class End:
     def __init__(self, clock: Clock, *, dialler: bool, limits: Limits) -> None:
         self.clock = clock
         self.dispatcher = Dispatcher(clock)
+        self.bus = EventBus()
         self.closed: list[SessionClosed] = []
         self.going_away: list[pb.GoAway] = []
         self.tunnel = TunnelProtocol(
@@ -302,7 +319,6 @@ class _FakeApi:
         self.failures: list[Exception] = []
         self._pair = pair
         self._end = end
-        self._topics: dict[str, list[Callable[[Any], None]]] = {}
 
     def handle(self, service: Any, implementation: object) -> None:
         self._end.dispatcher.handle(self.name, service, implementation)
@@ -314,13 +330,73 @@ class _FakeApi:
         self.failures.append(reason)
 
     def publish(self, topic: str, event: Any) -> None:
-        for told in tuple(self._topics.get(topic, ())):
-            told(event)
+        self._end.bus.publish(topic, event)
 
     def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
-        subscribers = self._topics.setdefault(topic, [])
-        subscribers.append(told)
-        return lambda: subscribers.remove(told)
+        return self._end.bus.subscribe(self.name, topic, told)
+
+
+@implementer(IListeningPort)
+class _Port:
+    """What `FakeServerModuleApi.listen` opens: nothing."""
+
+    def startListening(self) -> None:
+        pass
+
+    def stopListening(self) -> None:
+        pass
+
+    def getHost(self) -> IAddress:
+        return IPv4Address("TCP", "127.0.0.1", 40000)
+
+
+@implementer(IStream, IConsumer, IPushProducer)
+class _NoAgent:
+    """A stream to an agent that is not there: it ends in the next turn."""
+
+    def __init__(self, agent_id: str, receiver: IStreamReceiver, clock: Clock) -> None:
+        self._receiver: IStreamReceiver | None = receiver
+        self._producer: Any = None
+        absent = AgentUnavailable(agent_id, f"agent {agent_id} is not connected")
+        clock.callLater(0, self._close, absent)
+
+    def _close(self, reason: TunnelError) -> None:
+        receiver, self._receiver = self._receiver, None
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.stopProducing()
+        if receiver is not None:
+            receiver.stream_closed(reason)
+
+    def send_headers(self, block: bytes, fin: bool = False) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+    def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
+        self._close(StreamReset(ErrorCode(code), message, by_peer=False))
+
+    def pauseProducing(self) -> None:
+        pass
+
+    def resumeProducing(self) -> None:
+        pass
+
+    def stopProducing(self) -> None:
+        self.reset()
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        if self._receiver is None:
+            producer.stopProducing()
+        else:
+            self._producer = producer
+
+    def unregisterProducer(self) -> None:
+        self._producer = None
 
 
 @implementer(IServerModuleApi)
@@ -331,7 +407,7 @@ class FakeServerModuleApi(_FakeApi):
         super().__init__(pair, end, name, configuration)
         #: token -> `Access`; anything else is refused.
         self.tokens: dict[str, Access] = {}
-        #: What the module listens with: endpoint -> factory.
+        #: What the module listens with: endpoint string -> factory.
         self.listening: dict[str, Any] = {}
 
     def client(self, service: Any, agent_id: str) -> ServiceClient:
@@ -350,7 +426,7 @@ class FakeServerModuleApi(_FakeApi):
         timeout: float = 0,
     ) -> IStream:
         if agent_id not in ("1", "agent-1"):
-            raise AgentUnavailable(agent_id, f"agent {agent_id} is not connected")
+            return _NoAgent(agent_id, receiver, self.clock)
         return self._end.open_stream(
             method, receiver, metadata=metadata, fin=fin, timeout=timeout
         )
@@ -361,12 +437,14 @@ class FakeServerModuleApi(_FakeApi):
     def authorize(self, kind: str, agent: str, token: str) -> Deferred[Access]:
         access = self.tokens.get(token)
         if access is None:
-            raise CallError(Status.UNAUTHENTICATED, "unknown token")
+            return fail(CallError(Status.UNAUTHENTICATED, "unknown token"))
         return succeed(access)
 
     def listen(self, endpoint: Any, factory: Any) -> Deferred[Any]:
-        self.listening[str(endpoint)] = factory
-        return succeed(None)
+        if isinstance(endpoint, Listen):
+            endpoint = endpoint.endpoint_string()
+        self.listening[endpoint] = factory
+        return succeed(_Port())
 
 
 @implementer(IAgentModuleApi)
@@ -386,7 +464,7 @@ class ModulePair:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.agent, self.server, self.pipe = connected(clock)
-        self._modules: list[Any] = []
+        self._modules: list[tuple[End, str, Any]] = []
 
     def server_half(self, factory: Any, **configuration: Any) -> Any:
         """Make a server half; its API is at ``.api`` of the result if it kept it."""
@@ -398,18 +476,21 @@ class ModulePair:
 
     def _make(self, api: Any, end: End, factory: Any, configuration: Any) -> Any:
         settings = factory.configuration(**configuration)
-        module = factory(api(self, end, "module", settings))
-        self._modules.append(module)
+        name = getattr(factory, "name", factory.__name__)
+        module = factory(api(self, end, name, settings))
+        self._modules.append((end, name, module))
         return module
 
     def start(self) -> None:
         """Start all of them."""
-        for module in self._modules:
+        for _, _, module in self._modules:
             self.run(module.start())
 
     def stop(self) -> None:
-        """Stop all of them, the last first."""
-        for module in reversed(self._modules):
+        """Take back what they registered, and stop them; the last first."""
+        for end, name, module in reversed(self._modules):
+            end.dispatcher.withdraw(name)
+            end.bus.withdraw(name)
             self.run(module.stop())
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:

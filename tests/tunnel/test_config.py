@@ -367,11 +367,11 @@ class TestListen:
     @pytest.mark.parametrize(
         ("text", "endpoint"),
         [
-            ("address: 127.0.0.1:8150", "tcp:8150:interface=127.0.0.1"),
-            ("address: '[::1]:8150'", r"tcp6:8150:interface=\:\:1"),
-            ("address: localhost:1", "tcp:1:interface=localhost"),
-            ("{network: tcp4, address: ':80'}", "tcp:80"),
-            ("{network: tcp6, address: ':80'}", r"tcp6:80:interface=\:\:"),
+            ("address: 127.0.0.1:8150", "tcp:8150:interface=127.0.0.1:backlog=4096"),
+            ("address: '[::1]:8150'", r"tcp6:8150:interface=\:\:1:backlog=4096"),
+            ("address: localhost:1", "tcp:1:interface=localhost:backlog=4096"),
+            ("{network: tcp4, address: ':80'}", "tcp:80:backlog=4096"),
+            ("{network: tcp6, address: ':80'}", r"tcp6:80:interface=\:\::backlog=4096"),
             ("{network: unix, address: '/run/a:b'}", r"unix:/run/a\:b:mode=660"),
             ("endpoint: tcp:8150", "tcp:8150"),
             ("endpoint: systemd:domain=INET:name=x", "systemd:domain=INET:name=x"),
@@ -382,7 +382,7 @@ class TestListen:
 
     def test_no_host_is_every_address(self) -> None:
         got = Listen(address=":80").endpoint_string()
-        assert got in ("tcp:80", r"tcp6:80:interface=\:\:")
+        assert got in ("tcp:80:backlog=4096", r"tcp6:80:interface=\:\::backlog=4096")
 
     @pytest.mark.parametrize(
         ("text", "says"),

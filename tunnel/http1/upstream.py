@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.error import TimeoutError as ConnectTimeout
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.protocol import Factory
@@ -142,7 +142,8 @@ class UpstreamPool:
         error = UpstreamError("the client was shut down", 503)
         while self._waiting:
             self._waiting.popleft().fail(error)
-        for attempt in list(self._attempts):
+        attempts, self._attempts = self._attempts, []
+        for attempt in attempts:
             attempt.cancel()
         for connection in list(self.connections):
             connection.abort()
@@ -165,7 +166,9 @@ class UpstreamPool:
         except ValueError:
             return
         if len(self._attempts) > len(self._waiting):
-            self._attempts[-1].cancel()
+            # Out of the list first: what an endpoint fails with when it is cancelled
+            # is its own choice, and must not fail a request that still waits.
+            self._attempts.pop().cancel()
 
     def ready(self, connection: UpstreamConnection) -> None:
         """*connection* can take a request."""
@@ -235,7 +238,8 @@ class UpstreamPool:
         )
 
     def _connected(self, protocol: Any, attempt: Deferred[Any]) -> None:
-        self._attempts.remove(attempt)
+        if attempt in self._attempts:
+            self._attempts.remove(attempt)
         connection: UpstreamConnection = protocol
         if connection.reusable:
             self.ready(connection)
@@ -243,9 +247,9 @@ class UpstreamPool:
             self._connect_more()
 
     def _not_connected(self, failure: Failure, attempt: Deferred[Any]) -> None:
-        self._attempts.remove(attempt)
-        if failure.check(CancelledError):
+        if attempt not in self._attempts:
             return
+        self._attempts.remove(attempt)
         if self._waiting:
             status = 504 if failure.check(ConnectTimeout) else 502
             reason = failure.getErrorMessage() or repr(failure.value)

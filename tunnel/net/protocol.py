@@ -236,9 +236,12 @@ class TunnelProtocol(TwistedProtocol):
             estimator = self._estimator = WindowEstimator(
                 self.session.limits.initial_window
             )
-        if estimator.received(len(data)) and self.session.ready:
+        if (
+            estimator.received(len(data))
+            and self.session.ready
+            and estimator.probe(self._clock.seconds())
+        ):
             self._token += 1
-            estimator.probe_sent(self._clock.seconds())
             self.session.ping(self._token)
         streams = self._streams
         for event in self.session.receive_bytes(data):

@@ -64,7 +64,19 @@ class WindowEstimator:
     longer one includes the queue that a larger window would only make longer.
     """
 
-    __slots__ = ("_arrived", "_at_probe", "_best_rate", "_probed_at", "rtt", "target")
+    __slots__ = (
+        "_arrived",
+        "_at_probe",
+        "_best_rate",
+        "_next_probe",
+        "_probed_at",
+        "rtt",
+        "target",
+    )
+
+    #: Seconds between two probes: on a short path a window passes in less than a
+    #: millisecond, and a PING for each would look like a flood to the peer.
+    PACE = 0.05
 
     #: On top of twice the product: what the two ends need to take turns.
     SLACK = 64 * KIB
@@ -77,10 +89,11 @@ class WindowEstimator:
         self._arrived = 0
         self._at_probe = 0
         self._probed_at: float | None = None
+        self._next_probe = float("-inf")
 
     def received(self, count: int) -> bool:
         """
-        Note *count* arrived bytes; True when a probe is worth sending.
+        Note *count* arrived bytes; True when it is time to ask `probe`.
 
         It is once a quarter of the window came since the last: a quiet session, or
         one of small requests, never probes.
@@ -91,10 +104,14 @@ class WindowEstimator:
             and (self._arrived - self._at_probe) * 4 > self.target
         )
 
-    def probe_sent(self, now: float) -> None:
-        """A probe leaves now."""
-        self._probed_at = now
+    def probe(self, now: float) -> bool:
+        """True when a probe is to be sent now, which the caller then does."""
         self._at_probe = self._arrived
+        if now < self._next_probe:
+            return False
+        self._probed_at = now
+        self._next_probe = now + self.PACE
+        return True
 
     def probe_answered(self, now: float, cap: int) -> int:
         """The pong is here: return the size that windows should have, at most *cap*."""

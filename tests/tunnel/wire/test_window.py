@@ -57,7 +57,7 @@ def test_long_path_gets_twice_its_bandwidth_delay_product() -> None:
     for _ in range(20):
         while not estimator.received(16 * KIB):
             now += 16 * KIB / 10e6
-        estimator.probe_sent(now)
+        assert estimator.probe(now)
         for _ in range(61):
             estimator.received(16 * KIB)
         now += 0.1
@@ -71,7 +71,8 @@ def test_short_path_keeps_the_first_window_though_it_is_fast() -> None:
     for _ in range(20):
         while not estimator.received(16 * KIB):
             now += 16 * KIB / 500e6
-        estimator.probe_sent(now)
+        now += estimator.PACE
+        assert estimator.probe(now)
         estimator.received(50_000)
         now += 0.0001
         estimator.probe_answered(now, 16 * MIB)
@@ -81,7 +82,7 @@ def test_short_path_keeps_the_first_window_though_it_is_fast() -> None:
 def test_growth_stops_at_the_cap() -> None:
     estimator = WindowEstimator(256 * KIB)
     estimator.received(10**9)
-    estimator.probe_sent(0.0)
+    assert estimator.probe(0.0)
     estimator.received(10**9)
     assert estimator.probe_answered(1.0, 16 * MIB) == 16 * MIB
 
@@ -89,3 +90,15 @@ def test_growth_stops_at_the_cap() -> None:
 def test_quiet_path_is_never_probed() -> None:
     estimator = WindowEstimator(256 * KIB)
     assert not any(estimator.received(100) for _ in range(500))
+
+
+def test_fast_path_is_probed_at_a_pace() -> None:
+    estimator = WindowEstimator(256 * KIB)
+    probes = 0
+    for step in range(100_000):
+        now = step * 0.0001
+        if estimator.received(64 * KIB) and estimator.probe(now):
+            probes += 1
+            estimator.probe_answered(now + 0.0001, 16 * MIB)
+    # Ten seconds: a fifth of what a peer takes for a flood.
+    assert 150 < probes <= 200

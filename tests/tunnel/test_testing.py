@@ -1,0 +1,368 @@
+"""The kit that authors of modules test with keeps its own promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import Protocol
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.config import Listen, field
+from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, StreamReset
+from tunnel.interfaces import (
+    Access,
+    IAgentModule,
+    IAgentModuleApi,
+    IServerModule,
+    IServerModuleApi,
+    IStream,
+)
+from tunnel.testing import ModulePair, Pipe, RecordingReceiver, connected
+
+ECHO = DESCRIPTOR.services_by_name["Echo"]
+
+
+class Recorder(Protocol):
+    """Keeps what happened to it."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+        self.lost: list[Failure] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received.append(data)
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self.lost.append(reason)
+
+
+class Producer:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def pauseProducing(self) -> None:
+        self.told.append("pause")
+
+    def resumeProducing(self) -> None:
+        self.told.append("resume")
+
+    def stopProducing(self) -> None:
+        self.told.append("stop")
+
+
+class PipeTests(SynchronousTestCase):
+    """A connection in memory behaves as one of sockets."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.first, self.second = Recorder(), Recorder()
+        self.pipe = Pipe(self.clock, self.first, self.second, capacity=100, chunk=10)
+        self.ends = self.pipe.transports
+
+    def test_delivers_in_pieces(self) -> None:
+        """No piece is larger than a chunk, and nothing is lost."""
+        self.ends[0].write(b"x" * 25)
+        self.ends[1].writeSequence([b"a", b"b"])
+        self.pipe.flush()
+        self.assertEqual([len(d) for d in self.second.received], [10, 10, 5])
+        self.assertEqual(self.first.received, [b"ab"])
+
+    def test_pauses_writers(self) -> None:
+        """A full pipe pauses, one that is half empty resumes."""
+        producer = Producer()
+        self.ends[0].registerProducer(producer, True)
+        self.ends[0].write(b"x" * 100)
+        self.assertEqual(producer.told, [])
+        self.ends[0].write(b"x")
+        self.ends[0].write(b"x")
+        self.assertEqual(producer.told, ["pause"])
+        for _ in range(5):
+            self.pipe.step()
+        self.assertEqual(producer.told, ["pause"])
+        self.pipe.step()
+        self.assertEqual(producer.told, ["pause", "resume"])
+        self.ends[0].unregisterProducer()
+        self.ends[0].write(b"x" * 1000)
+        self.pipe.flush()
+        self.assertEqual(producer.told, ["pause", "resume"])
+
+    def test_pauses_readers(self) -> None:
+        """Who does not read gets nothing."""
+        self.ends[1].pauseProducing()
+        self.ends[0].write(b"x")
+        self.pipe.flush()
+        self.assertEqual(self.second.received, [])
+        self.ends[1].resumeProducing()
+        self.pipe.flush()
+        self.assertEqual(self.second.received, [b"x"])
+
+    def test_lose(self) -> None:
+        """What was written arrives, then both sides are told once."""
+        self.ends[0].write(b"last")
+        self.ends[0].stopProducing()
+        self.ends[0].write(b"too late")
+        self.pipe.flush()
+        self.pipe.flush()
+        self.assertEqual(self.second.received, [b"last"])
+        for end in (self.first, self.second):
+            self.assertEqual([f.check(ConnectionDone) for f in end.lost], [ConnectionDone])
+        self.ends[1].write(b"to nobody")
+        self.assertEqual(self.ends[1].buffer, b"")
+
+    def test_abort(self) -> None:
+        """What was written does not arrive."""
+        self.ends[0].write(b"never")
+        self.ends[0].abortConnection()
+        self.pipe.flush()
+        self.assertEqual(self.second.received, [])
+        self.assertEqual(len(self.first.lost), 1)
+
+    def test_cut(self) -> None:
+        """A pulled cable: nothing crosses, and the other side is told nothing."""
+        self.pipe.cut = True
+        self.ends[0].write(b"x")
+        self.pipe.flush()
+        self.assertEqual(self.second.received, [])
+        self.ends[0].abortConnection()
+        self.pipe.flush()
+        self.assertEqual((len(self.first.lost), len(self.second.lost)), (1, 0))
+
+    def test_addresses(self) -> None:
+        """They look like those of loopback."""
+        self.assertEqual(self.ends[0].getPeer().host, "127.0.0.1")  # type: ignore[attr-defined]
+        self.assertEqual(self.ends[0].getHost().type, "TCP")  # type: ignore[attr-defined]
+
+    def test_never_at_rest(self) -> None:
+        """Two sides that answer each other for ever are found out."""
+
+        def again(data: bytes) -> None:
+            self.ends[1].write(data)
+
+        def back(data: bytes) -> None:
+            self.ends[0].write(data)
+
+        self.second.dataReceived = again  # type: ignore[method-assign]
+        self.first.dataReceived = back  # type: ignore[method-assign]
+        self.ends[0].write(b"ping")
+        self.assertRaises(AssertionError, self.pipe.flush, 100)
+
+
+class ConnectedTests(SynchronousTestCase):
+    """Two tunnels that know each other."""
+
+    def test_ends(self) -> None:
+        """Both are greeted, and both are told of the end."""
+        clock = Clock()
+        agent, kas, pipe = connected(clock)
+        self.assertTrue(agent.tunnel.greeted and kas.tunnel.greeted)
+        kas.tunnel.end(ErrorCode.SHUTDOWN, "bye")
+        pipe.flush()
+        self.assertEqual([e.code for e in agent.closed], [ErrorCode.SHUTDOWN])
+        self.assertEqual([g.message for g in agent.going_away], ["bye"])
+        self.assertEqual(len(kas.closed), 1)
+        clock.advance(60)
+        self.assertEqual(clock.getDelayedCalls(), [])
+
+    def test_unknown_method(self) -> None:
+        """A stream that nobody answers is reset; the receiver records it."""
+        agent, _, pipe = connected(Clock())
+        receiver = RecordingReceiver()
+        agent.open_stream("/no.Such/Method", receiver)
+        pipe.flush()
+        (reason,) = receiver.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.UNKNOWN_METHOD)
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    word: str = field(default="hello", doc="a word")
+
+
+class _Half:
+    name = "echo"
+    configuration = Settings
+
+    def __init__(self, api: Any) -> None:
+        self.api = api
+        self.life: list[str] = []
+        self.heard: list[Any] = []
+        api.handle(ECHO, self)
+        api.subscribe("moon", self.heard.append)
+
+    async def start(self) -> None:
+        self.life.append("start")
+
+    async def stop(self) -> None:
+        self.life.append("stop")
+
+    async def say(self, request: Text, call: Any) -> Text:
+        return Text(text=f"{self.api.configuration.word} {request.text}")
+
+    async def spell(self, request: Text, call: Any) -> None: ...
+    async def join(self, requests: Any, call: Any) -> None: ...
+    async def chat(self, requests: Any, call: Any) -> None: ...
+
+
+@implementer(IServerModule)
+class ServerHalf(_Half):
+    """Asks agents; agents ask it."""
+
+
+@implementer(IAgentModule)
+class AgentHalf(_Half):
+    """The other one."""
+
+
+class ModulePairTests(SynchronousTestCase):
+    """Both halves of a module, and the APIs that they get."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.pair = ModulePair(self.clock)
+        self.agent = self.pair.agent_half(AgentHalf, word="from the agent:")
+        self.server = self.pair.server_half(ServerHalf)
+        self.pair.start()
+
+    def test_interfaces(self) -> None:
+        """The fakes have what the real ones have."""
+        verifyObject(IServerModuleApi, self.server.api)
+        verifyObject(IAgentModuleApi, self.agent.api)
+        self.assertEqual((self.server.api.name, self.agent.api.name), ("echo", "echo"))
+
+    def test_calls(self) -> None:
+        """Both ways."""
+        for agent in ("1", "agent-1"):
+            client = self.server.api.client(ECHO, agent)
+            answer = self.pair.run(client.call("Say", Text(text="x")))
+            self.assertEqual(answer.text, "from the agent: x")
+        client = self.agent.api.client(ECHO)
+        self.assertEqual(
+            self.pair.run(client.call("Say", Text(text="y"))).text, "hello y"
+        )
+
+    def test_raw_streams(self) -> None:
+        """A stream that is no call."""
+        receiver = RecordingReceiver()
+        self.agent.api.handle_stream("/raw", lambda stream, open_: receiver)
+        stream = self.server.api.open_stream("1", "/raw", RecordingReceiver())
+        stream.write(b"bytes")
+        stream.finish()
+        self.pair.pipe.flush()
+        self.assertEqual((bytes(receiver.data), receiver.finished), (b"bytes", True))
+
+    def test_other_agents(self) -> None:
+        """Only one is connected; of others the receiver is told, as in kas."""
+        client = self.server.api.client(ECHO, "2")
+        error = self.assertRaises(
+            CallError, self.pair.run, client.call("Say", Text(text="x"))
+        )
+        self.assertEqual(error.status, Status.UNAVAILABLE)
+        self.assertEqual(
+            [one.agent_name for one in self.server.api.connected_agents()], ["agent-1"]
+        )
+
+    def test_stream_to_another_agent(self) -> None:
+        """It takes what is written, and ends in the next turn, once."""
+        receiver, producer = RecordingReceiver(), Producer()
+        stream = self.server.api.open_stream("2", "/raw", receiver)
+        verifyObject(IStream, stream)
+        stream.registerProducer(producer, True)
+        stream.send_headers(b"x")
+        stream.write(b"x")
+        stream.finish()
+        stream.pauseProducing()
+        stream.resumeProducing()
+        self.assertEqual(receiver.closed, [])
+        self.clock.advance(0)
+        (reason,) = receiver.closed
+        self.assertIsInstance(reason, AgentUnavailable)
+        self.assertEqual(producer.told, ["stop"])
+        late = Producer()
+        stream.registerProducer(late, True)
+        self.assertEqual(late.told, ["stop"])
+        stream.reset()
+        self.assertEqual(len(receiver.closed), 1)
+
+    def test_leaving_another_agent(self) -> None:
+        """Whoever does not wait for the end gets its own."""
+        receiver, producer = RecordingReceiver(), Producer()
+        stream: Any = self.server.api.open_stream("2", "/raw", receiver)
+        stream.registerProducer(producer, True)
+        stream.unregisterProducer()
+        stream.stopProducing()
+        self.clock.advance(0)
+        self.assertEqual([type(reason) for reason in receiver.closed], [StreamReset])
+        self.assertEqual(producer.told, [])
+
+    def test_authorize(self) -> None:
+        """Tokens are what the test says; a refusal is a failed Deferred, as in kas."""
+        access = Access("user:alice", "1", "agent-1")
+        self.server.api.tokens["good"] = access
+        answer = self.server.api.authorize("user", "agent-1", "good")
+        self.assertIs(self.successResultOf(answer), access)
+        refusal = self.server.api.authorize("user", "agent-1", "bad")
+        failure = self.failureResultOf(refusal, CallError)
+        self.assertEqual(failure.value.status, Status.UNAUTHENTICATED)
+
+    def test_listen(self) -> None:
+        """Nothing is opened; the factory is found by its endpoint."""
+        for endpoint in (Listen(address="127.0.0.1:8160"), "tcp:8161"):
+            port = self.successResultOf(self.server.api.listen(endpoint, endpoint))
+            verifyObject(IListeningPort, port)
+            port.startListening()
+            port.getHost()
+            port.stopListening()
+        self.assertEqual(
+            list(self.server.api.listening), ["tcp:8160:interface=127.0.0.1", "tcp:8161"]
+        )
+
+    def test_events(self) -> None:
+        """Each side has its own, and several modules of one side share them."""
+        other = self.pair.server_half(type("Other", (ServerHalf,), {"name": "echo2"}))
+        end = other.api.subscribe("moon", other.heard.append)
+        other.api.publish("moon", 1)
+        end()
+        end()
+        other.api.publish("moon", 2)
+        self.assertEqual(self.server.heard, [1, 2])
+        self.assertEqual(other.heard, [1, 1, 2])
+        self.assertEqual(self.agent.heard, [])
+
+    def test_failures(self) -> None:
+        """`fail` is on record."""
+        reason = ValueError("gone")
+        self.server.api.fail(reason)
+        self.assertEqual(self.server.api.failures, [reason])
+
+    def test_stop(self) -> None:
+        """What the modules registered is taken back, the last one first."""
+        self.assertEqual((self.agent.life, self.server.life), (["start"], ["start"]))
+        self.pair.stop()
+        self.assertEqual(self.server.life, ["start", "stop"])
+        self.assertEqual(self.pair.server.dispatcher.services, [])
+        self.server.api.publish("moon", 1)
+        self.assertEqual(self.server.heard, [])
+
+    def test_run(self) -> None:
+        """Errors come out as they are, and endless waiting is one."""
+
+        async def fail() -> None:
+            raise ZeroDivisionError
+
+        async def wait() -> None:
+            await Deferred()
+
+        self.assertRaises(ZeroDivisionError, self.pair.run, fail())
+        self.assertRaises(AssertionError, self.pair.run, wait())
