@@ -34,6 +34,9 @@ CONNECT_TIMEOUT = 20.0
 #: and drops at once must not be called twice a second.
 STEADY = 30.0
 
+#: More of them change nothing, and the factor is to stay a small number.
+MAX_DOUBLINGS = 20
+
 #: Seconds at most that a server may ask us to stay away.
 MAX_SPREAD = 300.0
 
@@ -43,8 +46,8 @@ class Dialer:
     """
     Keeps one connection to kas, and a second one while the first is being drained.
 
-    There is exactly one plan at any time: a dial that runs, a timer for the next one,
-    or a tunnel that is up; whatever ends one of them makes the next.
+    There is exactly one plan at any time: a timer for the next dial, a dial that runs,
+    a tunnel that greets, or one that is up; whatever ends one of them makes the next.
 
     :param endpoint: makes the endpoint for one attempt.
     :param hello: makes the greeting; it is asked each time, because tokens rotate.
@@ -72,8 +75,12 @@ class Dialer:
     _generation: int = 0
     _running: bool = False
     _dialling: Deferred[Any] | None = None
+    #: Connected, and not welcomed yet.
+    _greeting: TunnelProtocol | None = None
     _timer: IDelayedCall | None = None
+    #: Since when each connection is open, and when those that drain are closed.
     _tunnels: dict[TunnelProtocol, float] = attrs.Factory(dict)
+    _deadlines: dict[TunnelProtocol, IDelayedCall] = attrs.Factory(dict)
     _idle: Deferred[None] | None = None
     _log = Logger()
 
@@ -171,6 +178,11 @@ class Dialer:
 
     def _connected(self, tunnel: TunnelProtocol) -> None:
         self._dialling = None
+        ended = tunnel.session.ended
+        if ended is not None:
+            self._plan(f"the connection to kas ended at once: {ended.message}")
+            return
+        self._greeting = tunnel
         self._tunnels[tunnel] = self.clock.seconds()
         try:
             hello = self.hello()
@@ -191,17 +203,19 @@ class Dialer:
         text = failure.getErrorMessage() or type(failure.value).__name__
         self._plan(f"cannot connect to kas: {text}")
 
-    def _plan(self, problem: str, within: float | None = None) -> None:
-        """Make the next attempt, later."""
+    def _plan(self, problem: str, within: float = 0.0) -> None:
+        """
+        Make the next attempt, later.
+
+        :param within: seconds over which kas wants its agents to spread.
+        """
         self.last_problem = problem
         if not self._running or self._timer is not None or self._dialling is not None:
             return
         timing = self._timing
-        if within is None:
-            most = min(timing.reconnect_max, timing.reconnect_min * 2**self._failures)
-            self._failures = min(self._failures + 1, 20)
-        else:
-            most = min(max(within, timing.reconnect_min), MAX_SPREAD)
+        most = min(timing.reconnect_max, timing.reconnect_min * 2**self._failures)
+        self._failures = min(self._failures + 1, MAX_DOUBLINGS)
+        most = max(most, min(within, MAX_SPREAD))
         # Full jitter: after an outage everybody comes back, and must not come at once.
         delay = most * self.random()
         self._log.info(
@@ -224,6 +238,7 @@ class Dialer:
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """Kas took us."""
         self._timing = tunnel.timing
+        self._greeting = None
         self.tunnel = tunnel
         self.agent_id, self.agent_name = welcome.agent_id, welcome.agent_name
         self.kas_services = frozenset(welcome.services)
@@ -242,31 +257,47 @@ class Dialer:
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """Kas leaves: find another one while this one finishes what runs."""
-        if self.tunnel is not tunnel or not go_away.deadline_ms:
+        if not go_away.deadline_ms:
             return
-        self._step_down(tunnel)
+        if self._greeting is tunnel:
+            tunnel.end(ErrorCode.SHUTDOWN, "there is another kas to look for")
+        if self.tunnel is not tunnel:
+            return
+        self._step_down()
+        self._lived(self._tunnels[tunnel])
+        # Kas closes when its streams are done; one that forgets to must not keep us.
+        self._deadlines[tunnel] = self.clock.callLater(
+            go_away.deadline_ms / 1000, tunnel.end, ErrorCode.SHUTDOWN, "drained"
+        )
         within = go_away.reconnect_within_ms / 1000
         self._plan("kas is going away: " + go_away.message[:200], within)
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """A connection is gone."""
         since = self._tunnels.pop(tunnel, None)
+        deadline = self._deadlines.pop(tunnel, None)
+        if deadline is not None and deadline.active():
+            deadline.cancel()
         if self._idle is not None and not self._tunnels:
             idle, self._idle = self._idle, None
             idle.callback(None)
-        was_current = self.tunnel is tunnel
-        if was_current:
-            self._step_down(tunnel)
-        if since is not None and self.clock.seconds() - since > STEADY:
-            self._failures = 0
-        if reason.code is ErrorCode.SUPERSEDED and self.tunnel is not None:
-            return  # by our own newer connection
-        if was_current or self.tunnel is None:
+        if since is not None:
+            self._lived(since)
+        if self._greeting is tunnel:
+            self._greeting = None
+        if self.tunnel is tunnel:
+            self._step_down()
+        # Otherwise there is a plan already: this one was drained or replaced.
+        if self.tunnel is None and self._greeting is None:
             self._plan(_explain(reason))
 
-    def _step_down(self, tunnel: TunnelProtocol) -> None:
+    def _step_down(self) -> None:
         self.tunnel = None
         self.bus.publish("tunnel.disconnected", self.agent_id)
+
+    def _lived(self, since: float) -> None:
+        if self.clock.seconds() - since > STEADY:
+            self._failures = 0
 
 
 def _explain(reason: SessionClosed) -> str:

@@ -32,7 +32,7 @@ from tunnel.net.tls import client_context
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.startup import start_or_exit
-from tunnel.tuning import freeze
+from tunnel.tuning import settle
 
 #: Seconds that requests which run get when agentk is told to stop; a pod has 30.
 STOP_GRACE = 20.0
@@ -123,7 +123,7 @@ class AgentkService(LogsItsOwnWay, Service):
         self.bus.subscribe("agentk", "tunnel.connected", self._connected)
         self.dialer.start()
         self._watchdog()
-        freeze()
+        settle()
 
     def _connected(self, agent_id: Any) -> None:
         # For systemd, too, ready means that bytes flow.

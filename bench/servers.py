@@ -29,7 +29,7 @@ from twisted.protocols.basic import LineReceiver
 from tunnel.http1 import Exchange, FrontFactory
 from tunnel.net.tls import ReloadingServerContext
 from tunnel.net.tlsio import wrap_server
-from tunnel.tuning import tune_allocator
+from tunnel.tuning import settle, tune_allocator
 
 reactor: Any = _reactor
 
@@ -222,6 +222,7 @@ def main() -> None:
     endpoint.listen(factory).addCallback(
         lambda port: print(f"port {port.getHost().port}", flush=True)
     )
+    reactor.callWhenRunning(settle)
     reactor.run()
     sys.exit(0)
 

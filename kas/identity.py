@@ -67,6 +67,9 @@ class _UserToken:
     #: None: all of them.
     agents: frozenset[str] | None
     expires_at: float
+    #: What was answered before, by the agent that was asked for: this is asked for
+    #: every request.  Gone with the index, so never older than the file.
+    answers: dict[str, Access] = attrs.field(factory=dict, repr=False, eq=False)
 
     @property
     def credential_id(self) -> str:
@@ -213,6 +216,9 @@ class FileIdentity:
             be shown to whoever asked.
         """
         entry = self._user(token.encode("utf-8", "surrogateescape"))
+        known = entry.answers.get(agent)
+        if known is not None:
+            return known
         found = self._index.agents.get(agent)
         # the same answer for both: nobody can find out which agents there are
         if found is None or (
@@ -220,12 +226,13 @@ class FileIdentity:
         ):
             message = f"{entry.user.name} has no access to an agent {agent[:63]!r}"
             raise CallError(Status.PERMISSION_DENIED, message)
-        return Access(
+        access = entry.answers[agent] = Access(
             credential_id=entry.credential_id,
             agent_id=found.id,
             agent_name=found.name,
             impersonation=entry.user.impersonation,
         )
+        return access
 
     def _user(self, token: bytes) -> _UserToken:
         parts = split_token(token)

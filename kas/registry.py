@@ -73,9 +73,17 @@ class Registry:
             instances = self._agents.setdefault(agent.agent_id, {})
         instances[agent.instance_id] = connection
         self._by_tunnel[connection.tunnel] = connection
-        for wake in tuple(self._waiters.pop(agent.agent_id, {}).values()):
-            wake()
+        self.wake(agent.agent_id)
         return True
+
+    def wake(self, agent_id: str) -> None:
+        """The agent is here, or takes more: tell everyone who waits for it."""
+        for wake in tuple(self._waiters.pop(agent_id, {}).values()):
+            try:
+                wake()
+            except Exception:
+                # What one of them does with the news must not harm the agent.
+                self._log.failure("a stream to {agent_id} failed", agent_id=agent_id)
 
     def remove(self, tunnel: TunnelProtocol) -> AgentConnection | None:
         """Forget a tunnel; returns what it was, or None when it was replaced."""

@@ -31,6 +31,10 @@ ROUTING_TIMEOUT = 20.0
 #: Streams that wait for one agent.  Each holds a client's connection.
 MAX_WAITING = 2_000
 
+#: Seconds between two looks whether an agent that was silent, or had as many streams as
+#: it takes, is available again; of a new connection they are told at once.
+LOOK_AGAIN = 1.0
+
 #: Bytes that a waiting stream takes before its producer is paused; the rest of what
 #: arrives in the same moment is kept, up to twice this.
 MAX_HELD = 128 * 1024
@@ -52,6 +56,7 @@ class Router:
         self._timeout = timeout
         self._max_waiting = max_waiting
         self._waiting: dict[str, int] = {}
+        self._look: IDelayedCall | None = None
 
     def open_stream(
         self, agent_id: str, open_: pb.Open, receiver: IStreamReceiver, fin: bool
@@ -66,7 +71,17 @@ class Router:
         else:
             self._waiting[agent_id] = self._waiting.get(agent_id, 0) + 1
             waiting.wait(self._registry, self._clock, self._timeout)
+            if self._look is None:
+                self._look = self._clock.callLater(LOOK_AGAIN, self._look_again)
         return waiting
+
+    def _look_again(self) -> None:
+        self._look = None
+        for agent_id in tuple(self._waiting):
+            if self._registry.find(agent_id) is not None:
+                self._registry.wake(agent_id)
+        if self._waiting:
+            self._look = self._clock.callLater(LOOK_AGAIN, self._look_again)
 
     def try_open(
         self, agent_id: str, open_: pb.Open, receiver: IStreamReceiver, fin: bool
@@ -92,11 +107,30 @@ class Router:
             self._waiting[agent_id] = left
         else:
             self._waiting.pop(agent_id, None)
+        if not self._waiting and self._look is not None:
+            self._look.cancel()
+            self._look = None
 
     @property
     def waiting(self) -> int:
         """How many streams wait for their agents."""
         return sum(self._waiting.values())
+
+
+@implementer(IPushProducer)
+class _Room:
+    """Finds out whether a stream takes more: one that does not pauses its producer."""
+
+    there = True
+
+    def pauseProducing(self) -> None:
+        self.there = False
+
+    def resumeProducing(self) -> None:
+        pass
+
+    def stopProducing(self) -> None:
+        self.there = False
 
 
 @implementer(IStream, IConsumer, IPushProducer)
@@ -155,9 +189,13 @@ class WaitingStream:
             return
         # While it was opening, our receiver might ask for anything: from here on the
         # real stream answers.
-        stream = self._router.try_open(
-            self._agent_id, self._open, self._receiver, self._fin
-        )
+        try:
+            stream = self._router.try_open(
+                self._agent_id, self._open, self._receiver, self._fin
+            )
+        except Exception as error:
+            self._close(StreamReset(ErrorCode.INTERNAL, str(error), by_peer=False))
+            raise
         if stream is None:
             self._give_up = self._registry.wait(self._agent_id, self._arrived)
             return
@@ -175,8 +213,11 @@ class WaitingStream:
             stream.pauseProducing()
         if self._producer is not None:
             producer, streaming = self._producer
+            room = _Room()
+            stream.registerProducer(room, True)
+            stream.unregisterProducer()
             stream.registerProducer(producer, streaming)
-            if streaming:
+            if streaming and room.there:
                 producer.resumeProducing()
 
     def _settle(self) -> None:

@@ -40,6 +40,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.plugin import ServerModule, find_modules
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.startup import start_or_exit
+from tunnel.tuning import settle
 
 #: Seconds between two looks at whether what runs is done, while draining.
 DRAIN_STEP = 0.1
@@ -132,6 +133,7 @@ class KasService(LogsItsOwnWay, Service):
         self.health.ready = True
         sdnotify.notify("READY=1")
         self._watchdog()
+        settle()
         self._log.info("kas is ready")
 
     async def _listen_for_agents(self) -> None:
