@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas import pki
@@ -26,7 +27,7 @@ from kas.routing import Router
 from kas.state import StateDirectory
 from tunnel import sdnotify
 from tunnel.config import Section
-from tunnel.errors import ErrorCode
+from tunnel.errors import ConfigurationError, ErrorCode
 from tunnel.events import EventBus
 from tunnel.hosting import ModuleHost, Prepared, prepare
 from tunnel.interfaces import IServerModule
@@ -44,6 +45,10 @@ from tunnel.tuning import settle
 
 #: Seconds between two looks at whether what runs is done, while draining.
 DRAIN_STEP = 0.1
+
+#: Seconds between two looks at whether the development certificate is due: it is two
+#: thirds through its life then, so hours do not matter.
+RENEWAL_INTERVAL = 3600.0
 
 #: Seconds over which agents that are sent away spread their return.
 RECONNECT_SPREAD = 5.0
@@ -112,7 +117,9 @@ class KasService(LogsItsOwnWay, Service):
         self._keepalive = Keepalive(reactor)
         self._flusher = Flusher(reactor)
         self._agent_port: IListeningPort | None = None
-        self._renewal: Any = None
+        self._watchdog_call: Any = None
+        self._renewal = LoopingCall(self._renew)
+        self._renewal.clock = reactor
 
     def startService(self) -> None:
         """Begin; a failure to do so ends the process with its reason."""
@@ -175,13 +182,28 @@ class KasService(LogsItsOwnWay, Service):
 
     def _development_certificate(self) -> tuple[Path, Path]:
         files = pki.ensure(self._state, self._now, socket.gethostname())
+        if not self._renewal.running:
+            self._log.info(
+                "development certificate {file}, pin {pin}",
+                file=str(files.certificate_file),
+                pin=files.pin,
+            )
+            renewing = self._renewal.start(RENEWAL_INTERVAL, now=False)
+            renewing.addErrback(lambda failure: None)
         return files.certificate_file, files.key_file
+
+    def _renew(self) -> None:
+        # The listeners read the new file by themselves.
+        try:
+            pki.ensure(self._state, self._now, socket.gethostname())
+        except (ConfigurationError, OSError):
+            self._log.failure("the development certificate was not renewed")
 
     def _watchdog(self) -> None:
         interval = sdnotify.watchdog_interval()
         if interval is not None and self.running:
             sdnotify.notify("WATCHDOG=1")
-            self._renewal = self._reactor.callLater(interval, self._watchdog)
+            self._watchdog_call = self._reactor.callLater(interval, self._watchdog)
 
     # The end.
 
@@ -193,8 +215,10 @@ class KasService(LogsItsOwnWay, Service):
     async def _stop(self) -> None:
         self.health.ready = False
         sdnotify.notify("STOPPING=1")
-        if self._renewal is not None and self._renewal.active():
-            self._renewal.cancel()
+        if self._watchdog_call is not None and self._watchdog_call.active():
+            self._watchdog_call.cancel()
+        if self._renewal.running:
+            self._renewal.stop()
         grace = self.configuration.agent.listen.shutdown_grace_period
         if self._agent_port is not None:
             await self.listening.close(self._agent_port)
