@@ -41,7 +41,10 @@ def problems(text: str, file: str = "kas.yaml") -> list[str]:
 def test_defaults() -> None:
     got = read_configuration_file(None)
     assert got == read_configuration("", "kas.yaml")
-    assert got.agent.listen.endpoint_string() == "tcp:8150:interface=127.0.0.1:backlog=4096"
+    assert (
+        got.agent.listen.endpoint_string()
+        == "tcp:8150:interface=127.0.0.1:backlog=4096"
+    )
     assert got.agent.listen.listen_grace_period == 5.0
     assert got.agent.kubernetes_api is None
     assert got.observability.listen.address == "127.0.0.1:8151"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -36,9 +37,13 @@ class EventBusTests(SynchronousTestCase):
 
     def test_withdraw(self) -> None:
         """Everything of one owner, nothing of another."""
+
+        def tell(owner: str, event: Any) -> None:
+            self.told.append(owner)
+
         for owner in "ab":
             for topic in ("moon", "sun"):
-                self.bus.subscribe(owner, topic, lambda e, o=owner: self.told.append(o))
+                self.bus.subscribe(owner, topic, partial(tell, owner))
         self.bus.withdraw("a")
         self.bus.withdraw("nobody")
         self.bus.publish("moon", 1)

@@ -265,7 +265,9 @@ class StartTests(_Case):
         self.assertNoResult(starting)
         self.api("a").fail(ValueError("the licence is over"))
         self.failureResultOf(starting, ConfigurationError)
-        self.assertEqual(self.script.happened[-3:], ["release b", "release a", "stop a"])
+        self.assertEqual(
+            self.script.happened[-3:], ["release b", "release a", "stop a"]
+        )
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 

@@ -56,7 +56,7 @@ class Server:
 
 @implementer(IAgentModule)
 @provider(IAgentModuleFactory)
-class Agent(Server):  # type: ignore[misc]
+class Agent(Server):
     """As small as an agent half can be."""
 
 
@@ -88,7 +88,8 @@ class _Case(SynchronousTestCase):
         error = self.assertRaises(ConfigurationError, function, *arguments, **more)
         for problem in error.problems:
             self.assertNotIn("\n", problem)
-        return error.problems
+        problems: tuple[str, ...] = error.problems
+        return problems
 
 
 class FindTests(_Case):
@@ -117,9 +118,13 @@ class FindTests(_Case):
             find_modules, ServerModule, ["greter", "xyz"], found=self.installed
         )
         self.assertEqual(len(problems), 2)
-        self.assertIn("module greter is not installed; did you mean greeter?", problems[0])
+        self.assertIn(
+            "module greter is not installed; did you mean greeter?", problems[0]
+        )
         self.assertIn("installed: audit, greeter, kubernetes_api", problems[0])
-        self.assertTrue(problems[1].startswith("module xyz is not installed (installed"))
+        self.assertTrue(
+            problems[1].startswith("module xyz is not installed (installed")
+        )
 
     def test_nothing_installed(self) -> None:
         """An empty installation says so."""
@@ -155,8 +160,12 @@ class FindTests(_Case):
 
     def test_built_in(self) -> None:
         """What comes with us is found by Twisted, and can be loaded."""
-        for kind in (ServerModule, AgentModule):
-            (plugin,) = [p for p in find_modules(kind) if p.name == "kubernetes_api"]
+        halves: list[ServerModule | AgentModule] = []
+        halves.extend(find_modules(ServerModule))
+        halves.extend(find_modules(AgentModule))
+        self.assertEqual(len(halves), 2)
+        for plugin in halves:
+            self.assertEqual(plugin.name, "kubernetes_api")
             self.assertTrue(callable(plugin.load()))
 
 
@@ -179,7 +188,9 @@ class DropinTests(_Case):
         )
         (folder / "acme_lazy.py").write_text(f"from {HERE} import Server as Factory\n")
         self.assertNotIn("lazy", [p.name for p in find_modules(ServerModule)])
-        (plugin,) = [p for p in find_modules(ServerModule, ["lazy"]) if p.name == "lazy"]
+        (plugin,) = [
+            p for p in find_modules(ServerModule, ["lazy"]) if p.name == "lazy"
+        ]
         self.assertNotIn("acme_lazy", sys.modules)
         self.assertIs(plugin.load(), Server)
         self.assertIn("acme_lazy", sys.modules)
@@ -209,7 +220,9 @@ class LoadTests(_Case):
 
     def test_import_fails(self) -> None:
         """The line says which module, which error, and where."""
-        (self.folder() / "acme_broken.py").write_text("\nimport there_is_no_such_thing\n")
+        (self.folder() / "acme_broken.py").write_text(
+            "\nimport there_is_no_such_thing\n"
+        )
         problem = self.load("acme_broken.Factory")
         self.assertIn("module acme: importing acme_broken.Factory failed", problem)
         self.assertIn("ModuleNotFoundError", problem)
@@ -226,7 +239,9 @@ class LoadTests(_Case):
 
     def test_no_such_package(self) -> None:
         """The package is gone, or was never there."""
-        self.assertIn("importing acme_gone.Factory failed", self.load("acme_gone.Factory"))
+        self.assertIn(
+            "importing acme_gone.Factory failed", self.load("acme_gone.Factory")
+        )
 
     def test_no_such_attribute(self) -> None:
         """The package is there, the factory is not."""

@@ -116,7 +116,9 @@ class PipeTests(SynchronousTestCase):
         self.pipe.flush()
         self.assertEqual(self.second.received, [b"last"])
         for end in (self.first, self.second):
-            self.assertEqual([f.check(ConnectionDone) for f in end.lost], [ConnectionDone])
+            self.assertEqual(
+                [f.check(ConnectionDone) for f in end.lost], [ConnectionDone]
+            )
         self.ends[1].write(b"to nobody")
         self.assertEqual(self.ends[1].buffer, b"")
 
@@ -193,13 +195,15 @@ class Settings:
 class _Half:
     name = "echo"
     configuration = Settings
+    answers = True
 
     def __init__(self, api: Any) -> None:
         self.api = api
         self.life: list[str] = []
         self.heard: list[Any] = []
-        api.handle(ECHO, self)
         api.subscribe("moon", self.heard.append)
+        if self.answers:
+            api.handle(ECHO, self)
 
     async def start(self) -> None:
         self.life.append("start")
@@ -218,6 +222,13 @@ class _Half:
 @implementer(IServerModule)
 class ServerHalf(_Half):
     """Asks agents; agents ask it."""
+
+
+class Listener(ServerHalf):
+    """Another module of kas."""
+
+    name = "listener"
+    answers = False
 
 
 @implementer(IAgentModule)
@@ -318,19 +329,21 @@ class ModulePairTests(SynchronousTestCase):
 
     def test_listen(self) -> None:
         """Nothing is opened; the factory is found by its endpoint."""
-        for endpoint in (Listen(address="127.0.0.1:8160"), "tcp:8161"):
+        section = Listen(address="127.0.0.1:8160")
+        for endpoint in (section, "tcp:8161"):
             port = self.successResultOf(self.server.api.listen(endpoint, endpoint))
             verifyObject(IListeningPort, port)
             port.startListening()
             port.getHost()
             port.stopListening()
         self.assertEqual(
-            list(self.server.api.listening), ["tcp:8160:interface=127.0.0.1", "tcp:8161"]
+            self.server.api.listening,
+            {section.endpoint_string(): section, "tcp:8161": "tcp:8161"},
         )
 
     def test_events(self) -> None:
         """Each side has its own, and several modules of one side share them."""
-        other = self.pair.server_half(type("Other", (ServerHalf,), {"name": "echo2"}))
+        other = self.pair.server_half(Listener)
         end = other.api.subscribe("moon", other.heard.append)
         other.api.publish("moon", 1)
         end()
