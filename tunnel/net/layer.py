@@ -205,6 +205,10 @@ class Layer(Negotiator):
     def setTcpKeepAlive(self, enabled: bool) -> None:
         _ask(self._lower, "setTcpKeepAlive", enabled)
 
+    def getHandle(self) -> Any:
+        """The socket, where there is one at the bottom."""
+        return _ask(self._lower, "getHandle")
+
     def unsent(self) -> int | None:
         """See `tunnel.net.eager.unsent`."""
         return eager.unsent(self._lower)

@@ -25,6 +25,7 @@ from tunnel.errors import (
 )
 from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.sockets import tune_socket
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
@@ -221,11 +222,8 @@ class TunnelProtocol(TwistedProtocol):
 
     def connectionMade(self) -> None:
         """The connection stands: TLS included."""
-        transport = self._connection
-        for set_option in ("setTcpNoDelay", "setTcpKeepAlive"):
-            if hasattr(transport, set_option):  # a unix socket has neither
-                getattr(transport, set_option)(True)
-        transport.registerProducer(self, True)
+        tune_socket(self.transport, self.timing.dead_after)
+        self._connection.registerProducer(self, True)
         self._keepalive.watch(self)
 
     def dataReceived(self, data: bytes) -> None:
