@@ -93,7 +93,7 @@ class KasService(LogsItsOwnWay, Service):
         self.router = Router(self.registry, reactor)
         self.listening = Listening(reactor, self._development_certificate)
         self.identity = FileIdentity(state.file("identity.json"), reactor, now)
-        lent = Lent(
+        self._lent = lent = Lent(
             reactor,
             self.registry,
             self.router,
@@ -220,8 +220,13 @@ class KasService(LogsItsOwnWay, Service):
         if self._renewal.running:
             self._renewal.stop()
         grace = self.configuration.agent.listen.shutdown_grace_period
+        # Nobody new comes in; health stays, because somebody watches the end.
         if self._agent_port is not None:
             await self.listening.close(self._agent_port)
+        for ports in self._lent.ports.values():
+            for port in ports:
+                await self.listening.close(port)
+        self.bus.publish("kas.draining", None)
         for connection in self.registry:
             connection.tunnel.go_away(
                 pb.GoAway(

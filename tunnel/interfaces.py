@@ -249,7 +249,8 @@ class IServerModuleApi(_IModuleApi):
         Be told what is published; call the result to end it.
 
         kas itself publishes ``agent.connected`` and ``agent.disconnected``
-        (`ConnectedAgent`), and ``credential.revoked`` (a credential id).
+        (`ConnectedAgent`), ``credential.revoked`` (a credential id), and
+        ``kas.draining`` when it was told to stop: finish what runs, begin nothing.
         """
 
     def listen(endpoint: Any, factory: Any) -> Any:

@@ -101,7 +101,7 @@ class KubernetesApiServer:
         self._impersonations = Impersonations()
         self._by_credential: dict[str, set[ProxiedRequest]] = {}
         self._by_agent: dict[str, int] = {}
-        self._unsubscribe: Callable[[], None] | None = None
+        self._unsubscribe: list[Callable[[], None]] = []
         self.front = FrontFactory(
             self,
             api.clock,
@@ -114,15 +114,19 @@ class KubernetesApiServer:
     async def start(self) -> None:
         """Listen, and count."""
         self.api.metrics.register(self.metrics)
-        self._unsubscribe = self.api.subscribe("credential.revoked", self._revoked)
+        self._unsubscribe = [
+            self.api.subscribe("credential.revoked", self._revoked),
+            self.api.subscribe("kas.draining", self._draining),
+        ]
         listen: Any = self._settings.listen
         await self.api.listen(listen, self.front)
 
     async def stop(self) -> None:
-        """Drop what is under way; `drain` first to let it finish."""
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-            self._unsubscribe = None
+        """Drop what is under way; ``kas.draining`` came first to let it finish."""
+        if self._unsubscribe:
+            for unsubscribe in self._unsubscribe:
+                unsubscribe()
+            self._unsubscribe = []
             self.api.metrics.unregister(self.metrics)
         self.front.drain()
         self.front.abort_all()
@@ -130,8 +134,8 @@ class KubernetesApiServer:
             for request in list(requests):
                 request.client_gone(CallError(Status.UNAVAILABLE, "kas stops"))
 
-    def drain(self) -> None:
-        """Let requests finish and take no more on their connections."""
+    def _draining(self, _: object) -> None:
+        # What runs may finish; its connection takes no further request.
         self.front.drain()
 
     # Requests.

@@ -215,6 +215,7 @@ class Api:
         self.link = link
         self.clock = clock
         self.configuration = configuration
+        self.write = lambda transport, data: transport.write(data)
         self.metrics = CollectorRegistry()
         self.name = "kubernetes_api"
 

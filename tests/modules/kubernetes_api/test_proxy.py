@@ -797,13 +797,23 @@ class ModuleTests(ProxyCase):
         busy = self.world.request()
         self.successResultOf(Deferred.fromCoroutine(server.stop()))
         self.assertTrue(busy.aborted)
-        self.assertEqual(self.world.server_api.subscribers, {"credential.revoked": []})
+        subscribers = self.world.server_api.subscribers
+        self.assertEqual(subscribers, {"credential.revoked": [], "kas.draining": []})
         self.successResultOf(Deferred.fromCoroutine(agent.stop()))
         for origin in self.world.cluster.connections.wires:
             origin.settle()
         self.assert_clean()
         # Made and started once more, as after a failure.
         self.successResultOf(Deferred.fromCoroutine(server.start()))
+        self.successResultOf(Deferred.fromCoroutine(server.stop()))
+
+    def test_draining(self) -> None:
+        """What runs finishes, and its connection takes no further request."""
+        server = self.world.server
+        self.successResultOf(Deferred.fromCoroutine(server.start()))
+        for told in self.world.server_api.subscribers["kas.draining"]:
+            told(None)
+        self.assertTrue(server.front.draining)
         self.successResultOf(Deferred.fromCoroutine(server.stop()))
 
     def test_metrics(self) -> None:
