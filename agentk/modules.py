@@ -6,78 +6,39 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from prometheus_client import CollectorRegistry
 from zope.interface import implementer
 
 from agentk.dialer import Dialer
-from tunnel.events import EventBus
-from tunnel.interfaces import IAgentModuleApi, ICluster, IStream, IStreamReceiver
-from tunnel.net import eager
+from tunnel import lending
+from tunnel.hosting import Prepared
+from tunnel.interfaces import IAgentModuleApi, ICluster
 from tunnel.rpc.client import ServiceClient
-from tunnel.rpc.dispatch import Dispatcher
 
 
 @attrs.define(eq=False)
-class Lent:
+class Lent(lending.Lent):
     """What all modules share; one for the process."""
 
-    reactor: Any
     cluster: ICluster
     dialer: Dialer
-    dispatcher: Dispatcher
-    bus: EventBus
-    metrics: CollectorRegistry
-
-    def release(self, name: str) -> None:
-        """Take back what a module registered."""
-        self.dispatcher.withdraw(name)
-        self.bus.withdraw(name)
 
 
 @implementer(IAgentModuleApi)
-class AgentModuleApi:
+class AgentModuleApi(lending.ModuleApi):
     """See `tunnel.interfaces.IAgentModuleApi`."""
 
     def __init__(
-        self,
-        lent: Lent,
-        name: str,
-        configuration: Any,
-        fail_module: Callable[[str, Exception], None],
+        self, lent: Lent, module: Prepared, fail: Callable[[str, Exception], None]
     ) -> None:
-        self.name = name
-        self.configuration = configuration
-        self.clock = lent.reactor
-        self.reactor = lent.reactor
-        self.metrics = lent.metrics
-        self.write = eager.write
+        super().__init__(lent, module, fail)
         self.cluster = lent.cluster
-        self._lent = lent
-        self._fail = fail_module
+        self._dialer = lent.dialer
 
     @property
     def agent_id(self) -> str:
         """Our id, as kas said it."""
-        return self._lent.dialer.agent_id
-
-    def handle(self, service: Any, implementation: object) -> None:
-        """Answer calls of kas."""
-        self._lent.dispatcher.handle(self.name, service, implementation)
-
-    def handle_stream(
-        self, method: str, accept: Callable[[IStream, Any], IStreamReceiver]
-    ) -> None:
-        """Answer raw streams of kas."""
-        self._lent.dispatcher.handle_stream(self.name, method, accept)
-
-    def fail(self, reason: Exception) -> None:
-        """The module cannot go on."""
-        self._fail(self.name, reason)
+        return self._dialer.agent_id
 
     def client(self, service: Any) -> ServiceClient:
         """Calls *service* at kas."""
-        return ServiceClient(service, self._lent.dialer.open_stream, self.clock)
-
-    def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
-        """Be told about the tunnel."""
-        return self._lent.bus.subscribe(self.name, topic, told)
+        return ServiceClient(service, self._dialer.open_stream, self.clock)

@@ -79,14 +79,17 @@ class AgentkService(LogsItsOwnWay, Service):
             keepalive=Keepalive(reactor),
         )
         lent = Lent(
-            reactor, cluster, self.dialer, self.dispatcher, self.bus, self.metrics
+            reactor=reactor,
+            dispatcher=self.dispatcher,
+            bus=self.bus,
+            metrics=self.metrics,
+            cluster=cluster,
+            dialer=self.dialer,
         )
         self.modules = ModuleHost(
             modules,
             interface=IAgentModule,
-            make_api=lambda one: AgentModuleApi(
-                lent, one.name, one.configuration, self.modules.fail
-            ),
+            make_api=lambda one: AgentModuleApi(lent, one, self.modules.fail),
             release=lent.release,
             clock=reactor,
             jitter=secrets.SystemRandom().random,

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
@@ -16,8 +15,9 @@ from zope.interface import implementer
 from kas.identity import FileIdentity
 from kas.registry import Registry
 from kas.routing import Router
+from tunnel import lending
 from tunnel.errors import CallError, Status
-from tunnel.events import EventBus
+from tunnel.hosting import Prepared
 from tunnel.interfaces import (
     Access,
     ConnectedAgent,
@@ -26,68 +26,38 @@ from tunnel.interfaces import (
     IStreamReceiver,
 )
 from tunnel.listening import Listening
-from tunnel.net import eager
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
-from tunnel.rpc.dispatch import Dispatcher
 
 
 @attrs.define(eq=False)
-class Lent:
+class Lent(lending.Lent):
     """What all modules share; one for the process."""
 
-    reactor: Any
     registry: Registry
     router: Router
-    dispatcher: Dispatcher
-    bus: EventBus
     identity: FileIdentity
     listening: Listening
-    metrics: CollectorRegistry
     #: Ports that modules opened, by module.
     ports: dict[str, list[IListeningPort]] = attrs.Factory(dict)
 
     def release(self, name: str) -> None:
         """Take back what a module registered."""
-        self.dispatcher.withdraw(name)
-        self.bus.withdraw(name)
+        # Not super(): attrs makes the class anew for its slots.
+        lending.Lent.release(self, name)
         for port in self.ports.pop(name, []):
             Deferred.fromCoroutine(self.listening.close(port))
 
 
 @implementer(IServerModuleApi)
-class ServerModuleApi:
+class ServerModuleApi(lending.ModuleApi):
     """See `tunnel.interfaces.IServerModuleApi`."""
 
     def __init__(
-        self,
-        lent: Lent,
-        name: str,
-        configuration: Any,
-        fail_module: Callable[[str, Exception], None],
+        self, lent: Lent, module: Prepared, fail: Callable[[str, Exception], None]
     ) -> None:
-        self.name = name
-        self.configuration = configuration
-        self.clock = lent.reactor
-        self.reactor = lent.reactor
-        self.metrics = lent.metrics
-        self.write = eager.write
+        super().__init__(lent, module, fail)
         self._lent = lent
-        self._fail = fail_module
-
-    def handle(self, service: Any, implementation: object) -> None:
-        """Answer calls of agents."""
-        self._lent.dispatcher.handle(self.name, service, implementation)
-
-    def handle_stream(
-        self, method: str, accept: Callable[[IStream, Any], IStreamReceiver]
-    ) -> None:
-        """Answer raw streams of agents."""
-        self._lent.dispatcher.handle_stream(self.name, method, accept)
-
-    def fail(self, reason: Exception) -> None:
-        """The module cannot go on."""
-        self._fail(self.name, reason)
 
     def client(self, service: Any, agent_id: str) -> ServiceClient:
         """Calls *service* at an agent."""
@@ -138,11 +108,7 @@ class ServerModuleApi:
 
     def publish(self, topic: str, event: Any) -> None:
         """Tell every subscriber in this kas."""
-        self._lent.bus.publish(topic, event)
-
-    def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
-        """Be told what is published."""
-        return self._lent.bus.subscribe(self.name, topic, told)
+        self._bus.publish(topic, event)
 
     def listen(self, endpoint: Any, factory: Any) -> Deferred[IListeningPort]:
         """Listen until the module stops."""

@@ -94,21 +94,19 @@ class KasService(LogsItsOwnWay, Service):
         self.listening = Listening(reactor, self._development_certificate)
         self.identity = FileIdentity(state.file("identity.json"), reactor, now)
         self._lent = lent = Lent(
-            reactor,
-            self.registry,
-            self.router,
-            self.dispatcher,
-            self.bus,
-            self.identity,
-            self.listening,
-            self.metrics,
+            reactor=reactor,
+            dispatcher=self.dispatcher,
+            bus=self.bus,
+            metrics=self.metrics,
+            registry=self.registry,
+            router=self.router,
+            identity=self.identity,
+            listening=self.listening,
         )
         self.modules = ModuleHost(
             modules,
             interface=IServerModule,
-            make_api=lambda one: ServerModuleApi(
-                lent, one.name, one.configuration, self.modules.fail
-            ),
+            make_api=lambda one: ServerModuleApi(lent, one, self.modules.fail),
             release=lent.release,
             clock=reactor,
             jitter=secrets.SystemRandom().random,
