@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST = $(BIN)/python -m pytest
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
@@ -24,13 +25,13 @@ demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself
 	@$(BIN)/python -m demo $(if $(ONCE),--once)
 
 test: $(STAMP)  ## all tests that can run here; tells which could not
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 unit: $(STAMP)  ## the tests that start no server
-	$(BIN)/python -m pytest -m "not integration" $(PYTEST_ARGS)
+	$(PYTEST) -m "not integration" $(PYTEST_ARGS)
 
 integration: $(STAMP)  ## the tests with real processes and servers
-	$(BIN)/python -m pytest -m integration $(PYTEST_ARGS)
+	$(PYTEST) -m integration $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .
