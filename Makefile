@@ -22,7 +22,7 @@ $(STAMP): requirements.txt pyproject.toml
 	@touch $@
 
 demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself
-	@$(BIN)/python -m demo $(if $(ONCE),--once)
+	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 test: $(STAMP)  ## all tests that can run here; tells which could not
 	$(PYTEST) $(PYTEST_ARGS)

@@ -1,0 +1,194 @@
+"""``python -m demo``: see ``--help``."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from demo.cluster import CHOICES, Cluster, choose
+from demo.processes import DemoError, Program, end_all
+from demo.screen import Screen, milliseconds
+from demo.stack import Stack, child_environment, find_ports
+from demo.steps import Steps
+from demo.stopping import Stopped, Stopping
+
+#: Seconds between two looks at whether everything still runs.
+_LOOK = 0.05
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m demo",
+        description="Show the main job of kas on this machine: kas, agentk, and a "
+        "Kubernetes API that is reached through them. Stays until Ctrl-C.",
+        epilog="The cluster is the one of $KUBECONFIG if that is set (one ConfigMap is "
+        "made there and deleted, and a shell is started in a pod); else a "
+        "kube-apiserver that 'make kube' built; else the sandbox, a small stand-in.",
+    )
+    parser.add_argument("--once", action="store_true", help="end after the last step")
+    parser.add_argument(
+        "--cluster",
+        choices=CHOICES,
+        default=os.environ.get("KAS_DEMO_CLUSTER") or None,
+        help="which Kubernetes API to use [default: the best there is, or "
+        "$KAS_DEMO_CLUSTER]",
+    )
+    parser.add_argument(
+        "--state-directory",
+        type=Path,
+        metavar="DIR",
+        help="where everything is kept [default: $XDG_STATE_HOME/kas-demo or "
+        "~/.local/state/kas-demo]",
+    )
+    parser.add_argument(
+        "--free-ports",
+        action="store_true",
+        help="use any free ports, even if those of kas are free",
+    )
+    options = parser.parse_args()
+    if options.cluster not in (None, *CHOICES):
+        parser.error(f"$KAS_DEMO_CLUSTER: choose from {', '.join(CHOICES)}")
+    return options
+
+
+def _locate(given: Path | None) -> Path:
+    if given is not None:
+        return given.absolute()
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if base.startswith("/"):
+        return Path(base) / "kas-demo"
+    return Path.home() / ".local" / "state" / "kas-demo"
+
+
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """One demo at a time in one state directory."""
+    try:
+        (state / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (state / "lock").open("w")
+    except OSError as error:
+        raise DemoError(
+            f"{state}: cannot be used ({error.strerror}); pass --state-directory DIR"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError(
+                f"another demo runs with {state}; end it, or pass --state-directory DIR"
+            ) from None
+        yield
+
+
+def _show(
+    screen: Screen, state: Path, options: argparse.Namespace, programs: list[Program]
+) -> Stack:
+    """Everything up to where the user takes over."""
+    environment = child_environment(os.environ)
+    ports = find_ports(any_free=options.free_ports)
+    cluster = choose(options.cluster, environment, state, state / "logs")
+    if cluster.program is not None:
+        programs.append(cluster.program)
+    screen.say(f"state and logs  {state}")
+    screen.say(f"Kubernetes API  {cluster.title}")
+    if cluster.is_yours:
+        screen.say(f"{'':16}a ConfigMap comes and goes in {cluster.namespace}, and a")
+        screen.say(f"{'':16}shell in a pod; KAS_DEMO_CLUSTER=sandbox leaves it alone")
+    screen.say()
+    stack = Stack(state, ports, environment)
+    with screen.step("kas is up") as step:
+        step.note(stack.start_kas())
+        programs.append(stack.kas)
+        if ports.reason:
+            step.note(f"on other ports than usual: {ports.reason}")
+        stack.wait_for_kas()
+    with screen.step("an agent is added") as step:
+        step.note(stack.add_agent())
+        client = stack.write_kubeconfig()
+        step.note("kasctl kubeconfig --agent demo ...")
+        began = time.monotonic()
+        stack.wait_until_known(client)
+        took = milliseconds(time.monotonic() - began)
+        step.note(f"kas knew {took} later: it looks once a second")
+    if cluster.program is not None:
+        with screen.step("the Kubernetes API is up") as step:
+            step.took = cluster.wait()
+            step.note("it was started before all others, and has run beside them")
+    with screen.step("agentk is connected, bytes flow") as step:
+        step.note(stack.start_agentk(cluster, programs))
+    Steps(screen, client, cluster, stack.agentk.log).run()
+    client.close()
+    _advise(screen, stack, cluster)
+    return stack
+
+
+def _advise(screen: Screen, stack: Stack, cluster: Cluster) -> None:
+    server = f"https://127.0.0.1:{stack.ports.kubectl}"
+    kubectl = [f"export KUBECONFIG={stack.kubeconfig}", "kubectl get pods -A"]
+    kubectl.append("kubectl get configmaps -w")
+    if cluster.log_pod:
+        kubectl.append(f"kubectl logs -f {cluster.log_pod}")
+        kubectl.append(f"kubectl exec -it {cluster.exec_pod} -- sh")
+    curl = [f"curl -K {stack.curl} {server}/api/v1/namespaces"]
+    if cluster.log_pod:
+        path = f"/api/v1/namespaces/{cluster.namespace}/pods/{cluster.log_pod}/log"
+        curl.append(f"curl -K {stack.curl} '{server}{path}?follow=true'")
+    missing = "" if shutil.which("kubectl") else " (not installed here)"
+    screen.say()
+    screen.say(f"The same with kubectl{missing}:", "1")
+    for line in kubectl:
+        screen.say(f"  {line}")
+    screen.say("with curl:", "1")
+    for line in curl:
+        screen.say(f"  {line}")
+    screen.say("and what kas sees:", "1")
+    screen.say(f"  curl http://127.0.0.1:{stack.ports.health}/status")
+    screen.say()
+
+
+def _stay(screen: Screen, programs: Sequence[Program]) -> None:
+    screen.say("It all runs until Ctrl-C.  Try it in another terminal.", "1")
+    while True:
+        Stopping.check()
+        for program in programs:
+            program.check()
+        time.sleep(_LOOK)
+
+
+def main() -> int:
+    """The entry point; gives the exit status."""
+    options = _options()
+    screen = Screen(sys.stdout)
+    os.umask(0o077)
+    Stopping.begin()
+    programs: list[Program] = []
+    shown = False
+    try:
+        state = _locate(options.state_directory)
+        with _alone(state):
+            try:
+                _show(screen, state, options, programs)
+                shown = True
+                if not options.once:
+                    _stay(screen, programs)
+            finally:
+                Stopping.end()
+                end_all(programs[::-1])
+    except Stopped as stopped:
+        screen.say("\nended; nothing is left but the state directory")
+        return 0 if shown else 128 + stopped.number
+    except DemoError as error:
+        print(*["", *error.lines()], sep="\n", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

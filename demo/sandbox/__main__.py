@@ -1,0 +1,155 @@
+"""``python -m demo.sandbox``: serve until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger, globalLogBeginner, textFileLogObserver
+
+from demo.sandbox.api import Api, make_parser
+from demo.sandbox.execution import Executions
+from demo.sandbox.podlogs import PodLog
+from demo.sandbox.seed import PODS, fill
+from demo.sandbox.status import failure
+from demo.sandbox.store import Store
+from kas import pki
+from kas.state import StateDirectory
+from tunnel.config import Listen
+from tunnel.errors import ConfigurationError
+from tunnel.http1 import FrontFactory
+from tunnel.listening import Listening
+
+#: Seconds between two lines of the pod `ticker`.
+TICK = 0.5
+
+_log = Logger()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _stamp() -> str:
+    return _now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def make_kubeconfig(url: str, authority: Path, token: str) -> str:
+    """JSON, which is YAML as well."""
+    cluster = {"server": url, "certificate-authority": str(authority)}
+    context = {"cluster": "sandbox", "user": "sandbox", "namespace": "default"}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "sandbox", "cluster": cluster}],
+            "users": [{"name": "sandbox", "user": {"token": token}}],
+            "contexts": [{"name": "sandbox", "context": context}],
+            "current-context": "sandbox",
+        },
+        indent=1,
+    )
+
+
+class Sandbox:
+    """The server and everything in it."""
+
+    def __init__(self, state: StateDirectory, reactor: Any) -> None:
+        self._state = state
+        self._listening = Listening(reactor)
+        self._reactor = reactor
+        self.token = secrets.token_urlsafe(32)
+        self.store = Store(_stamp)
+        self.executions = Executions(reactor, state.file("pods"))
+        self.logs = {(space, name): PodLog(_now) for space, name, _ in PODS}
+        fill(self.store, _stamp)
+        api = Api(self.token.encode(), self.store, self.logs, self.executions)
+        self.front = FrontFactory(
+            api, reactor, parser=make_parser(), render_error=_render
+        )
+        self._ticks = 0
+        self.ticking = LoopingCall(self._tick)
+        self.ticking.clock = reactor
+
+    def _tick(self) -> None:
+        self._ticks += 1
+        self.logs["default", "ticker"].write(f"tick {self._ticks}")
+
+    async def start(self) -> Path:
+        """Listen, and write the kubeconfig; gives where it is."""
+        files = pki.ensure(self._state, time.time, "localhost")
+        assert files.ca_file is not None
+        listen = Listen(
+            endpoint="tcp:0:interface=127.0.0.1",
+            certificate_file=files.certificate_file,
+            key_file=files.key_file,
+        )
+        port: IListeningPort = await self._listening.listen(
+            listen,
+            self.front,
+            what="the Kubernetes API (sandbox)",
+            alpn=("http/1.1",),
+        )
+        self.logs["default", "shell"].write("ready for exec")
+        self.ticking.start(TICK)
+        address: Any = port.getHost()
+        url = f"https://127.0.0.1:{address.port}"
+        text = make_kubeconfig(url, files.ca_file, self.token)
+        self._state.write("kubeconfig", text.encode())
+        return self._state.file("kubeconfig")
+
+    async def stop(self) -> None:
+        """End everything that it started."""
+        if self.ticking.running:
+            self.ticking.stop()
+        self.executions.end_all()
+        self.front.abort_all()
+        await self._listening.close_all()
+
+
+def _render(code: int, message: str) -> tuple[bytes, bytes]:
+    body = json.dumps(failure(code, message)).encode()
+    return b"\r\nContent-Type: application/json", body
+
+
+def main() -> None:
+    """The entry point."""
+    parser = argparse.ArgumentParser(prog="python -m demo.sandbox", description=__doc__)
+    parser.add_argument("--state-directory", type=Path, required=True, metavar="DIR")
+    options = parser.parse_args()
+    from twisted.internet import reactor as installed
+
+    reactor: Any = installed
+    globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stderr)])
+    os.umask(0o077)
+    sandbox = Sandbox(StateDirectory.open(options.state_directory.absolute()), reactor)
+    problems: list[str] = []
+
+    async def start() -> None:
+        try:
+            _log.info("ready: {path}", path=await sandbox.start())
+        except ConfigurationError as error:
+            problems.extend(error.problems)
+            reactor.stop()
+
+    reactor.callWhenRunning(lambda: Deferred.fromCoroutine(start()))
+    reactor.addSystemEventTrigger(
+        "before", "shutdown", lambda: Deferred.fromCoroutine(sandbox.stop())
+    )
+    reactor.run()
+    if problems:
+        sys.exit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What the demo prints: numbered steps, each with its time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from demo.stopping import Stopping
+
+__all__ = ["Screen", "Step", "milliseconds"]
+
+_TITLE_WIDTH = 34
+
+
+def milliseconds(seconds: float) -> str:
+    """A time to be read: two digits are enough."""
+    value = seconds * 1000
+    return f"{value:.1f} ms" if value < 10 else f"{value:.0f} ms"
+
+
+class Step:
+    """One step while it runs."""
+
+    def __init__(self) -> None:
+        #: To be set where it is not the time that passed here.
+        self.took: float | None = None
+        self.notes: list[str] = []
+        self.left_out = ""
+
+    def note(self, text: str) -> None:
+        """A line below the step's own."""
+        self.notes.append(text)
+
+    def leave_out(self, reason: str) -> None:
+        """It is not done, and why."""
+        self.left_out = reason
+
+
+class Screen:
+    """
+    Writes to a terminal, or to a file as plain text.
+
+    :param seconds: a clock.
+    """
+
+    def __init__(
+        self, out: TextIO, seconds: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._out = out
+        self._seconds = seconds
+        self._is_terminal = out.isatty()
+        self._number = 0
+
+    def say(self, text: str = "", style: str = "") -> None:
+        """A line."""
+        print(self._styled(text, style), file=self._out, flush=True)
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Step]:
+        """Number what is done inside, and print how long it took."""
+        Stopping.check()
+        self._number += 1
+        head = f"{self._number:2}  {title.ljust(_TITLE_WIDTH)}"
+        if self._is_terminal:
+            print(f"{head}   ...", end="", file=self._out, flush=True)
+        began = self._seconds()
+        step = Step()
+        try:
+            yield step
+        except BaseException as error:
+            self._erase()
+            how = "failed" if isinstance(error, Exception) else "stopped"
+            self.say(f"{head}{how:>10}", "31")
+            self._show(step)
+            raise
+        self._erase()
+        if step.left_out:
+            self.say(f"{head}{'left out':>10}", "33")
+            step.note(step.left_out)
+        else:
+            passed = self._seconds() - began
+            took = milliseconds(passed if step.took is None else step.took)
+            self.say(f"{head}{self._styled(f'{took:>10}', '32')}")
+        self._show(step)
+
+    def _show(self, step: Step) -> None:
+        for text in step.notes:
+            self.say(f"    {text}", "2")
+
+    def _erase(self) -> None:
+        if self._is_terminal:
+            print("\r\x1b[K", end="", file=self._out)
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if style and self._is_terminal else text

@@ -1,0 +1,220 @@
+"""kas, an agent of it, and agentk: started as an operator would."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from demo.client import Client
+from demo.cluster import ROOT, Cluster
+from demo.ports import free_ports, holder, is_free
+from demo.processes import DemoError, Program, run
+
+__all__ = ["AGENT", "Ports", "Stack", "find_ports"]
+
+AGENT = "demo"
+
+#: Seconds for each to be up; they take less than one on an idle machine.
+TIMEOUT = 30.0
+
+# Of an environment in which another kas or agentk may be set up.
+_NOT_FOR_CHILDREN = (
+    "AGENTK_TOKEN",
+    "NOTIFY_SOCKET",
+    "STATE_DIRECTORY",
+    "WATCHDOG_USEC",
+)
+
+
+@attrs.frozen
+class Ports:
+    """Where everything listens on 127.0.0.1."""
+
+    agents: int = 8150
+    health: int = 8151
+    kubectl: int = 8154
+    #: Empty when kas runs with its defaults.
+    configuration: str = ""
+    #: Why it does not.
+    reason: str = ""
+
+
+def find_ports(*, any_free: bool) -> Ports:
+    """The ports of kas where they are free, others with a reason otherwise."""
+    usual = Ports()
+    reason = "--free-ports"
+    if not any_free:
+        for port in (usual.agents, usual.health, usual.kubectl):
+            if not is_free(port):
+                reason = f"port {port} is taken by {holder(port)}"
+                break
+        else:
+            return usual
+    agents, health, kubectl = free_ports(3)
+    tls = "development_certificate: true"
+    configuration = (
+        "# Written by the demo, because the ports of kas are taken.\n"
+        "agent:\n"
+        f"  listen: {{address: 127.0.0.1:{agents}, {tls}}}\n"
+        "  kubernetes_api:\n"
+        f"    listen: {{address: 127.0.0.1:{kubectl}, {tls}}}\n"
+        "observability:\n"
+        f"  listen: {{address: 127.0.0.1:{health}}}\n"
+    )
+    return Ports(agents, health, kubectl, configuration, reason)
+
+
+def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What programs of the demo inherit."""
+    kept = {k: v for k, v in environ.items() if k not in _NOT_FOR_CHILDREN}
+    for name in ("no_proxy", "NO_PROXY"):
+        # Nothing on this machine is reached through a proxy.
+        others = [kept[name]] if kept.get(name) else []
+        kept[name] = ",".join([*others, "127.0.0.1", "localhost"])
+    return kept
+
+
+class Stack:
+    """
+    The programs of one demo.
+
+    :param state: the demo's own state directory.
+    """
+
+    def __init__(
+        self, state: Path, ports: Ports, environment: Mapping[str, str]
+    ) -> None:
+        self.state = state
+        self.ports = ports
+        self.kas_state = state / "kas"
+        self.kubeconfig = state / "kubeconfig"
+        self.curl = state / "curl.conf"
+        self._token = state / "agent-token"
+        self._environment = environment
+        self.kas: Program
+        self.agentk: Program
+
+    def _script(self, name: str) -> Path:
+        script = Path(sys.executable).parent / name
+        if not script.exists():
+            message = f"{script} is missing; 'make demo' installs all that is needed"
+            raise DemoError(message)
+        return script
+
+    def start_kas(self) -> str:
+        """Start kas; gives what was typed, so to say."""
+        options: list[str | Path] = ["--state-directory", self.kas_state]
+        file = self.state / "kas.yaml"
+        if self.ports.configuration:
+            file.write_text(self.ports.configuration)
+            options += ["--configuration-file", file]
+        else:
+            file.unlink(missing_ok=True)
+        self.kas = self._twistd("kas", options)
+        return f"twistd kas {' '.join(map(str, options))}"
+
+    def _twistd(self, name: str, options: list[str | Path]) -> Program:
+        # -n: in the foreground; --pidfile=: none, for the demo knows its children
+        command: list[str | Path] = [
+            sys.executable,
+            self._script("twistd"),
+            "-n",
+            "--pidfile=",
+            name,
+        ]
+        text = ["--log-format", "text"]
+        log = self.state / "logs" / f"{name}.log"
+        return Program(name, [*command, *options, *text], log, self._environment, ROOT)
+
+    def wait_for_kas(self) -> None:
+        """:raises DemoError: kas does not come up."""
+        self.kas.wait_until(lambda: _is_ready(self.ports.health), "kas", TIMEOUT)
+
+    def _kasctl(self, *arguments: str | Path) -> str:
+        command = [sys.executable, self._script("kasctl"), *arguments]
+        command += ["--state-directory", self.kas_state]
+        name = " ".join(["kasctl", *map(str, arguments[:2])])
+        return run(name, command, self._environment, ROOT)
+
+    def add_agent(self) -> str:
+        """Let the agent connect, anew each time; gives the command that did it."""
+        options: list[str | Path] = [AGENT, "--token-file", self._token]
+        agents = {}
+        if (self.kas_state / "identity.json").exists():
+            listed = json.loads(self._kasctl("agent", "list", "--output", "json"))
+            agents = {found["name"]: found for found in listed}
+        if AGENT in agents and agents[AGENT]["revoked_at"]:
+            self._kasctl("agent", "remove", AGENT)
+            del agents[AGENT]
+        if AGENT in agents:
+            self._kasctl("agent", "rotate", *options, "--grace", "0")
+            return f"kasctl agent rotate {AGENT}   (it was there from the last time)"
+        self._kasctl("agent", "add", *options)
+        return f"kasctl agent add {AGENT}"
+
+    def write_kubeconfig(self) -> Client:
+        """A kubeconfig, the same for curl, and a client that uses it."""
+        server = f"https://127.0.0.1:{self.ports.kubectl}"
+        options = ["--agent", AGENT, "--as-agent", "--rotate", "--server", server]
+        text = self._kasctl("kubeconfig", *options)
+        _write_secret(self.kubeconfig, text)
+        client = Client(self.kubeconfig)
+        _write_secret(
+            self.curl,
+            f'header = "Authorization: Bearer {client.token}"\n'
+            f'cacert = "{self.kas_state / "ca.crt"}"\nsilent\nshow-error\nno-buffer\n',
+        )
+        return client
+
+    def wait_until_known(self, client: Client) -> None:
+        """Wait until kas has seen what kasctl wrote: it looks once a second."""
+        self.kas.wait_until(
+            lambda: client.status("/version", 0.05) != 401, "the new token", TIMEOUT
+        )
+
+    def start_agentk(self, cluster: Cluster, programs: list[Program]) -> str:
+        """Start agentk, add it to *programs*, and wait until bytes flow."""
+        (health,) = free_ports(1)
+        options: list[str | Path] = [
+            "--kas-address",
+            f"tls://127.0.0.1:{self.ports.agents}",
+            "--token-file",
+            self._token,
+            "--ca-cert-file",
+            self.kas_state / "ca.crt",
+        ]
+        if cluster.kubeconfig is not None:
+            options += ["--kubeconfig", cluster.kubeconfig]
+        health_options = ["--observability-listen-address", f"127.0.0.1:{health}"]
+        self.agentk = self._twistd("agentk", [*options, *health_options])
+        programs.append(self.agentk)
+        self.agentk.wait_until(lambda: _is_ready(health), "the tunnel", TIMEOUT)
+        return f"twistd agentk --kas-address {options[1]} ..."
+
+
+def _is_ready(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/readiness")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _write_secret(path: Path, text: str) -> None:
+    """Replace a file; nobody else can read it at any time."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(
+        os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
+    ) as out:
+        out.write(text)
+    new.replace(path)

@@ -1,0 +1,239 @@
+"""``exec``: the channels, without a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+
+from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.python.failure import Failure
+
+from demo.sandbox.channels import CLOSE_TIMEOUT, MAX_MESSAGE
+from demo.sandbox.execution import SIZE_WAIT
+from tests.demo.sandbox.memory import POD, FakeProcess, Terminal
+from tests.demo.sandbox.test_api import ApiCase
+
+
+class ExecCase(ApiCase):
+    """A process that the test plays."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.killed: list[int] = []
+        self.patch(os, "killpg", lambda group, number: self.killed.append(group))
+
+    def start(self, protocol: str = "v5.channel.k8s.io", **flags: str) -> Terminal:
+        return Terminal(self.memory, ["sh"], protocol, flags=flags)
+
+    @property
+    def spawned(self) -> tuple[Any, FakeProcess]:
+        return self.memory.reactor.spawned[-1][:2]
+
+    def exit(self, reason: BaseException, terminal: Terminal) -> None:
+        protocol, _ = self.spawned
+        protocol.processExited(Failure(reason))
+        protocol.processEnded(Failure(reason))
+        terminal.connection.flush()
+        terminal.take()
+
+
+class RequestTests(ExecCase):
+    def test_requests_that_cannot_be(self) -> None:
+        upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+        key = {"Sec_WebSocket_Key": "x"}
+        v4 = {"Sec_WebSocket_Protocol": "v4.channel.k8s.io"}
+        other = {"Sec_WebSocket_Protocol": "v1.channel.k8s.io"}
+        for query, headers in (
+            ("command=id", {}),
+            ("command=id", upgrade | v4),
+            ("command=id", upgrade | key),
+            ("command=id", upgrade | key | other),
+            ("", upgrade | key | v4),
+            ("command=a%00b", upgrade | key | v4),
+        ):
+            answer = self.ask("GET", f"{POD}/exec?{query}", **headers)
+            self.assertEqual(answer.status, 400, (query, headers))
+        self.assertEqual(self.memory.reactor.spawned, [])
+
+    def test_first_protocol_that_both_know(self) -> None:
+        offers = "v5.channel.k8s.io, v4.channel.k8s.io"
+        for offer in (offers, "v1.channel.k8s.io," + offers):
+            head = self.start(offer).connection.answer().head
+            self.assertIn("Sec-WebSocket-Protocol: v5.channel.k8s.io", head)
+
+    def test_no_such_program(self) -> None:
+        terminal = Terminal(self.memory, ["there-is-no-such-program"])
+        self.assertIn("executable file not found", terminal.status["message"])
+        self.assertTrue(terminal.closed)
+
+
+class ChannelTests(ExecCase):
+    def test_output_on_its_channels(self) -> None:
+        terminal = self.start(stdout="true", stderr="true")
+        protocol, _ = self.spawned
+        protocol.childDataReceived(1, b"out")
+        protocol.childDataReceived(2, b"err")
+        terminal.connection.flush()
+        self.assertEqual(terminal.messages, [b"\x01out", b"\x02err"])
+
+    def test_input(self) -> None:
+        terminal = self.start(stdin="true")
+        terminal.send(0, b"abc")
+        terminal.send(0, b"def")
+        self.assertEqual(self.spawned[1].input, b"abcdef")
+
+    def test_no_input_was_asked_for(self) -> None:
+        terminal = self.start()
+        terminal.send(0, b"abc")
+        process = self.spawned[1]
+        self.assertEqual((process.input, process.calls), (b"", ["closeStdin"]))
+
+    def test_v5_can_end_the_input(self) -> None:
+        terminal = self.start(stdin="true")
+        terminal.send(255, b"\x00")
+        self.assertIn("closeStdin", self.spawned[1].calls)
+
+    def test_v4_cannot(self) -> None:
+        terminal = self.start("v4.channel.k8s.io", stdin="true")
+        terminal.send(255, b"\x00")
+        self.assertNotIn("closeStdin", self.spawned[1].calls)
+
+    def test_end_of_input_of_a_terminal_is_a_character(self) -> None:
+        terminal = self.start(stdin="true", tty="true")
+        self.memory.reactor.advance(SIZE_WAIT)
+        terminal.send(255, b"\x00")
+        self.assertEqual(self.spawned[1].input, b"\x04")
+
+    def test_message_beyond_the_limit(self) -> None:
+        terminal = self.start(stdin="true")
+        terminal.send(0, bytes(MAX_MESSAGE - 1))
+        self.assertEqual(len(self.spawned[1].input), MAX_MESSAGE - 1)
+        self.assertFalse(terminal.closed)
+        terminal.send(0, bytes(MAX_MESSAGE))
+        self.assertTrue(terminal.closed)
+        self.assertEqual(self.killed, [FakeProcess.pid])
+
+
+class EndTests(ExecCase):
+    def test_success(self) -> None:
+        terminal = self.start()
+        self.exit(ProcessDone(0), terminal)
+        self.assertEqual(terminal.status["status"], "Success")
+        self.assertTrue(terminal.closed)
+        terminal.flush()
+        self.assertTrue(terminal.connection.wire.half_closed)
+        self.assertEqual(self.memory.executions.running, set())
+
+    def test_exit_status(self) -> None:
+        for reason, code in (
+            (ProcessTerminated(7), "7"),
+            (ProcessTerminated(signal=signal.SIGKILL), "137"),
+        ):
+            terminal = self.start()
+            self.exit(reason, terminal)
+            self.assertEqual(terminal.status["reason"], "NonZeroExitCode")
+            cause = {"reason": "ExitCode", "message": code}
+            self.assertEqual(terminal.status["details"]["causes"], [cause])
+
+    def test_background_processes_end_with_it(self) -> None:
+        terminal = self.start()
+        self.exit(ProcessDone(0), terminal)
+        self.assertEqual(self.killed, [FakeProcess.pid])
+
+    def test_client_that_never_says_goodbye(self) -> None:
+        terminal = self.start()
+        self.exit(ProcessDone(0), terminal)
+        self.memory.reactor.advance(CLOSE_TIMEOUT - 0.1)
+        self.assertFalse(terminal.connection.wire.aborted)
+        self.memory.reactor.advance(0.2)
+        self.assertTrue(terminal.connection.wire.aborted)
+
+    def test_client_that_leaves(self) -> None:
+        terminal = self.start()
+        terminal.connection.wire.lose()
+        self.assertEqual(self.killed, [FakeProcess.pid])
+        self.exit(ProcessTerminated(signal=signal.SIGKILL), terminal)
+        self.assertEqual(terminal.messages, [])
+
+    def test_client_that_leaves_before_its_terminal_is_there(self) -> None:
+        terminal = self.start(tty="true")
+        terminal.connection.wire.lose()
+        self.memory.reactor.advance(SIZE_WAIT)
+        self.assertEqual(self.memory.reactor.spawned, [])
+
+    def test_all_that_run_can_be_ended(self) -> None:
+        self.start()
+        self.start()
+        self.memory.executions.end_all()
+        self.assertEqual(self.killed, [FakeProcess.pid] * 2)
+
+
+class BackPressureTests(ExecCase):
+    def test_client_that_does_not_read_stops_the_process(self) -> None:
+        terminal = self.start(stdin="true")
+        producer = terminal.connection.wire.producer
+        assert producer is not None
+        producer.pauseProducing()
+        producer.resumeProducing()
+        self.assertEqual(self.spawned[1].calls, ["pauseProducing", "resumeProducing"])
+
+    def test_process_that_does_not_read_stops_the_client(self) -> None:
+        terminal = self.start(stdin="true")
+        process = self.spawned[1]
+        process.producer.pauseProducing()
+        terminal.send(0, b"abc")
+        self.assertEqual(process.input, b"")
+        process.producer.resumeProducing()
+        self.assertEqual(process.input, b"abc")
+
+    def test_input_that_ends_early_does_not_end_the_connection(self) -> None:
+        terminal = self.start(stdin="true")
+        producer = self.spawned[1].producer
+        producer.pauseProducing()
+        producer.stopProducing()
+        self.assertFalse(terminal.connection.wire.aborted)
+        self.assertEqual(terminal.connection.wire.producerState, "producing")
+
+
+class TerminalTests(ExecCase):
+    def test_waits_a_moment_for_its_size(self) -> None:
+        self.start(tty="true")
+        self.memory.reactor.advance(SIZE_WAIT / 2)
+        self.assertEqual(self.memory.reactor.spawned, [])
+        self.memory.reactor.advance(SIZE_WAIT / 2)
+        self.assertEqual(os.get_terminal_size(self.master), (80, 24))
+
+    def test_starts_with_its_size(self) -> None:
+        terminal = self.start(tty="true")
+        self.resize(terminal, 30, 100)
+        self.assertEqual(os.get_terminal_size(self.master), (100, 30))
+        self.resize(terminal, 40, 132)
+        self.assertEqual(os.get_terminal_size(self.master), (132, 40))
+        self.assertEqual(len(self.memory.reactor.spawned), 1)
+
+    def test_sizes_that_are_none(self) -> None:
+        terminal = self.start(tty="true")
+        self.resize(terminal, 30, 100)
+        for data in (b"", b"[]", b"{}", b'{"Height": 0, "Width": 1}', b"\xff"):
+            terminal.send(4, data)
+        self.resize(terminal, 70_000, 1)
+        self.assertEqual(os.get_terminal_size(self.master), (100, 30))
+
+    @property
+    def master(self) -> int:
+        master, slave, _ = self.memory.reactor.spawned[0][3]
+        self.addCleanup(_close, master)
+        self.addCleanup(_close, slave)
+        return int(master)
+
+    def resize(self, terminal: Terminal, rows: int, columns: int) -> None:
+        terminal.send(4, json.dumps({"Height": rows, "Width": columns}).encode())
+
+
+def _close(descriptor: int) -> None:
+    try:
+        os.close(descriptor)
+    except OSError:
+        pass

@@ -1,0 +1,196 @@
+"""`make demo`, the whole of it, with the sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.integration
+
+STEPS = (
+    "kas is up",
+    "an agent is added",
+    "the Kubernetes API is up",
+    "agentk is connected, bytes flow",
+    "list namespaces and pods",
+    "watch: an event arrives",
+    "logs -f",
+    "exec with a terminal",
+)
+#: Seconds for all of it; it takes five on an idle machine with two cores.
+TIMEOUT = 120
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    """A state directory, and a look at whether anybody still uses it."""
+    yield tmp_path / "state"
+    assert _users(tmp_path / "state") == []
+
+
+def _users(state: Path) -> list[str]:
+    """Processes that were started with that directory."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if str(state) in line:
+            found.append(f"{entry.name} {line}")
+    return found
+
+
+def _command(state: Path, *options: str) -> list[str]:
+    command = [sys.executable, "-m", "demo", "--cluster", "sandbox", "--free-ports"]
+    return [*command, "--state-directory", str(state), *options]
+
+
+def _environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
+
+
+def _once(state: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        _command(state, "--once"),
+        cwd=ROOT,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+
+def _times(output: str) -> dict[str, float]:
+    """Milliseconds of each step that has some."""
+    found = re.findall(r"(?m)^ ?\d+  (\S.*?)  +([\d.]+) ms$", output)
+    return {title: float(time) for title, time in found}
+
+
+def test_every_step_and_nothing_left(state: Path, tmp_path: Path) -> None:
+    done = _once(state)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert tuple(_times(done.stdout)) == STEPS, done.stdout
+    assert "exit status 7, as it should be" in done.stdout
+    assert "window of 40 x 132: 'stty size' agrees" in done.stdout
+    assert "no Kubernetes" in done.stdout
+    assert _users(state) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_again_with_the_same_agent(state: Path) -> None:
+    assert _once(state).returncode == 0
+    secret = (state / "kubeconfig").read_bytes()
+    done = _once(state)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kasctl agent rotate demo" in done.stdout
+    identities = json.loads((state / "kas" / "identity.json").read_text())
+    assert [agent["name"] for agent in identities["agents"]] == ["demo"]
+    assert len(identities["users"]) == 1
+    assert (state / "kubeconfig").read_bytes() != secret
+    for name in ("kubeconfig", "curl.conf", "agent-token", "sandbox/kubeconfig"):
+        assert stat.S_IMODE((state / name).stat().st_mode) == 0o600, name
+
+
+@pytest.fixture
+def staying(state: Path) -> Iterator[subprocess.Popen[str]]:
+    """A demo that has shown everything and waits for Ctrl-C."""
+    demo = subprocess.Popen(
+        _command(state),
+        cwd=ROOT,
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if line.startswith("It all runs until Ctrl-C."):
+                break
+        else:
+            pytest.fail("the demo ended by itself")
+        yield demo
+    finally:
+        demo.kill()
+        demo.wait()
+        assert demo.stdout is not None
+        demo.stdout.close()
+        _wait(lambda: not _users(state))
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_ctrl_c(staying: subprocess.Popen[str], state: Path) -> None:
+    staying.send_signal(signal.SIGINT)
+    assert staying.wait(15) == 0
+    assert _users(state) == []
+
+
+def test_killed(staying: subprocess.Popen[str], state: Path) -> None:
+    assert len(_users(state)) == 4  # the demo, kas, agentk, the sandbox
+    staying.kill()
+    staying.wait()
+    _wait(lambda: not _users(state))
+
+
+def test_says_which_of_its_programs_died(
+    staying: subprocess.Popen[str], state: Path
+) -> None:
+    agentk = next(user for user in _users(state) if " agentk " in user)
+    os.kill(int(agentk.split()[0]), signal.SIGKILL)
+    assert staying.wait(15) == 1
+    assert staying.stdout is not None
+    rest = staying.stdout.read()
+    assert "agentk ended with status -9" in rest
+    assert str(state / "logs" / "agentk.log") in rest
+
+
+def test_one_at_a_time(staying: subprocess.Popen[str], state: Path) -> None:
+    second = _once(state)
+    assert second.returncode == 1
+    assert f"another demo runs with {state}" in second.stderr
+    assert staying.poll() is None
+
+
+def test_only_loopback(staying: subprocess.Popen[str], state: Path) -> None:
+    assert _listening(_users(state)) == {"127.0.0.1"}
+
+
+def _listening(users: list[str]) -> set[str]:
+    """The addresses that these processes listen on."""
+    inodes = set()
+    for user in users:
+        for link in Path(f"/proc/{user.split()[0]}/fd").iterdir():
+            try:
+                inodes.add(os.readlink(link))
+            except OSError:
+                continue
+    addresses = set()
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            cells = line.split()
+            if cells[3] == "0A" and f"socket:[{cells[9]}]" in inodes:
+                data = bytes.fromhex(cells[1].partition(":")[0])
+                words = [data[i : i + 4][::-1] for i in range(0, len(data), 4)]
+                addresses.add(socket.inet_ntop(family, b"".join(words)))
+    return addresses
