@@ -97,7 +97,7 @@ class Fleet(LineReceiver):
             endpoint = SSL4ClientEndpoint(
                 reactor, "127.0.0.1", self._options.port, options
             )
-            factory = Factory.forProtocol(_Bare)
+            factory: Any = Factory.forProtocol(_Bare)
         else:
             endpoint = TLSClientEndpoint(
                 endpoint, lambda: self._context, "localhost", reactor

@@ -132,13 +132,13 @@ class _Relay(Protocol):
 
     def connectionMade(self) -> None:
         self.transport.pauseProducing()  # type: ignore[union-attr]
-        peer = TCP4ClientEndpoint(reactor, "127.0.0.1", self.factory.port)  # type: ignore[union-attr]
+        peer = TCP4ClientEndpoint(reactor, "127.0.0.1", self.factory.port)
         endpoint: Any = peer
-        if self.factory.tls:  # type: ignore[union-attr]
+        if self.factory.tls:
             endpoint = SSL4ClientEndpoint(
                 reactor,
                 "127.0.0.1",
-                self.factory.port,  # type: ignore[union-attr]
+                self.factory.port,
                 ssl.CertificateOptions(verify=False),
             )
         endpoint.connect(Factory.forProtocol(_RelayEnd)).addCallback(self._joined)
