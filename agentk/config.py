@@ -163,9 +163,10 @@ class _Flags:
             ):
                 headers.append((name, value))
             else:
-                # without the value, which may be a secret
+                # without the value, which may be a secret, as may what has no colon
+                which = repr(name[:40]) if colon else "a header without a colon"
                 self._problems.append(
-                    f"--kas-header: {name[:40]!r} is not like 'Name: value'"
+                    f"--kas-header: {which} is not like 'Name: value'"
                 )
         return tuple(headers)
 

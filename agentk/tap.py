@@ -15,7 +15,6 @@ from agentk.kubeconfig import Target, find_target
 from agentk.service import AgentkService
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared, prepare
-from tunnel.logs import observer
 from tunnel.plugin import AgentModule, find_modules
 from tunnel.tuning import tune_allocator
 
@@ -95,22 +94,33 @@ class Options(usage.Options):
             problems.append("--log-format: choose auto, json or text")
         if self["log-level"] not in ("debug", "info", "warn", "error"):
             problems.append("--log-level: choose debug, info, warn or error")
-        try:
-            self.checked = read_options(self, os.environ)
-            sections = self.checked.configuration.modules
-            self.modules = prepare(find_modules(AgentModule, sections), sections)
-            self.token = read_token(self.checked, os.environ)
-            self.target = find_target(
-                self.checked.kubeconfig, self.checked.context, os.environ
-            )
-        except ConfigurationError as error:
-            problems.extend(error.problems)
+        for step in (self._options, self._modules, self._token, self._target):
+            try:
+                step()
+            except ConfigurationError as error:
+                problems.extend(error.problems)
+            if not hasattr(self, "checked"):
+                break  # the others begin with it
         if problems:
             raise usage.UsageError("\n".join(problems))
         if self["check"]:
             names = ", ".join(module.name for module in self.modules) or "none"
             print(f"the options are usable; modules: {names}")
             sys.exit(0)
+
+    def _options(self) -> None:
+        self.checked = read_options(self, os.environ)
+
+    def _modules(self) -> None:
+        sections = self.checked.configuration.modules
+        self.modules = prepare(find_modules(AgentModule, sections), sections)
+
+    def _token(self) -> None:
+        self.token = read_token(self.checked, os.environ)
+
+    def _target(self) -> None:
+        checked = self.checked
+        self.target = find_target(checked.kubeconfig, checked.context, os.environ)
 
 
 def makeService(options: Options) -> IService:
@@ -125,5 +135,7 @@ def makeService(options: Options) -> IService:
     service = AgentkService(
         options.checked, options.token, cluster, options.modules, reactor
     )
-    service.log_observer = observer(options["log-format"], options["log-level"])
+    service.log_as_told(
+        options.parent or {}, options["log-format"], options["log-level"]
+    )
     return service

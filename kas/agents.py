@@ -125,6 +125,7 @@ class AgentAcceptor:
                 kas_id=self.kas_id,
             )
         )
+        tunnel.agent = agent
         connection = AgentConnection(tunnel, agent, identity.credential_id)
         if not self.registry.add(connection):
             tunnel.end(ErrorCode.SUPERSEDED, "a newer connection is here already")

@@ -21,7 +21,7 @@ from tunnel.errors import (
     StreamReset,
     TunnelError,
 )
-from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 
 #: Seconds that a stream waits for its agent: a restart of agentk, or of its node's
@@ -164,6 +164,11 @@ class WaitingStream:
         self._counted = False
         self._give_up: Callable[[], None] | None = None
         self._timer: IDelayedCall | None = None
+
+    @property
+    def agent(self) -> ConnectedAgent | None:
+        """As `IStream.agent`."""
+        return None if self._stream is None else self._stream.agent
 
     # How it becomes real.
 

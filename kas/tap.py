@@ -13,7 +13,6 @@ from kas.service import KasService, prepare_modules
 from kas.state import StateDirectory, locate
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared
-from tunnel.logs import observer
 from tunnel.tuning import tune_allocator
 
 
@@ -83,7 +82,9 @@ def makeService(options: Options) -> IService:
     except ConfigurationError as error:
         raise usage.UsageError("\n".join(error.problems)) from None
     service = KasService(options.configuration, options.modules, state, reactor)
-    service.log_observer = observer(
-        options["log-format"], options.configuration.observability.logging.level
+    service.log_as_told(
+        options.parent or {},
+        options["log-format"],
+        options.configuration.observability.logging.level,
     )
     return service

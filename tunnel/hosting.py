@@ -62,12 +62,18 @@ def prepare(
     prepared: list[Prepared] = []
     for plugin in plugins:
         section = sections.get(plugin.name)
+        if section is None:
+            section = Section.empty(f"modules.{plugin.name}")
         try:
             factory = plugin.load()
-            schema = factory.configuration
-            configuration = schema() if section is None else section.read(schema)
+            configuration = section.read(factory.configuration)
         except ConfigurationError as error:
             problems.extend(error.problems)
+        except Exception as error:
+            problems.append(
+                f"module {plugin.name}: its configuration class cannot be used: "
+                f"{_one_line(error)}; tell its author"
+            )
         else:
             prepared.append(Prepared(plugin.name, factory, configuration))
     if problems:

@@ -83,6 +83,11 @@ class IStream(Interface):
     its credit is used up.
     """
 
+    agent = Attribute(
+        "In kas: the `ConnectedAgent` at the other end, by its credential, or None "
+        "while it is not connected.  In agentk: None."
+    )
+
     def send_headers(block: bytes, fin: bool = False) -> None:
         """Send one header block (at most 64 KiB); with *fin*, nothing follows."""
 

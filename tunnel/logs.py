@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TextIO
 
 from twisted.logger import (
@@ -87,10 +88,27 @@ class LogsItsOwnWay:
     was told ``--logger`` itself.
     """
 
-    log_observer: ILogObserver
+    log_observer: ILogObserver | None = None
+
+    def log_as_told(self, options: Mapping[str, Any], kind: str, level: str) -> None:
+        """
+        Choose the observer.
+
+        :param options: those of twistd itself.  In the background, with a log file or
+            with syslog, its own observer knows where to write; only JSON is ours then.
+        """
+        if "nodaemon" not in options:
+            return  # another runner, which has a log of its own
+        file = options.get("logfile")
+        if options.get("nodaemon") and not file and not options.get("syslog"):
+            self.log_observer = observer(kind, level)
+        elif kind == "json":
+            path = Path(file or "twistd.log").absolute()
+            out = path.open("a", encoding="utf-8") if file != "-" else sys.stdout
+            self.log_observer = observer(kind, level, out)
 
     def setServiceParent(self, parent: Any) -> None:
         """Called by twistd with the application."""
-        if isinstance(parent, Componentized):
+        if self.log_observer is not None and isinstance(parent, Componentized):
             parent.setComponent(ILogObserver, self.log_observer)
         super().setServiceParent(parent)  # type: ignore[misc]

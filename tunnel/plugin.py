@@ -54,8 +54,6 @@ class _ModulePlugin:
     #: ``package.module.Factory``
     target: str
     default: bool = False
-    #: Where its configuration is; ``modules.<name>`` unless told otherwise.
-    section: str = ""
     #: What the target has to provide.
     interface: InterfaceClass = attrs.field(init=False, repr=False)
 

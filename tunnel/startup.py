@@ -15,6 +15,15 @@ from tunnel.errors import ConfigurationError
 _log = Logger()
 
 
+class CannotStart(SystemExit, Exception):
+    """
+    Ends the process with its reason and status 1.
+
+    An `Exception` as well, because that is what twistd reports to the parent of a
+    daemon; the command would wait for ever otherwise.
+    """
+
+
 def start_or_exit(start: Coroutine[Any, Any, None], reactor: Any) -> None:
     """
     Run *start*; when it fails, the process ends with the reason and status 1.
@@ -22,7 +31,7 @@ def start_or_exit(start: Coroutine[Any, Any, None], reactor: Any) -> None:
     A failure before the reactor runs ends twistd right here, also one that is about to
     become a daemon: its parent then reports the failure to whoever typed the command.
 
-    :raises SystemExit: it failed at once.
+    :raises CannotStart: it failed at once.
     """
     failures: list[Failure] = []
     late = False
@@ -41,7 +50,7 @@ def start_or_exit(start: Coroutine[Any, Any, None], reactor: Any) -> None:
     starting.addErrback(failed)
     late = True
     if failures:
-        raise SystemExit("\n".join(_lines(failures[0])))
+        raise CannotStart("\n".join(_lines(failures[0])))
 
 
 def _lines(failure: Failure) -> list[str]:

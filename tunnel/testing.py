@@ -69,6 +69,9 @@ __all__ = ["MemoryTransport", "ModulePair", "Pipe", "RecordingReceiver", "connec
 
 _T = TypeVar("_T")
 
+#: The one agent that there is here.
+AGENT = ConnectedAgent("1", "agent-1", b"i", 1, 0.0)
+
 
 @implementer(ITransport)
 class MemoryTransport:
@@ -274,6 +277,7 @@ class End:
     # tunnel.net.protocol.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
+        tunnel.agent = AGENT
         tunnel.welcome(pb.Welcome(agent_id="1", agent_name="agent-1"))
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
@@ -354,6 +358,8 @@ class _Port:
 class _NoAgent:
     """A stream to an agent that is not there: it ends in the next turn."""
 
+    agent: ConnectedAgent | None = None
+
     def __init__(self, agent_id: str, receiver: IStreamReceiver, clock: Clock) -> None:
         self._receiver: IStreamReceiver | None = receiver
         self._producer: Any = None
@@ -432,7 +438,7 @@ class FakeServerModuleApi(_FakeApi):
         )
 
     def connected_agents(self) -> list[ConnectedAgent]:
-        return [ConnectedAgent("1", "agent-1", b"i", 1, 0.0)]
+        return [AGENT]
 
     def authorize(self, kind: str, agent: str, token: str) -> Deferred[Access]:
         access = self.tokens.get(token)

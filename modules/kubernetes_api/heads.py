@@ -19,8 +19,9 @@ __all__ = [
 #: The method of the stream that carries one request.
 METHOD: Final = "/txkas.kubernetes_api.v1.KubernetesApi/Request"
 
-#: Bytes of a header block; the tunnel takes no larger one.
-MAX_BLOCK: Final = 64 * 1024
+#: Bytes of a header block: what the tunnel takes in one frame, less what OPEN carries
+#: beside it.
+MAX_BLOCK: Final = 60 * 1024
 
 #: Set by the agent half on an answer of its own, never on one of the API server's.
 FAILED_HOP: Final = b"txkas-failed-hop"

@@ -58,7 +58,9 @@ def test_everything(tmp_path: Path) -> None:
     )
     assert got.kas_headers == (("X-A", "b: c"), ("Y", "z"))
     assert got.kas_insecure_skip_tls_verify is True
-    assert got.observability.endpoint_string() == "tcp:0:interface=127.0.0.1:backlog=4096"
+    assert (
+        got.observability.endpoint_string() == "tcp:0:interface=127.0.0.1:backlog=4096"
+    )
     assert (got.kubeconfig, got.context, got.namespace) == ("k", "c", None)
     assert (got.pod_namespace, got.pod_name) == ("agents", "agentk-0")
     assert got.configuration.modules["echo"].keys() == ("greeting",)

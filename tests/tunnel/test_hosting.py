@@ -40,10 +40,31 @@ class Configured:
     """A factory for `prepare`, which only reads its schema."""
 
     name = "configured"
-    configuration = Settings
+    configuration: type[Any] = Settings
 
     def __init__(self, api: Any) -> None:
         pass
+
+
+@attrs.frozen(kw_only=True)
+class Strict:
+    """Something has to be said."""
+
+    secret_file: str = field(doc="a file")
+
+
+@provider(IServerModuleFactory)
+class Demanding(Configured):
+    """Cannot do without a section."""
+
+    configuration = Strict
+
+
+@provider(IServerModuleFactory)
+class Confused(Configured):
+    """Has a schema that is none."""
+
+    configuration = dict
 
 
 @attrs.frozen
@@ -92,6 +113,24 @@ class PrepareTests(SynchronousTestCase):
         self.assertIn("did you mean 'greeting'?", first)
         self.assertIn("kas.yaml:6:12: modules.three.times: ", second)
         self.assertIn("module two: importing", third)
+
+    def test_needs_a_section(self) -> None:
+        """A module that needs one and has none."""
+        plugins = [ServerModule("one", f"{HERE}.Demanding")]
+        error = self.assertRaises(ConfigurationError, prepare, plugins, {})
+        (problem,) = error.problems
+        self.assertIn("modules.one", problem)
+        self.assertIn("secret_file", problem)
+
+    def test_no_schema(self) -> None:
+        """A bug of the module is a line, not a traceback."""
+        plugins = [ServerModule("one", f"{HERE}.Confused")]
+        error = self.assertRaises(
+            ConfigurationError, prepare, plugins, self.sections("modules: {one: {}}")
+        )
+        (problem,) = error.problems
+        self.assertIn("module one: its configuration class cannot be used: ", problem)
+        self.assertNotIn("\n", problem)
 
 
 class Script:

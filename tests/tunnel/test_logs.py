@@ -129,3 +129,31 @@ class LogsItsOwnWayTests(SynchronousTestCase):
         parent, service = MultiService(), Logging()
         service.setServiceParent(parent)
         self.assertIn(service, list(parent))
+
+
+class LogAsToldTests(SynchronousTestCase):
+    """When the log is ours to write, and when it is twistd's."""
+
+    def chosen(self, kind: str, **options: object) -> object:
+        service = LogsItsOwnWay()
+        service.log_as_told(options, kind, "info")
+        return service.log_observer
+
+    def test_foreground(self) -> None:
+        """Ours, on standard output."""
+        self.assertIsNotNone(self.chosen("auto", nodaemon=1, logfile=None))
+
+    def test_background_and_files_are_twistds(self) -> None:
+        """It knows where to write, and how to rotate."""
+        self.assertIsNone(self.chosen("auto", nodaemon=0, logfile=None))
+        self.assertIsNone(self.chosen("text", nodaemon=1, logfile="kas.log"))
+        self.assertIsNone(self.chosen("auto", nodaemon=1, syslog=1))
+
+    def test_json_goes_into_the_file(self) -> None:
+        """When it was told, wherever the log is."""
+        path = self.mktemp()
+        chosen: Any = self.chosen("json", nodaemon=0, logfile=path)
+        event = {"log_format": "hello", "log_level": LogLevel.info, "log_time": 0.0}
+        chosen({**event, "log_namespace": "test"})
+        with open(path) as written:
+            self.assertEqual(json.loads(written.read())["message"], "hello")

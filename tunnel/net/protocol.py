@@ -33,7 +33,7 @@ from tunnel.wire.session import Session
 from tunnel.wire.window import WindowEstimator
 
 if TYPE_CHECKING:
-    from tunnel.interfaces import IStreamReceiver
+    from tunnel.interfaces import ConnectedAgent, IStreamReceiver
 
 #: Seconds that a peer gets to read our last words before its connection is cut.
 CLOSE_TIMEOUT = 5.0
@@ -96,6 +96,8 @@ class TunnelProtocol(TwistedProtocol):
         timing: Timing,
     ) -> None:
         self.session = session
+        #: Whom the owner took the peer for; streams that it opens show it.
+        self.agent: ConnectedAgent | None = None
         self.heard = False
         self.silence = 0.0
         self.greeted = False

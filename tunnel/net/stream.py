@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from tunnel.errors import ErrorCode, StreamReset, TunnelError
-from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 
 if TYPE_CHECKING:
     from tunnel.net.protocol import TunnelProtocol
@@ -46,6 +46,11 @@ class StreamTransport:
         self._finished = False
         self._fin_received = False
         self._closed = False
+
+    @property
+    def agent(self) -> ConnectedAgent | None:
+        """The agent at the other end, by its credential; None in agentk."""
+        return self._tunnel.agent
 
     # Writing.
 

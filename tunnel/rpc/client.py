@@ -143,10 +143,13 @@ class ClientCall:
 
     async def send(self, request: Message) -> None:
         """Send one request, once there is room; :raises CallError: the call is over."""
-        if self._closed:
-            await self._inbox.next()
-            raise CallError(Status.CANCELLED, "the call is over")
-        await self._outlet.send(request)
+        try:
+            await self._outlet.send(request)
+        except CallError:
+            if self._outlet.closed:
+                # What ended the call is the reason, not that there is no stream.
+                await self._inbox.next()
+            raise
 
     def finish(self) -> None:
         """No more requests."""

@@ -116,17 +116,18 @@ class Outlet:
         self._stream = stream
         self._waiter: Deferred[None] | None = None
         self._paused = False
-        self._closed = False
+        #: The stream is gone.
+        self.closed = False
         stream.registerProducer(self, True)
 
     async def send(self, message: Message) -> None:
         """Send one message, once there is room; :raises CallError: the call is over."""
-        while self._paused and not self._closed:
+        while self._paused and not self.closed:
             if self._waiter is not None:
                 raise RuntimeError("somebody sends on this call already")
             self._waiter = Deferred()
             await self._waiter
-        if self._closed:
+        if self.closed:
             raise CallError(Status.CANCELLED, "the call is over")
         self._stream.write(encode_message(message))
 
@@ -143,5 +144,5 @@ class Outlet:
 
     def stopProducing(self) -> None:
         """The stream is gone: whoever waits to send has to come back, and to stop."""
-        self._closed = True
+        self.closed = True
         self.resumeProducing()

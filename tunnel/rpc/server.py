@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tunnel.errors import CallError, ErrorCode, Status
-from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
@@ -81,6 +81,12 @@ class ServerCall:
         running = Deferred.fromCoroutine(self._run())
         self._running = running
         running.addErrback(self._failed)
+
+    @property
+    def agent(self) -> ConnectedAgent | None:
+        """Which agent calls, by its credential and not by what it says; in kas."""
+        agent: ConnectedAgent | None = self._stream.agent
+        return agent
 
     @property
     def time_left(self) -> float | None:

@@ -32,6 +32,7 @@ class FakeStream:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.agent = None
         self.peer: FakeStream
         self.receiver: Any = None
         self.closed = False

@@ -141,3 +141,29 @@ class TunnelTests(SynchronousTestCase):
         self.assertIn(b" 502 ", early.taken())
         self.assertTrue(late.aborted)
         self.assertEqual(self.server.metrics.in_flight, 0)
+
+    def test_heads_of_every_size_near_the_limit(self) -> None:
+        """Each is sent on or refused with a 431, and none stays under way."""
+        for size in range(59_000, 65_600, 97):
+            filler = b"".join(b"X%d: %s\r\n" % (n, b"a" * 8000) for n in range(7))
+            rest = b"Y: %s\r\n" % (b"b" * (size - len(filler)))
+            wire = self.client(
+                b"GET /api HTTP/1.1\r\n" + CREDENTIAL + filler + rest + b"\r\n"
+            )
+            if wire.value():
+                self.assertIn(b" 431 ", wire.value()[:20])
+            wire.lose()
+        self.assert_clean()
+
+    def test_failure_to_open_ends_the_request(self) -> None:
+        """Or it would count against its credential for ever."""
+
+        def fail(*_: Any, **__: Any) -> Any:
+            raise ZeroDivisionError("ours")
+
+        self.server.api.open_stream = fail
+        wire = self.client(b"GET /api HTTP/1.1\r\n" + CREDENTIAL + b"\r\n")
+        self.assertIn(b" 500 ", wire.value()[:20])
+        self.assertNotIn(b"ours", wire.value())
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assert_clean()

@@ -1,0 +1,121 @@
+"""The half in kas: an HTTP API, and what the agents report."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Any
+
+import attrs
+from klein import Klein
+from tunnel.config import Duration, Listen, field
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    Access,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+)
+from twisted.web.iweb import IRequest
+from twisted.web.server import Site
+from zope.interface import implementer, provider
+
+from acme_kas.rpc_pb2 import DESCRIPTOR, GreetRequest, ReportResponse, Sighting
+
+GREETER = DESCRIPTOR.services_by_name["Greeter"]
+SIGHTINGS = DESCRIPTOR.services_by_name["Sightings"]
+
+#: Bytes of a name that are kept: agents send what they like.
+MAX_NAME = 200
+
+_HTTP = {
+    Status.INVALID_ARGUMENT: 400,
+    Status.UNAUTHENTICATED: 401,
+    Status.PERMISSION_DENIED: 403,
+    Status.UNIMPLEMENTED: 404,
+    Status.UNAVAILABLE: 503,
+    Status.DEADLINE_EXCEEDED: 504,
+}
+
+
+@attrs.frozen(kw_only=True)
+class GreeterListen(Listen):
+    """``modules.greeter.listen``."""
+
+    address: str = field(default="127.0.0.1:8160", doc="host:port of the HTTP API")
+
+
+@attrs.frozen(kw_only=True)
+class GreeterServerConfiguration:
+    """``modules.greeter`` in kas' file."""
+
+    listen: GreeterListen = field(factory=GreeterListen, doc="where the HTTP API is")
+    timeout: Duration = field(default=5.0, doc="how long an agent has to answer")
+    keep: int = field(
+        default=100,
+        doc="how many sightings to remember",
+        validator=attrs.validators.gt(0),
+    )
+
+
+@implementer(IServerModule)
+@provider(IServerModuleFactory)
+class GreeterServer:
+    """Asks agents to greet, and remembers whom they have seen."""
+
+    name = "greeter"
+    configuration = GreeterServerConfiguration
+    app = Klein()
+
+    def __init__(self, api: IServerModuleApi) -> None:
+        self.api = api
+        #: Agent id, name.
+        self.sightings: deque[tuple[str, str]] = deque(maxlen=api.configuration.keep)
+        api.handle(SIGHTINGS, self)
+
+    async def start(self) -> None:
+        """Listen; the port is closed by itself when the module stops."""
+        site = Site(self.app.resource(), reactor=self.api.reactor)
+        await self.api.listen(self.api.configuration.listen, site)
+
+    async def stop(self) -> None:
+        """Nothing is left to let go of."""
+
+    async def report(self, request: Sighting, call: Any) -> ReportResponse:
+        """``Sightings.Report``, called by agents."""
+        self.sightings.append((call.agent.agent_id, request.name[:MAX_NAME]))
+        return ReportResponse()
+
+    @app.route("/greet/<agent>", methods=["GET"])
+    async def greet(self, request: IRequest, agent: str) -> bytes:
+        """Let an agent greet the one in ``?name=``."""
+        access = await self._authorized(request, agent)
+        name = request.args.get(b"name", [b""])[0].decode("utf-8", "replace")
+        client = self.api.client(GREETER, access.agent_id)
+        timeout = self.api.configuration.timeout
+        answer = await client.call("Greet", GreetRequest(name=name), timeout=timeout)
+        return _json(request, {"text": answer.text})
+
+    @app.route("/sightings/<agent>", methods=["GET"])
+    async def seen(self, request: IRequest, agent: str) -> bytes:
+        """Whom an agent has greeted, the last one last."""
+        access = await self._authorized(request, agent)
+        names = [name for who, name in self.sightings if who == access.agent_id]
+        return _json(request, {"names": names})
+
+    @app.handle_errors(CallError)
+    def failed(self, request: IRequest, failure: Any) -> bytes:
+        """Every way in which a call can end, as HTTP."""
+        request.setResponseCode(_HTTP.get(failure.value.status, 500))
+        return _json(request, {"error": str(failure.value)})
+
+    async def _authorized(self, request: IRequest, agent: str) -> Access:
+        header = request.getHeader(b"authorization") or b""
+        token = header.removeprefix(b"Bearer ").decode("ascii", "replace")
+        access: Access = await self.api.authorize("user", agent, token)
+        return access
+
+
+def _json(request: IRequest, value: object) -> bytes:
+    request.setHeader(b"content-type", b"application/json")
+    return json.dumps(value).encode() + b"\n"

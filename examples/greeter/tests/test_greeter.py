@@ -1,0 +1,79 @@
+"""Both halves, joined by a tunnel in memory: no socket, no waiting."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tunnel.interfaces import Access
+from tunnel.testing import ModulePair
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.trial.unittest import SynchronousTestCase
+
+from acme_kas.agent import GreeterAgent
+from acme_kas.server import GreeterServer
+
+
+class GreeterTests(SynchronousTestCase):
+    """Somebody asks kas to let a cluster greet."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.pair = ModulePair(self.clock)
+        self.agent = self.pair.agent_half(GreeterAgent, greeting="Good morning")
+        self.server = self.pair.server_half(GreeterServer, keep=2)
+        self.server.api.tokens["t0ken"] = Access("user:alice", "1", "agent-1")
+        self.pair.start()
+        self.addCleanup(self.pair.stop)
+
+    def get(self, path: str, token: str = "t0ken", wait: float = 0) -> tuple[int, Any]:
+        """What the HTTP API answers, after some seconds."""
+        (site,) = self.server.api.listening.values()
+        transport = StringTransport()
+        protocol = site.buildProtocol(None)
+        protocol.makeConnection(transport)
+        protocol.dataReceived(
+            f"GET {path} HTTP/1.0\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+        )
+        self.pair.pipe.flush()
+        self.clock.advance(wait)
+        head, _, body = transport.value().partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(body)
+
+    def test_greets(self) -> None:
+        """The answer comes from the agent."""
+        self.assertEqual(
+            self.get("/greet/agent-1?name=Ada"), (200, {"text": "Good morning, Ada!"})
+        )
+
+    def test_reports(self) -> None:
+        """The agent tells kas whom it greeted; kas remembers the last ones."""
+        for name in ("Ada", "Grace", "Mary"):
+            self.get(f"/greet/agent-1?name={name}")
+        self.assertEqual(
+            self.get("/sightings/agent-1"), (200, {"names": ["Grace", "Mary"]})
+        )
+
+    def test_nobody_to_greet(self) -> None:
+        """What the agent refuses is an HTTP error with its reason."""
+        self.assertEqual(
+            self.get("/greet/agent-1"), (400, {"error": "whom shall I greet?"})
+        )
+        self.assertEqual(self.get("/sightings/agent-1"), (200, {"names": []}))
+
+    def test_strangers(self) -> None:
+        """Without a valid token neither page says anything."""
+        for path in ("/greet/agent-1?name=Ada", "/sightings/agent-1"):
+            self.assertEqual(self.get(path, token="wrong")[0], 401)
+
+    def test_silent_agent(self) -> None:
+        """An agent that does not answer costs its caller no more than the timeout."""
+        self.pair.pipe.cut = True
+        self.assertEqual(self.get("/greet/agent-1?name=Ada", wait=5)[0], 504)
+
+    def test_kas_takes_no_reports(self) -> None:
+        """A report that fails costs nobody the greeting."""
+        self.pair.server.dispatcher.withdraw("greeter")
+        self.assertEqual(self.get("/greet/agent-1?name=Ada")[0], 200)
+        self.assertEqual(self.get("/sightings/agent-1"), (200, {"names": []}))

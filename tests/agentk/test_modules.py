@@ -1,0 +1,132 @@
+"""What agentk lends to modules, and takes back."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred
+from zope.interface.verify import verifyObject
+
+from agentk.modules import AgentModuleApi, Lent
+from tests.agentk.test_dialer import _Case as DialerCase
+from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.errors import CallError, Status
+from tunnel.hosting import Prepared
+from tunnel.interfaces import IAgentModuleApi
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.testing import RecordingReceiver
+
+ECHO = DESCRIPTOR.services_by_name["Echo"]
+
+
+class Upper:
+    """Answers kas, or the agent: whoever asks."""
+
+    async def say(self, request: Text, call: Any) -> Text:
+        return Text(text=request.text.upper())
+
+    spell = join = chat = say
+
+
+class ApiTests(DialerCase):
+    """Each thing that the interface lists."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cluster: Any = Upper()
+        self.lent = Lent(
+            reactor=self.clock,
+            dispatcher=self.dispatcher,
+            bus=self.bus,
+            metrics=CollectorRegistry(),
+            cluster=cast(Any, self.cluster),
+            dialer=self.dialer,
+        )
+        self.failed: list[tuple[str, Exception]] = []
+
+    def api(self, name: str = "echo") -> AgentModuleApi:
+        def fail(name: str, reason: Exception) -> None:
+            self.failed.append((name, reason))
+
+        return AgentModuleApi(
+            self.lent, Prepared(name, lambda api: None, {"a": 1}), fail
+        )
+
+    def say(self, client: Any, text: str) -> Deferred[Any]:
+        calling = Deferred.fromCoroutine(client.call("Say", Text(text=text), timeout=5))
+        self.network.settle()
+        return calling
+
+    def test_interface(self) -> None:
+        """All of it is there."""
+        api = self.api()
+        verifyObject(IAgentModuleApi, api)
+        self.assertIs(api.cluster, self.cluster)
+        self.assertIs(api.clock, self.clock)
+        self.assertEqual(api.configuration, {"a": 1})
+
+    def test_agent_id(self) -> None:
+        """Empty until kas said it, and known from then on."""
+        api = self.api()
+        self.assertEqual(api.agent_id, "")
+        self.start()
+        self.assertEqual(api.agent_id, "7")
+        self.network.tunnel().end(0, "")  # type: ignore[arg-type]
+        self.network.settle()
+        self.assertEqual(api.agent_id, "7")
+
+    def test_calls_kas(self) -> None:
+        """What is served there is answered."""
+        self.world.dispatcher.handle("tests", ECHO, Upper())
+        self.start()
+        answer = self.successResultOf(self.say(self.api().client(ECHO), "hi"))
+        self.assertEqual(answer.text, "HI")
+
+    def test_kas_does_not_serve_it(self) -> None:
+        """An older kas, or one without the module."""
+        self.start()
+        failure = self.failureResultOf(self.say(self.api().client(ECHO), "hi"))
+        self.assertEqual(failure.value.status, Status.UNIMPLEMENTED)
+
+    def test_no_tunnel(self) -> None:
+        """A call fails at once, and says what is wrong with the tunnel."""
+        calling = self.say(self.api().client(ECHO), "hi")
+        failure = self.failureResultOf(calling, CallError)
+        self.assertEqual(failure.value.status, Status.UNAVAILABLE)
+        self.assertIn("not connected yet", str(failure.value))
+
+    def test_answers_kas(self) -> None:
+        """Calls and raw streams reach their handlers, until they are withdrawn."""
+        receiver = RecordingReceiver()
+        api = self.api()
+        api.handle(ECHO, Upper())
+        api.handle_stream("/raw", lambda stream, open_: receiver)
+        self.start()
+        self.network.tunnel().open_stream(
+            pb.Open(method="/raw"), RecordingReceiver()
+        ).write(b"x")
+        self.network.settle()
+        self.assertEqual(receiver.data, b"x")
+        self.assertEqual(self.dispatcher.services, ["", "tests.proto.Echo"])
+        self.lent.release("echo")
+        self.assertEqual(self.dispatcher.services, [])
+
+    def test_events(self) -> None:
+        """The tunnel comes and goes; the release of a module ends its subscriptions."""
+        heard: list[str] = []
+        for topic in ("tunnel.connected", "tunnel.disconnected"):
+            self.api().subscribe(topic, heard.append)
+        self.start()
+        self.network.tunnel().end(0, "")  # type: ignore[arg-type]
+        self.network.settle()
+        self.assertEqual(heard, ["7", "7"])
+        self.lent.release("echo")
+        self.later(5)
+        self.assertEqual(heard, ["7", "7"])
+
+    def test_fail(self) -> None:
+        """The host is told which module it is."""
+        reason = ValueError()
+        self.api("echo").fail(reason)
+        self.assertEqual(self.failed, [("echo", reason)])

@@ -1,0 +1,240 @@
+"""One agentk as a whole, on a reactor in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.testing import MemoryReactorClock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from agentk.config import TokenSource, read_options
+from agentk.service import STOP_GRACE, AgentkService
+from tests.kas.test_registry import World
+from tunnel import __version__, sdnotify
+from tunnel.errors import ConfigurationError
+from tunnel.hosting import Prepared
+from tunnel.interfaces import IAgentModule
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.testing import Pipe, RecordingReceiver
+
+
+class Reactor(MemoryReactorClock):
+    """Its ports can be closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[int] = []
+        self.taken: set[int] = set()
+
+    def listenTCP(self, port: int, *rest: Any, **more: Any) -> Any:
+        if port in self.taken:
+            raise CannotListenError("127.0.0.1", port, OSError("in use"))
+        listening = super().listenTCP(port, *rest, **more)
+        self.open.append(port)
+        listening.stopListening = lambda: self.open.remove(port)
+        return listening
+
+
+class Cluster:
+    """Stands for the API server; notes when its credentials are kept fresh."""
+
+    def __init__(self, happened: list[str]) -> None:
+        self.happened = happened
+        self.problem: Exception | None = None
+
+    async def start(self) -> None:
+        self.happened.append("start cluster")
+        if self.problem is not None:
+            raise self.problem
+
+    def stop(self) -> None:
+        self.happened.append("stop cluster")
+
+
+@implementer(IAgentModule)
+class Module:
+    """Notes what happens to it."""
+
+    happened: list[str]
+    received: RecordingReceiver
+    problem: Exception | None
+
+    def __init__(self, api: Any) -> None:
+        self.name = api.name
+        api.handle_stream("/x", lambda stream, open_: self.received)
+
+    async def start(self) -> None:
+        self.happened.append("start module")
+        if self.problem is not None:
+            raise self.problem
+
+    async def stop(self) -> None:
+        self.happened.append("stop module")
+
+
+class _Case(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.reactor = Reactor()
+        self.happened: list[str] = []
+        Module.happened = self.happened
+        Module.problem = None
+        Module.received = RecordingReceiver()
+        self.cluster = Cluster(self.happened)
+        self.patch(sdnotify, "notify", self.happened.append)
+        self.patch(sdnotify, "watchdog_interval", lambda: 10.0)
+        self.world = World(clock=self.reactor)
+
+    def service(self, *arguments: str) -> AgentkService:
+        flags = {
+            "kas-address": "unix:/run/kas.sock",
+            "observability-listen-address": "127.0.0.1:8080",
+        }
+        environ = {"POD_NAME": "pod-1", "POD_NAMESPACE": "ns"}
+        cluster: Any = self.cluster
+        return AgentkService(
+            read_options(flags, environ),
+            TokenSource(None, b"7"),
+            cluster,
+            [Prepared("module", Module, None)],
+            self.reactor,
+            environ=environ,
+        )
+
+    def connect(self) -> Pipe:
+        """Let the connection come about that it asked for."""
+        ((path, factory, *_),) = self.reactor.unixClients
+        self.assertEqual(path, "/run/kas.sock")
+        ours, theirs = factory.buildProtocol(None), self.world.factory
+        pipe = Pipe(self.reactor, ours, theirs.buildProtocol(None))
+        pipe.flush()
+        return pipe
+
+
+class StartTests(_Case):
+    """From nothing to ready."""
+
+    def test_order(self) -> None:
+        """Probes first, then the cluster, the modules, and last the dial."""
+        service = self.service()
+        service.startService()
+        self.assertEqual(self.reactor.open, [8080])
+        self.assertEqual(self.happened, ["start cluster", "start module", "WATCHDOG=1"])
+        self.assertEqual(len(self.reactor.unixClients), 1)
+        self.reactor.advance(10)
+        self.assertEqual(self.happened[-1], "WATCHDOG=1")
+
+    def test_ready(self) -> None:
+        """For systemd, too, ready means that bytes flow."""
+        service = self.service()
+        service.startService()
+        self.assertNotIn("READY=1", self.happened)
+        self.connect()
+        self.assertEqual(self.happened[-1], "READY=1")
+        self.assertTrue(service.dialer.ready)
+
+    def test_hello(self) -> None:
+        """Kas learns which pod it is, and which version."""
+        self.service().startService()
+        self.connect()
+        (connection,) = self.world.registry
+        agent = connection.agent
+        self.assertEqual(
+            (
+                agent.pod_name,
+                agent.pod_namespace,
+                agent.version,
+                len(agent.instance_id),
+            ),
+            ("pod-1", "ns", __version__, 16),
+        )
+
+    def assert_fails(self, reason: str) -> None:
+        service = self.service()
+        ended = self.assertRaises(SystemExit, service.startService)
+        self.assertIn(reason, str(ended))
+        self.assertEqual(self.reactor.unixClients, [])
+        self.assertNotIn("READY=1", self.happened)
+
+    def test_module_fails(self) -> None:
+        """It is stopped again, kas is not dialled, and the reason is told."""
+        Module.problem = ValueError("no such colour")
+        self.assert_fails("module module did not start: no such colour")
+        self.assertEqual(self.happened[-1], "stop module")
+        self.flushLoggedErrors(ValueError)
+
+    def test_cluster_fails(self) -> None:
+        """Without a credential for the cluster there is nothing to serve."""
+        self.cluster.problem = ConfigurationError(["the plugin gave no credential"])
+        self.assert_fails("the plugin gave no credential")
+        self.assertNotIn("start module", self.happened)
+
+    def test_address_is_taken(self) -> None:
+        """The line says which, and what to do."""
+        self.reactor.taken = {8080}
+        self.assert_fails("cannot listen for health and metrics on tcp:8080")
+        self.assertNotIn("start cluster", self.happened)
+
+
+class StopTests(_Case):
+    """Offers nothing more, serves what it accepted, closes last."""
+
+    def test_serves_first(self) -> None:
+        """Modules go on until the last stream is done; probes close at the very end."""
+        service = self.service()
+        service.startService()
+        pipe = self.connect()
+        tunnel = self.world.registry.find("7")
+        assert tunnel is not None
+        client = RecordingReceiver()
+        stream = tunnel.open_stream(pb.Open(method="/x"), client)
+        pipe.flush()
+        stopping = service.stopService()
+        pipe.flush()
+        self.assertIsNone(self.world.registry.find("7"))
+        self.reactor.advance(1)
+        pipe.flush()
+        self.assertNoResult(stopping)
+        self.assertNotIn("stop module", self.happened)
+        stream.write(b"last")
+        pipe.flush()
+        self.assertEqual(Module.received.data, b"last")
+        self.assertEqual(self.reactor.open, [8080])
+        stream.reset()
+        pipe.flush()
+        self.reactor.advance(1)
+        pipe.flush()
+        self.successResultOf(stopping)
+        self.assertEqual(
+            self.happened[-3:], ["STOPPING=1", "stop module", "stop cluster"]
+        )
+        self.assertEqual(self.reactor.open, [])
+
+    def test_grace_is_over(self) -> None:
+        """A stream that never ends does not keep the pod."""
+        service = self.service()
+        service.startService()
+        pipe = self.connect()
+        tunnel = self.world.registry.find("7")
+        assert tunnel is not None
+        client = RecordingReceiver()
+        tunnel.open_stream(pb.Open(method="/x"), client)
+        pipe.flush()
+        stopping = service.stopService()
+        for _ in range(int(STOP_GRACE) * 10 + 5):
+            self.reactor.advance(0.1)
+            pipe.flush()
+        self.successResultOf(stopping)
+        self.assertEqual(len(client.closed), 1)
+
+    def test_never_connected(self) -> None:
+        """The dial is given up, and everything is closed."""
+        service = self.service()
+        service.startService()
+        stopping: Deferred[None] = service.stopService()
+        self.successResultOf(stopping)
+        self.assertEqual(self.reactor.open, [])
+        self.reactor.advance(120)
+        self.assertEqual(len(self.reactor.unixClients), 1)

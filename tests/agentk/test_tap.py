@@ -1,0 +1,192 @@
+"""``twistd agentk`` as an operator meets it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+from pathlib import Path
+
+from twisted.python import usage
+from twisted.trial.unittest import SynchronousTestCase
+
+from agentk.service import AgentkService
+from agentk.tap import Options, makeService
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: main
+contexts: [{name: main, context: {cluster: main, user: main}}]
+clusters: [{name: main, cluster: {server: "https://127.0.0.1:6443"}}]
+users: [{name: main, user: {token: s3cret-cluster}}]
+"""
+
+
+class _Case(SynchronousTestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.environ = {"HOME": folder.name, "AGENTK_TOKEN": "s3cret-t0ken"}
+        self.patch(os, "environ", self.environ)
+        self.good = [
+            "--kas-address=tls://kas.example:8150",
+            f"--kubeconfig={self.file('kubeconfig', KUBECONFIG)}",
+        ]
+
+    def file(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def parse(self, *arguments: str) -> Options:
+        options = Options()
+        options.parseOptions(list(arguments))
+        return options
+
+    def refused(self, *arguments: str) -> list[str]:
+        error = self.assertRaises(usage.UsageError, self.parse, *arguments)
+        self.assertNotIn("s3cret", str(error))
+        return str(error).splitlines()
+
+
+class OptionsTests(_Case):
+    """What can be said, and what is said back."""
+
+    def test_good(self) -> None:
+        """Address, token and cluster are enough; the token is nobody else's."""
+        options = self.parse(*self.good)
+        self.assertEqual([one.name for one in options.modules], ["kubernetes_api"])
+        self.assertEqual(options.token.current(), b"s3cret-t0ken")
+        self.assertNotIn("AGENTK_TOKEN", self.environ)
+
+    def test_help(self) -> None:
+        """Every option is there, with what it is for; where the token comes from."""
+        text = " ".join(str(Options()).split())
+        for option in (
+            "--kas-address= tls://HOST:8150 or wss://HOST/PATH.",
+            "--token-file= File with the agent's token; or $AGENTK_TOKEN.",
+            "--kas-header= A header for the WebSocket to kas",
+            "--observability-listen-address= Where /liveness, /readiness",
+            "--kas-insecure-skip-tls-verify Trust whoever answers as kas.",
+            "--configuration-file=",
+            "--log-format= text, json, or auto",
+            "--check",
+            "kasctl agent add",
+        ):
+            self.assertIn(option, text)
+
+    def test_check(self) -> None:
+        """Usable options are said to be so; the process ends well."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            ended = self.assertRaises(SystemExit, self.parse, "--check", *self.good)
+        self.assertEqual(ended.code, 0)
+        self.assertEqual(
+            out.getvalue(), "the options are usable; modules: kubernetes_api\n"
+        )
+
+    def test_check_finds_problems(self) -> None:
+        """The other way, too."""
+        self.assertTrue(self.refused("--check", "--kas-address=grpcs://kas:443"))
+
+    def test_log_choices(self) -> None:
+        """Both are told, with the choice there is."""
+        for kind in ("auto", "json", "text"):
+            self.environ["AGENTK_TOKEN"] = "s3cret-t0ken"
+            self.parse("--log-format", kind, *self.good)
+        self.environ["AGENTK_TOKEN"] = "s3cret-t0ken"
+        self.assertEqual(
+            self.refused("--log-format=xml", "--log-level=loud", *self.good),
+            [
+                "--log-format: choose auto, json or text",
+                "--log-level: choose debug, info, warn or error",
+            ],
+        )
+
+    def test_nothing(self) -> None:
+        """The first thing that is needed is named with an example."""
+        lines = self.refused()
+        self.assertIn(
+            "--kas-address: is missing; write, for instance, tls://", lines[0]
+        )
+
+    def test_flags_at_once(self) -> None:
+        """Every flag that is wrong has a line; a header's value is not repeated."""
+        lines = self.refused(
+            "--kas-address=grpcs://kas:443",
+            "--ca-cert-file=/nowhere/ca.crt",
+            "--kas-header=X-Token: s3cret\0",
+            "--log-level=loud",
+        )
+        flags = [line.partition(":")[0] for line in lines]
+        self.assertEqual(
+            flags, ["--log-level", "--kas-address", "--kas-header", "--ca-cert-file"]
+        )
+
+    def test_header_without_a_colon(self) -> None:
+        """Its value is not repeated either."""
+        self.refused(*self.good, "--kas-header=X-Token s3cret")
+
+    def test_everything_at_once(self) -> None:
+        """Also what is wrong with the token, a module and the cluster."""
+        del self.environ["AGENTK_TOKEN"]
+        modules = self.file("agentk.yaml", "modules:\n  greter: {}\n")
+        text = "\n".join(
+            self.refused(
+                "--kas-address=tls://kas.example:8150",
+                "--kubeconfig=/nowhere/kubeconfig",
+                f"--configuration-file={modules}",
+            )
+        )
+        for part in ("module greter", "no token", "/nowhere/kubeconfig"):
+            self.assertIn(part, text)
+
+    def test_no_token(self) -> None:
+        """Where it comes from is said."""
+        del self.environ["AGENTK_TOKEN"]
+        (line,) = self.refused(*self.good)
+        self.assertIn("kasctl agent add", line)
+
+    def test_two_tokens(self) -> None:
+        """Nobody has to guess which one counts."""
+        path = self.file("token", "s3cret-other")
+        (line,) = self.refused(*self.good, f"--token-file={path}")
+        self.assertIn("exclude each other", line)
+
+    def test_unusable_token(self) -> None:
+        """What is in the file is not shown."""
+        del self.environ["AGENTK_TOKEN"]
+        path = self.file("token", "s3cret with spaces\n")
+        (line,) = self.refused(*self.good, f"--token-file={path}")
+        self.assertIn(path, line)
+
+    def test_modules(self) -> None:
+        """A section of a module that is not installed, and one with a mistake."""
+        token = self.environ["AGENTK_TOKEN"]
+        path = self.file("agentk.yaml", "modules:\n  greter: {}\n")
+        (line,) = self.refused(*self.good, f"--configuration-file={path}")
+        self.assertIn("module greter is not installed", line)
+        path = self.file("agentk.yaml", "modules:\n  kubernetes_api:\n    colour: x\n")
+        self.environ["AGENTK_TOKEN"] = token  # it was taken out
+        (line,) = self.refused(*self.good, f"--configuration-file={path}")
+        self.assertIn(f"{path}:3:5: ", line)
+
+    def test_no_cluster(self) -> None:
+        """Outside a pod and without a kubeconfig there is nothing to serve."""
+        (line,) = self.refused(self.good[0])
+        self.assertIn("kubeconfig", line)
+
+
+class MakeServiceTests(_Case):
+    """From options to a service."""
+
+    def test_service(self) -> None:
+        """Nothing runs yet."""
+        service = makeService(self.parse(*self.good, "--log-format=json"))
+        assert isinstance(service, AgentkService)
+        # Without twistd there is no log of ours.
+        self.assertIsNone(service.log_observer)
+        self.assertFalse(service.running)

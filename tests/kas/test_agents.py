@@ -1,0 +1,246 @@
+"""The greeting of agents, and what is made of their streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from kas.agents import MAX_INSTANCE_ID, MAX_META, ConnectionRate
+from tests.kas.test_registry import Agent, World, reason
+from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.errors import ErrorCode, StreamReset
+from tunnel.interfaces import ConnectedAgent
+from tunnel.net.keepalive import GREETING_TIMEOUT, Timing
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.testing import Pipe, RecordingReceiver
+from tunnel.wire.framing import FrameType
+
+ECHO = DESCRIPTOR.services_by_name["Echo"]
+
+
+class Echo:
+    """Answers what agents ask."""
+
+    async def say(self, request: Text, call: Any) -> Text:
+        return Text(text=request.text.upper())
+
+    async def spell(self, request: Text, call: Any) -> None: ...
+    async def join(self, requests: Any, call: Any) -> None: ...
+    async def chat(self, requests: Any, call: Any) -> None: ...
+
+
+def hello(**fields: Any) -> pb.Hello:
+    """A good greeting of agent 7, apart from *fields*."""
+    good: dict[str, Any] = {"role": "agent", "credential": b"7", "instance_id": b"i"}
+    return pb.Hello(**{**good, **fields})
+
+
+class _Case(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.world = World()
+        self.events: list[tuple[str, ConnectedAgent]] = []
+        for topic in ("agent.connected", "agent.disconnected"):
+            self.world.bus.subscribe("tests", topic, self.recorder(topic))
+
+    def recorder(self, topic: str) -> Any:
+        return lambda event: self.events.append((topic, event))
+
+
+class WelcomeTests(_Case):
+    """An agent whose token is good."""
+
+    def test_welcome(self) -> None:
+        """It learns who it is, what kas answers, and its pace."""
+        self.world.dispatcher.handle("tests", ECHO, Echo())
+        agent = self.world.dial(hello())
+        (welcome,) = agent.welcomes
+        self.assertEqual(
+            (welcome.agent_id, welcome.agent_name, welcome.kas_id),
+            ("7", "agent-7", b"kas"),
+        )
+        self.assertEqual(list(welcome.services), ["tests.proto.Echo"])
+        self.assertEqual(Timing.from_message(welcome.timing), Timing())
+
+    def test_connected_agent(self) -> None:
+        """What modules are told about it."""
+        self.world.clock.advance(5)
+        meta = pb.AgentMeta(version="1.2", pod_namespace="ns", pod_name="pod-1")
+        self.world.dial(hello(agent=meta, generation=3, services=["a.B", "a.C"]))
+        expected = ConnectedAgent(
+            "7",
+            "agent-7",
+            b"i",
+            3,
+            5.0,
+            "1.2",
+            "ns",
+            "pod-1",
+            frozenset(["a.B", "a.C"]),
+        )
+        self.assertEqual(self.events, [("agent.connected", expected)])
+        (connection,) = self.world.registry
+        self.assertEqual(connection.agent, expected)
+        self.assertEqual(connection.credential_id, "agent:7:t")
+
+    def test_long_texts(self) -> None:
+        """What an agent says about itself is bounded."""
+        meta = pb.AgentMeta(
+            version="v" * 999, pod_namespace="n" * 999, pod_name="p" * 999
+        )
+        self.world.dial(hello(agent=meta))
+        ((_, agent),) = self.events
+        for text in (agent.version, agent.pod_namespace, agent.pod_name):
+            self.assertEqual(len(text), MAX_META)
+
+    def test_disconnected(self) -> None:
+        """The end is told once, with the same agent."""
+        agent = self.world.dial(hello())
+        agent.tunnel.end(ErrorCode.SHUTDOWN)
+        agent.pipe.flush()
+        (_, came), (topic, went) = self.events
+        self.assertEqual((topic, went), ("agent.disconnected", came))
+
+    def test_replaced(self) -> None:
+        """A newer connection is no end of the instance: who counts them keeps it."""
+        first = self.world.dial(hello(generation=1))
+        second = self.world.dial(hello(generation=2))
+        first.pipe.flush()
+        self.assertEqual([topic for topic, _ in self.events], ["agent.connected"] * 2)
+        second.tunnel.end(ErrorCode.SHUTDOWN)
+        second.pipe.flush()
+        self.assertEqual(self.events[-1][0], "agent.disconnected")
+        self.assertEqual(self.events[-1][1].generation, 2)
+
+    def test_calls_of_agents(self) -> None:
+        """They reach the module that answers them, as far as there is one."""
+        agent = self.world.dial(hello())
+        receiver = RecordingReceiver()
+        agent.open_stream("/tests.proto.Echo/Say", receiver)
+        agent.pipe.flush()
+        (refused,) = receiver.closed
+        assert isinstance(refused, StreamReset)
+        self.assertEqual(refused.code, ErrorCode.UNKNOWN_METHOD)
+        self.world.dispatcher.handle("tests", ECHO, Echo())
+        self.assertEqual(self.say(agent, "hi"), "HI")
+
+    def say(self, agent: Agent, text: str) -> str:
+        calling = Deferred.fromCoroutine(
+            agent.client(ECHO).call("Say", Text(text=text))
+        )
+        agent.pipe.flush()
+        answer: str = self.successResultOf(calling).text
+        return answer
+
+
+class RefusalTests(_Case):
+    """An agent that cannot be taken is told why, and nobody else hears of it."""
+
+    def refused(self, said: pb.Hello) -> tuple[ErrorCode, str]:
+        agent = self.world.dial(said)
+        agent.pipe.flush()
+        closed = reason(agent)
+        self.assertEqual(agent.welcomes, [])
+        self.assertEqual(self.events, [])
+        self.assertEqual(len(self.world.registry), 0)
+        return closed.code, str(closed)
+
+    def test_bad_token(self) -> None:
+        """The reason is for the agent's operator; neither it nor the log shows it."""
+        observer = EventLoggingObserver()
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        code, message = self.refused(hello(credential=b"s3cret-t0ken"))
+        self.assertEqual(code, ErrorCode.UNAUTHENTICATED)
+        self.assertEqual(message, "the agent token is not valid")
+        self.assertIn("was refused", str([e["log_format"] for e in observer]))
+        self.assertNotIn("s3cret", message + repr(list(observer)))
+
+    def test_role(self) -> None:
+        """Only agents connect here."""
+        for role in ("kas", "", "Agent"):
+            self.assertEqual(self.refused(hello(role=role))[0], ErrorCode.PROTOCOL)
+
+    def test_instance_id(self) -> None:
+        """None, and one that cannot be one."""
+        for instance in (b"", b"x" * (MAX_INSTANCE_ID + 1)):
+            code, message = self.refused(hello(instance_id=instance))
+            self.assertEqual(code, ErrorCode.PROTOCOL)
+            self.assertIn("instance id", message)
+
+    def test_longest_instance_id(self) -> None:
+        """The longest that is taken."""
+        agent = self.world.dial(hello(instance_id=b"x" * MAX_INSTANCE_ID))
+        self.assertEqual(len(agent.welcomes), 1)
+
+    def test_says_nothing(self) -> None:
+        """Whoever connects and is silent does not stay."""
+        agent = Agent(self.world.clock, self.world.limits)
+        tunnel = self.world.factory.buildProtocol(None)
+        pipe = Pipe(self.world.clock, agent.tunnel, tunnel)
+        self.world.clock.pump([1] * int(GREETING_TIMEOUT + 2))
+        pipe.flush()
+        self.assertEqual(reason(agent).code, ErrorCode.PROTOCOL)
+        self.world.clock.advance(60)
+        self.assertEqual(self.world.clock.getDelayedCalls(), [])
+
+    def test_greets_twice(self) -> None:
+        """A second HELLO ends the connection."""
+        agent = self.world.dial(hello())
+        agent.tunnel.session._outbox.message(FrameType.HELLO, 0, hello())
+        agent.tunnel.has_output()
+        agent.pipe.flush()
+        self.assertEqual(reason(agent).code, ErrorCode.PROTOCOL)
+        self.assertEqual(len(self.world.registry), 0)
+        self.assertEqual(self.events[-1][0], "agent.disconnected")
+
+
+class RateTests(_Case):
+    """How often one credential may connect."""
+
+    def test_bound(self) -> None:
+        """The next one is refused, until a minute after the first."""
+        clock = Clock()
+        rate = ConnectionRate(3, clock)
+        answers = []
+        for _ in range(4):
+            answers.append(rate.allows("a"))
+            clock.advance(10)
+        self.assertEqual(answers, [True, True, True, False])
+        self.assertTrue(rate.allows("b"))
+        clock.advance(19)
+        self.assertFalse(rate.allows("a"))
+        clock.advance(1)
+        self.assertTrue(rate.allows("a"))
+        self.assertFalse(rate.allows("a"))
+
+    def test_memory(self) -> None:
+        """The table is bounded; the one that was seen first is forgotten."""
+        rate = ConnectionRate(1, Clock())
+        rate.MAX_CREDENTIALS = 3
+        for name in "abcd":
+            self.assertTrue(rate.allows(name))
+        self.assertEqual(len(rate._seen), 3)
+        self.assertFalse(rate.allows("d"))
+        self.assertTrue(rate.allows("a"))
+
+    def test_flood(self) -> None:
+        """The agent is told; one with another token does not notice."""
+        self.world = World(per_minute=2)
+        for generation in (1, 2):
+            self.world.dial(hello(generation=generation))
+        agent = self.world.dial(hello(generation=3))
+        agent.pipe.flush()
+        self.assertEqual(reason(agent).code, ErrorCode.FLOOD)
+        self.assertEqual(len(self.world.dial(hello(credential=b"8")).welcomes), 1)
+
+    def test_bad_tokens_are_not_counted(self) -> None:
+        """Somebody without the token cannot use up what its owner may do."""
+        self.world = World(per_minute=1)
+        for _ in range(5):
+            self.world.dial(hello(credential=b"x"))
+        self.assertEqual(len(self.world.dial(hello()).welcomes), 1)

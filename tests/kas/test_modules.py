@@ -1,0 +1,310 @@
+"""What kas lends to modules, and takes back."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import Factory
+from twisted.internet.testing import MemoryReactorClock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from kas.identity import FileIdentity
+from kas.identity_store import IdentityStore
+from kas.modules import Lent, ServerModuleApi
+from kas.state import StateDirectory
+from tests.kas.test_registry import World
+from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.errors import CallError, ConfigurationError, ErrorCode, Status, StreamReset
+from tunnel.hosting import RESTART_FIRST, ModuleHost, Prepared
+from tunnel.interfaces import Access, IServerModule, IServerModuleApi
+from tunnel.listening import Listening
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.testing import RecordingReceiver
+
+ECHO = DESCRIPTOR.services_by_name["Echo"]
+
+
+class Reactor(MemoryReactorClock):
+    """One whose ports can be closed, and are remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed: list[int] = []
+
+    def listenTCP(self, port: int, *rest: Any, **more: Any) -> Any:
+        listening = super().listenTCP(port, *rest, **more)
+        listening.stopListening = lambda: self.closed.append(port)
+        return listening
+
+
+class _Case(SynchronousTestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        state = StateDirectory.open(Path(folder.name))
+        self.store = IdentityStore(state, lambda: datetime.now(UTC))
+        self.reactor = Reactor()
+        self.world = World()
+        self.identity = FileIdentity(
+            state.file("identity.json"), self.reactor, time.time
+        )
+        self.lent = Lent(
+            reactor=self.reactor,
+            dispatcher=self.world.dispatcher,
+            bus=self.world.bus,
+            metrics=CollectorRegistry(),
+            registry=self.world.registry,
+            router=self.world.router,
+            identity=self.identity,
+            listening=Listening(self.reactor),
+        )
+        self.failed: list[tuple[str, Exception]] = []
+
+    def api(self, name: str = "echo", configuration: Any = None) -> ServerModuleApi:
+        def fail(name: str, reason: Exception) -> None:
+            self.failed.append((name, reason))
+
+        return ServerModuleApi(self.lent, Prepared(name, Busy, configuration), fail)
+
+
+class ApiTests(_Case):
+    """Each thing that the interface lists."""
+
+    def test_interface(self) -> None:
+        """All of it is there."""
+        settings = object()
+        api = self.api(configuration=settings)
+        verifyObject(IServerModuleApi, api)
+        self.assertIs(api.configuration, settings)
+        self.assertIs(api.clock, self.reactor)
+
+    def test_calls(self) -> None:
+        """A call finds its agent, and its answer the way back."""
+        agent = self.world.agent()
+
+        class Upper:
+            async def say(self, request: Text, call: Any) -> Text:
+                return Text(text=request.text.upper())
+
+            spell = join = chat = say
+
+        agent.dispatcher.handle("tests", ECHO, Upper())
+        agent.stream_opened = agent.dispatcher.accept  # type: ignore[method-assign,assignment]
+        client = self.api().client(ECHO, "7")
+        calling = Deferred.fromCoroutine(client.call("Say", Text(text="hi"), timeout=5))
+        agent.pipe.flush()
+        self.assertEqual(self.successResultOf(calling).text, "HI")
+
+    def test_call_of_an_absent_agent(self) -> None:
+        """It waits; the caller's own limit applies, if it is the shorter one."""
+        client = self.api().client(ECHO, "7")
+        calling = Deferred.fromCoroutine(client.call("Say", Text(), timeout=5))
+        self.reactor.advance(4.9)
+        self.assertNoResult(calling)
+        self.reactor.advance(0.2)
+        failure = self.failureResultOf(calling, CallError)
+        self.assertEqual(self.world.router.waiting, 0)
+        self.assertEqual(failure.value.status, Status.DEADLINE_EXCEEDED)
+
+    def test_call_without_limit(self) -> None:
+        """Without one, the routing time limit is the end of it."""
+        client = self.api().client(ECHO, "7")
+        calling = Deferred.fromCoroutine(client.call("Say", Text()))
+        self.world.clock.advance(20)
+        failure = self.failureResultOf(calling, CallError)
+        self.assertEqual(failure.value.status, Status.UNAVAILABLE)
+
+    def test_streams(self) -> None:
+        """Method, metadata and the time that is left travel along."""
+        agent = self.world.agent()
+        stream = self.api().open_stream(
+            "7", "/raw", RecordingReceiver(), b"fields", timeout=0.0001
+        )
+        stream.write(b"x")
+        agent.pipe.flush()
+        ((_, open_, receiver),) = agent.streams
+        self.assertEqual(
+            (open_.method, open_.metadata, open_.timeout_ms), ("/raw", b"fields", 1)
+        )
+        self.assertEqual(receiver.data, b"x")
+
+    def test_connected_agents(self) -> None:
+        """Every connection."""
+        self.assertEqual(self.api().connected_agents(), [])
+        self.world.agent("7")
+        self.world.agent("8")
+        names = [one.agent_name for one in self.api().connected_agents()]
+        self.assertEqual(names, ["agent-7", "agent-8"])
+
+    def test_authorize(self) -> None:
+        """A user's token opens its agents, by name and by id."""
+        self.store.add_agent("home")
+        _, token = self.store.add_user("alice", ["home"], None)
+        self.identity.start()
+        self.addCleanup(self.identity.stop)
+        for agent in ("home", "1"):
+            access = self.successResultOf(self.api().authorize("user", agent, token))
+            self.assertEqual(access, Access("user:alice", "1", "home"))
+
+    def test_authorize_refuses(self) -> None:
+        """Always as a failed Deferred, and never with the token in it."""
+        for kind, token in (("user", "s3cret"), ("ci", "s3cret"), ("x" * 999, "")):
+            refusal = self.failureResultOf(
+                self.api().authorize(kind, "home", token), CallError
+            )
+            self.assertEqual(refusal.value.status, Status.UNAUTHENTICATED)
+            self.assertNotIn("s3cret", str(refusal.value))
+            self.assertLess(len(str(refusal.value)), 300)
+
+    def test_events(self) -> None:
+        """From one module to another."""
+        heard: list[int] = []
+        end = self.api("a").subscribe("moon", heard.append)
+        self.api("b").publish("moon", 1)
+        end()
+        self.api("b").publish("moon", 2)
+        self.assertEqual(heard, [1])
+
+    def test_fail(self) -> None:
+        """The host is told which module it is."""
+        reason = ValueError()
+        self.api("echo").fail(reason)
+        self.assertEqual(self.failed, [("echo", reason)])
+
+    def test_listen(self) -> None:
+        """A port, as the section or the endpoint string says."""
+        listening = self.api().listen("tcp:8160:interface=127.0.0.1", Factory())
+        port = self.successResultOf(listening)
+        verifyObject(IListeningPort, port)
+        ((number, *_),) = self.reactor.tcpServers
+        self.assertEqual(number, 8160)
+
+    def test_address_is_taken(self) -> None:
+        """The line says what for, where, and what to do."""
+
+        def refuse(*args: Any, **more: Any) -> Any:
+            raise OSError("Address already in use")
+
+        self.reactor.listenTCP = refuse  # type: ignore[method-assign]
+        failure = self.failureResultOf(
+            self.api().listen("tcp:8160", Factory()), ConfigurationError
+        )
+        (problem,) = failure.value.problems
+        self.assertEqual(
+            problem,
+            "cannot listen for echo on tcp:8160: Address already in use; "
+            "choose another address",
+        )
+
+
+@implementer(IServerModule)
+class Busy:
+    """Uses everything that has to be taken back."""
+
+    made: list[Busy] = []
+
+    def __init__(self, api: ServerModuleApi) -> None:
+        self.api = api
+        self.name = api.name
+        self.heard: list[int] = []
+        self.made.append(self)
+        api.handle_stream(f"/{api.name}", lambda stream, open_: RecordingReceiver())
+        api.subscribe("moon", self.heard.append)
+
+    async def start(self) -> None:
+        port = {"one": 8161, "two": 8162}[self.name]
+        await self.api.listen(f"tcp:{port}", Factory())
+
+    async def stop(self) -> None:
+        pass
+
+
+class FailureTests(_Case):
+    """A module fails later: what it held is free, and nobody else notices."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        Busy.made = []
+        self.host = ModuleHost(
+            [Prepared(name, Busy, None) for name in ("one", "two")],
+            interface=IServerModule,
+            make_api=lambda one: ServerModuleApi(self.lent, one, self.host.fail),
+            release=self.lent.release,
+            clock=self.reactor,
+            jitter=lambda: 1.0,
+        )
+        self.successResultOf(Deferred.fromCoroutine(self.host.start()))
+        self.one, self.two = Busy.made
+        self.agent = self.world.agent()
+
+    def ask(self, method: str) -> list[Any]:
+        """How a stream of the agent to a module ends, if it does."""
+        receiver = RecordingReceiver()
+        self.agent.open_stream(method, receiver)
+        self.agent.pipe.flush()
+        return receiver.closed
+
+    def assert_unknown(self, method: str) -> None:
+        (reason,) = self.ask(method)
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.UNKNOWN_METHOD)
+
+    def test_alone(self) -> None:
+        """Its handlers, subscriptions and ports are withdrawn; then it is back."""
+        self.assertEqual(self.ask("/one"), [])
+        self.one.api.fail(ValueError("gone"))
+        self.assert_unknown("/one")
+        self.assertEqual(self.ask("/two"), [])
+        self.world.bus.publish("moon", 1)
+        self.assertEqual((self.one.heard, self.two.heard), ([], [1]))
+        self.assertEqual(self.reactor.closed, [8161])
+        self.assertEqual(self.agent.closed, [])
+        self.assertEqual(self.host.states, {"one": "restarting", "two": "running"})
+
+        self.reactor.advance(RESTART_FIRST)
+        self.assertEqual(len(Busy.made), 3)
+        self.assertEqual(self.ask("/one"), [])
+        self.world.bus.publish("moon", 2)
+        self.assertEqual((Busy.made[2].heard, self.two.heard), ([2], [1, 2]))
+        self.assertEqual([one[0] for one in self.reactor.tcpServers].count(8161), 2)
+
+    def test_thousand_times(self) -> None:
+        """Nothing piles up."""
+        for _ in range(1000):
+            Busy.made[-1 if len(Busy.made) > 2 else 0].api.fail(ValueError("gone"))
+            self.reactor.advance(120)
+        self.assertEqual(len(Busy.made), 1002)
+        self.assertEqual(len(self.lent.dispatcher._accepts), 2)
+        self.assertEqual(sum(map(len, self.lent.ports.values())), 2)
+        self.assertEqual(len(self.lent.listening._ports), 2)
+        self.assertEqual(len(self.world.bus._subscribers["moon"]), 2)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_stop(self) -> None:
+        """At the end everything is free."""
+        self.successResultOf(Deferred.fromCoroutine(self.host.stop()))
+        self.assert_unknown("/one")
+        self.assert_unknown("/two")
+        self.assertEqual(self.reactor.closed, [8162, 8161])
+
+
+class OpenTests(_Case):
+    """The message that opens a stream."""
+
+    def test_no_limit(self) -> None:
+        """Without a timeout there is none in it."""
+        agent = self.world.agent()
+        self.api().open_stream("7", "/raw", RecordingReceiver(), fin=True)
+        agent.pipe.flush()
+        ((_, open_, receiver),) = agent.streams
+        self.assertEqual(open_, pb.Open(method="/raw"))
+        self.assertTrue(receiver.finished)

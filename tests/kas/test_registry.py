@@ -1,0 +1,330 @@
+"""The agents of one kas: who replaces whom, and who is chosen."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.identity import AgentIdentity
+from kas.registry import Registry
+from kas.routing import Router
+from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
+from tunnel.events import EventBus
+from tunnel.net.flusher import Flusher
+from tunnel.net.keepalive import Keepalive
+from tunnel.net.protocol import CLOSE_TIMEOUT, TunnelProtocol
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.testing import End, Pipe, RecordingReceiver
+from tunnel.wire.limits import DEFAULT_LIMITS, Limits
+
+
+class Agent(End):
+    """The agent's end of a tunnel; answers every stream, and records it."""
+
+    pipe: Pipe
+    #: The tunnel at kas.
+    there: TunnelProtocol
+    #: It reads nothing of its streams until it is told to.
+    slow = False
+
+    def __init__(self, clock: Clock, limits: Limits) -> None:
+        super().__init__(clock, dialler=True, limits=limits)
+        self.streams: list[tuple[Any, pb.Open, RecordingReceiver]] = []
+        self.welcomes: list[pb.Welcome] = []
+
+    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
+        self.welcomes.append(welcome)
+
+    def stream_opened(self, stream: Any, open_: pb.Open) -> RecordingReceiver:
+        receiver = RecordingReceiver()
+        self.streams.append((stream, open_, receiver))
+        if self.slow:
+            stream.pauseProducing()
+        return receiver
+
+
+class World:
+    """What one kas has to do with agents, without sockets."""
+
+    def __init__(
+        self,
+        per_minute: int = 5000,
+        limits: Limits = DEFAULT_LIMITS,
+        clock: Clock | None = None,
+    ) -> None:
+        self.limits = limits
+        self.slow = False
+        self.clock = clock or Clock()
+        self.registry = Registry()
+        self.dispatcher = Dispatcher(self.clock)
+        self.bus = EventBus()
+        self.router = Router(self.registry, self.clock)
+        self.acceptor = AgentAcceptor(
+            authenticate=self.authenticate,
+            registry=self.registry,
+            dispatcher=self.dispatcher,
+            bus=self.bus,
+            clock=self.clock,
+            rate=ConnectionRate(per_minute, self.clock),
+            kas_id=b"kas",
+        )
+        self.factory = AgentFactory(
+            self.acceptor,
+            clock=self.clock,
+            flusher=Flusher(self.clock),
+            keepalive=Keepalive(self.clock),
+        )
+
+    @staticmethod
+    def authenticate(token: bytes) -> AgentIdentity:
+        """``7`` is the token of agent 7."""
+        if not token.isdigit():
+            raise CallError(Status.UNAUTHENTICATED, "the agent token is not valid")
+        agent_id = token.decode()
+        return AgentIdentity(agent_id, f"agent-{agent_id}", f"agent:{agent_id}:t")
+
+    def dial(self, hello: pb.Hello) -> Agent:
+        """Connect, and say *hello*."""
+        agent = Agent(self.clock, self.limits)
+        agent.slow = self.slow
+        agent.there = self.factory.buildProtocol(None)
+        agent.pipe = Pipe(self.clock, agent.tunnel, agent.there)
+        agent.tunnel.hello(hello)
+        agent.pipe.flush()
+        return agent
+
+    def agent(
+        self, id_: str = "7", instance: bytes = b"i", generation: int = 1
+    ) -> Agent:
+        """An agent that is connected."""
+        return self.dial(
+            pb.Hello(
+                role="agent",
+                credential=id_.encode(),
+                instance_id=instance,
+                generation=generation,
+            )
+        )
+
+
+def reason(agent: Agent) -> SessionClosed:
+    """Why its only connection ended."""
+    (closed,) = agent.closed
+    return closed
+
+
+class _Case(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.world = World()
+        self.registry = self.world.registry
+
+
+class GenerationTests(_Case):
+    """Connections of one instance."""
+
+    def test_newer_replaces_older(self) -> None:
+        """At once, though the older one seems to be alive."""
+        older = self.world.agent(generation=1)
+        newer = self.world.agent(generation=2)
+        self.assertIs(self.registry.find("7"), newer.there)
+        self.assertEqual((len(self.registry), self.registry.agents), (1, 1))
+        older.pipe.flush()
+        self.assertEqual(reason(older).code, ErrorCode.SUPERSEDED)
+        self.assertEqual(newer.closed, [])
+        self.assertIs(self.registry.find("7"), newer.there)
+
+    def test_path_of_the_older_is_dead(self) -> None:
+        """The older one is cut within seconds, though it cannot be told."""
+        older = self.world.agent(generation=1)
+        older.pipe.cut = True
+        newer = self.world.agent(generation=2)
+        self.assertIs(self.registry.find("7"), newer.there)
+        self.world.clock.advance(CLOSE_TIMEOUT)
+        older.pipe.flush()
+        self.assertTrue(older.pipe.transports[1].disconnected)
+
+    def test_streams_of_the_older_end(self) -> None:
+        """Whoever used it is told, and not left to wait."""
+        self.world.agent(generation=1)
+        receiver = RecordingReceiver()
+        self.world.router.open_stream("7", pb.Open(method="/x"), receiver, False)
+        self.world.agent(generation=2)
+        (closed,) = receiver.closed
+        assert isinstance(closed, SessionClosed)
+        self.assertEqual(closed.code, ErrorCode.SUPERSEDED)
+
+    def test_older_newcomer_is_refused(self) -> None:
+        """A connection that was long on its way does not replace a newer one."""
+        newer = self.world.agent(generation=2)
+        older = self.world.agent(generation=1)
+        older.pipe.flush()
+        self.assertEqual(reason(older).code, ErrorCode.SUPERSEDED)
+        self.assertIs(self.registry.find("7"), newer.there)
+        self.assertEqual(newer.closed, [])
+        self.assertEqual(len(self.registry), 1)
+
+    def test_same_generation(self) -> None:
+        """Two that claim to be the same: the later one, which surely is alive."""
+        first = self.world.agent()
+        second = self.world.agent()
+        first.pipe.flush()
+        self.assertEqual(reason(first).code, ErrorCode.SUPERSEDED)
+        self.assertIs(self.registry.find("7"), second.there)
+
+    def test_killed_and_restarted(self) -> None:
+        """1,000 times without a goodbye: one connection stays, and no timer."""
+        agents = []
+        for generation in range(1, 1001):
+            agents.append(self.world.agent(generation=generation))
+            agents[-1].pipe.cut = True
+        agents[-1].pipe.cut = False
+        self.assertEqual((len(self.registry), self.registry.agents), (1, 1))
+        self.assertIs(self.registry.find("7"), agents[-1].there)
+        self.world.clock.advance(CLOSE_TIMEOUT)
+        for agent in agents:
+            agent.pipe.flush()
+        self.assertEqual(sum(a.pipe.transports[1].disconnected for a in agents), 999)
+        agents[-1].there.end(ErrorCode.SHUTDOWN)
+        agents[-1].pipe.cut = False
+        agents[-1].pipe.flush()
+        self.assertEqual((len(self.registry), self.registry.agents), (0, 0))
+
+    def test_instances_are_apart(self) -> None:
+        """Several pods of one agent, and several agents."""
+        connections = [
+            self.world.agent("7", b"i"),
+            self.world.agent("7", b"j"),
+            self.world.agent("8", b"i"),
+        ]
+        self.assertEqual((len(self.registry), self.registry.agents), (3, 2))
+        self.assertEqual(
+            {c.tunnel for c in self.registry}, {c.there for c in connections}
+        )
+
+    def test_leaves(self) -> None:
+        """Nothing of an agent that is gone stays."""
+        agent = self.world.agent()
+        agent.tunnel.end(ErrorCode.SHUTDOWN)
+        agent.pipe.flush()
+        self.assertIsNone(self.registry.find("7"))
+        self.assertEqual((len(self.registry), self.registry.agents), (0, 0))
+        self.assertIsNone(self.registry.remove(agent.there))
+        self.world.clock.advance(60)
+        self.assertEqual(self.world.clock.getDelayedCalls(), [])
+
+
+class FindTests(_Case):
+    """Which instance a stream goes to."""
+
+    def test_least_busy(self) -> None:
+        """The one with the fewest streams."""
+        agents = [self.world.agent(instance=i) for i in (b"a", b"b", b"c")]
+        for _ in range(30):
+            tunnel = self.registry.find("7")
+            assert tunnel is not None
+            tunnel.open_stream(pb.Open(method="/x"), RecordingReceiver())
+        for agent in agents:
+            agent.pipe.flush()
+            self.assertEqual(len(agent.streams), 10)
+
+    def test_silent_ones_are_not_chosen(self) -> None:
+        """A cable was pulled: nobody is sent there, long before it counts as dead."""
+        silent = self.world.agent(instance=b"a")
+        other = self.world.agent(instance=b"b")
+        self.assertIs(self.registry.find("7"), silent.there)
+        silent.pipe.cut = True
+        for _ in range(25):
+            self.world.clock.advance(1)
+            other.pipe.flush()
+        self.assertEqual(silent.closed, [])
+        self.assertIs(self.registry.find("7"), other.there)
+        self.assertEqual(len(self.registry), 2)
+
+    def test_all_are_silent(self) -> None:
+        """Then there is nobody, until one speaks again."""
+        agent = self.world.agent()
+        agent.pipe.cut = True
+        self.world.clock.pump([1] * 25)
+        self.assertIsNone(self.registry.find("7"))
+        agent.pipe.cut = False
+        agent.pipe.flush()
+        self.world.clock.advance(2)
+        self.assertIs(self.registry.find("7"), agent.there)
+
+    def test_those_that_leave_are_not_chosen(self) -> None:
+        """An agent that drains gets nothing new, and keeps what it has."""
+        agent = self.world.agent(instance=b"a")
+        agent.tunnel.go_away(pb.GoAway(code=ErrorCode.SHUTDOWN, deadline_ms=5000))
+        agent.pipe.flush()
+        self.assertIsNone(self.registry.find("7"))
+        self.assertEqual(len(self.registry), 1)
+
+    def test_unknown(self) -> None:
+        """An agent that never came."""
+        self.assertIsNone(self.registry.find("99"))
+
+
+class WaitTests(_Case):
+    """Waiting for an agent."""
+
+    def test_woken_once(self) -> None:
+        """Everyone who waits for it, and nobody else."""
+        woken: list[str] = []
+        for agent_id in ("7", "7", "8"):
+            self.registry.wait(agent_id, partial(woken.append, agent_id))
+        self.assertEqual(self.registry.waiting, 3)
+        self.world.agent("7")
+        self.world.agent("7", b"j")
+        self.assertEqual(woken, ["7", "7"])
+        self.assertEqual(self.registry.waiting, 1)
+
+    def test_gives_up(self) -> None:
+        """Nothing is kept of those who do not wait any longer."""
+        woken: list[int] = []
+        give_up = [self.registry.wait("7", partial(woken.append, n)) for n in range(3)]
+        give_up[1]()
+        give_up[1]()
+        self.assertEqual(self.registry.waiting, 2)
+        self.world.agent("7")
+        self.assertEqual(woken, [0, 2])
+        give_up[0]()
+        self.assertEqual((self.registry.waiting, self.registry._waiters), (0, {}))
+
+    def test_one_fails(self) -> None:
+        """What a waiter does with the news harms neither the others nor the agent."""
+        woken: list[int] = []
+
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        self.registry.wait("7", fail)
+        self.registry.wait("7", lambda: woken.append(1))
+        agent = self.world.agent("7")
+        self.assertEqual(woken, [1])
+        self.assertEqual(agent.closed, [])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class RevokeTests(_Case):
+    """A credential ends, and with it what it opened."""
+
+    def test_revoke(self) -> None:
+        """Every tunnel of that credential, in the same moment; no other."""
+        revoked = [self.world.agent("7", instance) for instance in (b"a", b"b")]
+        other = self.world.agent("8")
+        receiver = RecordingReceiver()
+        self.world.router.open_stream("7", pb.Open(method="/x"), receiver, False)
+        self.registry.revoke("agent:7:t")
+        self.assertIsNone(self.registry.find("7"))
+        self.assertEqual(len(receiver.closed), 1)
+        for agent in (*revoked, other):
+            agent.pipe.flush()
+        for agent in revoked:
+            self.assertEqual(reason(agent).code, ErrorCode.UNAUTHENTICATED)
+        self.assertEqual(other.closed, [])
+        self.assertEqual(len(self.registry), 1)
