@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import tempfile
 from typing import Any
 
 from twisted.application.service import Application, Service
@@ -151,7 +153,9 @@ class LogAsToldTests(SynchronousTestCase):
 
     def test_json_goes_into_the_file(self) -> None:
         """When it was told, wherever the log is."""
-        path = self.mktemp()
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        path = f"{folder}/log"
         chosen: Any = self.chosen("json", nodaemon=0, logfile=path)
         event = {"log_format": "hello", "log_level": LogLevel.info, "log_time": 0.0}
         chosen({**event, "log_namespace": "test"})

@@ -1,0 +1,85 @@
+"""For all tests: none hangs, and none is left out in silence."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import re
+import signal
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+#: Seconds for one test and its fixtures.  Far more than any takes: this is for those
+#: that would never end.
+UNIT_SECONDS = 60
+INTEGRATION_SECONDS = 300
+
+#: After this many more the whole run ends: the test did not let itself be interrupted.
+GRACE_SECONDS = 20
+
+_STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the terminal: during tests the standard streams are captured."""
+    config.stash[_STDERR] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Give it back."""
+    os.close(config.stash[_STDERR])
+
+
+def _seconds(item: pytest.Item) -> int:
+    if item.get_closest_marker("integration") is not None:
+        return INTEGRATION_SECONDS
+    return UNIT_SECONDS
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Interrupt a test that takes too long, and show where it was."""
+    terminal = item.config.stash[_STDERR]
+    seconds = _seconds(item)
+
+    def too_long(*_: Any) -> None:
+        os.write(terminal, f"\n{item.nodeid}: {seconds} s are over\n".encode())
+        faulthandler.dump_traceback(terminal)
+        pytest.fail(f"still running after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # A reactor takes the exception for one of its callbacks' and goes on waiting.
+    faulthandler.dump_traceback_later(seconds + GRACE_SECONDS, exit=True, file=terminal)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+_NEEDS = re.compile(r"(?:Skipped: )?needs (?P<what>.*?): (?P<command>.*)", re.DOTALL)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what was skipped, and the command that brings it."""
+    counts: dict[str, int] = defaultdict(int)
+    for report in terminalreporter.stats.get("skipped", []):
+        if not isinstance(report.longrepr, tuple):
+            continue
+        path, line, reason = report.longrepr
+        found = _NEEDS.fullmatch(reason)
+        if found is None:
+            text = f"{reason.removeprefix('Skipped: ')} ({path}:{line})"
+        else:
+            text = f"without {found['what']}; to have it: {found['command']}"
+        counts[text] += 1
+    if counts:
+        terminalreporter.section("not tested here")
+        for text, count in sorted(counts.items()):
+            tests = "1 test" if count == 1 else f"{count} tests"
+            terminalreporter.line(f"{tests} {text}")

@@ -1,0 +1,14 @@
+"""
+Real processes, real TLS, a real API server: what only shows when all of it runs.
+
+    needs.py        what a test needs that may be missing here, and how to get it
+    processes.py    start a program, wait for what it says, stop it
+    cluster.py      the control plane of tests/kube, and its audit log
+    stack.py        `twistd kas` and `twistd agentk` before that control plane
+    kubectl.py      kubectl as a child, and on a terminal
+    rawhttp.py      HTTP/1.1 byte by byte, over TLS
+    differences.py  how an answer through kas may differ from the API server's own
+
+Nearly everything is done twice: straight at the API server, and through kas and agentk.
+What counts is that nobody can tell the two apart.
+"""

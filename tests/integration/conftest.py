@@ -1,0 +1,173 @@
+"""The parts that tests share: one control plane, one kas, one agentk."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.integration import needs, processes
+from tests.integration.cluster import ControlPlane
+from tests.integration.kubectl import Kubectl
+from tests.integration.rawhttp import Way
+from tests.integration.stack import Agentk, Kas
+
+#: Of each log, in the report of a failed test.
+LOG_TAIL = 6000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder starts processes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Show what the processes said when a test of theirs fails."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed and Path(__file__).parent in item.path.parents:
+        for process in processes.running:
+            if process.name != "control plane":
+                report.sections.append((f"log of {process.name}", _log(process)))
+
+
+def _log(process: processes.Process) -> str:
+    # Without the lines of those who ask again and again whether it is ready.
+    lines = [one for one in process.said().splitlines() if "GET /" not in one]
+    return "\n".join(lines)[-LOG_TAIL:]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For everything that lives as long as the tests."""
+    return tmp_path_factory.mktemp("kas")
+
+
+@pytest.fixture(scope="session")
+def control_plane(folder: Path) -> Iterator[ControlPlane]:
+    """An API server with everything around it."""
+    plane = ControlPlane(needs.kubernetes(), folder / "kube")
+    yield plane
+    plane.stop()
+
+
+@pytest.fixture(scope="session")
+def kas(folder: Path) -> Iterator[Kas]:
+    """A kas that no test stops."""
+    kas = Kas(folder / "shared")
+    kas.start()
+    yield kas
+    kas.stop()
+
+
+@pytest.fixture(scope="session")
+def agentk(kas: Kas, control_plane: ControlPlane) -> Iterator[Agentk]:
+    """An agentk that no test stops; its name is ``main``."""
+    agentk = Agentk(kas, kas.add_agent("main"), control_plane.agent)
+    agentk.start()
+    yield agentk
+    agentk.stop()
+
+
+@pytest.fixture(scope="session")
+def kubeconfigs(
+    kas: Kas, agentk: Agentk, control_plane: ControlPlane
+) -> dict[str, Path]:
+    """The two ways to the API server; on both one has the rights of agentk."""
+    return {"direct": control_plane.agent, "proxied": kas.add_user("kubectl")}
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A name of its own in which pods can start; removed, but not waited for."""
+    yield from _namespace(control_plane)
+
+
+@pytest.fixture(scope="module")
+def shared_namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """The same for a whole file."""
+    yield from _namespace(control_plane)
+
+
+def _namespace(control_plane: ControlPlane) -> Iterator[str]:
+    name = f"ns-{next(_numbers):03}"
+    make_namespace(control_plane, name)
+    yield name
+    control_plane.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def make_namespace(control_plane: ControlPlane, name: str) -> None:
+    """A namespace in which pods can start."""
+    control_plane.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    path = f"/api/v1/namespaces/{name}/serviceaccounts"
+    processes.eventually(
+        lambda: control_plane.call("GET", path)["items"], 20, "a service account"
+    )
+
+
+@pytest.fixture(scope="session")
+def kubectl_programs(control_plane: ControlPlane) -> dict[str, Path]:
+    """Those of the control plane's version and of the machine."""
+    found = {"own": control_plane.assets / "kubectl"}
+    if (other := shutil.which("kubectl")) is not None:
+        found["machine"] = Path(other)
+    return found
+
+
+@pytest.fixture(scope="session")
+def make_kubectl(
+    kubectl_programs: dict[str, Path], kubeconfigs: dict[str, Path], folder: Path
+) -> Callable[..., Kubectl]:
+    """``make_kubectl(way, version, namespace, transport)``."""
+
+    def make(
+        way: str,
+        version: str = "own",
+        namespace: str = "default",
+        transport: str = "websocket",
+    ) -> Kubectl:
+        if version not in kubectl_programs:
+            needs.missing(
+                "a kubectl of another version",
+                "put one on $PATH, from https://kubernetes.io/docs/tasks/tools/",
+            )
+        return Kubectl(
+            kubectl_programs[version],
+            kubeconfigs[way],
+            namespace,
+            transport,
+            # Discovery is asked once; each version and way on its own.
+            folder / f"cache-{way}-{version}",
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def ways(
+    kas: Kas, kubeconfigs: dict[str, Path], control_plane: ControlPlane, folder: Path
+) -> dict[str, Way]:
+    """The two ways, for requests that are written by hand."""
+    authority = folder / "api-server-ca.crt"
+    authority.write_bytes(control_plane.authority)
+    return {
+        "direct": Way("direct", control_plane.port, authority, control_plane.token),
+        "proxied": attrs.evolve(kas.way("kubectl"), name="proxied"),
+    }
+
+
+@pytest.fixture(params=["direct", "proxied"])
+def way(request: pytest.FixtureRequest, ways: dict[str, Way]) -> Way:
+    """One way after the other."""
+    return ways[request.param]

@@ -1,0 +1,267 @@
+"""`twistd kas` and `twistd agentk`, each a process, with all that they need."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import yaml
+
+from tests.integration.processes import Process, eventually, kasctl, twistd
+from tests.integration.rawhttp import Way
+
+_LISTENING = r"listening for {} on 127\.0\.0\.1:(\d+)"
+
+_CONFIGURATION = """\
+agent:
+  listen:
+    address: 127.0.0.1:{agents}
+    development_certificate: {tls}
+    shutdown_grace_period: 2s
+  kubernetes_api:
+    url_path_prefix: {prefix}
+    listen:
+      address: 127.0.0.1:{proxy}
+      development_certificate: {tls}
+observability:
+  listen:
+    address: 127.0.0.1:{observability}
+"""
+
+
+def fetch(port: int, path: str) -> tuple[int, bytes]:
+    """GET from an observability listener; status 0 when nobody is there."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+    except OSError:
+        return 0, b""
+
+
+@attrs.define(eq=False)
+class Kas:
+    """
+    One kas with a state directory in *folder*; it keeps its ports for ever.
+
+    :ivar settings: added to the configuration file, as YAML text.
+    :ivar tls: False for what stands behind a server that does TLS.
+    """
+
+    folder: Path
+    settings: str = ""
+    tls: bool = True
+    prefix: str = "/"
+    agents: int = 0
+    proxy: int = 0
+    observability: int = 0
+    process: Process | None = None
+
+    @property
+    def state(self) -> Path:
+        """The state directory."""
+        return self.folder / "state"
+
+    @property
+    def authority(self) -> Path:
+        """The CA of its development certificate."""
+        return self.state / "ca.crt"
+
+    @property
+    def configuration(self) -> Path:
+        """The configuration file, written for the ports of now."""
+        path = self.folder / "kas.yaml"
+        text = _CONFIGURATION.format(
+            agents=self.agents,
+            proxy=self.proxy,
+            observability=self.observability,
+            prefix=self.prefix,
+            tls=str(self.tls).lower(),
+        )
+        path.write_text(text + self.settings)
+        return path
+
+    def start(
+        self, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start it, and wait until it is ready."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.process = process = Process(
+            "kas",
+            twistd(
+                "kas",
+                "--configuration-file",
+                self.configuration,
+                "--state-directory",
+                self.state,
+                *arguments,
+            ),
+            self.folder / "kas.log",
+            environment=environment,
+        )
+        process.wait_for("kas is ready")
+        self.agents = self._port("agents")
+        self.proxy = self._port("kubernetes_api")
+        self.observability = self._port("health and metrics")
+        return process
+
+    def _port(self, what: str) -> int:
+        assert self.process is not None
+        return int(self.process.wait_for(_LISTENING.format(what))[1])
+
+    def ctl(self, *arguments: str | Path) -> str:
+        """Run kasctl on its state directory."""
+        return kasctl(*arguments, state=self.state).stdout
+
+    def ctl_json(self, *arguments: str | Path) -> Any:
+        """The same, read from its JSON form."""
+        return json.loads(self.ctl(*arguments, "--output", "json"))
+
+    def add_agent(self, name: str) -> Path:
+        """Allow an agent; the file with its token."""
+        path = self.folder / f"agent-{name}.token"
+        self.ctl("agent", "add", name, "--token-file", path)
+        return path
+
+    def add_user(self, name: str, *access: str, agent: str = "main") -> Path:
+        """Allow a user, ``--as-agent`` unless told; the kubeconfig."""
+        token = self.folder / f"user-{name}.token"
+        rights = access or ("--as-agent",)
+        self.ctl("user", "add", name, "--agent", agent, *rights, "--token-file", token)
+        path = self.kubeconfig(name, token, agent)
+        if self.process is not None:
+            way = self.way(name)
+            # Refused for what it asks, and no longer for who asks.
+            eventually(
+                lambda: way.ask("GET", "/", "Impersonate-Nobody: x").status == 400
+            )
+        return path
+
+    def kubeconfig(self, name: str, token: Path, agent: str = "main") -> Path:
+        """What `kasctl kubeconfig` prints for a user that is there, as a file."""
+        path = self.folder / f"{name}.kubeconfig"
+        server = f"https://127.0.0.1:{self.proxy}"
+        path.write_text(
+            self.ctl(
+                "kubeconfig",
+                "--agent",
+                agent,
+                "--server",
+                server,
+                "--token-file",
+                token,
+            )
+        )
+        path.chmod(0o600)
+        return path
+
+    def bearer(self, name: str) -> str:
+        """The token in that file."""
+        content = yaml.safe_load((self.folder / f"{name}.kubeconfig").read_text())
+        return str(content["users"][0]["user"]["token"])
+
+    def way(self, user: str) -> Way:
+        """For requests of *user* that are written by hand."""
+        return Way(user, self.proxy, self.authority, self.bearer(user))
+
+    def status(self) -> dict[str, Any]:
+        """What `kasctl status` shows."""
+        code, body = fetch(self.observability, "/status")
+        assert code == 200, body
+        status: dict[str, Any] = json.loads(body)
+        return status
+
+    def streams(self) -> int:
+        """Open streams of every tunnel."""
+        return sum(int(one["streams"]) for one in self.status()["agents"])
+
+    def metric(self, name: str) -> float:
+        """The sum over all labels."""
+        return metric(self.observability, name)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> bool:
+        """End it; whether it ended in good order."""
+        assert self.process is not None
+        try:
+            return self.process.stops_cleanly(how)
+        finally:
+            self.process.kill()
+
+
+@attrs.define(eq=False)
+class Agentk:
+    """One agentk that dials *kas*."""
+
+    kas: Kas
+    token: Path
+    kubeconfig: Path | None
+    name: str = "agentk"
+    address: str = ""
+    observability: int = 0
+    process: Process | None = None
+
+    def arguments(self) -> list[str | Path]:
+        """For `twistd agentk`."""
+        more = () if self.kubeconfig is None else ("--kubeconfig", self.kubeconfig)
+        return [
+            "--kas-address",
+            self.address or f"tls://127.0.0.1:{self.kas.agents}",
+            "--ca-cert-file",
+            self.kas.authority,
+            "--token-file",
+            self.token,
+            "--observability-listen-address",
+            f"127.0.0.1:{self.observability}",
+            *more,
+        ]
+
+    def start(
+        self, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start it, and wait until bytes flow through its tunnel."""
+        self.process = process = Process(
+            self.name,
+            twistd("agentk", *self.arguments(), *arguments),
+            self.kas.folder / f"{self.name}.log",
+            environment=environment,
+        )
+        found = process.wait_for(_LISTENING.format("health and metrics"))
+        self.observability = int(found[1])
+        self.wait_until_ready()
+        return process
+
+    def ready(self) -> bool:
+        """Whether bytes flow through its tunnel."""
+        return fetch(self.observability, "/readiness")[0] == 200
+
+    def wait_until_ready(self, seconds: float = 30) -> None:
+        """Until `ready`."""
+        eventually(self.ready, seconds, "agentk is ready")
+
+    def metric(self, name: str) -> float:
+        """The sum over all labels."""
+        return metric(self.observability, name)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> bool:
+        """End it; whether it ended in good order."""
+        assert self.process is not None
+        try:
+            return self.process.stops_cleanly(how)
+        finally:
+            self.process.kill()
+
+
+def metric(port: int, name: str) -> float:
+    """The sum of a metric over all labels; 0 when there is none."""
+    code, body = fetch(port, "/metrics")
+    assert code == 200, body
+    lines = (line.rpartition(" ") for line in body.decode().splitlines())
+    return sum(float(v) for n, _, v in lines if n.partition("{")[0] == name)

@@ -1,0 +1,166 @@
+"""agentk where it belongs: in a pod, with a service account."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import subprocess
+import uuid
+from collections.abc import Callable
+
+from tests.integration import needs
+from tests.integration.cluster import ControlPlane
+from tests.integration.kubectl import Kubectl
+from tests.integration.processes import ROOT, eventually, script
+from tests.integration.stack import Kas
+
+# A container here is a plain process whose volumes are below $CONTAINER_ROOT.  In a
+# mount namespace of its own they are where every pod has them.
+_SCRIPT = """\
+mount -t tmpfs none /run
+mkdir -p /run/secrets/kubernetes.io/serviceaccount
+mount --bind "$CONTAINER_ROOT/var/run/secrets/kubernetes.io/serviceaccount" \
+  /run/secrets/kubernetes.io/serviceaccount
+exec "$TWISTD" -n --pidfile= agentk "$@"
+"""
+
+_MANIFEST = """\
+apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: agentk}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: {namespace}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}}
+subjects: [{{kind: ServiceAccount, name: agentk, namespace: {namespace}}}]
+---
+apiVersion: v1
+kind: Secret
+metadata: {{name: agentk}}
+data: {{token: {token}, ca.crt: {authority}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: agentk}}
+spec:
+  selector: {{matchLabels: {{app: agentk}}}}
+  strategy: {{type: Recreate}}
+  template:
+    metadata: {{labels: {{app: agentk}}}}
+    spec:
+      serviceAccountName: agentk
+      nodeName: node-0
+      volumes: [{{name: kas, secret: {{secretName: agentk}}}}]
+      containers:
+      - name: agentk
+        image: any
+        command: {command}
+        volumeMounts: [{{name: kas, mountPath: /etc/agentk}}]
+        env:
+        # Addresses of services do not exist here; the pod has the API server's own.
+        - {{name: KUBERNETES_SERVICE_HOST, value: 127.0.0.1}}
+        - {{name: KUBERNETES_SERVICE_PORT, value: "{api_server}"}}
+        - {{name: TWISTD, value: {twistd}}}
+        - name: POD_NAME
+          valueFrom: {{fieldRef: {{fieldPath: metadata.name}}}}
+        - name: POD_NAMESPACE
+          valueFrom: {{fieldRef: {{fieldPath: metadata.namespace}}}}
+        readinessProbe: &probe
+          httpGet: {{host: 127.0.0.1, port: {port}, path: /readiness}}
+          periodSeconds: 1
+        livenessProbe:
+          httpGet: {{host: 127.0.0.1, port: {port}, path: /liveness}}
+"""
+
+
+def unshare() -> list[str]:
+    """The command before one that needs mounts of its own."""
+    program = needs.program("unshare", "apt-get install util-linux")
+    for options in ["--mount"], ["--mount", "--map-root-user"]:
+        command = [str(program), *options, "--propagation", "private"]
+        tried = subprocess.run(
+            [*command, "mount", "-t", "tmpfs", "none", "/run"], capture_output=True
+        )
+        if tried.returncode == 0:
+            return command
+    needs.missing("mount namespaces", "run the tests as root, or allow user namespaces")
+
+
+def test_pod(
+    kas: Kas,
+    control_plane: ControlPlane,
+    namespace: str,
+    make_kubectl: Callable[..., Kubectl],
+) -> None:
+    """It finds its cluster and its rights by itself, and survives its pod."""
+    kubectl = make_kubectl("direct", namespace=namespace)
+    token = kas.add_agent("inside")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [
+        *unshare(),
+        *("sh", "-e", "-c", _SCRIPT, "agentk"),
+        *("--kas-address", f"tls://127.0.0.1:{kas.agents}"),
+        *("--token-file", "etc/agentk/token", "--ca-cert-file", "etc/agentk/ca.crt"),
+        *("--observability-listen-address", f"127.0.0.1:{port}"),
+    ]
+    manifest = _MANIFEST.format(
+        namespace=namespace,
+        token=base64.b64encode(token.read_bytes()).decode(),
+        authority=base64.b64encode(kas.authority.read_bytes()).decode(),
+        command=json.dumps(command),
+        api_server=control_plane.port,
+        twistd=script("twistd"),
+        port=port,
+    )
+    try:
+        kubectl.ok("apply", "-f", "-", input=manifest.encode())
+        done = kubectl("rollout", "status", "deployment/agentk", "--timeout=60s")
+        assert done.code == 0, kubectl("logs", "deployment/agentk").text
+        pod = kubectl.ok("get", "pods", "-o", "jsonpath={.items[0].metadata.name}")
+        assert _connected(kas) == (namespace, pod)
+
+        kas.add_user("insider", agent="inside")
+        way = kas.way("insider")
+        audit = control_plane.audit()
+        mark = uuid.uuid4().hex
+        path = f"/api/v1/namespaces/default/configmaps/{mark}"
+        assert way.ask("GET", path).status == 404
+        user = audit.wait_for(mark)[0]["user"]
+        assert user["username"] == f"system:serviceaccount:{namespace}:agentk"
+        # Its rights are those of its service account, and no others.
+        assert way.ask("GET", "/api/v1/namespaces/default/secrets").status == 403
+
+        kubectl.ok("delete", "pod", pod, "--timeout=60s")
+        assert way.ask("GET", path).status == 404
+        eventually(lambda: _connected(kas) not in (None, (namespace, pod)), 60)
+    finally:
+        kubectl("delete", "deployment/agentk", "clusterrolebinding/" + namespace)
+
+
+def _connected(kas: Kas) -> tuple[str, str] | None:
+    for one in kas.status()["agents"]:
+        if one["agent_name"] == "inside":
+            return one["pod_namespace"], one["pod_name"]
+    return None
+
+
+def test_manifest(
+    control_plane: ControlPlane, make_kubectl: Callable[..., Kubectl]
+) -> None:
+    """The API server takes what is in deploy/, and misses nothing in it."""
+    kubectl = make_kubectl("direct")
+    manifest = (ROOT / "deploy" / "kubernetes" / "agentk.yaml").read_text()
+    namespace = "txkas"
+    control_plane.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    try:
+        done = kubectl(
+            *("--namespace", namespace, "apply", "--server-side", "--dry-run=server"),
+            *("--validate=strict", "-f", "-"),
+            input=manifest.encode(),
+        )
+        assert (done.code, done.err) == (0, b"")
+    finally:
+        control_plane.call("DELETE", f"/api/v1/namespaces/{namespace}")
