@@ -287,11 +287,12 @@ class Session:
         self._connection_frame(sid)
         self._spend_small()
         go_away = pb.GoAway.FromString(payload)
+        go_away.message = _words(go_away.message)
         self._peer_going = True
         out.append(events.GoAwayReceived(go_away))
         if not go_away.deadline_ms:
             code = _code(go_away.code)
-            self.ended = events.SessionEnded(code, go_away.message[:MAX_REASON], True)
+            self.ended = events.SessionEnded(code, go_away.message, True)
             self._clear()
             out.append(self.ended)
             return
@@ -327,6 +328,8 @@ class Session:
 
     def _on_headers(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
         fin = bool(flags & FIN)
+        if not payload:
+            self._spend_small()
         if self._arrived(sid, payload, fin, out):
             out.append(events.HeadersReceived(sid, payload, fin))
             self._shed(out)
@@ -363,9 +366,7 @@ class Session:
         if stream is None or not stream.move(StreamInput.RECEIVE_RESET):
             return
         self._drop(stream)
-        out.append(
-            events.StreamEnded(sid, _code(reset.code), reset.message[:MAX_REASON])
-        )
+        out.append(events.StreamEnded(sid, _code(reset.code), _words(reset.message)))
 
     # What the handlers share.
 
@@ -393,8 +394,9 @@ class Session:
         if stream_id > MAX_STREAM_ID:
             raise ProtocolError(ErrorCode.PROTOCOL, "stream numbers are used up")
         self._last_peer_id = stream_id
+        # Opening costs no credit, and answering may cost us a frame.
+        self._spend_small()
         if self._going or self._theirs >= self.limits.max_streams:
-            self._spend_small()
             text = "going away" if self._going else "too many streams"
             self._outbox.reset(stream_id, ErrorCode.REFUSED, text)
             return None
@@ -525,6 +527,11 @@ _HANDLERS: dict[int, Callable[[Session, int, int, bytes, Events], None]] = {
 
 def _held(stream: Stream) -> int:
     return stream.window.buffered
+
+
+def _words(text: str) -> str:
+    """A text of the peer, for people: bounded, and one line that prints as it is."""
+    return "".join(c if c.isprintable() else "?" for c in text[:MAX_REASON])
 
 
 def _code(number: int) -> ErrorCode:

@@ -134,7 +134,7 @@ def test_stream_that_holds_most_is_shed_when_the_session_holds_too_much() -> Non
         ),
         (
             Limits(small_frames_per_interval=10, max_streams=1),
-            [opened(2 * n + 1) for n in range(12)],
+            [opened(2 * n + 1) for n in range(11)],
         ),
         (
             Limits(max_queued_control=10, pings_per_interval=100),
@@ -150,6 +150,26 @@ def test_flood_ends_the_session(limits: Limits, attack: list[bytes]) -> None:
     assert listener.ended is None
     happened += listener.receive_bytes(attack[-1])
     assert ended(happened).code is ErrorCode.FLOOD
+
+
+def test_flood_of_header_blocks_without_a_byte_ends_the_session() -> None:
+    _, listener = greeted(listener_limits=Limits(small_frames_per_interval=10))
+    listener.receive_bytes(opened(1) + frame(FrameType.HEADERS, 1) * 9)
+    assert listener.ended is None
+    happened = listener.receive_bytes(frame(FrameType.HEADERS, 1))
+    assert ended(happened).code is ErrorCode.FLOOD
+
+
+def test_texts_of_a_peer_are_one_line_that_prints() -> None:
+    dialler, _ = greeted()
+    sid = dialler.open_stream(pb.Open())
+    reset = pb.Reset(code=5, message="a\x1b[2J\r\nINFO forged").SerializeToString()
+    (event,) = dialler.receive_bytes(frame(FrameType.RESET, sid, reset))
+    assert isinstance(event, events.StreamEnded)
+    assert event.message == "a?[2J??INFO forged"
+    bye = pb.GoAway(code=1, message="\x07bye\n").SerializeToString()
+    last = ended(dialler.receive_bytes(frame(FrameType.GO_AWAY, 0, bye)))
+    assert last.message == "?bye?"
 
 
 def test_budget_is_renewed_by_the_owner() -> None:
