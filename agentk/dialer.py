@@ -247,7 +247,7 @@ class Dialer:
             "connected to kas as agent {agent_name} ({agent_id}) at {peer}",
             agent_name=welcome.agent_name,
             agent_id=welcome.agent_id,
-            peer=tunnel.peer_address,
+            peer=tunnel.peer,
         )
         self.bus.publish("tunnel.connected", welcome.agent_id)
 

@@ -35,6 +35,9 @@ class _Http11Site(Site):
         """HTTP/2 is not needed here, and would come on by itself."""
         return [b"http/1.1"]
 
+    def log(self, request: Any) -> None:
+        """Probes come every few seconds; nobody wants a line for each."""
+
 
 def make_site(dialer: Dialer, metrics: CollectorRegistry) -> Site:
     """The site of agentk's observability listener."""

@@ -107,6 +107,10 @@ class AgentkService(LogsItsOwnWay, Service):
                 ca_file=str(options.ca_cert_file) if options.ca_cert_file else None,
                 insecure=options.kas_insecure_skip_tls_verify,
                 alpn=options.kas_address.alpn,
+                # What ends a WebSocket's TLS is a proxy of somebody else's.
+                minimum_version=ssl.TLSVersion.TLSv1_2
+                if options.kas_address.is_websocket
+                else ssl.TLSVersion.TLSv1_3,
             )
         else:
             self._log.warn(

@@ -92,7 +92,7 @@ class AgentAcceptor:
             identity = self.authenticate(hello.credential)
         except CallError as error:
             self._log.info(
-                "{peer} was refused: {reason}", peer=tunnel.peer_address, reason=error
+                "{peer} was refused: {reason}", peer=tunnel.peer, reason=error
             )
             tunnel.end(ErrorCode.UNAUTHENTICATED, error.message)
             return
@@ -134,7 +134,7 @@ class AgentAcceptor:
             "agent {agent_name} ({agent_id}) connected from {peer}",
             agent_name=agent.agent_name,
             agent_id=agent.agent_id,
-            peer=tunnel.peer_address,
+            peer=tunnel.peer,
             pod=agent.pod_name,
             version=agent.version,
         )

@@ -45,7 +45,7 @@ class Health:
                     "version": one.agent.version,
                     "pod_namespace": one.agent.pod_namespace,
                     "pod_name": one.agent.pod_name,
-                    "peer": _address(one.tunnel.peer_address),
+                    "peer": one.tunnel.peer,
                     "streams": one.tunnel.load,
                     "alive": one.tunnel.alive,
                 }
@@ -124,11 +124,9 @@ def make_site(
         def acceptableProtocols(self) -> list[bytes]:
             return [b"http/1.1"]
 
+        def log(self, request: Any) -> None:
+            """Probes come every few seconds; nobody wants a line for each."""
+
     site: Any = Http11Site(app.resource())  # type: ignore[no-untyped-call]
     site.noisy = False
     return site
-
-
-def _address(address: Any) -> str:
-    host = getattr(address, "host", None)
-    return f"{host}:{address.port}" if host is not None else "unix"

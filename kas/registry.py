@@ -64,7 +64,7 @@ class Registry:
             self._log.info(
                 "agent {agent_name}: a newer connection replaces that of {peer}",
                 agent_name=agent.agent_name,
-                peer=older.tunnel.peer_address,
+                peer=older.tunnel.peer,
             )
             self.remove(older.tunnel)
             # Cut, not closed politely: its path may be dead, and nothing is lost

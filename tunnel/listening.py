@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
+from tunnel.net.sockets import address_text
 from tunnel.net.tls import ReloadingServerContext
 from tunnel.net.tlsio import wrap_server
 
@@ -77,7 +78,7 @@ class Listening:
         self._log.info(
             "listening for {what} on {address}{security}",
             what=what,
-            address=_describe(port),
+            address=address_text(port.getHost()),
             security=" (TLS)" if files is not None else " (not encrypted)",
         )
         return port
@@ -101,12 +102,3 @@ class Listening:
         """Accept nothing more anywhere."""
         for port in tuple(self._ports):
             await self.close(port)
-
-
-def _describe(port: IListeningPort) -> str:
-    address: Any = port.getHost()
-    host = getattr(address, "host", None)
-    if host is None:
-        name = getattr(address, "name", b"")
-        return name.decode() if isinstance(name, bytes) else str(name)
-    return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"

@@ -25,7 +25,7 @@ from tunnel.errors import (
 )
 from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.sockets import tune_socket
+from tunnel.net.sockets import address_text, tune_socket
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
@@ -180,6 +180,11 @@ class TunnelProtocol(TwistedProtocol):
         return self._connection.getPeer()
 
     @property
+    def peer(self) -> str:
+        """`peer_address` for people."""
+        return address_text(self.peer_address)
+
+    @property
     def host_address(self) -> IAddress:
         """Our end of the transport."""
         return self._connection.getHost()
@@ -323,7 +328,7 @@ class TunnelProtocol(TwistedProtocol):
         """It was quiet for too long."""
         self._log.info(
             "{peer} was silent for {seconds:.0f} s: connection given up",
-            peer=self.peer_address,
+            peer=self.peer,
             seconds=self.silence,
         )
         self.abort(ErrorCode.DEAD_PEER, f"silent for {self.silence:.0f} s")
@@ -385,7 +390,7 @@ class TunnelProtocol(TwistedProtocol):
             if not event.by_peer:
                 self._log.warn(
                     "{peer} broke the protocol ({code}): {message}",
-                    peer=self.peer_address,
+                    peer=self.peer,
                     code=event.code.name,
                     message=event.message,
                 )

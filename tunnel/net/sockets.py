@@ -1,4 +1,4 @@
-"""Options of the socket under a tunnel."""
+"""The socket under a tunnel: its options, and its address for people."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ UNSENT = 128 * 1024
 
 #: From linux/tcp.h; the module `socket` does not name it.
 _TCP_NOTSENT_LOWAT = 25
+
+
+def address_text(address: Any) -> str:
+    """``host:port``, or the path of a unix socket."""
+    host = getattr(address, "host", None)
+    if host is None:
+        name = getattr(address, "name", None) or b"unix socket"
+        return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+    return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
 
 
 def tune_socket(transport: Any, dead_after: float) -> bool:
