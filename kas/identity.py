@@ -257,6 +257,9 @@ class FileIdentity:
         except FileNotFoundError:
             raise
         except OSError as error:
+            # Perhaps only just now (no descriptor free): the next poll tries again, or
+            # what was revoked meanwhile would stay valid.
+            self._stamp = None
             message = f"{self.path}: cannot be read ({error.strerror})"
             raise ConfigurationError([message]) from None
         if len(data) > MAX_FILE:

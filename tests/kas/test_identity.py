@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -423,6 +424,45 @@ class FileIdentityTests(_Case):
         self.assertEqual(self.ended, [])
         self.state.write(FILE_NAME, good)
         self.store.revoke_agent("prod")
+        self.pass_time()
+        self.assertEqual(len(self.ended), 1)
+
+    def test_a_file_that_cannot_be_opened_for_a_moment_is_read_later(self) -> None:
+        """No descriptor was free: what was revoked then must not stay valid."""
+        self.store.add_agent("prod")
+        self.started()
+        self.store.revoke_agent("prod")
+        path = self.state.file(FILE_NAME)
+        away = path.with_name("away")
+        path.rename(away)
+        path.mkdir()  # opening it fails with an error of its own
+        self.pass_time()
+        self.assertEqual(self.ended, [])
+        path.rmdir()
+        away.rename(path)
+        self.pass_time()
+        self.assertEqual(len(self.ended), 1)
+
+    def test_an_error_of_open_is_tried_again(self) -> None:
+        """Though nothing about the file has changed since."""
+        self.store.add_agent("prod")
+        self.started()
+        self.store.revoke_agent("prod")
+        opened = self.identity.path
+
+        class Unopened:
+            """The file, while no descriptor is free."""
+
+            def __fspath__(self) -> str:
+                return str(opened)
+
+            def open(self, mode: str) -> Any:
+                raise OSError(errno.EMFILE, "Too many open files")
+
+        self.identity.path = Unopened()  # type: ignore[assignment]
+        self.pass_time()
+        self.assertEqual(self.ended, [])
+        self.identity.path = opened
         self.pass_time()
         self.assertEqual(len(self.ended), 1)
 

@@ -147,7 +147,8 @@ class FrontProtocol(HttpConnection):
 
     def touched(self) -> None:
         # The time for a head runs from its first byte, for the rest from the last.
-        if self._state != _HEAD or not self._buffer:
+        # What comes after the answer buys no time: it is only dropped.
+        if self._state != _DRAIN and (self._state != _HEAD or not self._buffer):
             self._since = self._turn.now
 
     def feed(self, data: bytes) -> bytes:

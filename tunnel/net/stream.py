@@ -16,9 +16,14 @@ from zope.interface import implementer
 
 from tunnel.errors import ErrorCode, StreamReset, TunnelError
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.wire.limits import SLICE
 
 if TYPE_CHECKING:
     from tunnel.net.protocol import TunnelProtocol
+
+#: Frames kept for a receiver that waits: twice what the largest window holds, once
+#: small ones are joined.  Each costs far more than a byte, and credit counts bytes.
+MAX_HELD_FRAMES = 4_096
 
 
 @implementer(IStream, ITransport, IConsumer, IPushProducer)
@@ -177,13 +182,26 @@ class StreamTransport:
     def arrived(self, is_headers: bool, data: bytes, fin: bool) -> None:
         """The tunnel: one frame of this stream is here."""
         if self._paused or self._delivering or self._held:
-            self._held.append((is_headers, data, fin))
+            self._hold(is_headers, data, fin)
             return
         self._delivering = True
         self._hand_over(is_headers, data, fin)
         self._delivering = False
         if self._held:
             self._deliver()
+
+    def _hold(self, is_headers: bool, data: bytes, fin: bool) -> None:
+        """Keep a frame; many small ones must not cost much more than their bytes."""
+        held = self._held
+        if held and not is_headers:
+            last_headers, last, _ = held[-1]
+            if not last_headers and len(last) + len(data) <= SLICE:
+                held[-1] = (False, last + data, fin)
+                return
+        if len(held) >= MAX_HELD_FRAMES:
+            self.reset(ErrorCode.MEMORY, "too many frames were not consumed")
+            return
+        held.append((is_headers, data, fin))
 
     def _deliver(self) -> None:
         if self._delivering:

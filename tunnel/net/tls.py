@@ -122,6 +122,7 @@ class ReloadingServerContext:
         self._minimum_version = minimum_version
         # Before the files are read: what changes meanwhile is read again.
         self._stamp = self.files.stamp()
+        self._complained: _Stamp | None = None
         self._checked = clock.seconds()
         self._context = self.files.load(self._alpn, minimum_version)
 
@@ -131,19 +132,23 @@ class ReloadingServerContext:
             self._checked = now
             stamp = self.files.stamp()
             if stamp != self._stamp:
-                self._stamp = stamp
-                self._reload()
+                self._reload(stamp)
         return self._context
 
-    def _reload(self) -> None:
+    def _reload(self, stamp: _Stamp) -> None:
         try:
             self._context = self.files.load(self._alpn, self._minimum_version)
         except ConfigurationError as error:
-            self._log.error(
-                "new TLS files cannot be used, the old ones stay: {reason}",
-                reason=str(error),
-            )
+            # Tried again at the next look: perhaps only a descriptor was missing.
+            if stamp != self._complained:
+                self._complained = stamp
+                self._log.error(
+                    "new TLS files cannot be used, the old ones stay: {reason}",
+                    reason=str(error),
+                )
         else:
+            self._stamp = stamp
+            self._complained = None
             self._log.info("TLS certificate {path} loaded", path=self.files.cert_file)
 
 

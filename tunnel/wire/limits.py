@@ -44,6 +44,9 @@ MAX_REASON = 1 * KIB
 #: HELLO carries the credential and the names of services, and comes from strangers.
 MAX_HELLO = 16 * KIB
 
+#: PING comes back as PONG, so its size is what an unread answer costs.
+MAX_PING = 64
+
 
 @attrs.frozen
 class Limits:

@@ -17,6 +17,7 @@ from tunnel.wire.limits import (
     MAX_HEADERS,
     MAX_HELLO,
     MAX_PAYLOAD,
+    MAX_PING,
     MAX_REASON,
     MAX_STREAM_ID,
     Limits,
@@ -276,6 +277,9 @@ class Session:
         self.budget.pings -= 1
         if self.budget.pings < 0:
             raise ProtocolError(ErrorCode.FLOOD, "too many PINGs")
+        if len(payload) > MAX_PING:
+            # It goes back as it came; who reads no answers would make us keep it.
+            raise ProtocolError(ErrorCode.FRAME_SIZE, "a PING that is too long")
         self._outbox.message(FrameType.PONG, 0, pb.Ping.FromString(payload))
 
     def _on_pong(self, flags: int, sid: int, payload: bytes, out: Events) -> None:

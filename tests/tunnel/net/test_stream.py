@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.interfaces import IStream
+from tunnel.net.stream import MAX_HELD_FRAMES
 from tunnel.testing import RecordingReceiver, connected
 from tunnel.wire.limits import KIB, Limits
 
@@ -223,6 +224,35 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(len(receiver.closed), 1)
         slow_too.stream.resumeProducing()
         self.assertEqual(len(slow_too.data), 100 * KIB)
+
+    def test_small_frames_cost_a_paused_reader_little_more_than_bytes(self) -> None:
+        """They are joined while they wait, and arrive as they were sent."""
+        stream, _, slow = self.open()
+        slow.stream.pauseProducing()
+        for number in range(20_000):
+            stream.write(b"%d" % (number % 10))
+            if number % 500 == 0:
+                self.pipe.flush()
+        stream.finish()
+        self.pipe.flush()
+        self.assertLess(len(slow.stream._held), 10)
+        slow.stream.resumeProducing()
+        self.assertEqual(slow.data, b"0123456789" * 2_000)
+        self.assertTrue(slow.finished)
+
+    def test_frames_that_cannot_be_joined_are_bounded(self) -> None:
+        """The stream that brings more of them is reset, and the tunnel lives."""
+        stream, receiver, slow = self.open()
+        slow.stream.pauseProducing()
+        for number in range(MAX_HELD_FRAMES + 1):
+            stream.send_headers(b"x")
+            if number % 500 == 0:
+                self.pipe.flush()
+        self.pipe.flush()
+        (reason,) = receiver.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.MEMORY)
+        self.open()
 
     def test_loseConnection_drops_what_still_comes(self) -> None:
         """And closes once the other side finished."""

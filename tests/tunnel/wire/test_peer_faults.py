@@ -35,6 +35,7 @@ CREDIT_OF_NOTHING = frame(FrameType.CREDIT, 1, pb.Credit(bytes=0).SerializeToStr
         (frame(99, 0), ErrorCode.PROTOCOL),
         (frame(FrameType.OPEN, 1, b"\xff\xff\xff"), ErrorCode.PROTOCOL),
         (frame(FrameType.PING, 0, b"\xff" * 20), ErrorCode.PROTOCOL),
+        (frame(FrameType.PING, 0, b"\x7a" + b"\x3f" * 64), ErrorCode.FRAME_SIZE),
     ],
 )
 def test_session_ends_within_one_frame(data: bytes, code: ErrorCode) -> None:
