@@ -218,7 +218,7 @@ class Dialer:
         most = max(most, min(within, MAX_SPREAD))
         # Full jitter: after an outage everybody comes back, and must not come at once.
         delay = most * self.random()
-        self._log.info(
+        self._log.warn(
             "{problem}; next attempt in {delay:.1f} s", problem=problem, delay=delay
         )
         self._timer = self.clock.callLater(delay, self._dial)

@@ -92,7 +92,7 @@ class Stand:
             "agent:\n"
             "  listen: {address: '127.0.0.1:0', development_certificate: true}\n"
             "  kubernetes_api:\n"
-            "    listen: {address: '127.0.0.1:0'}\n"
+            "    listen: {address: '127.0.0.1:0', development_certificate: false}\n"
             "    max_requests_per_agent: 10000\n"
             "    max_requests_per_credential: 10000\n"
             "observability:\n"

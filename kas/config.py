@@ -8,9 +8,8 @@ with the module's own schema once the module is found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import attrs
 
@@ -60,6 +59,8 @@ def _positive(instance: object, attribute: object, value: float) -> None:
 class AgentListen(Listen):
     """``agent.listen``: where agentk connects to."""
 
+    TLS_BY_DEFAULT: ClassVar[bool] = True
+
     address: str = field(default="127.0.0.1:8150", doc="host:port for agents")
     websocket: bool = field(
         default=False, doc="speak WebSocket, for load balancers that only know HTTP"
@@ -78,10 +79,7 @@ class AgentListen(Listen):
 class Agent:
     """``agent``: everything that faces agents, and what reaches them."""
 
-    listen: AgentListen = field(
-        factory=partial(AgentListen, development_certificate=True),
-        doc="where agentk connects to",
-    )
+    listen: AgentListen = field(factory=AgentListen, doc="where agentk connects to")
     kubernetes_api: Section | None = field(
         default=None, doc="the Kubernetes API proxy for kubectl; on when present"
     )

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -39,6 +40,8 @@ _USER_REFUSED = (
     "the token is not valid: unknown, revoked or expired; "
     "ask for a new one ('kasctl kubeconfig --rotate')"
 )
+
+T = TypeVar("T")
 
 _Stamp = tuple[int, int, int] | None
 
@@ -196,7 +199,7 @@ class FileIdentity:
         """
         parts = split_token(token)
         if parts is not None and parts[0] == AGENT_PREFIX:
-            entry = self._index.agent_tokens.get(parts[1])
+            entry = self._known(self._agent_entry, parts[1])
             if (
                 entry is not None
                 and hmac.compare_digest(entry.digest, digest(token))
@@ -237,7 +240,7 @@ class FileIdentity:
     def _user(self, token: bytes) -> _UserToken:
         parts = split_token(token)
         if parts is not None and parts[0] == USER_PREFIX:
-            entry = self._index.user_tokens.get(parts[1])
+            entry = self._known(self._user_entry, parts[1])
             if (
                 entry is not None
                 and hmac.compare_digest(entry.digest, digest(token))
@@ -266,6 +269,20 @@ class FileIdentity:
             raise ConfigurationError([f"{self.path}: larger than {MAX_FILE} bytes"])
         self._index = _Index.of(parse(data, str(self.path)))
         self._tell_changes()
+
+    def _agent_entry(self, token_id: str) -> _AgentToken | None:
+        return self._index.agent_tokens.get(token_id)
+
+    def _user_entry(self, token_id: str) -> _UserToken | None:
+        return self._index.user_tokens.get(token_id)
+
+    def _known(self, find: Callable[[str], T | None], token_id: str) -> T | None:
+        """The entry, which may have been added a moment ago: one look at the file."""
+        entry = find(token_id)
+        if entry is None and self._loop.running:
+            self._poll()
+            entry = find(token_id)
+        return entry
 
     def _poll(self) -> None:
         try:

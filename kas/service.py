@@ -168,7 +168,7 @@ class KasService(LogsItsOwnWay, Service):
         self._agent_port = await self.listening.listen(
             settings, factory, what="agents", alpn=(ALPN_TUNNEL, "http/1.1")
         )
-        if not settings.tls and settings.network != "unix" and not settings.endpoint:
+        if not settings.tls and settings.network != "unix":
             self._log.warn(
                 "agents connect without TLS: tokens and traffic can be read on the "
                 "way; set certificate_file and key_file in agent.listen"

@@ -26,7 +26,7 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 import attrs
 from twisted.internet.endpoints import quoteStringArgument, serverFromString
@@ -249,6 +249,9 @@ class Listen:
     Subclass it to give ``address`` a default.
     """
 
+    #: For what carries credentials: to go without TLS then has to be said.
+    TLS_BY_DEFAULT: ClassVar[bool] = False
+
     network: Literal["tcp", "tcp4", "tcp6", "unix"] = field(
         default="tcp", doc="tcp, tcp4, tcp6 or unix"
     )
@@ -264,8 +267,9 @@ class Listen:
     key_file: ExistingFile | None = field(
         default=None, doc="PEM private key of certificate_file"
     )
-    development_certificate: bool = field(
-        default=False, doc="TLS with the certificate that kas makes in its state folder"
+    development_certificate: bool | None = field(
+        default=None,
+        doc="TLS with the certificate that kas makes for itself; false: none",
     )
     client_ca_certificate_file: ExistingFile | None = field(
         default=None, doc="PEM certificates that have to sign every client's (mTLS)"
@@ -318,9 +322,16 @@ class Listen:
     @property
     def tls(self) -> bool:
         """Whether TLS goes on top of `endpoint_string`, which never has it."""
-        return self.development_certificate or (
+        return self.own_certificate or (
             self.certificate_file is not None and self.key_file is not None
         )
+
+    @property
+    def own_certificate(self) -> bool:
+        """Whether that is done with the certificate that kas makes for itself."""
+        if self.development_certificate is None:
+            return self.TLS_BY_DEFAULT and self.certificate_file is None
+        return self.development_certificate
 
     def endpoint_string(self) -> str:
         """

@@ -84,7 +84,7 @@ class Listening:
         return port
 
     def _certificate(self, listen: Listen) -> tuple[Path, Path] | None:
-        if listen.development_certificate and self.development is not None:
+        if listen.own_certificate and self.development is not None:
             return self.development()
         if listen.certificate_file is None or listen.key_file is None:
             return None

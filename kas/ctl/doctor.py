@@ -119,7 +119,7 @@ class _Doctor:
 
     def _certificate_path(self) -> Path | None:
         listen = self._configuration.agent.listen
-        if listen.development_certificate:
+        if listen.own_certificate:
             return self._state.file(pki.SERVER_CERTIFICATE) if self._state else None
         return listen.certificate_file
 
@@ -137,7 +137,7 @@ class _Doctor:
     def _check_certificate(self) -> str:
         certificate = self._load_certificate()
         if certificate is None:
-            if self._configuration.agent.listen.development_certificate:
+            if self._configuration.agent.listen.own_certificate:
                 raise _Wrong("needs the state directory")
             return "none configured: agents connect without TLS"
         path = self._certificate_path()

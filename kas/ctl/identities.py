@@ -11,6 +11,7 @@ import click
 from kas.ctl.common import DURATION, Ctl, command, token_file, token_target
 from kas.identity_file import ALL_AGENTS, Agent, User
 from kas.pki import CA_CERTIFICATE
+from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
 
 __all__ = ["access_options", "agent", "make_access", "user"]
@@ -92,6 +93,11 @@ def _show_agent(ctl: Ctl, found: Agent, token: str, path: Path | None) -> None:
 @token_file
 def add_agent(ctl: Ctl, name: str, token_file: Path | None) -> None:
     """Allow a cluster to connect, and print its token."""
+    if token_file is not None and token_file.exists():
+        # Perhaps another agent reads it, and would be this one from then on.
+        raise ConfigurationError(
+            [f"{token_file}: is there already; name another file, or remove it"]
+        )
     with token_target(token_file) as write:
         found, token = ctl.store().add_agent(name)
         write(token)

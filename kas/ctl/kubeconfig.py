@@ -190,7 +190,14 @@ def _make(
     expires: timedelta | None,
 ) -> str:
     for found in store.load().users:
-        if found.name != name or found.revoked_at is not None:
+        if found.name != name:
+            continue
+        if found.revoked_at is not None:
+            if access is None:
+                raise IdentityError(
+                    f"the user {name!r} was revoked; to let somebody of that name in "
+                    f"again say with which rights: 'kasctl user add {name} ...'"
+                )
             continue
         if not rotate:
             raise IdentityError(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -34,6 +33,8 @@ def _path(instance: object, attribute: attrs.Attribute[Any], value: str) -> None
 class KubernetesApiListen(Listen):
     """``agent.kubernetes_api.listen``."""
 
+    TLS_BY_DEFAULT: ClassVar[bool] = True
+
     address: str = field(
         default="127.0.0.1:8154", doc="host:port for kubectl and other clients"
     )
@@ -44,8 +45,7 @@ class KubernetesApiConfiguration:
     """``agent.kubernetes_api`` of kas."""
 
     listen: KubernetesApiListen = field(
-        factory=partial(KubernetesApiListen, development_certificate=True),
-        doc="where kubectl connects",
+        factory=KubernetesApiListen, doc="where kubectl connects"
     )
     url_path_prefix: str = field(
         default="/",

@@ -125,6 +125,25 @@ def test_agents_certificates_go_with_our_own(tmp_path: Path) -> None:
     assert "keep one of the two" in problem
 
 
+def test_going_without_tls_has_to_be_said() -> None:
+    text = "agent: {listen: {address: '127.0.0.1:9150'}}"
+    assert read_configuration(text, "kas.yaml").agent.listen.own_certificate
+    text = "agent: {listen: {development_certificate: false}}"
+    assert not read_configuration(text, "kas.yaml").agent.listen.tls
+    assert not read_configuration("", "kas.yaml").observability.listen.tls
+
+
+def test_example_has_every_key_of_the_proxy() -> None:
+    from modules.kubernetes_api.config import KubernetesApiConfiguration
+
+    section = read_configuration_file(EXAMPLE).agent.kubernetes_api
+    assert section is not None
+    assert section.read(KubernetesApiConfiguration) == KubernetesApiConfiguration()
+    assert set(section.keys()) == {
+        attribute.name for attribute in attrs.fields(KubernetesApiConfiguration)
+    }
+
+
 def test_values_are_checked() -> None:
     found = problems(
         "agent: {listen: {connections_per_token_per_minute: 0}}\n"

@@ -336,9 +336,8 @@ class FileIdentityTests(_Case):
 
     def test_no_file_yet(self) -> None:
         self.started()
+        self.assertAgentRefused("kasagent-0-0")
         _, token = self.store.add_agent("prod")
-        self.assertAgentRefused(token)
-        self.pass_time()
         self.identity.authenticate_agent(token.encode())
         self.assertEqual(self.ended, [])
 
@@ -442,6 +441,14 @@ class FileIdentityTests(_Case):
         away.rename(path)
         self.pass_time()
         self.assertEqual(len(self.ended), 1)
+
+    def test_a_token_that_was_just_made_is_known_at_once(self) -> None:
+        """Nobody has to wait for the next look at the file."""
+        self.started()
+        _, token = self.store.add_agent("prod")
+        self.assertEqual(
+            self.identity.authenticate_agent(token.encode()).agent_name, "prod"
+        )
 
     def test_an_error_of_open_is_tried_again(self) -> None:
         """Though nothing about the file has changed since."""

@@ -32,6 +32,7 @@ CONFIGURATION = """\
 agent:
   listen:
     address: 127.0.0.1:8150
+    development_certificate: false
     shutdown_grace_period: 3s
 """
 
