@@ -123,7 +123,8 @@ class _Index:
         }
         for user in self.user_tokens.values():
             if now < user.expires_at:
-                means = (user.digest, user.agents, user.user.impersonation)
+                who = user.user
+                means = (user.digest, user.agents, who.impersonation, who.read_only)
                 live[user.credential_id] = means
         return live
 
@@ -234,6 +235,7 @@ class FileIdentity:
             agent_id=found.id,
             agent_name=found.name,
             impersonation=entry.user.impersonation,
+            read_only=entry.user.read_only,
         )
         return access
 

@@ -81,6 +81,8 @@ class User:
     #: None: acts as agentk's own account.
     impersonation: Impersonation | None = None
     revoked_at: datetime | None = None
+    #: May look, and not touch, whatever the cluster would allow.
+    read_only: bool = False
 
 
 @attrs.frozen
@@ -118,6 +120,8 @@ def _dump_user(user: User) -> dict[str, Any]:
     access: dict[str, Any] = {"as_agent": True}
     if (who := user.impersonation) is not None:
         access = {"user": who.username, "groups": list(who.groups)}
+    if user.read_only:
+        access["read_only"] = True
     return {
         "name": user.name,
         "agents": list(user.agents),
@@ -260,25 +264,29 @@ def _parse_agent(raw: _Object) -> Agent:
 
 
 def _parse_user(raw: _Object) -> User:
+    impersonation, read_only = raw.one("access", _parse_access)
     return User(
         name=raw.take("name", str),
         agents=raw.texts("agents"),
-        impersonation=raw.one("access", _parse_access),
+        impersonation=impersonation,
+        read_only=read_only,
         created_at=raw.time("created_at"),
         revoked_at=raw.time_or_none("revoked_at"),
         token=raw.one("token", _parse_token),
     )
 
 
-def _parse_access(raw: _Object) -> Impersonation | None:
+def _parse_access(raw: _Object) -> tuple[Impersonation | None, bool]:
+    read_only = raw.take("read_only", bool) if raw.has("read_only") else False
     if raw.has("as_agent"):
         if raw.take("as_agent", bool) is not True:
             raise ValueError("as_agent can only be true")
-        return None
+        return None, read_only
     # without a name the API server would take the request for agentk's own
-    return Impersonation(
+    who = Impersonation(
         username=raw.matching("user", re.compile(r".+")), groups=raw.texts("groups")
     )
+    return who, read_only
 
 
 def _parse_token(raw: _Object) -> Token:

@@ -181,6 +181,8 @@ class IdentityStore:
         agents: Sequence[str],
         impersonation: Impersonation | None,
         lifetime: timedelta | None = None,
+        *,
+        read_only: bool = False,
     ) -> tuple[User, str]:
         """
         A new user, and the token, which is not kept.  A revoked one may come back.
@@ -210,7 +212,14 @@ class IdentityStore:
             if not names:
                 raise IdentityError("a user needs at least one agent to reach")
             token, text = self._mint(USER_PREFIX, lifetime)
-            user = User(name, names, token, token.created_at, impersonation)
+            user = User(
+                name,
+                names,
+                token,
+                token.created_at,
+                impersonation,
+                read_only=read_only,
+            )
             others = (u for u in identities.users if u.name != name)
             edit.identities = attrs.evolve(identities, users=(*others, user))
         return user, text

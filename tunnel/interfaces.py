@@ -55,6 +55,8 @@ class Access:
     agent_name: str
     #: None: requests run as agentk's own account, and may impersonate on their own.
     impersonation: Impersonation | None = None
+    #: Only what changes nothing: no writing verb, no exec, attach, port-forward, proxy.
+    read_only: bool = False
 
 
 @attrs.frozen

@@ -57,6 +57,7 @@ def _user_content(found: User) -> dict[str, Any]:
         "name": found.name,
         "agents": list(found.agents),
         "as_agent": who is None,
+        "read_only": found.read_only,
         "as": None if who is None else who.username,
         "groups": [] if who is None else list(who.groups),
         "created_at": _time(found.created_at),
@@ -200,6 +201,11 @@ def make_access(
     required=True,
     help=f"An agent to reach, repeatable; '{ALL_AGENTS}' is every one.",
 )
+@click.option(
+    "--read-only",
+    is_flag=True,
+    help="Let through only what changes nothing; no exec, attach or port-forward.",
+)
 @access_options
 @token_file
 def add_user(
@@ -210,6 +216,7 @@ def add_user(
     groups: tuple[str, ...],
     as_agent: bool,
     expires: timedelta | None,
+    read_only: bool,
     token_file: Path | None,
 ) -> None:
     """Allow somebody to reach agents, and print the token."""
@@ -220,7 +227,9 @@ def add_user(
             "of agentk itself"
         )
     with token_target(token_file) as write:
-        found, token = ctl.store().add_user(name, agents, access, expires)
+        found, token = ctl.store().add_user(
+            name, agents, access, expires, read_only=read_only
+        )
         write(token)
     _show_token(ctl, "user", _user_content(found), token, token_file)
     ctl.note(

@@ -17,6 +17,7 @@ from modules.kubernetes_api.heads import FAILED_HOP, status_answer
 from modules.kubernetes_api.identity import Impersonations
 from modules.kubernetes_api.metrics import ProxyMetrics
 from modules.kubernetes_api.proxied import ProxiedRequest
+from modules.kubernetes_api.verbs import changes_nothing
 from tunnel import __version__
 from tunnel.errors import CallError, Status
 from tunnel.http1 import (
@@ -207,8 +208,13 @@ class KubernetesApiServer:
         elif there >= settings.max_requests_per_agent:
             self._too_many(request, f"at agent {access.agent_name}")
         else:
+            head = request.exchange.head
+            if access.read_only and not changes_nothing(head.method, request.target):
+                message = f"client -> kas: {access.credential_id} may only look"
+                request.fail(403, message)
+                return
             try:
-                fields = self._fields(request.exchange.head, access)
+                fields = self._fields(head, access)
             except Refused as refused:
                 request.fail(refused.status, str(refused), refused.fields)
             else:

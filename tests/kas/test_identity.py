@@ -442,6 +442,15 @@ class FileIdentityTests(_Case):
         self.pass_time()
         self.assertEqual(len(self.ended), 1)
 
+    def test_one_who_may_only_look(self) -> None:
+        """As the file says, also after it was written and read again."""
+        self.store.add_agent("prod")
+        _, token = self.store.add_user("eve", ["prod"], None, read_only=True)
+        self.store.add_agent("other")
+        self.assertTrue(self.started().authorize_user("prod", token).read_only)
+        _, token = self.store.add_user("ann", ["prod"], None)
+        self.assertFalse(self.identity.authorize_user("prod", token).read_only)
+
     def test_a_token_that_was_just_made_is_known_at_once(self) -> None:
         """Nobody has to wait for the next look at the file."""
         self.started()

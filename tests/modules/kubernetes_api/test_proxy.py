@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 from prometheus_client import generate_latest
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionRefusedError
@@ -461,6 +462,30 @@ class UpgradeTests(ProxyCase):
             self.world.request(
                 method + b" /api/v1/namespaces/a/pods/b/exec HTTP/1.1", *EXEC[1:]
             )
+            self.assertIn(b"Impersonate-User: alice\r\n", self.world.origin.taken())
+
+    def test_p04_exec_by_get_is_not_reading(self) -> None:
+        """P04: a WebSocket exec passes no rule that lets only reading through."""
+        self.world.server_api.access["looker"] = attrs.evolve(ALICE, read_only=True)
+        for line in (
+            b"GET /api/v1/namespaces/a/pods/b/exec?command=sh HTTP/1.1",
+            b"GET /api/v1/namespaces/a/pods/b/%65xec HTTP/1.1",
+            b"GET /api/v1/namespaces/a/pods/b/Attach HTTP/1.1",
+            b"GET /api/v1/namespaces/a/pods/b/portforward HTTP/1.1",
+            b"GET /api/v1/namespaces/a/services/b/proxy/metrics HTTP/1.1",
+            b"GET /api/v1/nodes/n/proxy/exec/a/b HTTP/1.1",
+            b"POST /api/v1/namespaces/a/pods HTTP/1.1",
+            b"DELETE /api/v1/namespaces/a HTTP/1.1",
+            b"POST /apis/authorization.k8s.io/v1/subjectaccessreviews HTTP/1.1",
+        ):
+            wire = self.world.request(line, *EXEC[1:], token=b"user:1:looker")
+            self.assert_error(wire, 403, "may only look")
+        for line in (
+            b"GET /api/v1/namespaces/proxy/pods?watch=1 HTTP/1.1",
+            b"HEAD /api HTTP/1.1",
+            b"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1",
+        ):
+            self.world.request(line, token=b"user:1:looker")
             self.assertIn(b"Impersonate-User: alice\r\n", self.world.origin.taken())
 
     def test_h2c_is_not_passed_on(self) -> None:
