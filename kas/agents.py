@@ -14,7 +14,12 @@ from kas.identity import AgentIdentity
 from kas.registry import AgentConnection, Registry
 from tunnel.errors import CallError, ErrorCode, SessionClosed
 from tunnel.events import EventBus
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.interfaces import (
+    ConnectedAgent,
+    IStream,
+    IStreamReceiver,
+    KubernetesVersion,
+)
 from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelProtocol
@@ -105,6 +110,7 @@ class AgentAcceptor:
         self, tunnel: TunnelProtocol, hello: pb.Hello, identity: AgentIdentity
     ) -> None:
         meta = hello.agent
+        kubernetes = meta.kubernetes_version
         agent = ConnectedAgent(
             agent_id=identity.agent_id,
             agent_name=identity.agent_name,
@@ -112,8 +118,16 @@ class AgentAcceptor:
             generation=hello.generation,
             connected_at=self.clock.seconds(),
             version=meta.version[:MAX_META],
+            commit_id=meta.commit_id[:MAX_META],
             pod_namespace=meta.pod_namespace[:MAX_META],
             pod_name=meta.pod_name[:MAX_META],
+            kubernetes_version=KubernetesVersion(
+                major=kubernetes.major[:MAX_META],
+                minor=kubernetes.minor[:MAX_META],
+                git_version=kubernetes.git_version[:MAX_META],
+                platform=kubernetes.platform[:MAX_META],
+            ),
+            project_id=identity.project_id,
             services=frozenset(hello.services),
         )
         tunnel.welcome(

@@ -54,6 +54,8 @@ class AgentIdentity:
     agent_name: str
     #: Stable and safe to log: ``agent:<agent id>:<token id>``.
     credential_id: str
+    #: The project that the agent belongs to; 0: none.
+    project_id: int = 0
 
 
 @attrs.frozen

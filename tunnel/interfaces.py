@@ -31,6 +31,7 @@ __all__ = [
     "IStream",
     "IStreamReceiver",
     "Impersonation",
+    "KubernetesVersion",
 ]
 
 
@@ -60,18 +61,32 @@ class Access:
 
 
 @attrs.frozen
+class KubernetesVersion:
+    """What the API server next to an agent says of itself; empty where unknown."""
+
+    major: str = ""
+    minor: str = ""
+    git_version: str = ""
+    platform: str = ""
+
+
+@attrs.frozen
 class ConnectedAgent:
-    """One connection of an agent, as this kas sees it."""
+    """One connection of an agent, as a kas sees it."""
 
     agent_id: str
     agent_name: str
     instance_id: bytes
     generation: int
-    #: Seconds on the API's clock.
+    #: Unix time in seconds.
     connected_at: float
     version: str = ""
+    commit_id: str = ""
     pod_namespace: str = ""
     pod_name: str = ""
+    kubernetes_version: KubernetesVersion = KubernetesVersion()
+    #: The project that the agent belongs to; 0: none.
+    project_id: int = 0
     services: frozenset[str] = frozenset()
 
 

@@ -77,10 +77,10 @@ class WelcomeTests(_Case):
             b"i",
             3,
             5.0,
-            "1.2",
-            "ns",
-            "pod-1",
-            frozenset(["a.B", "a.C"]),
+            version="1.2",
+            pod_namespace="ns",
+            pod_name="pod-1",
+            services=frozenset(["a.B", "a.C"]),
         )
         self.assertEqual(self.events, [("agent.connected", expected)])
         (connection,) = self.world.registry

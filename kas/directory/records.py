@@ -1,0 +1,104 @@
+"""The records that a directory is made of, as values."""
+
+from __future__ import annotations
+
+import attrs
+
+from kas.pb import directory_pb2 as pb
+from tunnel.interfaces import ConnectedAgent, KubernetesVersion
+
+__all__ = ["AgentRecord", "KasRecord"]
+
+
+@attrs.frozen
+class AgentRecord:
+    """One connection of an agent, and which kas holds it."""
+
+    agent: ConnectedAgent
+    #: The process, 16 random bytes: another one may listen at the same URL later.
+    kas_id: bytes
+    #: Where its peers reach it: ``tls://host:port``, ``tcp://…`` or ``unix:///path``.
+    kas_url: str
+
+    def to_message(self) -> pb.AgentRecord:
+        """As it travels and is stored."""
+        agent = self.agent
+        kubernetes = agent.kubernetes_version
+        return pb.AgentRecord(
+            agent_id=agent.agent_id,
+            agent_name=agent.agent_name,
+            instance_id=agent.instance_id,
+            generation=agent.generation,
+            project_id=agent.project_id,
+            connected_at_ms=round(agent.connected_at * 1000),
+            version=agent.version,
+            commit_id=agent.commit_id,
+            pod_namespace=agent.pod_namespace,
+            pod_name=agent.pod_name,
+            kubernetes_major=kubernetes.major,
+            kubernetes_minor=kubernetes.minor,
+            kubernetes_git_version=kubernetes.git_version,
+            kubernetes_platform=kubernetes.platform,
+            kas_id=self.kas_id,
+            kas_url=self.kas_url,
+        )
+
+    @classmethod
+    def from_message(cls, message: pb.AgentRecord) -> AgentRecord:
+        """From `to_message`."""
+        return cls(
+            ConnectedAgent(
+                agent_id=message.agent_id,
+                agent_name=message.agent_name,
+                instance_id=message.instance_id,
+                generation=message.generation,
+                project_id=message.project_id,
+                connected_at=message.connected_at_ms / 1000,
+                version=message.version,
+                commit_id=message.commit_id,
+                pod_namespace=message.pod_namespace,
+                pod_name=message.pod_name,
+                kubernetes_version=KubernetesVersion(
+                    message.kubernetes_major,
+                    message.kubernetes_minor,
+                    message.kubernetes_git_version,
+                    message.kubernetes_platform,
+                ),
+            ),
+            kas_id=message.kas_id,
+            kas_url=message.kas_url,
+        )
+
+
+@attrs.frozen
+class KasRecord:
+    """One kas process, as its peers see it."""
+
+    kas_id: bytes
+    url: str
+    #: Connections of agents that it holds.
+    agents: int = 0
+    #: It was told to stop.
+    draining: bool = False
+    version: str = ""
+
+    def to_message(self) -> pb.KasRecord:
+        """As it travels and is stored."""
+        return pb.KasRecord(
+            kas_id=self.kas_id,
+            url=self.url,
+            agents=self.agents,
+            draining=self.draining,
+            version=self.version,
+        )
+
+    @classmethod
+    def from_message(cls, message: pb.KasRecord) -> KasRecord:
+        """From `to_message`."""
+        return cls(
+            message.kas_id,
+            message.url,
+            message.agents,
+            message.draining,
+            message.version,
+        )
