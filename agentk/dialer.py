@@ -21,7 +21,8 @@ from tunnel.events import EventBus
 from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.protocol import TunnelProtocol
+from tunnel.net.protocol import TunnelOwner, TunnelProtocol
+from tunnel.net.resumable import Keeper
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
@@ -42,7 +43,7 @@ MAX_SPREAD = 300.0
 
 
 @attrs.define(eq=False)
-class Dialer:
+class Dialer(TunnelOwner):
     """
     Keeps one connection to kas, and a second one while the first is being drained.
 
@@ -62,6 +63,13 @@ class Dialer:
     random: Callable[[], float]
     flusher: Flusher
     keepalive: Keepalive
+    #: Streams of kas that survive the tunnel they came through.
+    keeper: Keeper = attrs.field(
+        default=attrs.Factory(
+            lambda self: Keeper(self.clock, lambda: self._timing.resume_grace),
+            takes_self=True,
+        )
+    )
     #: The tunnel that is up and takes new streams.
     tunnel: TunnelProtocol | None = None
     #: As kas said it.
@@ -109,6 +117,7 @@ class Dialer:
                 )
             )
         await self._drained(grace)
+        self.keeper.stop()
         for tunnel in tuple(self._tunnels):
             tunnel.end(ErrorCode.SHUTDOWN, "agentk stops")
         if self._tunnels:
@@ -240,6 +249,16 @@ class Dialer:
         self._timing = tunnel.timing
         self._greeting = None
         self.tunnel = tunnel
+        # Those that kas asked us to leave went on taking requests, so that none had
+        # to wait; from here on the new one does.
+        for leaving in self._deadlines:
+            leaving.go_away(
+                pb.GoAway(
+                    code=ErrorCode.SHUTDOWN,
+                    message="connected elsewhere",
+                    deadline_ms=max(1, round(MAX_SPREAD * 1000)),
+                )
+            )
         self.agent_id, self.agent_name = welcome.agent_id, welcome.agent_name
         self.kas_services = frozenset(welcome.services)
         self.last_problem = ""
@@ -253,7 +272,15 @@ class Dialer:
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
         """A request for one of our modules."""
+        if open_.resume_id and self._timing.resume_grace:
+            return self.keeper.accept(stream, open_, self.dispatcher.accept)
         return self.dispatcher.accept(stream, open_)
+
+    def stream_resumed(
+        self, stream: StreamTransport, resume: pb.Resume
+    ) -> IStreamReceiver:
+        """Kas found another way to a request that lost its own."""
+        return self.keeper.resume(stream, resume)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """Kas leaves: find another one while this one finishes what runs."""

@@ -22,7 +22,7 @@ from modules.kubernetes_api.heads import METHOD
 from tunnel.interfaces import IStream
 from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.protocol import TunnelProtocol
+from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.net.tls import client_context
 from tunnel.net.tlsio import TLSClientEndpoint
 from tunnel.pb import tunnel_pb2 as pb
@@ -64,7 +64,7 @@ def _accept(stream: IStream, open_: pb.Open) -> Any:
     return _ANSWER
 
 
-class Fleet(LineReceiver):
+class Fleet(LineReceiver, TunnelOwner):
     """All of them; they are each tunnel's owner."""
 
     delimiter = b"\n"

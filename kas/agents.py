@@ -22,7 +22,7 @@ from tunnel.interfaces import (
 )
 from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.protocol import TunnelProtocol
+from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
@@ -66,7 +66,7 @@ class ConnectionRate:
 
 
 @attrs.define(eq=False)
-class AgentAcceptor:
+class AgentAcceptor(TunnelOwner):
     """
     Decides what the tunnels of agents may do; the owner of each of them.
 

@@ -67,6 +67,8 @@ class ErrorCode(IntEnum):
     DEADLINE = 15
     #: Received and not consumed bytes passed the cap of the connection.
     MEMORY = 16
+    #: A relay: the connection on the far side of it is gone.
+    PATH_LOST = 17
 
 
 class Status(IntEnum):

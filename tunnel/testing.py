@@ -58,7 +58,7 @@ from tunnel.interfaces import (
 from tunnel.net import eager
 from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.protocol import TunnelProtocol
+from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
@@ -237,7 +237,7 @@ class RecordingReceiver:
         self.closed.append(reason)
 
 
-class End:
+class End(TunnelOwner):
     """One side of `connected`: its tunnel, and who answers on it."""
 
     def __init__(self, clock: Clock, *, dialler: bool, limits: Limits) -> None:

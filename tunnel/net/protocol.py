@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from twisted.internet.interfaces import (
     IAddress,
@@ -66,6 +67,12 @@ class TunnelOwner(Protocol):
 
         :raises ProtocolError: with the code to reset the stream with.
         """
+
+    def stream_resumed(
+        self, stream: StreamTransport, resume: pb.Resume
+    ) -> IStreamReceiver:
+        """The peer wants to go on with a stream; as `stream_opened`."""
+        raise ProtocolError(ErrorCode.NOT_RESUMABLE, "streams are not kept here")
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """The peer leaves, soon or now."""
@@ -145,10 +152,19 @@ class TunnelProtocol(TwistedProtocol):
         :raises SessionClosed: the connection ended or is ending.
         :raises StreamReset: the peer takes no more streams now.
         """
-        stream_id = self.session.open_stream(open_, fin=fin)
+        stream = self._begin(self.session.open_stream(open_, fin=fin), receiver)
+        stream._finished = fin
+        return stream
+
+    def resume_stream(
+        self, resume: pb.Resume, receiver: IStreamReceiver
+    ) -> StreamTransport:
+        """Ask to go on with a stream that lost its path; raises as `open_stream`."""
+        return self._begin(self.session.resume_stream(resume), receiver)
+
+    def _begin(self, stream_id: int, receiver: IStreamReceiver) -> StreamTransport:
         stream = StreamTransport(self, stream_id)
         stream.receiver = receiver
-        stream._finished = fin
         self._streams[stream_id] = stream
         self.has_output()
         return stream
@@ -255,7 +271,9 @@ class TunnelProtocol(TwistedProtocol):
             elif isinstance(event, events.HeadersReceived):
                 self._arrived(event.stream_id, True, event.block, event.fin)
             elif isinstance(event, events.StreamOpened):
-                self._stream_opened(event)
+                self._stream_began(
+                    event.stream_id, self._owner.stream_opened, event.open, event.fin
+                )
             elif isinstance(event, events.StreamEnded):
                 ended = streams.get(event.stream_id)
                 if ended is not None:
@@ -356,20 +374,26 @@ class TunnelProtocol(TwistedProtocol):
             # Our end is closed, yet these were sent before the peer could know.
             self.consumed(stream_id, len(data))
 
-    def _stream_opened(self, event: events.StreamOpened) -> None:
-        stream = StreamTransport(self, event.stream_id)
-        self._streams[event.stream_id] = stream
+    def _stream_began(
+        self,
+        stream_id: int,
+        accept: Callable[[StreamTransport, Any], IStreamReceiver],
+        message: pb.Open | pb.Resume,
+        fin: bool,
+    ) -> None:
+        stream = StreamTransport(self, stream_id)
+        self._streams[stream_id] = stream
         try:
-            stream.receiver = self._owner.stream_opened(stream, event.open)
+            stream.receiver = accept(stream, message)
         except (ProtocolError, CallError) as error:
             code = getattr(error, "code", ErrorCode.REFUSED)
             stream.reset(code, str(error))
             return
         except Exception:
-            self._log.failure("no receiver for {method}", method=event.open.method)
+            self._log.failure("no receiver for a stream of {peer}", peer=self.peer)
             stream.reset(ErrorCode.INTERNAL, "no receiver")
             return
-        if event.fin:
+        if fin:
             stream.arrived(False, b"", True)
 
     def _connection_event(self, event: events.Event) -> None:
@@ -378,6 +402,17 @@ class TunnelProtocol(TwistedProtocol):
                 self.session.window_target = self._estimator.probe_answered(
                     self._clock.seconds(), self.session.limits.max_window
                 )
+        elif isinstance(event, events.AckReceived | events.ResumedReceived):
+            stream = self._streams.get(event.stream_id)
+            if stream is not None and stream.resumable is not None:
+                if isinstance(event, events.AckReceived):
+                    stream.resumable.acked(event.received)
+                else:
+                    stream.resumable.resumed(stream, event.received)
+        elif isinstance(event, events.ResumeReceived):
+            self._stream_began(
+                event.stream_id, self._owner.stream_resumed, event.resume, False
+            )
         elif isinstance(event, events.HelloReceived):
             self._owner.hello_received(self, event.hello)
         elif isinstance(event, events.WelcomeReceived):

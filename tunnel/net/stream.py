@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.interfaces import (
     IAddress,
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 MAX_HELD_FRAMES = 4_096
 
 
+class Resumable(Protocol):
+    """What a stream that may outlive its connection is told besides."""
+
+    def acked(self, received: int) -> None:
+        """The other end consumed so many bytes, over all connections."""
+
+    def resumed(self, path: StreamTransport, received: int) -> None:
+        """The other end goes on; it had consumed so many bytes."""
+
+
 @implementer(IStream, ITransport, IConsumer, IPushProducer)
 class StreamTransport:
     """
@@ -41,6 +51,8 @@ class StreamTransport:
     def __init__(self, tunnel: TunnelProtocol, stream_id: int) -> None:
         self.stream_id = stream_id
         self.receiver: IStreamReceiver | None = None
+        #: Who is told of ACK and RESUMED; see `tunnel.net.resumable`.
+        self.resumable: Resumable | None = None
         self._tunnel = tunnel
         self._held: deque[tuple[bool, bytes, bool]] = deque()
         self._paused = False
@@ -101,6 +113,16 @@ class StreamTransport:
         self.close(StreamReset(code, message, by_peer=False))
 
     abortConnection = reset
+
+    def ack(self, received: int) -> None:
+        """Tell the other end of a resumable stream what it need not keep."""
+        self._tunnel.session.ack(self.stream_id, received)
+        self._tunnel.has_output()
+
+    def accept_resume(self, received: int) -> None:
+        """Go on with a stream whose RESUME came."""
+        self._tunnel.session.resumed(self.stream_id, received)
+        self._tunnel.has_output()
 
     def loseConnection(self) -> None:
         """Finish, and drop what still comes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import attrs
 
 from tunnel.errors import ErrorCode
-from tunnel.pb.tunnel_pb2 import GoAway, Hello, Open, Welcome
+from tunnel.pb.tunnel_pb2 import GoAway, Hello, Open, Resume, Welcome
 
 
 @attrs.define
@@ -34,6 +34,30 @@ class StreamOpened:
     stream_id: int
     open: Open
     fin: bool = False
+
+
+@attrs.define
+class ResumeReceived:
+    """The peer wants to go on with a stream; answer `Session.resumed`, or reset it."""
+
+    stream_id: int
+    resume: Resume
+
+
+@attrs.define
+class ResumedReceived:
+    """The answer: how much of this stream the peer had consumed."""
+
+    stream_id: int
+    received: int
+
+
+@attrs.define
+class AckReceived:
+    """The peer consumed so much of this stream, since it was first opened."""
+
+    stream_id: int
+    received: int
 
 
 @attrs.define
@@ -95,6 +119,9 @@ Event = (
     HelloReceived
     | WelcomeReceived
     | StreamOpened
+    | ResumeReceived
+    | ResumedReceived
+    | AckReceived
     | HeadersReceived
     | DataReceived
     | StreamEnded

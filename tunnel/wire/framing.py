@@ -40,6 +40,7 @@ class FrameType(IntEnum):
     GO_AWAY = 10
     RESUME = 11
     RESUMED = 12
+    ACK = 13
 
 
 #: Nothing follows on this stream from this side (OPEN, HEADERS, DATA).

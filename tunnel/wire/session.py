@@ -95,23 +95,47 @@ class Session:
         :raises SessionClosed: the session ended, or the peer is going away.
         :raises StreamReset: the peer takes no more streams now.
         """
+        stream = self._begin(FrameType.OPEN, open_.SerializeToString(), fin)
+        if fin:
+            stream.finishing = True
+            stream.move(StreamInput.SEND_FIN)
+        return stream.id
+
+    def resume_stream(self, resume: pb.Resume) -> int:
+        """
+        Ask to go on with a stream that lost its path; returns its new number.
+
+        Nothing may be sent on it before `ResumedReceived`.  Raises as `open_stream`.
+        """
+        stream = self._begin(FrameType.RESUME, resume.SerializeToString(), False)
+        stream.resuming = True
+        return stream.id
+
+    def resumed(self, stream_id: int, received: int) -> None:
+        """Go on with a stream whose `ResumeReceived` came."""
+        self._outbox.message(
+            FrameType.RESUMED, stream_id, pb.Resumed(received=received)
+        )
+
+    def ack(self, stream_id: int, received: int) -> None:
+        """Tell the peer of a resumable stream what it need not keep any longer."""
+        if stream_id in self._streams:
+            self._outbox.message(FrameType.ACK, stream_id, pb.Ack(received=received))
+
+    def _begin(self, kind: FrameType, payload: bytes, fin: bool) -> Stream:
         if self.ended is not None or self._peer_going or not self.ready:
             raise SessionClosed(ErrorCode.SHUTDOWN, "the peer takes no new streams")
         if self._ours >= self.peer.max_streams or self._next_id > MAX_STREAM_ID:
             raise StreamReset(ErrorCode.REFUSED, "too many streams", by_peer=False)
-        payload = open_.SerializeToString()
         if len(payload) > self.peer.max_payload:
-            raise ValueError(f"OPEN of {len(payload)} bytes")
+            raise ValueError(f"{kind.name} of {len(payload)} bytes")
         stream_id = self._next_id
         self._next_id += 2
         self._ours += 1
         stream = Stream(stream_id, self.peer.initial_window, self.limits.initial_window)
         self._streams[stream_id] = stream
-        if fin:
-            stream.finishing = True
-            stream.move(StreamInput.SEND_FIN)
-        self._outbox.frame(FrameType.OPEN, FIN if fin else 0, stream_id, payload)
-        return stream_id
+        self._outbox.frame(kind, FIN if fin else 0, stream_id, payload)
+        return stream
 
     def send_headers(self, stream_id: int, block: bytes) -> bool:
         """Queue one header block; as `send_data` otherwise."""
@@ -197,8 +221,8 @@ class Session:
 
     @property
     def going(self) -> bool:
-        """One of the sides takes no new streams."""
-        return self._going or self._peer_going or self.ended is not None
+        """The peer takes no new streams; ours alone does not keep us from opening."""
+        return self._peer_going or self.ended is not None
 
     def bytes_to_send(self, wanted: int = FLUSH) -> bytes:
         """About *wanted* bytes for the peer; empty when there is nothing to send."""
@@ -322,13 +346,31 @@ class Session:
         out.append(events.StreamOpened(sid, open_, fin))
 
     def _on_resume(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        # Section 9: a side that keeps no streams for resumption says so at once.
-        if self._accept(sid) is not None:
-            pb.Resume.FromString(payload)
-            self._outbox.reset(sid, ErrorCode.NOT_RESUMABLE, "not kept")
+        if self._accept(sid) is None:
+            return
+        resume = pb.Resume.FromString(payload)
+        self._streams[sid] = Stream(
+            sid, self.peer.initial_window, self.limits.initial_window
+        )
+        self._theirs += 1
+        out.append(events.ResumeReceived(sid, resume))
 
     def _on_resumed(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        raise ProtocolError(ErrorCode.PROTOCOL, "RESUMED without RESUME")
+        self._spend_small()
+        received = pb.Resumed.FromString(payload).received
+        stream = self._known(sid)
+        if stream is None:
+            return
+        if not stream.resuming:
+            raise ProtocolError(ErrorCode.PROTOCOL, "RESUMED without RESUME")
+        stream.resuming = False
+        out.append(events.ResumedReceived(sid, received))
+
+    def _on_ack(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        self._spend_small()
+        received = pb.Ack.FromString(payload).received
+        if self._known(sid) is not None:
+            out.append(events.AckReceived(sid, received))
 
     def _on_headers(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
         fin = bool(flags & FIN)
@@ -526,6 +568,7 @@ _HANDLERS: dict[int, Callable[[Session, int, int, bytes, Events], None]] = {
     FrameType.GO_AWAY: Session._on_go_away,
     FrameType.RESUME: Session._on_resume,
     FrameType.RESUMED: Session._on_resumed,
+    FrameType.ACK: Session._on_ack,
 }
 
 

@@ -67,6 +67,7 @@ class Stream:
         "id",
         "queue",
         "queued",
+        "resuming",
         "scheduled",
         "send_credit",
         "state",
@@ -85,6 +86,8 @@ class Stream:
         self.scheduled = False
         #: Its owner was told to wait.
         self.full = False
+        #: RESUME was sent, and its answer is not here.
+        self.resuming = False
         #: Credit to announce with the next flush.
         self.credit_due = 0
 

@@ -1,0 +1,533 @@
+"""Streams that survive their path (specification section 9)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.interfaces import (
+    IConsumer,
+    IDelayedCall,
+    IPushProducer,
+    IReactorTime,
+)
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from tunnel.errors import (
+    ErrorCode,
+    ProtocolError,
+    SessionClosed,
+    StreamReset,
+    TunnelError,
+)
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.net.stream import StreamTransport
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.wire.limits import KIB, MIB
+
+__all__ = ["Keeper", "ResumableStream", "ResumeLimits"]
+
+
+@attrs.frozen
+class ResumeLimits:
+    """What streams that survive their path may cost."""
+
+    #: Bytes that one stream keeps until the other end acknowledged them; then its
+    #: producer waits.  300 ms at 100 Mbit/s, and far more on short paths.
+    kept_per_stream: int = 4 * MIB
+
+    #: Bytes that all streams of the process keep together.  The stream that would pass
+    #: it goes on and keeps nothing any more: it ends with its connection.
+    kept: int = 32 * MIB
+
+    #: Consumed bytes after which the other end is told at once...
+    ack_every: int = 256 * KIB
+
+    #: ... and seconds after which it is told of fewer.
+    ack_delay: float = 1.0
+
+    #: Streams that were finished, and may still be asked for by an opener that has not
+    #: read their end.  The oldest go first.
+    lingering: int = 1_000
+
+
+DEFAULT_RESUME_LIMITS = ResumeLimits()
+
+
+@attrs.define(eq=False)
+class Keeper:
+    """
+    Every stream of this process that may outlive its connection.
+
+    :ivar grace: seconds that a stream may be without a path; asked when one is lost,
+        because kas says it with each greeting.
+    """
+
+    clock: IReactorTime
+    grace: Callable[[], float]
+    limits: ResumeLimits = DEFAULT_RESUME_LIMITS
+    #: Bytes that are kept now.
+    held: int = 0
+    #: Since the start: paths lost, paths found again, streams that found none in time.
+    lost: int = 0
+    resumed: int = 0
+    expired: int = 0
+    #: Those that the other side opened, by their id.
+    _accepted: dict[bytes, ResumableStream] = attrs.Factory(dict)
+    #: Finished, and until when they may be asked for; the oldest first.
+    _lingering: deque[tuple[float, ResumableStream]] = attrs.Factory(deque)
+    _dirty: list[ResumableStream] = attrs.Factory(list)
+    _ack_call: IDelayedCall | None = None
+    _linger_call: IDelayedCall | None = None
+
+    def __len__(self) -> int:
+        return len(self._accepted)
+
+    def accept(
+        self,
+        path: StreamTransport,
+        open_: pb.Open,
+        accept: Callable[[IStream, pb.Open], IStreamReceiver],
+    ) -> IStreamReceiver:
+        """
+        Our end of a stream that the peer opened with a ``resume_id``.
+
+        :param accept: says who receives it, as for any other stream.
+        """
+        if len(open_.resume_id) != 16 or open_.resume_id in self._accepted:
+            raise ProtocolError(ErrorCode.PROTOCOL, "an unusable resume_id")
+        stream = ResumableStream(self, open_.resume_id)
+        stream.attach(path)
+        # Before its receiver exists, which may write at once.
+        self._accepted[open_.resume_id] = stream
+        try:
+            stream.receiver = accept(stream, open_)
+        except BaseException:
+            self.forget(stream)
+            stream.detach()
+            raise
+        return stream
+
+    def resume(self, path: StreamTransport, resume: pb.Resume) -> IStreamReceiver:
+        """The peer found a new path for one of them."""
+        stream = self._accepted.get(resume.resume_id)
+        if stream is None or not stream.goes_on(resume.received):
+            raise ProtocolError(ErrorCode.NOT_RESUMABLE, "the stream is not known")
+        stream.detach()
+        path.accept_resume(stream.received)
+        stream.go_on(path, resume.received)
+        return stream
+
+    def finished(self, stream: ResumableStream) -> None:
+        """Both ends are done, as far as we know; the opener may not know it yet."""
+        if self._accepted.get(stream.resume_id) is not stream:
+            return
+        self._lingering.append((self.clock.seconds() + self.grace(), stream))
+        if len(self._lingering) > self.limits.lingering:
+            self.forget(self._lingering.popleft()[1])
+        if self._linger_call is None:
+            self._linger_call = self.clock.callLater(self.grace(), self._linger)
+
+    def _linger(self) -> None:
+        self._linger_call = None
+        now = self.clock.seconds()
+        while self._lingering:
+            until, stream = self._lingering[0]
+            if until > now:
+                self._linger_call = self.clock.callLater(until - now, self._linger)
+                return
+            self._lingering.popleft()
+            self.forget(stream)
+
+    def forget(self, stream: ResumableStream) -> None:
+        """It is over, and nobody may ask for it."""
+        if self._accepted.get(stream.resume_id) is stream:
+            del self._accepted[stream.resume_id]
+        stream.keep_nothing()
+
+    def ack_later(self, stream: ResumableStream) -> None:
+        """Acknowledge what it consumed, with that of others, within a moment."""
+        self._dirty.append(stream)
+        if self._ack_call is None:
+            self._ack_call = self.clock.callLater(self.limits.ack_delay, self._ack)
+
+    def _ack(self) -> None:
+        self._ack_call = None
+        dirty, self._dirty = self._dirty, []
+        for stream in dirty:
+            stream.ack()
+
+    def stop(self) -> None:
+        """Nothing is kept any more."""
+        for call in (self._ack_call, self._linger_call):
+            if call is not None:
+                call.cancel()
+        self._ack_call = self._linger_call = None
+        self._lingering.clear()
+        for stream in tuple(self._accepted.values()):
+            stream.reset(ErrorCode.SHUTDOWN, "the process stops")
+            self.forget(stream)
+
+
+@implementer(IPushProducer)
+class _Writer:
+    """What a path pauses: the writing half, since the stream's own is the reading."""
+
+    def __init__(self, stream: ResumableStream) -> None:
+        self._stream = stream
+
+    def pauseProducing(self) -> None:
+        self._stream.path_full(True)
+
+    def resumeProducing(self) -> None:
+        self._stream.path_full(False)
+
+    def stopProducing(self) -> None:
+        pass
+
+
+@implementer(IStream, IConsumer, IPushProducer, IStreamReceiver)
+class ResumableStream:
+    """
+    One end of a stream that goes from path to path.
+
+    What is written is kept until the other end acknowledged it.  Without a path it is
+    only kept: the producer notices nothing before `ResumeLimits.kept_per_stream`.
+
+    :ivar received: bytes of the other end that our receiver consumed.
+    :ivar lost: called when the path is gone and another one has to be found; without
+        it, the other end is the one who looks.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        resume_id: bytes,
+        receiver: IStreamReceiver | None = None,
+        lost: Callable[[], None] | None = None,
+    ) -> None:
+        self.resume_id = resume_id
+        self.receiver = receiver
+        self.received = 0
+        self.lost = lost
+        self._keeper = keeper
+        self._path: StreamTransport | None = None
+        self._agent: ConnectedAgent | None = None
+        #: None: nothing is kept, and the stream ends with its path.
+        self._kept: deque[tuple[bool, bytes]] | None = deque()
+        self._kept_size = 0
+        #: Bytes of ours that the other end acknowledged.
+        self._acked = 0
+        #: Bytes of its that we did.
+        self._told = 0
+        self._dirty = False
+        self._finished = False
+        self._fin_received = False
+        self._closed = False
+        self._paused = False
+        self._path_full = False
+        self._kept_full = False
+        self._producer: Any = None
+        self._timer: IDelayedCall | None = None
+
+    @property
+    def agent(self) -> ConnectedAgent | None:
+        """As `IStream.agent`."""
+        if self._path is not None and self._path.agent is not None:
+            self._agent = self._path.agent
+        return self._agent
+
+    @property
+    def closed(self) -> bool:
+        """It ended, for good."""
+        return self._closed
+
+    @property
+    def has_path(self) -> bool:
+        """Bytes can flow now."""
+        return self._path is not None
+
+    # From path to path.
+
+    def attach(self, path: StreamTransport) -> None:
+        """Use *path* from now on."""
+        self._path = path
+        path.receiver = self
+        path.resumable = self
+        self._path_full = False
+        path.registerProducer(_Writer(self), True)
+        if self._paused:
+            path.pauseProducing()
+
+    def detach(self) -> None:
+        """Let go of the path, if there is one: the other end does not use it."""
+        path, self._path = self._path, None
+        if path is not None:
+            path.receiver = path.resumable = None
+            path.unregisterProducer()
+            path.reset(ErrorCode.CANCELLED, "replaced by a newer path")
+
+    def goes_on(self, received: int) -> bool:
+        """Everything that the other end lacks is still here."""
+        return (
+            self._kept is not None
+            and self._acked <= received <= self._acked + self._kept_size
+        )
+
+    def go_on(self, path: StreamTransport, received: int) -> None:
+        """The other end is at *path* and has consumed *received* bytes."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+        self._keeper.resumed += 1
+        self.attach(path)
+        self.acked(received)
+        assert self._kept is not None
+        for is_headers, data in self._kept:
+            if is_headers:
+                path.send_headers(data)
+            else:
+                path.write(data)
+        if self._finished:
+            path.finish()
+        self._pace()
+
+    def resumed(self, path: StreamTransport, received: int) -> None:
+        """The answer to our RESUME on *path*."""
+        if not self.goes_on(received):
+            path.reset(ErrorCode.PROTOCOL, "RESUMED with an impossible count")
+            return
+        self.go_on(path, received)
+
+    def _lost(self, reason: TunnelError) -> None:
+        self._keeper.lost += 1
+        self._timer = self._keeper.clock.callLater(
+            self._keeper.grace(), self._expire, reason
+        )
+        if self.lost is not None:
+            self.lost()
+
+    def _expire(self, reason: TunnelError) -> None:
+        self._keeper.expired += 1
+        self.end(reason)
+
+    # What is kept.
+
+    def _keep(self, is_headers: bool, data: bytes) -> None:
+        kept = self._kept
+        if kept is None or not data:
+            return
+        size = len(data)
+        kept.append((is_headers, data))
+        self._kept_size += size
+        self._keeper.held += size
+        if self._keeper.held > self._keeper.limits.kept:
+            self._log.info(
+                "a stream keeps nothing any more: {held} bytes are kept already",
+                held=self._keeper.held,
+            )
+            self.keep_nothing()
+            if self._path is None:
+                self.end(SessionClosed(ErrorCode.MEMORY, "too much was kept"))
+        elif self._kept_size > self._keeper.limits.kept_per_stream:
+            self._kept_full = True
+            self._pace()
+
+    def keep_nothing(self) -> None:
+        """From here on the stream ends with its path."""
+        self._keeper.held -= self._kept_size
+        self._acked += self._kept_size
+        self._kept_size = 0
+        self._kept = None
+        self._kept_full = False
+        self._pace()
+
+    def acked(self, received: int) -> None:
+        """The other end consumed *received* bytes, over all paths."""
+        kept = self._kept
+        if kept is None:
+            return
+        gone = received - self._acked
+        if gone > self._kept_size:
+            self.reset(ErrorCode.PROTOCOL, "more was acknowledged than sent")
+            return
+        if gone <= 0:
+            return
+        self._acked = received
+        self._kept_size -= gone
+        self._keeper.held -= gone
+        while gone:
+            is_headers, data = kept[0]
+            if len(data) > gone:
+                kept[0] = (is_headers, data[gone:])
+                break
+            gone -= len(data)
+            kept.popleft()
+        if (
+            self._kept_full
+            and self._kept_size * 2 < self._keeper.limits.kept_per_stream
+        ):
+            self._kept_full = False
+            self._pace()
+
+    def ack(self) -> None:
+        """Tell the other end what we consumed."""
+        self._dirty = False
+        if self._path is not None and self.received > self._told:
+            self._told = self.received
+            self._path.ack(self.received)
+
+    def _consumed(self, count: int) -> None:
+        self.received += count
+        if self.received - self._told >= self._keeper.limits.ack_every:
+            self.ack()
+        elif not self._dirty:
+            self._dirty = True
+            self._keeper.ack_later(self)
+
+    # IStream: writing.
+
+    def send_headers(self, block: bytes, fin: bool = False) -> None:
+        """As `IStream.send_headers`."""
+        if self._closed or self._finished:
+            return
+        self._keep(True, block)
+        if self._path is not None:
+            self._path.send_headers(block)
+        if fin:
+            self.finish()
+
+    def write(self, data: bytes) -> None:
+        """As `IStream.write`."""
+        if self._closed or self._finished:
+            return
+        self._keep(False, data)
+        if self._path is not None:
+            self._path.write(data)
+
+    def finish(self) -> None:
+        """As `IStream.finish`."""
+        if self._closed or self._finished:
+            return
+        self._finished = True
+        if self._path is not None:
+            self._path.finish()
+
+    def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
+        """As `IStream.reset`."""
+        if self._path is not None:
+            self._path.reset(code, message)
+        else:
+            self.end(StreamReset(ErrorCode(code), message, by_peer=False))
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """As `IStream.registerProducer`; only of producers that push."""
+        if not streaming:
+            raise ValueError("a resumable stream takes producers that push")
+        if self._closed:
+            producer.stopProducing()
+            return
+        self._producer = producer
+        if self._path_full or self._kept_full:
+            producer.pauseProducing()
+
+    def unregisterProducer(self) -> None:
+        """As `IStream.unregisterProducer`."""
+        self._producer = None
+
+    def path_full(self, full: bool) -> None:
+        """The path takes no more, or does again."""
+        self._path_full = full
+        self._pace()
+
+    def _pace(self) -> None:
+        if self._producer is None:
+            return
+        if self._path_full or self._kept_full:
+            self._producer.pauseProducing()
+        else:
+            self._producer.resumeProducing()
+
+    # IStream: reading.
+
+    def pauseProducing(self) -> None:
+        """As `IStream.pauseProducing`."""
+        self._paused = True
+        if self._path is not None:
+            self._path.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """As `IStream.resumeProducing`."""
+        self._paused = False
+        if self._path is not None:
+            self._path.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """Whoever reads is gone."""
+        self.reset()
+
+    # From the path.
+
+    def headers_received(self, block: bytes) -> None:
+        """As `IStreamReceiver.headers_received`."""
+        if self.receiver is not None:
+            self.receiver.headers_received(block)
+        self._consumed(len(block))
+
+    def data_received(self, data: bytes) -> None:
+        """As `IStreamReceiver.data_received`."""
+        if self.receiver is not None:
+            self.receiver.data_received(data)
+        self._consumed(len(data))
+
+    def fin_received(self) -> None:
+        """As `IStreamReceiver.fin_received`; a second one came by a newer path."""
+        if not self._fin_received:
+            self._fin_received = True
+            if self.receiver is not None:
+                self.receiver.fin_received()
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """The path is gone, and the stream with it unless another may be found."""
+        self._path = None
+        if self._closed:
+            return
+        if reason is not None and self._kept is not None and _path_is_lost(reason):
+            assert isinstance(reason, TunnelError)
+            self._lost(reason)
+        else:
+            self.end(reason)
+
+    def end(self, reason: Exception | None) -> None:
+        """It is over; told to the receiver once."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        if reason is None:
+            self._keeper.finished(self)
+        else:
+            self._keeper.forget(self)
+        if self.lost is not None:
+            # Our side opened it: nobody asks for what is kept.
+            self.keep_nothing()
+        producer, self._producer = self._producer, None
+        receiver, self.receiver = self.receiver, None
+        if producer is not None:
+            producer.stopProducing()
+        if receiver is not None:
+            receiver.stream_closed(reason)
+
+
+def _path_is_lost(reason: Exception) -> bool:
+    """The way to the other end broke, and the other end may be well."""
+    if isinstance(reason, SessionClosed):
+        # A revoked credential ends what it was used for.
+        return reason.code is not ErrorCode.UNAUTHENTICATED
+    return isinstance(reason, StreamReset) and reason.code is ErrorCode.PATH_LOST
