@@ -162,7 +162,16 @@ class AgentAcceptor(TunnelOwner):
         return self.dispatcher.accept(stream, open_)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
-        """The agent stops: no new streams go there, what runs may finish."""
+        """The agent stops, or is elsewhere: what runs here may finish."""
+        connection = self.registry.retire(tunnel)
+        if connection is not None:
+            self.bus.publish("agent.disconnected", connection.agent)
+        if not tunnel.load:
+            self.tunnel_idle(tunnel)
+
+    def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
+        """What ran there is done; in a moment, when its last bytes have left."""
+        self.clock.callLater(0, tunnel.end, ErrorCode.SHUTDOWN, "drained")
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """The agent's connection is gone."""
@@ -176,7 +185,8 @@ class AgentAcceptor(TunnelOwner):
             agent_id=agent.agent_id,
             reason=reason,
         )
-        self.bus.publish("agent.disconnected", agent)
+        if not connection.retired:
+            self.bus.publish("agent.disconnected", agent)
 
 
 class AgentFactory(Factory):

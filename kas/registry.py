@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import attrs
 from twisted.logger import Logger
@@ -10,6 +10,7 @@ from twisted.logger import Logger
 from tunnel.errors import ErrorCode
 from tunnel.interfaces import ConnectedAgent
 from tunnel.net.protocol import TunnelProtocol
+from tunnel.pb import tunnel_pb2 as pb
 
 
 @attrs.define(eq=False)
@@ -20,6 +21,10 @@ class AgentConnection:
     agent: ConnectedAgent
     #: What it was accepted for; when that is revoked the tunnel ends.
     credential_id: str
+    #: We asked it to leave: it serves until it is connected elsewhere.
+    leaving: bool = False
+    #: No new streams go there; what runs may finish.
+    retired: bool = False
 
 
 class Registry:
@@ -66,15 +71,46 @@ class Registry:
                 agent_name=agent.agent_name,
                 peer=older.tunnel.peer,
             )
-            self.remove(older.tunnel)
-            # Cut, not closed politely: its path may be dead, and nothing is lost
-            # that the agent itself has not given up.
-            older.tunnel.end(ErrorCode.SUPERSEDED, "a newer connection took over")
+            self._supersede(older)
             instances = self._agents.setdefault(agent.agent_id, {})
         instances[agent.instance_id] = connection
         self._by_tunnel[connection.tunnel] = connection
         self.wake(agent.agent_id)
         return True
+
+    def _supersede(self, older: AgentConnection) -> None:
+        if older.leaving:
+            # We asked for the newer one ourselves: what runs here may finish.
+            self.retire(older.tunnel)
+            return
+        self.remove(older.tunnel)
+        # Cut, not closed politely: its path may be dead, and nothing is lost
+        # that the agent itself has not given up.
+        older.tunnel.end(ErrorCode.SUPERSEDED, "a newer connection took over")
+
+    def superseded(self, agent: ConnectedAgent) -> None:
+        """Another kas has a newer connection of this instance."""
+        held = self._agents.get(agent.agent_id, {}).get(agent.instance_id)
+        if held is not None and held.agent.generation == agent.generation:
+            self._supersede(held)
+
+    def send_away(self, connection: AgentConnection, go_away: pb.GoAway) -> None:
+        """Ask an agent to connect elsewhere; it serves until then."""
+        connection.leaving = True
+        connection.tunnel.go_away(go_away)
+
+    def retire(self, tunnel: TunnelProtocol) -> AgentConnection | None:
+        """
+        Send nothing new there.
+
+        :return: what it was, or None when it was retired or replaced before.
+        """
+        connection = self._by_tunnel.get(tunnel)
+        if connection is None or connection.retired:
+            return None
+        connection.retired = True
+        self._take_out(connection)
+        return connection
 
     def wake(self, agent_id: str) -> None:
         """The agent is here, or takes more: tell everyone who waits for it."""
@@ -88,27 +124,40 @@ class Registry:
     def remove(self, tunnel: TunnelProtocol) -> AgentConnection | None:
         """Forget a tunnel; returns what it was, or None when it was replaced."""
         connection = self._by_tunnel.pop(tunnel, None)
-        if connection is None:
-            return None
+        if connection is not None:
+            self._take_out(connection)
+        return connection
+
+    def _take_out(self, connection: AgentConnection) -> None:
         agent = connection.agent
         instances = self._agents.get(agent.agent_id, {})
         if instances.get(agent.instance_id) is connection:
             del instances[agent.instance_id]
             if not instances:
                 del self._agents[agent.agent_id]
-        return connection
 
-    def find(self, agent_id: str) -> TunnelProtocol | None:
-        """The tunnel of the least busy instance that answers, or None."""
+    def find(self, agent_id: str) -> AgentConnection | None:
+        """The least busy instance that answers, or None."""
         instances = self._agents.get(agent_id)
         if not instances:
             return None
-        best: TunnelProtocol | None = None
+        best: AgentConnection | None = None
         for connection in instances.values():
             tunnel = connection.tunnel
-            if tunnel.alive and (best is None or tunnel.load < best.load):
-                best = tunnel
+            if tunnel.alive and (best is None or tunnel.load < best.tunnel.load):
+                best = connection
         return best
+
+    def instance(self, agent_id: str, instance_id: bytes) -> AgentConnection | None:
+        """The connection of one instance, if it takes streams."""
+        connection = self._agents.get(agent_id, {}).get(instance_id)
+        if connection is None or not connection.tunnel.alive:
+            return None
+        return connection
+
+    def instances(self, agent_id: str) -> Collection[AgentConnection]:
+        """The connections of an agent that streams may go to."""
+        return self._agents.get(agent_id, {}).values()
 
     def wait(self, agent_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call *wake* once when the agent connects; call the result to give up."""

@@ -1,28 +1,30 @@
-"""From "a stream to agent 7" to a stream, though the agent may not be here yet."""
+"""
+From "a stream to agent 7" to a stream: here, through another kas, or once it comes.
+
+The routing kas decides everything: which instance, through whom, whether again.  A
+gateway only does what it is told (`kas.gateway`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import secrets
+from collections.abc import Callable, Iterator
 
-from twisted.internet.interfaces import (
-    IConsumer,
-    IDelayedCall,
-    IPushProducer,
-    IReactorTime,
-)
-from zope.interface import implementer
+import attrs
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from kas.directory import AgentRecord, Directory
+from kas.peers import Peer, Peers
 from kas.registry import Registry
-from tunnel.errors import (
-    AgentUnavailable,
-    ErrorCode,
-    SessionClosed,
-    StreamReset,
-    TunnelError,
-)
+from kas.routed import RoutedStream
+from tunnel.errors import SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.net.protocol import TunnelProtocol
+from tunnel.net.resumable import Keeper
+from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
+
+__all__ = ["Hop", "Router"]
 
 #: Seconds that a stream waits for its agent: a restart of agentk, or of its node's
 #: network, takes less; kubectl's users wait no longer without a word.
@@ -35,70 +37,150 @@ MAX_WAITING = 2_000
 #: it takes, is available again; of a new connection they are told at once.
 LOOK_AGAIN = 1.0
 
-#: Bytes that a waiting stream takes before its producer is paused; the rest of what
-#: arrives in the same moment is kept, up to twice this.
-MAX_HELD = 128 * 1024
+
+_random = secrets.SystemRandom().random
+
+
+@attrs.frozen
+class Hop:
+    """Where a stream can go: to an agent that is here, or to the kas that has it."""
+
+    tunnel: TunnelProtocol
+    agent: ConnectedAgent
+    #: None: the agent is here.
+    record: AgentRecord | None = None
+
+    @property
+    def _target(self) -> pb.Target:
+        return pb.Target(
+            agent_id=self.agent.agent_id,
+            instance_id=self.agent.instance_id,
+            generation=self.agent.generation,
+        )
+
+    def open(
+        self, open_: pb.Open, receiver: IStreamReceiver, fin: bool
+    ) -> StreamTransport:
+        """Open a stream there; raises as `TunnelProtocol.open_stream`."""
+        if self.record is not None:
+            open_.target.CopyFrom(self._target)
+        else:
+            open_.ClearField("target")
+        return self.tunnel.open_stream(open_, receiver, fin=fin)
+
+    def resume(self, resume: pb.Resume, receiver: IStreamReceiver) -> StreamTransport:
+        """Go on with a stream there; raises as `TunnelProtocol.resume_stream`."""
+        if self.record is not None:
+            resume.target.CopyFrom(self._target)
+        return self.tunnel.resume_stream(resume, receiver)
 
 
 class Router:
-    """Opens streams to agents: the least busy instance, or whichever comes."""
+    """
+    Opens streams to agents: at the least busy instance, or whichever comes.
+
+    :param peers: sessions to other kas; None where this one runs alone.
+    :param keeper: of the streams that survive their path.
+    :param random: between 0 and 1, for the jitter of repeated attempts.
+    """
 
     def __init__(
         self,
         registry: Registry,
         clock: IReactorTime,
+        directory: Directory,
         *,
+        peers: Peers | None = None,
+        keeper: Keeper | None = None,
+        random: Callable[[], float] = _random,
         timeout: float = ROUTING_TIMEOUT,
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        self._registry = registry
-        self._clock = clock
-        self._timeout = timeout
-        self._max_waiting = max_waiting
+        self.registry = registry
+        self.directory = directory
+        self.clock = clock
+        self.keeper = Keeper(clock, lambda: 0.0) if keeper is None else keeper
+        self.random = random
+        self.timeout = timeout
+        self.max_waiting = max_waiting
+        #: Streams that were sent somewhere else after a refusal or a loss.
+        self.rerouted = 0
+        self._peers = peers
         self._waiting: dict[str, int] = {}
         self._look: IDelayedCall | None = None
+        #: Streams of ours at instances that others hold.
+        self._remote: dict[bytes, int] = {}
 
     def open_stream(
-        self, agent_id: str, open_: pb.Open, receiver: IStreamReceiver, fin: bool
+        self,
+        agent_id: str,
+        open_: pb.Open,
+        receiver: IStreamReceiver,
+        fin: bool,
+        *,
+        repeatable: bool = False,
+        resumable: bool = False,
     ) -> IStream:
         """See `tunnel.interfaces.IServerModuleApi.open_stream`."""
-        stream = self.try_open(agent_id, open_, receiver, fin)
-        if stream is not None:
-            return stream
-        waiting = WaitingStream(self, agent_id, open_, receiver, fin)
-        if self._waiting.get(agent_id, 0) >= self._max_waiting:
-            waiting.fail("and too many requests wait for it already")
-        else:
-            self._waiting[agent_id] = self._waiting.get(agent_id, 0) + 1
-            waiting.wait(self._registry, self._clock, self._timeout)
-            if self._look is None:
-                self._look = self._clock.callLater(LOOK_AGAIN, self._look_again)
-        return waiting
+        if resumable and self.keeper.grace() > 0:
+            open_.resume_id = secrets.token_bytes(16)
+        stream = RoutedStream(self, agent_id, open_, receiver, fin, repeatable)
+        stream.begin()
+        return stream
 
-    def _look_again(self) -> None:
-        self._look = None
-        for agent_id in tuple(self._waiting):
-            if self._registry.find(agent_id) is not None:
-                self._registry.wake(agent_id)
-        if self._waiting:
-            self._look = self._clock.callLater(LOOK_AGAIN, self._look_again)
+    # Where to.
 
-    def try_open(
-        self, agent_id: str, open_: pb.Open, receiver: IStreamReceiver, fin: bool
-    ) -> IStream | None:
-        """The stream, if an instance of the agent is here and takes it."""
-        # An instance may have begun to go away since it was last heard of: its
-        # refusal costs a look at the next one, never a failed request.
-        for _ in range(3):
-            tunnel = self._registry.find(agent_id)
-            if tunnel is None:
-                return None
-            try:
-                stream: IStream = tunnel.open_stream(open_, receiver, fin=fin)
-                return stream
-            except (SessionClosed, StreamReset):
-                continue
+    def hops(self, agent_id: str) -> Iterator[Hop]:
+        """Where the agent can be reached right now, the least busy instance first."""
+        routes = self.directory.routes(agent_id)
+        if not routes:
+            # The path of nearly every request.
+            connection = self.registry.find(agent_id)
+            if connection is None:
+                return
+            yield Hop(connection.tunnel, connection.agent)
+        found = [
+            (connection.tunnel.load, 0, Hop(connection.tunnel, connection.agent))
+            for connection in self.registry.instances(agent_id)
+            if connection.tunnel.alive
+        ]
+        for record in routes:
+            peer = self._peer(record)
+            if peer is not None and peer.alive:
+                assert peer.tunnel is not None
+                load = self._remote.get(record.agent.instance_id, 0)
+                found.append((load, 1, Hop(peer.tunnel, record.agent, record)))
+        found.sort(key=lambda one: one[:2])
+        for _, _, hop in found:
+            yield hop
+
+    def hop_to(self, agent_id: str, instance_id: bytes) -> Hop | None:
+        """Where one instance can be reached right now."""
+        connection = self.registry.instance(agent_id, instance_id)
+        if connection is not None:
+            return Hop(connection.tunnel, connection.agent)
+        for record in self.directory.routes(agent_id):
+            if record.agent.instance_id == instance_id:
+                peer = self._peer(record)
+                if peer is not None and peer.alive:
+                    assert peer.tunnel is not None
+                    return Hop(peer.tunnel, record.agent, record)
         return None
+
+    def _peer(self, record: AgentRecord) -> Peer | None:
+        return None if self._peers is None else self._peers.at(record.kas_url)
+
+    # Who waits.
+
+    def may_wait(self, agent_id: str) -> bool:
+        """One stream more waits for this agent; False when that is one too many."""
+        waiting = self._waiting.get(agent_id, 0)
+        if waiting >= self.max_waiting:
+            return False
+        self._waiting[agent_id] = waiting + 1
+        if self._look is None:
+            self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
+        return True
 
     def stopped_waiting(self, agent_id: str) -> None:
         """One stream less waits for this agent."""
@@ -111,213 +193,58 @@ class Router:
             self._look.cancel()
             self._look = None
 
+    def wait(
+        self, agent_id: str, woken: Callable[[], None]
+    ) -> list[Callable[[], None]]:
+        """
+        Call *woken* when there may be a way to the agent; maybe more than once.
+
+        :return: what ends it.
+        """
+        give_up = [
+            self.registry.wait(agent_id, woken),
+            self.directory.watch(agent_id, woken),
+        ]
+        for record in self.directory.routes(agent_id):
+            peer = self._peer(record)
+            if peer is not None and not peer.alive and peer.worth_trying:
+                give_up.append(peer.connect(woken))
+        return give_up
+
+    def _look_again(self) -> None:
+        self._look = None
+        for agent_id in tuple(self._waiting):
+            # Asking the directory is what makes it look, in its own time.
+            if next(self.hops(agent_id), None) is not None:
+                self.registry.wake(agent_id)
+        if self._waiting:
+            self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
+
     @property
     def waiting(self) -> int:
         """How many streams wait for their agents."""
         return sum(self._waiting.values())
 
+    # How busy others' agents are, as far as it is our doing.
 
-@implementer(IPushProducer)
-class _Room:
-    """Finds out whether a stream takes more: one that does not pauses its producer."""
+    def went(self, hop: Hop) -> None:
+        """A stream was opened there."""
+        if hop.record is not None:
+            instance = hop.agent.instance_id
+            self._remote[instance] = self._remote.get(instance, 0) + 1
 
-    there = True
-
-    def pauseProducing(self) -> None:
-        self.there = False
-
-    def resumeProducing(self) -> None:
-        pass
-
-    def stopProducing(self) -> None:
-        self.there = False
-
-
-@implementer(IStream, IConsumer, IPushProducer)
-class WaitingStream:
-    """
-    A stream whose agent is not here: keeps what is written, and becomes real later.
-
-    Its producer is paused from the start, so little is ever kept.
-    """
-
-    def __init__(
-        self,
-        router: Router,
-        agent_id: str,
-        open_: pb.Open,
-        receiver: IStreamReceiver,
-        fin: bool,
-    ) -> None:
-        self._router = router
-        self._agent_id = agent_id
-        self._open = open_
-        self._receiver = receiver
-        self._fin = fin
-        self._stream: IStream | None = None
-        self._held: list[tuple[bool, bytes]] = []
-        self._size = 0
-        self._finished = fin
-        self._paused = False
-        self._producer: tuple[Any, bool] | None = None
-        self._closed = False
-        self._counted = False
-        self._give_up: Callable[[], None] | None = None
-        self._timer: IDelayedCall | None = None
-
-    @property
-    def agent(self) -> ConnectedAgent | None:
-        """As `IStream.agent`."""
-        return None if self._stream is None else self._stream.agent
-
-    # How it becomes real.
-
-    def wait(self, registry: Registry, clock: IReactorTime, timeout: float) -> None:
-        """Wait for the agent."""
-        self._counted = True
-        self._registry = registry
-        self._timer = clock.callLater(
-            timeout, self.fail, f"and did not connect within {timeout:.0f} s"
-        )
-        self._give_up = registry.wait(self._agent_id, self._arrived)
-
-    def fail(self, why: str) -> None:
-        """There is no agent."""
-        self._close(
-            AgentUnavailable(
-                self._agent_id, f"agent {self._agent_id} is not connected, {why}"
-            )
-        )
-
-    def _arrived(self) -> None:
-        if self._closed:
-            return
-        # While it was opening, our receiver might ask for anything: from here on the
-        # real stream answers.
-        try:
-            stream = self._router.try_open(
-                self._agent_id, self._open, self._receiver, self._fin
-            )
-        except Exception as error:
-            self._close(StreamReset(ErrorCode.INTERNAL, str(error), by_peer=False))
-            raise
-        if stream is None:
-            self._give_up = self._registry.wait(self._agent_id, self._arrived)
-            return
-        self._settle()
-        self._stream = stream
-        for is_headers, data in self._held:
-            if is_headers:
-                stream.send_headers(data)
+    def left(self, hop: Hop) -> None:
+        """... and is not there any more."""
+        if hop.record is not None:
+            instance = hop.agent.instance_id
+            count = self._remote.get(instance, 0) - 1
+            if count > 0:
+                self._remote[instance] = count
             else:
-                stream.write(data)
-        self._held.clear()
-        if self._finished and not self._fin:
-            stream.finish()
-        if self._paused:
-            stream.pauseProducing()
-        if self._producer is not None:
-            producer, streaming = self._producer
-            room = _Room()
-            stream.registerProducer(room, True)
-            stream.unregisterProducer()
-            stream.registerProducer(producer, streaming)
-            if streaming and room.there:
-                producer.resumeProducing()
+                self._remote.pop(instance, None)
 
-    def _settle(self) -> None:
-        if self._counted:
-            self._counted = False
-            self._router.stopped_waiting(self._agent_id)
-        if self._give_up is not None:
-            self._give_up()
-            self._give_up = None
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-
-    def _close(self, reason: TunnelError) -> None:
-        if self._closed or self._stream is not None:
-            return
-        self._closed = True
-        self._settle()
-        self._held.clear()
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer[0].stopProducing()
-        self._receiver.stream_closed(reason)
-
-    # IStream
-
-    def send_headers(self, block: bytes, fin: bool = False) -> None:
-        """As `IStream.send_headers`."""
-        if self._stream is not None:
-            self._stream.send_headers(block, fin)
-            return
-        self._keep(True, block)
-        if fin:
-            self.finish()
-
-    def write(self, data: bytes) -> None:
-        """As `IStream.write`."""
-        if self._stream is not None:
-            self._stream.write(data)
-        else:
-            self._keep(False, data)
-
-    def _keep(self, is_headers: bool, data: bytes) -> None:
-        if self._closed or self._finished:
-            return
-        self._held.append((is_headers, data))
-        self._size += len(data)
-        if self._size > 2 * MAX_HELD:
-            self._close(
-                StreamReset(
-                    ErrorCode.MEMORY, "more was written than can wait", by_peer=False
-                )
-            )
-
-    def finish(self) -> None:
-        """As `IStream.finish`."""
-        self._finished = True
-        if self._stream is not None:
-            self._stream.finish()
-
-    def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
-        """As `IStream.reset`."""
-        if self._stream is not None:
-            self._stream.reset(code, message)
-        else:
-            self._close(StreamReset(ErrorCode(code), message, by_peer=False))
-
-    def pauseProducing(self) -> None:
-        """As `IStream.pauseProducing`."""
-        self._paused = True
-        if self._stream is not None:
-            self._stream.pauseProducing()
-
-    def resumeProducing(self) -> None:
-        """As `IStream.resumeProducing`."""
-        self._paused = False
-        if self._stream is not None:
-            self._stream.resumeProducing()
-
-    def stopProducing(self) -> None:
-        """Whoever reads is gone."""
-        self.reset()
-
-    def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """As `IStream.registerProducer`."""
-        if self._stream is not None:
-            self._stream.registerProducer(producer, streaming)
-        elif self._closed:
-            producer.stopProducing()
-        else:
-            self._producer = (producer, streaming)
-            if streaming:
-                producer.pauseProducing()
-
-    def unregisterProducer(self) -> None:
-        """As `IStream.unregisterProducer`."""
-        self._producer = None
-        if self._stream is not None:
-            self._stream.unregisterProducer()
+    def refused(self, hop: Hop, reason: StreamReset | SessionClosed) -> None:
+        """What was believed about the agent turned out to be wrong, or too old."""
+        self.rerouted += 1
+        if hop.record is not None:
+            self.directory.look_again(hop.agent.agent_id, hop.record)

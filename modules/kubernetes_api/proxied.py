@@ -299,6 +299,8 @@ def _explain(reason: Any) -> tuple[int, str, bytes]:
                 f"{_BROKEN_HOP}: the agent takes no more requests now ({reason})",
                 b"\r\nRetry-After: 1",
             )
+        if reason.code in (ErrorCode.PATH_LOST, ErrorCode.NOT_RESUMABLE):
+            return 502, f"{_BROKEN_HOP}: the way to the agent broke ({reason})", b""
         if reason.code == ErrorCode.DEADLINE:
             return 504, f"{_BROKEN_HOP}: the agent did not answer in time", b""
         return 502, f"{_BROKEN_HOP}: the agent gave the request up ({reason})", b""

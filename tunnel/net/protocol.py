@@ -77,6 +77,9 @@ class TunnelOwner(Protocol):
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """The peer leaves, soon or now."""
 
+    def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
+        """The peer is going away, and the last stream has just closed."""
+
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """The end, told exactly once for a tunnel whose transport was connected."""
 
@@ -225,6 +228,8 @@ class TunnelProtocol(TwistedProtocol):
         """A stream is closed."""
         self._streams.pop(stream.stream_id, None)
         self._pulling.discard(stream)
+        if self.session.going and not self._streams and self.session.ended is None:
+            self._owner.tunnel_idle(self)
 
     def pull_from(self, stream: StreamTransport) -> None:
         """Ask for more with each flush, until the stream is full or closed."""
@@ -382,6 +387,7 @@ class TunnelProtocol(TwistedProtocol):
         fin: bool,
     ) -> None:
         stream = StreamTransport(self, stream_id)
+        stream.opened_finished = fin
         self._streams[stream_id] = stream
         try:
             stream.receiver = accept(stream, message)

@@ -248,6 +248,11 @@ class ResumableStream:
         return self._closed
 
     @property
+    def full(self) -> bool:
+        """What was written has to leave before more should be."""
+        return self._path_full or self._kept_full
+
+    @property
     def has_path(self) -> bool:
         """Bytes can flow now."""
         return self._path is not None
@@ -433,7 +438,7 @@ class ResumableStream:
             producer.stopProducing()
             return
         self._producer = producer
-        if self._path_full or self._kept_full:
+        if self.full:
             producer.pauseProducing()
 
     def unregisterProducer(self) -> None:
@@ -448,7 +453,7 @@ class ResumableStream:
     def _pace(self) -> None:
         if self._producer is None:
             return
-        if self._path_full or self._kept_full:
+        if self.full:
             self._producer.pauseProducing()
         else:
             self._producer.resumeProducing()

@@ -60,6 +60,8 @@ class StreamTransport:
         self._producer: Any = None
         self._streaming = True
         self._full = False
+        #: The peer had nothing to send but what was in OPEN.
+        self.opened_finished = False
         self._finished = False
         self._fin_received = False
         self._closed = False
@@ -113,6 +115,11 @@ class StreamTransport:
         self.close(StreamReset(code, message, by_peer=False))
 
     abortConnection = reset
+
+    @property
+    def full(self) -> bool:
+        """What was written has to leave before more should be."""
+        return self._full
 
     def ack(self, received: int) -> None:
         """Tell the other end of a resumable stream what it need not keep."""

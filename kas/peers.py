@@ -1,0 +1,216 @@
+"""Sessions to other kas: dialled when there is something to ask, and then kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tunnel.errors import ErrorCode, ProtocolError, SessionClosed
+from tunnel.interfaces import IStreamReceiver
+from tunnel.net.flusher import Flusher
+from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.protocol import TunnelOwner, TunnelProtocol
+from tunnel.net.stream import StreamTransport
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.wire.session import Session
+
+__all__ = ["PEER_TIMING", "Peer", "Peers"]
+
+#: Kas are close to each other, and one that stopped must be noticed before its clients
+#: lose patience.
+PEER_TIMING = Timing(ping_interval=4.0, dead_after=8.0)
+
+#: Seconds for TCP, TLS and greeting: a request waits for it, and there may be another
+#: kas to ask.
+DIAL_TIMEOUT = 3.0
+
+#: Seconds before a peer that could not be reached is dialled again: at first, and at
+#: most.
+RETRY_FIRST, RETRY_MOST = 0.2, 5.0
+
+#: Peers that are remembered; far more than anybody runs.  Their addresses come from
+#: the store, which is trusted, and may still be full of nonsense.
+MAX_PEERS = 1_000
+
+
+@attrs.define(eq=False)
+class Peer(TunnelOwner):
+    """One other kas, as an address."""
+
+    url: str
+    _peers: Peers
+    #: The session that is up.
+    tunnel: TunnelProtocol | None = None
+    _dialling: Deferred[Any] | None = None
+    _greeting: TunnelProtocol | None = None
+    _waiting: list[Callable[[], None]] = attrs.Factory(list)
+    _failures: int = 0
+    _retry_at: float = 0.0
+    _log = Logger()
+
+    @property
+    def alive(self) -> bool:
+        """It was heard of lately, and takes streams."""
+        return self.tunnel is not None and self.tunnel.alive
+
+    @property
+    def worth_trying(self) -> bool:
+        """It is up, or may be: it did not fail a moment ago."""
+        return self.alive or (
+            self.tunnel is None and self._peers.clock.seconds() >= self._retry_at
+        )
+
+    def connect(self, told: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call *told* once, when it is up or could not be reached.
+
+        The result ends the wish.
+        """
+        self._waiting.append(told)
+        if self._dialling is None and self._greeting is None:
+            self._dial()
+
+        def give_up() -> None:
+            if told in self._waiting:
+                self._waiting.remove(told)
+
+        return give_up
+
+    def _dial(self) -> None:
+        factory = Factory.forProtocol(self._make_tunnel)
+        factory.noisy = False
+        try:
+            dialling = self._peers.endpoint(self.url).connect(factory)
+        except Exception as error:
+            self._failed(Failure(error))
+            return
+        dialling.addTimeout(DIAL_TIMEOUT, self._peers.clock)
+        self._dialling = dialling
+        dialling.addCallbacks(self._connected, self._failed)
+
+    def _make_tunnel(self) -> TunnelProtocol:
+        peers = self._peers
+        return TunnelProtocol(
+            Session(dialler=True),
+            self,
+            clock=peers.clock,
+            flusher=peers.flusher,
+            keepalive=peers.keepalive,
+            timing=PEER_TIMING,
+        )
+
+    def _connected(self, tunnel: TunnelProtocol) -> None:
+        self._dialling = None
+        self._greeting = tunnel
+        tunnel.hello(self._peers.hello())
+
+    def _failed(self, failure: Failure) -> None:
+        self._dialling = None
+        if not failure.check(CancelledError):
+            text = failure.getErrorMessage() or type(failure.value).__name__
+            self._down(f"cannot be reached: {text}")
+
+    def _down(self, why: str) -> None:
+        peers = self._peers
+        self._failures += 1
+        most = min(RETRY_MOST, RETRY_FIRST * 2 ** min(self._failures, 10))
+        self._retry_at = peers.clock.seconds() + most * (0.5 + peers.random() / 2)
+        if self._failures == 1:
+            self._log.warn("kas at {url} {why}", url=self.url, why=why)
+        self._tell()
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for told in waiting:
+            told()
+
+    def stop(self) -> None:
+        """Close it, and do not come back."""
+        self._waiting.clear()
+        if self._dialling is not None:
+            self._dialling.cancel()
+        for tunnel in (self._greeting, self.tunnel):
+            if tunnel is not None:
+                tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
+
+    # tunnel.net.protocol.TunnelOwner
+
+    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
+        """Never happens: this side dials."""
+
+    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
+        """It took us."""
+        self._greeting = None
+        self.tunnel = tunnel
+        if self._failures > 1:
+            self._log.info("kas at {url} is back", url=self.url)
+        self._failures = 0
+        self._tell()
+
+    def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
+        """Who wants something from us dials itself."""
+        raise ProtocolError(ErrorCode.UNKNOWN_METHOD, "dial to ask")
+
+    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
+        """It stops: what runs may finish, new streams need a new session."""
+        if self.tunnel is tunnel:
+            self.tunnel = None
+
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        """The session is gone."""
+        if tunnel is self.tunnel:
+            self.tunnel = None
+            self._log.info("kas at {url}: {reason}", url=self.url, reason=reason)
+        elif tunnel is self._greeting:
+            self._greeting = None
+            self._down(f"did not take us: {reason}")
+
+
+@attrs.define(eq=False)
+class Peers:
+    """
+    All other kas that were ever asked, by address.
+
+    :ivar endpoint: where a URL leads.
+    :ivar hello: makes the greeting, with a fresh token.
+    :ivar random: between 0 and 1, for the jitter.
+    """
+
+    endpoint: Callable[[str], IStreamClientEndpoint]
+    hello: Callable[[], pb.Hello]
+    clock: IReactorTime
+    flusher: Flusher
+    keepalive: Keepalive
+    random: Callable[[], float]
+    _peers: dict[str, Peer] = attrs.Factory(dict)
+
+    def at(self, url: str) -> Peer:
+        """The peer at an address."""
+        peer = self._peers.get(url)
+        if peer is None:
+            if len(self._peers) >= MAX_PEERS:
+                self._forget_one()
+            peer = self._peers[url] = Peer(url, self)
+        return peer
+
+    def _forget_one(self) -> None:
+        idle = (url for url, peer in self._peers.items() if peer.tunnel is None)
+        url = next(idle, None) or next(iter(self._peers))
+        self._peers.pop(url).stop()
+
+    @property
+    def connected(self) -> int:
+        """Sessions that are up."""
+        return sum(peer.tunnel is not None for peer in self._peers.values())
+
+    def stop(self) -> None:
+        """Close all of them."""
+        for peer in self._peers.values():
+            peer.stop()

@@ -1,0 +1,515 @@
+"""A stream to an agent as its user sees it, whichever way it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.interfaces import IConsumer, IDelayedCall, IPushProducer
+from zope.interface import implementer
+
+from tunnel.errors import (
+    AgentUnavailable,
+    ErrorCode,
+    SessionClosed,
+    StreamReset,
+    TunnelError,
+)
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.net.resumable import ResumableStream
+from tunnel.net.stream import StreamTransport
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.wire.limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from kas.routing import Hop, Router
+
+#: Bytes that are kept to be sent again should the stream be refused.  What a window
+#: holds: by the time that more may be sent, the other end took it.
+MAX_KEPT = DEFAULT_LIMITS.initial_window
+
+#: Ways that may break under one request before it is given up: one that breaks what it
+#: touches has to end.
+MAX_LOST = 3
+
+#: Seconds before another attempt, at first and at most; half of it is jitter.
+RETRY_FIRST, RETRY_MOST = 0.05, 1.0
+
+
+@implementer(IPushProducer)
+class _Pacer:
+    """
+    Stands between a path and the producer of its user.
+
+    A path stops its producer when it ends; the user's goes on with the next path.
+    """
+
+    def __init__(self, producer: Any) -> None:
+        self.producer = producer
+        self.paused = False
+
+    def pauseProducing(self) -> None:
+        if not self.paused:
+            self.paused = True
+            self.producer.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        if self.paused:
+            self.paused = False
+            self.producer.resumeProducing()
+
+    def stopProducing(self) -> None:
+        self.pauseProducing()
+
+
+@implementer(IStream, IConsumer, IPushProducer, IStreamReceiver)
+class RoutedStream:
+    """
+    Looks for a way, and for another one as long as nothing came back.
+
+    What is written is kept until the agent answers, so that a refusal (which means that
+    nothing was done) costs the user nothing.  A way that breaks is only replaced where
+    the request may be done twice, or where the stream itself survives it.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        agent_id: str,
+        open_: pb.Open,
+        receiver: IStreamReceiver,
+        fin: bool,
+        repeatable: bool,
+    ) -> None:
+        self._router = router
+        self._agent_id = agent_id
+        self._open = open_
+        self._receiver = receiver
+        self._fin = fin
+        self._repeatable = repeatable
+        self._path: StreamTransport | ResumableStream | None = None
+        self._hop: Hop | None = None
+        self._agent: ConnectedAgent | None = None
+        #: None: something came back, or it was too much.
+        self._kept: list[tuple[bool, bytes]] | None = []
+        self._size = 0
+        self._finished = fin
+        self._paused = False
+        self._pacer: _Pacer | None = None
+        self._closed = False
+        self._lost = 0
+        self._attempts = 0
+        self._why = ""
+        self._waits: _Wait | None = None
+
+    @property
+    def agent(self) -> ConnectedAgent | None:
+        """As `IStream.agent`."""
+        return self._agent
+
+    # A way.
+
+    def begin(self) -> None:
+        """Look for a way, or wait for one."""
+        if not self._go():
+            self._wait()
+
+    def _go(self) -> bool:
+        """Take the best way that there is now; False when there is none."""
+        open_ = self._open
+        for hop in self._router.hops(self._agent_id):
+            path: StreamTransport | ResumableStream
+            try:
+                if open_.resume_id:
+                    path = self._open_resumable(hop)
+                else:
+                    path = hop.open(open_, self, self._fin)
+            except (SessionClosed, StreamReset):
+                # It began to go away since it was last heard of, or is full: its
+                # refusal costs a look at the next one, never a failed request.
+                continue
+            self._took(hop, path)
+            return True
+        return False
+
+    def _open_resumable(self, hop: Hop) -> ResumableStream:
+        stream = ResumableStream(
+            self._router.keeper, self._open.resume_id, self, self._path_lost
+        )
+        stream.attach(hop.open(self._open, stream, self._fin))
+        if self._fin:
+            stream.finish()
+        return stream
+
+    def _took(self, hop: Hop, path: StreamTransport | ResumableStream) -> None:
+        self._settle()
+        self._hop, self._path = hop, path
+        self._agent = hop.agent
+        self._router.went(hop)
+        for is_headers, data in self._kept or ():
+            if is_headers:
+                path.send_headers(data)
+            else:
+                path.write(data)
+        if self._finished and not self._fin:
+            path.finish()
+        if self._paused:
+            path.pauseProducing()
+        if self._pacer is not None:
+            path.registerProducer(self._pacer, True)
+            if not path.full:
+                self._pacer.resumeProducing()
+
+    def _wait(self) -> None:
+        if self._waits is None:
+            if not self._router.may_wait(self._agent_id):
+                self._close(self._unavailable("and too many requests wait for it"))
+                return
+            self._waits = _Wait(self._router, self._agent_id, self._woken, self._late)
+        self._waits.again(self._attempts)
+
+    def _woken(self) -> None:
+        if self._closed or self._path is not None:
+            return
+        try:
+            found = self._go()
+        except Exception as error:
+            self._close(StreamReset(ErrorCode.INTERNAL, str(error), by_peer=False))
+            raise
+        if not found and not self._closed:
+            self._wait()
+
+    def _late(self) -> None:
+        timeout = self._router.timeout
+        self._close(self._unavailable(f"and did not connect within {timeout:.0f} s"))
+
+    def _unavailable(self, why: str) -> AgentUnavailable:
+        text = f"agent {self._agent_id} is not connected, {why}"
+        if self._why:
+            text = f"agent {self._agent_id} cannot be reached ({self._why}), {why}"
+        return AgentUnavailable(self._agent_id, text)
+
+    def _settle(self) -> None:
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            waits.stop()
+
+    def _close(self, reason: Exception | None) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._settle()
+        self._kept = None
+        pacer, self._pacer = self._pacer, None
+        if pacer is not None:
+            pacer.producer.stopProducing()
+        self._receiver.stream_closed(reason)
+
+    # What comes back.
+
+    def headers_received(self, block: bytes) -> None:
+        """As `IStreamReceiver.headers_received`."""
+        self._answered()
+        self._receiver.headers_received(block)
+
+    def data_received(self, data: bytes) -> None:
+        """As `IStreamReceiver.data_received`."""
+        self._answered()
+        self._receiver.data_received(data)
+
+    def fin_received(self) -> None:
+        """As `IStreamReceiver.fin_received`."""
+        self._answered()
+        self._receiver.fin_received()
+
+    def _answered(self) -> None:
+        if self._kept is None:
+            return
+        self._kept = None
+        path = self._path
+        if type(path) is StreamTransport and self._pacer is None:
+            hop = self._hop
+            if hop is not None and hop.record is None:
+                # Nothing is left to do for us: the rest goes straight to its user.
+                path.receiver = self._receiver
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """This way is over; look for another where that harms nobody."""
+        hop, self._hop = self._hop, None
+        self._path = None
+        if hop is not None:
+            self._router.left(hop)
+        if self._closed:
+            return
+        if (
+            hop is None
+            or self._kept is None
+            or not isinstance(reason, StreamReset | SessionClosed)
+            or not self._may_go_again(reason)
+        ):
+            self._close(reason)
+            return
+        self._why = str(reason)
+        self._attempts += 1
+        self._router.refused(hop, reason)
+        if self._attempts > 1 or not self._go():
+            self._wait()
+
+    def _may_go_again(self, reason: StreamReset | SessionClosed) -> bool:
+        if isinstance(reason, StreamReset):
+            if reason.code is ErrorCode.REFUSED and reason.by_peer:
+                return True  # nothing was done
+            if reason.code not in (ErrorCode.PATH_LOST, ErrorCode.NOT_RESUMABLE):
+                return False
+        elif reason.code is ErrorCode.UNAUTHENTICATED:
+            return False
+        self._lost += 1
+        return self._repeatable and self._lost <= MAX_LOST
+
+    # A way that broke under a stream that survives it.
+
+    def _path_lost(self) -> None:
+        stream = self._path
+        if not isinstance(stream, ResumableStream):
+            return  # it broke while it was being opened
+        if self._kept is not None and self._repeatable:
+            # Nothing came back yet: anybody else may do it.
+            stream.end(SessionClosed(ErrorCode.PATH_LOST, "the way to the agent broke"))
+            return
+        hop, self._hop = self._hop, None
+        if hop is not None:
+            self._router.left(hop)
+            _Resumption(self._router, hop.agent, stream, self._resumed).begin()
+
+    def _resumed(self, hop: Hop) -> None:
+        self._hop = hop
+        self._agent = hop.agent
+        self._router.went(hop)
+
+    # IStream
+
+    def send_headers(self, block: bytes, fin: bool = False) -> None:
+        """As `IStream.send_headers`."""
+        self._keep(True, block)
+        if self._path is not None:
+            self._path.send_headers(block)
+        if fin:
+            self.finish()
+
+    def write(self, data: bytes) -> None:
+        """As `IStream.write`."""
+        self._keep(False, data)
+        if self._path is not None:
+            self._path.write(data)
+
+    def _keep(self, is_headers: bool, data: bytes) -> None:
+        if self._kept is None or self._closed or self._finished:
+            return
+        self._kept.append((is_headers, data))
+        self._size += len(data)
+        if self._size <= MAX_KEPT:
+            return
+        if self._path is not None:
+            self._kept = None
+        elif self._size > 2 * MAX_KEPT:
+            self._close(
+                StreamReset(
+                    ErrorCode.MEMORY, "more was written than can wait", by_peer=False
+                )
+            )
+
+    def finish(self) -> None:
+        """As `IStream.finish`."""
+        self._finished = True
+        if self._path is not None:
+            self._path.finish()
+
+    def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
+        """As `IStream.reset`."""
+        if self._path is not None:
+            self._kept = None
+            self._path.reset(code, message)
+        else:
+            self._close(StreamReset(ErrorCode(code), message, by_peer=False))
+
+    def pauseProducing(self) -> None:
+        """As `IStream.pauseProducing`."""
+        self._paused = True
+        if self._path is not None:
+            self._path.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """As `IStream.resumeProducing`."""
+        self._paused = False
+        if self._path is not None:
+            self._path.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """Whoever reads is gone."""
+        self.reset()
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """As `IStream.registerProducer`; only of producers that push."""
+        if not streaming:
+            raise ValueError("a routed stream takes producers that push")
+        if self._closed:
+            producer.stopProducing()
+            return
+        self._pacer = _Pacer(producer)
+        if self._path is not None:
+            self._path.registerProducer(self._pacer, True)
+        else:
+            self._pacer.pauseProducing()
+
+    def unregisterProducer(self) -> None:
+        """As `IStream.unregisterProducer`."""
+        self._pacer = None
+        if self._path is not None:
+            self._path.unregisterProducer()
+
+
+class _Wait:
+    """What a stream without a way waits for: news, the next attempt, and the end."""
+
+    def __init__(
+        self,
+        router: Router,
+        agent_id: str,
+        woken: Callable[[], None],
+        late: Callable[[], None],
+    ) -> None:
+        self._router = router
+        self._agent_id = agent_id
+        self._woken = woken
+        self._late = router.clock.callLater(router.timeout, late)
+        self._retry: IDelayedCall | None = None
+        self._give_up: list[Callable[[], None]] = []
+
+    def again(self, attempts: int) -> None:
+        """Wait for the next news; after an attempt that failed, also for a while."""
+        self._drop()
+        self._give_up = self._router.wait(self._agent_id, self._wake)
+        if attempts:
+            most = min(RETRY_MOST, RETRY_FIRST * 2 ** min(attempts, 10))
+            delay = most * (0.5 + self._router.random() / 2)
+            self._retry = self._router.clock.callLater(delay, self._wake)
+
+    def _wake(self) -> None:
+        self._drop()
+        self._woken()
+
+    def _drop(self) -> None:
+        give_up, self._give_up = self._give_up, []
+        for one in give_up:
+            one()
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
+        self._retry = None
+
+    def stop(self) -> None:
+        """It waits no longer."""
+        self._drop()
+        if self._late.active():
+            self._late.cancel()
+        self._router.stopped_waiting(self._agent_id)
+
+
+@implementer(IStreamReceiver)
+class _Resumption:
+    """
+    Looks for a new way to the same instance, until the stream's grace is over.
+
+    It is the receiver of the attempt that runs.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        agent: ConnectedAgent,
+        stream: ResumableStream,
+        resumed: Callable[[Hop], None],
+    ) -> None:
+        self._router = router
+        self._agent = agent
+        self._stream = stream
+        self._told = resumed
+        self._attempts = 0
+        self._attempt: StreamTransport | None = None
+        self._hop: Hop | None = None
+        self._retry: IDelayedCall | None = None
+        self._give_up: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Try, now or when there is news."""
+        self._drop()
+        if self._stream.closed or self._stream.has_path or self._attempt is not None:
+            return
+        agent = self._agent
+        hop = self._router.hop_to(agent.agent_id, agent.instance_id)
+        if hop is not None:
+            resume = pb.Resume(
+                resume_id=self._stream.resume_id, received=self._stream.received
+            )
+            try:
+                attempt = hop.resume(resume, self)
+            except (SessionClosed, StreamReset):
+                pass
+            else:
+                self._hop, self._attempt = hop, attempt
+                attempt.resumable = self
+                return
+        self._wait()
+
+    def _wait(self) -> None:
+        self._attempts += 1
+        self._give_up = self._router.wait(self._agent.agent_id, self.begin)
+        most = min(RETRY_MOST, RETRY_FIRST * 2 ** min(self._attempts, 10))
+        delay = most * (0.5 + self._router.random() / 2)
+        self._retry = self._router.clock.callLater(delay, self.begin)
+
+    def _drop(self) -> None:
+        give_up, self._give_up = self._give_up, []
+        for one in give_up:
+            one()
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
+        self._retry = None
+
+    # The attempt.
+
+    def resumed(self, path: StreamTransport, received: int) -> None:
+        """The instance knows the stream, and goes on."""
+        self._attempt = None
+        if self._stream.closed:
+            path.reset(ErrorCode.CANCELLED, "nobody wants the rest")
+            return
+        assert self._hop is not None
+        self._told(self._hop)
+        self._stream.resumed(path, received)
+
+    def acked(self, received: int) -> None:
+        """Nothing was sent yet."""
+
+    def headers_received(self, block: bytes) -> None:
+        """Never before RESUMED."""
+        raise TunnelError("bytes before RESUMED")
+
+    def data_received(self, data: bytes) -> None:
+        """Never before RESUMED."""
+        raise TunnelError("bytes before RESUMED")
+
+    def fin_received(self) -> None:
+        """Never before RESUMED."""
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """This attempt failed."""
+        self._attempt = None
+        hop, self._hop = self._hop, None
+        if isinstance(reason, StreamReset):
+            if reason.code is ErrorCode.NOT_RESUMABLE:
+                self._stream.end(reason)
+                return
+            if hop is not None and reason.code is ErrorCode.REFUSED:
+                self._router.refused(hop, reason)
+        if not self._stream.closed:
+            self._wait()
