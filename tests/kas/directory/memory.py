@@ -1,0 +1,145 @@
+"""A store in memory that several directories share, and records to put there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+
+from kas.directory.records import AgentRecord, KasRecord
+from kas.directory.store import StoreDown, StoreListener
+from tunnel.interfaces import ConnectedAgent
+
+
+def kas(number: int) -> KasRecord:
+    """One kas of many."""
+    return KasRecord(bytes([number]) * 16, f"tls://kas-{number}:8155", version="0")
+
+
+def record(
+    agent_id: str = "agent",
+    instance: int = 1,
+    generation: int = 1,
+    at: int = 2,
+    project_id: int = 0,
+) -> AgentRecord:
+    """A connection at kas number *at*."""
+    agent = ConnectedAgent(
+        agent_id=agent_id,
+        agent_name=agent_id,
+        instance_id=bytes([instance]) * 16,
+        generation=generation,
+        connected_at=1000.0 + generation,
+        project_id=project_id,
+    )
+    holder = kas(at)
+    return AgentRecord(agent, holder.kas_id, holder.url)
+
+
+@attrs.define(eq=False)
+class Hub:
+    """What a Redis would be."""
+
+    records: dict[tuple[str, bytes, bytes], AgentRecord] = attrs.Factory(dict)
+    stores: list[MemoryStore] = attrs.Factory(list)
+    down: bool = False
+    #: Look-ups, in order.
+    finds: list[str] = attrs.Factory(list)
+    #: Instead of answering, a look-up waits here.
+    held: list[Deferred[None]] | None = None
+
+    def fail(self) -> None:
+        """No answers and no news from now on."""
+        self.down = True
+        for store in self.stores:
+            store.listener.listening(False)
+
+    def recover(self) -> None:
+        """It works again; every kas writes its own."""
+        self.down = False
+        for store in self.stores:
+            store.listener.listening(True)
+            store.tell_leases()
+            for one in tuple(store.mine.values()):
+                store.put(one)
+
+    def release(self) -> None:
+        """Answer the look-ups that wait."""
+        held, self.held = self.held or [], None
+        for waiting in held:
+            waiting.callback(None)
+
+
+@attrs.define(eq=False)
+class MemoryStore:
+    """One kas' view of the hub."""
+
+    hub: Hub
+    me: KasRecord
+    listener: Any = None
+    mine: dict[tuple[str, bytes], AgentRecord] = attrs.Factory(dict)
+    announced: list[AgentRecord] = attrs.Factory(list)
+
+    def start(self, listener: StoreListener) -> None:
+        self.listener = listener
+        self.hub.stores.append(self)
+        if not self.hub.down:
+            listener.listening(True)
+            for store in self.hub.stores:
+                store.tell_leases()
+
+    def tell_leases(self) -> None:
+        self.listener.leases([one.me for one in self.hub.stores if one is not self])
+
+    async def stop(self) -> None:
+        self.hub.stores.remove(self)
+        for one in tuple(self.mine.values()):
+            self.remove(one)
+
+    def update(self, me: KasRecord) -> None:
+        self.me = me
+
+    def _tell(self, tell: Callable[[StoreListener], None]) -> None:
+        if not self.hub.down:
+            for store in self.hub.stores:
+                tell(store.listener)
+
+    def put(self, record: AgentRecord) -> None:
+        agent = record.agent
+        self.mine[agent.agent_id, agent.instance_id] = record
+        if not self.hub.down:
+            key = (agent.agent_id, agent.instance_id, self.me.kas_id)
+            self.hub.records[key] = record
+        self._tell(lambda listener: listener.news([record], []))
+
+    def announce(self, record: AgentRecord) -> None:
+        self.announced.append(record)
+        self._tell(lambda listener: listener.news([record], []))
+
+    def remove(self, record: AgentRecord) -> None:
+        agent = record.agent
+        self.mine.pop((agent.agent_id, agent.instance_id), None)
+        self.hub.records.pop((agent.agent_id, agent.instance_id, self.me.kas_id), None)
+        self._tell(lambda listener: listener.news([], [record]))
+
+    async def find(self, agent_id: str) -> list[AgentRecord]:
+        self.hub.finds.append(agent_id)
+        if self.hub.down:
+            raise StoreDown("the hub is down")
+        found = [one for key, one in self.hub.records.items() if key[0] == agent_id]
+        if self.hub.held is not None:
+            waiting: Deferred[None] = Deferred()
+            self.hub.held.append(waiting)
+            await waiting
+        return found
+
+    async def listed(self, project_id: int = 0) -> list[AgentRecord]:
+        if self.hub.down:
+            raise StoreDown("the hub is down")
+        return [
+            one
+            for one in self.hub.records.values()
+            if not project_id or one.agent.project_id == project_id
+        ]
