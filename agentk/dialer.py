@@ -26,6 +26,7 @@ from tunnel.net.resumable import Keeper
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.waiting import until
 from tunnel.wire.session import Session
 
 #: Seconds for DNS, TCP, proxy, TLS and WebSocket together.
@@ -116,7 +117,9 @@ class Dialer(TunnelOwner):
                     deadline_ms=deadline_ms,
                 )
             )
-        await self._drained(grace)
+        await until(
+            lambda: not any(tunnel.load for tunnel in self._tunnels), self.clock, grace
+        )
         self.keeper.stop()
         for tunnel in tuple(self._tunnels):
             tunnel.end(ErrorCode.SHUTDOWN, "agentk stops")
@@ -125,14 +128,6 @@ class Dialer(TunnelOwner):
             self._idle.addTimeout(2.0, self.clock)
             self._idle.addErrback(lambda failure: None)
             await self._idle
-
-    async def _drained(self, grace: float) -> None:
-        step = 0.1
-        while grace > 0 and any(tunnel.load for tunnel in self._tunnels):
-            pause: Deferred[None] = Deferred()
-            self.clock.callLater(step, pause.callback, None)
-            await pause
-            grace -= step
 
     @property
     def ready(self) -> bool:

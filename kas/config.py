@@ -68,6 +68,11 @@ class AgentListen(Listen):
     shutdown_grace_period: Duration = field(
         default=10.0, doc="how long requests that run may take after the order to stop"
     )
+    resume_grace_period: Duration = field(
+        default=60.0,
+        doc="how long exec, port-forward, logs -f and watches outlive a broken path; "
+        "0s: not at all",
+    )
     connections_per_token_per_minute: int = field(
         default=40000,
         doc="how often one agent token may connect in a minute",
@@ -184,6 +189,9 @@ class PrivateApiListen(ApiListen):
     ca_certificate_file: ExistingFile | None = field(
         default=None, doc="PEM certificates that sign those of other kas"
     )
+    accepted_secret_files: tuple[ExistingFile, ...] = field(
+        default=(), doc="further secrets that other kas may sign with, for rotation"
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -291,7 +299,6 @@ class KasConfiguration:
     private_api: PrivateApi | None = field(
         default=None,
         doc="calls between several kas",
-        validator=_not_yet("run one kas and remove the section"),
     )
     gitlab: Gitlab | None = field(
         default=None,

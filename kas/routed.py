@@ -36,6 +36,9 @@ MAX_LOST = 3
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
 
+TOO_MANY = "and too many requests wait for it already"
+
+
 @implementer(IPushProducer)
 class _Pacer:
     """
@@ -44,17 +47,20 @@ class _Pacer:
     A path stops its producer when it ends; the user's goes on with the next path.
     """
 
-    def __init__(self, producer: Any) -> None:
+    def __init__(self, producer: Any, streaming: bool) -> None:
         self.producer = producer
+        self.streaming = streaming
         self.paused = False
 
     def pauseProducing(self) -> None:
-        if not self.paused:
+        if self.streaming and not self.paused:
             self.paused = True
             self.producer.pauseProducing()
 
     def resumeProducing(self) -> None:
-        if self.paused:
+        if not self.streaming:
+            self.producer.resumeProducing()
+        elif self.paused:
             self.paused = False
             self.producer.resumeProducing()
 
@@ -156,14 +162,14 @@ class RoutedStream:
         if self._paused:
             path.pauseProducing()
         if self._pacer is not None:
-            path.registerProducer(self._pacer, True)
-            if not path.full:
+            path.registerProducer(self._pacer, self._pacer.streaming)
+            if self._pacer.streaming and not path.full:
                 self._pacer.resumeProducing()
 
     def _wait(self) -> None:
         if self._waits is None:
             if not self._router.may_wait(self._agent_id):
-                self._close(self._unavailable("and too many requests wait for it"))
+                self._close(self._unavailable(TOO_MANY))
                 return
             self._waits = _Wait(self._router, self._agent_id, self._woken, self._late)
         self._waits.again(self._attempts)
@@ -349,15 +355,13 @@ class RoutedStream:
         self.reset()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """As `IStream.registerProducer`; only of producers that push."""
-        if not streaming:
-            raise ValueError("a routed stream takes producers that push")
+        """As `IStream.registerProducer`."""
         if self._closed:
             producer.stopProducing()
             return
-        self._pacer = _Pacer(producer)
+        self._pacer = _Pacer(producer, streaming)
         if self._path is not None:
-            self._path.registerProducer(self._pacer, True)
+            self._path.registerProducer(self._pacer, streaming)
         else:
             self._pacer.pauseProducing()
 

@@ -225,6 +225,11 @@ class Router:
         """How many streams wait for their agents."""
         return sum(self._waiting.values())
 
+    @property
+    def remote(self) -> int:
+        """How many streams of ours go through other kas."""
+        return sum(self._remote.values())
+
     # How busy others' agents are, as far as it is our doing.
 
     def went(self, hop: Hop) -> None:

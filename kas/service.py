@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ from twisted.logger import Logger
 
 from kas import pki
 from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.balance import Balance
 from kas.config import KasConfiguration
+from kas.fleet import Fleet
 from kas.identity import FileIdentity
 from kas.modules import Lent, ServerModuleApi
 from kas.observability import Health, make_site
+from kas.own_address import interface_addresses
 from kas.registry import Registry
 from kas.routing import Router
 from kas.state import StateDirectory
@@ -34,24 +38,29 @@ from tunnel.interfaces import IServerModule
 from tunnel.listening import Listening
 from tunnel.logs import LogsItsOwnWay
 from tunnel.net.flusher import Flusher
-from tunnel.net.keepalive import Keepalive
+from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.resumable import Keeper, ResumeLimits
 from tunnel.net.tls import ALPN_TUNNEL
 from tunnel.net.websocket import TunnelOrWebSocketFactory, wrap_websocket_server
-from tunnel.pb import tunnel_pb2 as pb
 from tunnel.plugin import ServerModule, find_modules
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.startup import start_or_exit
 from tunnel.tuning import settle
-
-#: Seconds between two looks at whether what runs is done, while draining.
-DRAIN_STEP = 0.1
+from tunnel.waiting import until
 
 #: Seconds between two looks at whether the development certificate is due: it is two
 #: thirds through its life then, so hours do not matter.
 RENEWAL_INTERVAL = 3600.0
 
-#: Seconds over which agents that are sent away spread their return.
-RECONNECT_SPREAD = 5.0
+#: A kas holds the streams of all agents, and is not counted in MiB as agentk is.
+KAS_RESUME_LIMITS = ResumeLimits(kept=256 << 20)
+
+#: Seconds that agents get to connect elsewhere before this kas goes on stopping.
+LEAVE_PATIENCE = 15.0
+
+#: Seconds for which requests are taken after the order to stop, where there are other
+#: kas: load balancers look at readiness every few seconds.
+LISTEN_GRACE = 5.0
 
 
 def prepare_modules(configuration: KasConfiguration) -> list[Prepared]:
@@ -80,6 +89,7 @@ class KasService(LogsItsOwnWay, Service):
         reactor: Any,
         *,
         now: Callable[[], float] = time.time,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.name = "kas"
         self.configuration = configuration
@@ -90,7 +100,32 @@ class KasService(LogsItsOwnWay, Service):
         self.registry = Registry()
         self.bus = EventBus()
         self.dispatcher = Dispatcher(reactor)
-        self.router = Router(self.registry, reactor)
+        self._keepalive = Keepalive(reactor)
+        self._flusher = Flusher(reactor)
+        self._kas_id = secrets.token_bytes(16)
+        random = secrets.SystemRandom().random
+        self.fleet = Fleet(
+            configuration,
+            self.registry,
+            self.bus,
+            reactor,
+            self._flusher,
+            self._keepalive,
+            self._kas_id,
+            random,
+            environ,
+            interface_addresses,
+        )
+        self.balance = Balance(self.registry, self.fleet.directory, reactor, random)
+        grace = configuration.agent.listen.resume_grace_period
+        self.router = Router(
+            self.registry,
+            reactor,
+            self.fleet.directory,
+            peers=self.fleet.peers,
+            keeper=Keeper(reactor, lambda: grace, KAS_RESUME_LIMITS),
+            random=random,
+        )
         self.listening = Listening(reactor, self._development_certificate)
         self.identity = FileIdentity(state.file("identity.json"), reactor, now)
         self._lent = lent = Lent(
@@ -109,11 +144,9 @@ class KasService(LogsItsOwnWay, Service):
             make_api=lambda one: ServerModuleApi(lent, one, self.modules.fail),
             release=lent.release,
             clock=reactor,
-            jitter=secrets.SystemRandom().random,
+            jitter=random,
         )
         self.health = Health(self.registry, self.router, lambda: self.modules.states)
-        self._keepalive = Keepalive(reactor)
-        self._flusher = Flusher(reactor)
         self._agent_port: IListeningPort | None = None
         self._watchdog_call: Any = None
         self._renewal = LoopingCall(self._renew)
@@ -134,7 +167,9 @@ class KasService(LogsItsOwnWay, Service):
             make_site(observability, self.health, self.metrics),
             what="health and metrics",
         )
+        await self.fleet.start(self.listening)
         await self._listen_for_agents()
+        self.balance.start()
         self.health.ready = True
         sdnotify.notify("READY=1")
         self._watchdog()
@@ -152,7 +187,8 @@ class KasService(LogsItsOwnWay, Service):
             rate=ConnectionRate(
                 settings.connections_per_token_per_minute, self._reactor
             ),
-            kas_id=secrets.token_bytes(16),
+            kas_id=self._kas_id,
+            timing=Timing(resume_grace=settings.resume_grace_period),
         )
         tunnels = AgentFactory(
             acceptor,
@@ -217,34 +253,41 @@ class KasService(LogsItsOwnWay, Service):
             self._watchdog_call.cancel()
         if self._renewal.running:
             self._renewal.stop()
-        grace = self.configuration.agent.listen.shutdown_grace_period
-        # Nobody new comes in; health stays, because somebody watches the end.
+        self.balance.stop()
+        # Agents go first, and requests are taken as long as they come here: whoever
+        # sends them has to notice that we are not ready.
         if self._agent_port is not None:
             await self.listening.close(self._agent_port)
+        self.fleet.update(draining=True)
+        grace = self.configuration.agent.listen.shutdown_grace_period
+        self.balance.send_away(
+            self.registry, "kas stops", deadline=LEAVE_PATIENCE + grace
+        )
+        if self.fleet.directory.peers():
+            await self._let_agents_leave()
+        # Health stays, because somebody watches the end.
         for ports in self._lent.ports.values():
             for port in ports:
                 await self.listening.close(port)
         self.bus.publish("kas.draining", None)
-        for connection in self.registry:
-            connection.tunnel.go_away(
-                pb.GoAway(
-                    code=ErrorCode.SHUTDOWN,
-                    message="kas stops",
-                    deadline_ms=max(1, round(grace * 1000)),
-                    elsewhere=True,
-                    reconnect_within_ms=round(RECONNECT_SPREAD * 1000),
-                )
-            )
-        await self._drained(grace)
+        await until(self._idle, self._reactor, grace)
         await self.modules.stop()
+        self.router.keeper.stop()
         for connection in self.registry:
             connection.tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
+        await self.fleet.stop()
         await self.listening.close_all()
         self.identity.stop()
 
-    async def _drained(self, grace: float) -> None:
-        while grace > 0 and any(one.tunnel.load for one in self.registry):
-            pause: Deferred[None] = Deferred()
-            self._reactor.callLater(DRAIN_STEP, pause.callback, None)
-            await pause
-            grace -= DRAIN_STEP
+    async def _let_agents_leave(self) -> None:
+        since = self._reactor.seconds()
+        await until(lambda: not self.registry.agents, self._reactor, LEAVE_PATIENCE)
+        left = LISTEN_GRACE - (self._reactor.seconds() - since)
+        await until(lambda: False, self._reactor, left)
+
+    def _idle(self) -> bool:
+        return not (
+            any(one.tunnel.load for one in self.registry)
+            or self.router.remote
+            or (self.fleet.gateway is not None and self.fleet.gateway.load)
+        )

@@ -148,7 +148,9 @@ class _Case(SynchronousTestCase):
     def assert_up(self) -> None:
         self.assertTrue(self.dialer.ready, self.dialer.last_problem)
         self.assertEqual(len(self.network.open_pipes()), 1)
-        self.assertIs(self.world.registry.find("7"), self.network.tunnel())
+        connection = self.world.registry.find("7")
+        assert connection is not None
+        self.assertIs(connection.tunnel, self.network.tunnel())
 
 
 class ConnectTests(_Case):
@@ -376,7 +378,9 @@ class OutageTests(_Case):
         self.assertTrue(self.dialer.ready, self.dialer.last_problem)
         for pipe in self.network.pipes[:-1]:
             self.assertTrue(pipe.transports[0].disconnected)
-        self.assertIs(self.world.registry.find("7"), self.network.tunnel())
+        connection = self.world.registry.find("7")
+        assert connection is not None
+        self.assertIs(connection.tunnel, self.network.tunnel())
 
     def test_refused(self) -> None:
         """One second, a minute, an hour, a day: back within the longest wait."""
@@ -566,6 +570,7 @@ class DrainTests(_Case):
     def test_kas_forgets_to_close(self) -> None:
         """At the deadline the old connection is closed from this side."""
         self.start()
+        self.network.tunnel().open_stream(pb.Open(method="/x"), RecordingReceiver())
         self.other_kas()
         self.go_away(deadline=30)
         self.later(29)

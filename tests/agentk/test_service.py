@@ -186,10 +186,10 @@ class StopTests(_Case):
         service = self.service()
         service.startService()
         pipe = self.connect()
-        tunnel = self.world.registry.find("7")
-        assert tunnel is not None
+        connection = self.world.registry.find("7")
+        assert connection is not None
         client = RecordingReceiver()
-        stream = tunnel.open_stream(pb.Open(method="/x"), client)
+        stream = connection.tunnel.open_stream(pb.Open(method="/x"), client)
         pipe.flush()
         stopping = service.stopService()
         pipe.flush()
@@ -217,10 +217,10 @@ class StopTests(_Case):
         service = self.service()
         service.startService()
         pipe = self.connect()
-        tunnel = self.world.registry.find("7")
-        assert tunnel is not None
+        connection = self.world.registry.find("7")
+        assert connection is not None
         client = RecordingReceiver()
-        tunnel.open_stream(pb.Open(method="/x"), client)
+        connection.tunnel.open_stream(pb.Open(method="/x"), client)
         pipe.flush()
         stopping = service.stopService()
         for _ in range(int(STOP_GRACE) * 10 + 5):

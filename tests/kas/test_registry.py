@@ -9,6 +9,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.directory import KasRecord
+from kas.directory.shared import SharedDirectory
 from kas.identity import AgentIdentity
 from kas.registry import Registry
 from kas.routing import Router
@@ -48,6 +50,11 @@ class Agent(End):
         return receiver
 
 
+def alone(clock: Clock) -> SharedDirectory:
+    """The directory of a kas without others."""
+    return SharedDirectory(KasRecord(b"k" * 16, ""), None, clock, lambda: 0.5)
+
+
 class World:
     """What one kas has to do with agents, without sockets."""
 
@@ -63,7 +70,8 @@ class World:
         self.registry = Registry()
         self.dispatcher = Dispatcher(self.clock)
         self.bus = EventBus()
-        self.router = Router(self.registry, self.clock)
+        self.directory = alone(self.clock)
+        self.router = Router(self.registry, self.clock, self.directory)
         self.acceptor = AgentAcceptor(
             authenticate=self.authenticate,
             registry=self.registry,
@@ -123,6 +131,12 @@ class _Case(SynchronousTestCase):
         self.world = World()
         self.registry = self.world.registry
 
+    def held(self, agent_id: str) -> TunnelProtocol:
+        """The tunnel that a stream to the agent would take."""
+        connection = self.registry.find(agent_id)
+        assert connection is not None
+        return connection.tunnel
+
 
 class GenerationTests(_Case):
     """Connections of one instance."""
@@ -131,19 +145,19 @@ class GenerationTests(_Case):
         """At once, though the older one seems to be alive."""
         older = self.world.agent(generation=1)
         newer = self.world.agent(generation=2)
-        self.assertIs(self.registry.find("7"), newer.there)
+        self.assertIs(self.held("7"), newer.there)
         self.assertEqual((len(self.registry), self.registry.agents), (1, 1))
         older.pipe.flush()
         self.assertEqual(reason(older).code, ErrorCode.SUPERSEDED)
         self.assertEqual(newer.closed, [])
-        self.assertIs(self.registry.find("7"), newer.there)
+        self.assertIs(self.held("7"), newer.there)
 
     def test_path_of_the_older_is_dead(self) -> None:
         """The older one is cut within seconds, though it cannot be told."""
         older = self.world.agent(generation=1)
         older.pipe.cut = True
         newer = self.world.agent(generation=2)
-        self.assertIs(self.registry.find("7"), newer.there)
+        self.assertIs(self.held("7"), newer.there)
         self.world.clock.advance(CLOSE_TIMEOUT)
         older.pipe.flush()
         self.assertTrue(older.pipe.transports[1].disconnected)
@@ -164,7 +178,7 @@ class GenerationTests(_Case):
         older = self.world.agent(generation=1)
         older.pipe.flush()
         self.assertEqual(reason(older).code, ErrorCode.SUPERSEDED)
-        self.assertIs(self.registry.find("7"), newer.there)
+        self.assertIs(self.held("7"), newer.there)
         self.assertEqual(newer.closed, [])
         self.assertEqual(len(self.registry), 1)
 
@@ -174,7 +188,7 @@ class GenerationTests(_Case):
         second = self.world.agent()
         first.pipe.flush()
         self.assertEqual(reason(first).code, ErrorCode.SUPERSEDED)
-        self.assertIs(self.registry.find("7"), second.there)
+        self.assertIs(self.held("7"), second.there)
 
     def test_killed_and_restarted(self) -> None:
         """1,000 times without a goodbye: one connection stays, and no timer."""
@@ -184,7 +198,7 @@ class GenerationTests(_Case):
             agents[-1].pipe.cut = True
         agents[-1].pipe.cut = False
         self.assertEqual((len(self.registry), self.registry.agents), (1, 1))
-        self.assertIs(self.registry.find("7"), agents[-1].there)
+        self.assertIs(self.held("7"), agents[-1].there)
         self.world.clock.advance(CLOSE_TIMEOUT)
         for agent in agents:
             agent.pipe.flush()
@@ -225,7 +239,7 @@ class FindTests(_Case):
         """The one with the fewest streams."""
         agents = [self.world.agent(instance=i) for i in (b"a", b"b", b"c")]
         for _ in range(30):
-            tunnel = self.registry.find("7")
+            tunnel = self.held("7")
             assert tunnel is not None
             tunnel.open_stream(pb.Open(method="/x"), RecordingReceiver())
         for agent in agents:
@@ -236,13 +250,13 @@ class FindTests(_Case):
         """A cable was pulled: nobody is sent there, long before it counts as dead."""
         silent = self.world.agent(instance=b"a")
         other = self.world.agent(instance=b"b")
-        self.assertIs(self.registry.find("7"), silent.there)
+        self.assertIs(self.held("7"), silent.there)
         silent.pipe.cut = True
         for _ in range(25):
             self.world.clock.advance(1)
             other.pipe.flush()
         self.assertEqual(silent.closed, [])
-        self.assertIs(self.registry.find("7"), other.there)
+        self.assertIs(self.held("7"), other.there)
         self.assertEqual(len(self.registry), 2)
 
     def test_all_are_silent(self) -> None:
@@ -254,11 +268,12 @@ class FindTests(_Case):
         agent.pipe.cut = False
         agent.pipe.flush()
         self.world.clock.advance(2)
-        self.assertIs(self.registry.find("7"), agent.there)
+        self.assertIs(self.held("7"), agent.there)
 
     def test_those_that_leave_are_not_chosen(self) -> None:
         """An agent that drains gets nothing new, and keeps what it has."""
         agent = self.world.agent(instance=b"a")
+        self.held("7").open_stream(pb.Open(method="/x"), RecordingReceiver())
         agent.tunnel.go_away(pb.GoAway(code=ErrorCode.SHUTDOWN, deadline_ms=5000))
         agent.pipe.flush()
         self.assertIsNone(self.registry.find("7"))

@@ -7,7 +7,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from kas.routing import LOOK_AGAIN, MAX_HELD, MAX_WAITING, ROUTING_TIMEOUT, Router
+from kas.routed import MAX_KEPT as MAX_HELD
+from kas.routing import LOOK_AGAIN, MAX_WAITING, ROUTING_TIMEOUT, Router
 from tests.kas.test_registry import World
 from tunnel.errors import AgentUnavailable, ErrorCode, StreamReset
 from tunnel.interfaces import IStream
@@ -253,7 +254,13 @@ class WaitTests(_Case):
 
     def test_room_again(self) -> None:
         """Who gives up makes room."""
-        router = Router(self.world.registry, self.clock, timeout=5, max_waiting=1)
+        router = Router(
+            self.world.registry,
+            self.clock,
+            self.world.directory,
+            timeout=5,
+            max_waiting=1,
+        )
         first = router.open_stream("7", pb.Open(), RecordingReceiver(), False)
         router.open_stream("7", pb.Open(), self.receiver, False)
         self.assertEqual(len(self.receiver.closed), 1)

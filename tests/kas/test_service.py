@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer, provider
 
 from kas.config import read_configuration
-from kas.service import DRAIN_STEP, KasService
+from kas.service import KasService
 from kas.state import StateDirectory
 from tests.kas.test_registry import Agent, World
 from tunnel import sdnotify, startup
@@ -26,6 +26,7 @@ from tunnel.interfaces import IServerModule, IServerModuleFactory
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.startup import start_or_exit
 from tunnel.testing import Pipe, RecordingReceiver
+from tunnel.waiting import STEP as DRAIN_STEP
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 CONFIGURATION = """\
@@ -264,7 +265,7 @@ class StopTests(_Case):
         (going,) = agent.going_away
         self.assertEqual(
             (going.code, going.deadline_ms, going.elsewhere, agent.closed),
-            (ErrorCode.SHUTDOWN, 3000, True, []),
+            (ErrorCode.SHUTDOWN, 18_000, True, []),
         )
         self.assertGreater(going.reconnect_within_ms, 0)
         self.assertEqual(self.reactor.open, [8151])

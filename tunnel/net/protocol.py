@@ -79,6 +79,7 @@ class TunnelOwner(Protocol):
 
     def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
         """The peer is going away, and the last stream has just closed."""
+        return
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """The end, told exactly once for a tunnel whose transport was connected."""

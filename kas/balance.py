@@ -1,0 +1,129 @@
+"""Sending agents to other kas: when this one leaves, and when it has too many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from kas.directory import Directory
+from kas.registry import AgentConnection, Registry
+from tunnel.errors import ErrorCode
+from tunnel.pb import tunnel_pb2 as pb
+
+__all__ = ["Balance"]
+
+#: Seconds between two looks: as often as kas tell each other how many they have.
+INTERVAL = 10.0
+
+#: How far above the mean a kas may be before it sends agents away.  Moving one
+#: costs a handshake, and a tenth more agents is not felt.
+TOLERANCE = 0.1
+
+#: Agents that may be asked to move in one second: each is a TLS handshake elsewhere.
+PER_SECOND = 200
+
+#: Seconds over which agents that are sent away spread their return, at least.
+SPREAD = 5.0
+
+#: Seconds for which an agent that was sent away may go on here: by then it is
+#: connected elsewhere, or there is nowhere to go.
+DEADLINE = 3600.0
+
+
+@attrs.define(eq=False)
+class Balance:
+    """
+    Keeps the number of agents here near the mean of all kas.
+
+    Agents choose a kas through a name or a load balancer, so all that can be done is to
+    ask some of them to choose again.
+
+    :param random: between 0 and 1: who has to go.
+    """
+
+    registry: Registry
+    directory: Directory
+    clock: IReactorTime
+    random: Callable[[], float]
+    #: Agents that were sent away, since the start.
+    moved: int = 0
+    _loop: LoopingCall = attrs.field(init=False)
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._loop = LoopingCall(self.rebalance)
+        self._loop.clock = self.clock
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._loop.start(INTERVAL, now=False)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._loop.running:
+            self._loop.stop()
+
+    def rebalance(self, tolerance: float = TOLERANCE) -> int:
+        """Send away what is above the mean; returns how many agents were asked."""
+        peers = [kas for kas in self.directory.peers() if not kas.draining]
+        if not peers:
+            return 0
+        here = [one for one in self.registry if not (one.leaving or one.retired)]
+        kas = 1 + len(peers)
+        mean = (len(here) + sum(peer.agents for peer in peers)) / kas
+        if len(here) <= math.ceil(mean * (1 + tolerance)):
+            return 0
+        # Some of them will come back: a load balancer does not know what we want.
+        many = math.ceil((len(here) - mean) * kas / (kas - 1))
+        self._log.info(
+            "{here} agents here, {mean:.0f} at a kas on average: {many} are asked to "
+            "move",
+            here=len(here),
+            mean=mean,
+            many=min(many, len(here)),
+        )
+        return self.send_away(self._some(here, many), "other kas have fewer agents")
+
+    def _some(
+        self, connections: Sequence[AgentConnection], many: int
+    ) -> list[AgentConnection]:
+        # Those with least to do first; among equals, anybody.
+        chosen = sorted(
+            connections, key=lambda one: (one.tunnel.load > 0, self.random())
+        )
+        return chosen[:many]
+
+    def send_away(
+        self,
+        connections: Iterable[AgentConnection],
+        why: str,
+        *,
+        spread: float = SPREAD,
+        deadline: float = DEADLINE,
+    ) -> int:
+        """
+        Ask agents to connect elsewhere; they serve until they are.
+
+        :param spread: seconds over which they do, at least.
+        :param deadline: seconds after which they are cut off here.
+        """
+        chosen = [one for one in connections if not one.leaving]
+        spread = max(spread, len(chosen) / PER_SECOND)
+        for connection in chosen:
+            self.registry.send_away(
+                connection,
+                pb.GoAway(
+                    code=ErrorCode.SHUTDOWN,
+                    message=why,
+                    deadline_ms=round(deadline * 1000),
+                    elsewhere=True,
+                    reconnect_within_ms=round(spread * 1000),
+                ),
+            )
+        self.moved += len(chosen)
+        return len(chosen)

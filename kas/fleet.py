@@ -1,0 +1,307 @@
+"""
+The other kas: who they are, how to reach them, what they may ask of this one.
+
+Without ``redis`` there are none: the directory is empty, and nothing happens here.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
+from twisted.logger import Logger
+
+from kas import jwt
+from kas.config import KasConfiguration, PrivateApiListen
+from kas.directory import AgentRecord, KasRecord
+from kas.directory.shared import SharedDirectory
+from kas.directory.store import Store
+from kas.gateway import Gateway, GatewayFactory
+from kas.own_address import OwnAddress, own_address, parse_peer_url
+from kas.pb import directory_pb2
+from kas.peers import Peers
+from kas.registry import Registry
+from tunnel import __version__
+from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.events import EventBus
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.listening import Listening
+from tunnel.net.addresses import KasAddress, client_endpoint
+from tunnel.net.flusher import Flusher
+from tunnel.net.keepalive import Keepalive
+from tunnel.net.tls import ALPN_TUNNEL, client_context
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.client import ServiceClient
+from tunnel.rpc.dispatch import Dispatcher
+
+__all__ = ["Fleet"]
+
+#: Issuer and audience of the tokens between kas; GitLab's have another issuer.
+IDENTITY = "gitlab-kas"
+
+#: Seconds that a peer has for one answer about its agents.
+ASK_TIMEOUT = 2.0
+
+_DIRECTORY = directory_pb2.DESCRIPTOR.services_by_name["Directory"]
+
+
+@attrs.define(eq=False)
+class Fleet:
+    """
+    Joins directory, peers and gateway, and answers what other kas ask about our agents.
+
+    :param store: where all kas write down their agents; None where this one is alone.
+    :param addresses: those of this machine's interfaces.
+    """
+
+    configuration: KasConfiguration
+    registry: Registry
+    bus: EventBus
+    reactor: Any
+    flusher: Flusher
+    keepalive: Keepalive
+    kas_id: bytes
+    random: Callable[[], float]
+    environ: Mapping[str, str]
+    addresses: Callable[[], Iterable[str]]
+    make_store: Callable[[KasRecord], Store] | None = None
+    directory: SharedDirectory = attrs.field(init=False)
+    peers: Peers | None = attrs.field(init=False, default=None)
+    gateway: Gateway | None = attrs.field(init=False, default=None)
+    _me: KasRecord = attrs.field(init=False)
+    _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
+    _secrets: jwt.Secrets | None = attrs.field(init=False, default=None)
+    _context: ssl.SSLContext | None = attrs.field(init=False, default=None)
+    _port: IListeningPort | None = attrs.field(init=False, default=None)
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._me = KasRecord(self.kas_id, "", version=__version__)
+        self.directory = SharedDirectory(self._me, None, self.reactor, self.random)
+        if self.configuration.private_api is None:
+            return
+        listen = self.configuration.private_api.listen
+        self._own = own_address(listen, self.environ, self.addresses)
+        self._me = attrs.evolve(self._me, url=self._own.url)
+        self._secrets = _secrets(listen, self.reactor)
+        self._context = self._client_context(listen)
+        dispatcher = Dispatcher(self.reactor)
+        dispatcher.handle("kas", _DIRECTORY, self)
+        self.gateway = Gateway(self._verify, self.registry, dispatcher, self.kas_id)
+        self.peers = Peers(
+            endpoint=self._endpoint,
+            hello=self._hello,
+            clock=self.reactor,
+            flusher=self.flusher,
+            keepalive=self.keepalive,
+            random=self.random,
+        )
+        if self.make_store is not None:
+            self.directory = SharedDirectory(
+                self._me,
+                self.make_store(self._me),
+                self.reactor,
+                self.random,
+                ask=self._ask,
+                on_superseded=self._superseded,
+            )
+
+    async def start(self, listening: Listening) -> None:
+        """Listen for other kas, and tell them of this one."""
+        if self.gateway is not None and self.configuration.private_api is not None:
+            listen = self.configuration.private_api.listen
+            self._port = await listening.listen(
+                listen,
+                GatewayFactory(
+                    self.gateway,
+                    clock=self.reactor,
+                    flusher=self.flusher,
+                    keepalive=self.keepalive,
+                ),
+                what="other kas",
+                alpn=(ALPN_TUNNEL,),
+            )
+            if not listen.tls and listen.network != "unix":
+                self._log.warn(
+                    "other kas connect without TLS: what passes between them can be "
+                    "read; set certificate_file and key_file in private_api.listen"
+                )
+            self._log.info("other kas reach this one at {url}", url=self._own.url)
+        self.bus.subscribe("kas", "agent.connected", self._connected)
+        self.bus.subscribe("kas", "agent.disconnected", self._disconnected)
+        await self.directory.start()
+
+    def update(self, *, draining: bool = False) -> None:
+        """What others shall know: how many agents are here, and whether we leave."""
+        self._me = attrs.evolve(
+            self._me, agents=len(self.registry), draining=draining or self._me.draining
+        )
+        self.directory.update(self._me)
+
+    async def stop(self) -> None:
+        """Take everything of ours out of the directory, and close the sessions."""
+        await self.directory.stop()
+        if self.gateway is not None:
+            self.gateway.end()
+        if self.peers is not None:
+            self.peers.stop()
+
+    # Our agents, in the directory.
+
+    def _record(self, agent: ConnectedAgent) -> AgentRecord:
+        return AgentRecord(agent, self.kas_id, self._me.url)
+
+    def _connected(self, agent: ConnectedAgent) -> None:
+        self.update()
+        self.directory.connected(self._record(agent))
+
+    def _disconnected(self, agent: ConnectedAgent) -> None:
+        self.update()
+        self.directory.disconnected(self._record(agent))
+
+    def _superseded(self, record: AgentRecord) -> None:
+        self.registry.superseded(record.agent)
+        self.directory.disconnected(record)
+
+    # What peers ask.
+
+    def _verify(self, credential: bytes) -> None:
+        assert self._secrets is not None
+        jwt.verify(
+            credential,
+            self._secrets,
+            audience=IDENTITY,
+            issuer=IDENTITY,
+            algorithms=("HS256",),
+            now=self.reactor.seconds(),
+        )
+
+    async def find(
+        self, request: directory_pb2.FindRequest, call: object
+    ) -> directory_pb2.FindResponse:
+        """See ``directory.proto``."""
+        return directory_pb2.FindResponse(
+            agents=[
+                self._record(connection.agent).to_message()
+                for connection in self.registry
+                if not connection.retired
+                and request.agent_id in ("", connection.agent.agent_id)
+                and request.project_id in (0, connection.agent.project_id)
+            ],
+            kas=self._me.to_message(),
+        )
+
+    # What we ask of peers.
+
+    async def _ask(self, agent_id: str) -> list[AgentRecord]:
+        """Ask all peers that are known for an agent; those that fail count as none."""
+        asking = [
+            Deferred.fromCoroutine(self._ask_one(kas, agent_id))
+            for kas in self.directory.peers()
+        ]
+        answers = await gatherResults(asking)
+        return [record for answer in answers for record in answer]
+
+    async def _ask_one(self, kas: KasRecord, agent_id: str) -> list[AgentRecord]:
+        assert self.peers is not None
+        peer = self.peers.at(kas.url)
+        if not peer.alive:
+            if not peer.worth_trying:
+                return []
+            up: Deferred[None] = Deferred()
+            peer.connect(lambda: up.callback(None))
+            await up
+        if peer.tunnel is None:
+            return []
+        tunnel = peer.tunnel
+
+        def opener(
+            method: str,
+            receiver: IStreamReceiver,
+            *,
+            metadata: bytes = b"",
+            timeout: float = 0,
+        ) -> IStream:
+            open_ = pb.Open(
+                method=method, metadata=metadata, timeout_ms=round(timeout * 1000)
+            )
+            stream: IStream = tunnel.open_stream(open_, receiver)
+            return stream
+
+        client = ServiceClient(_DIRECTORY, opener, self.reactor)
+        try:
+            answer = await client.call(
+                "Find",
+                directory_pb2.FindRequest(agent_id=agent_id),
+                timeout=ASK_TIMEOUT,
+            )
+        except TunnelError as error:
+            self._log.debug("kas at {url}: {reason}", url=kas.url, reason=error)
+            return []
+        self.directory.seen(KasRecord.from_message(answer.kas))
+        return [AgentRecord.from_message(one) for one in answer.agents]
+
+    def _hello(self) -> pb.Hello:
+        assert self._secrets is not None
+        token = jwt.sign(
+            self._secrets,
+            issuer=IDENTITY,
+            audience=IDENTITY,
+            now=self.reactor.seconds(),
+        )
+        return pb.Hello(
+            role="kas", credential=token.encode(), instance_id=self.kas_id, generation=1
+        )
+
+    def _endpoint(self, url: str) -> IStreamClientEndpoint:
+        address = parse_peer_url(url)
+        return client_endpoint(
+            self.reactor,
+            KasAddress(
+                address.scheme,
+                address.host,
+                address.port,
+                address.path,
+                address.scheme == "tls",
+            ),
+            tls_context_source=self._tls_context,
+            server_name=self._own.tls_server_name,
+            environ={},
+        )
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._context is None:
+            raise ConfigurationError(
+                ["private_api: a peer wants TLS, and we have none"]
+            )
+        return self._context
+
+    def _client_context(self, listen: PrivateApiListen) -> ssl.SSLContext | None:
+        if not listen.tls and self._own.url.startswith("tcp:"):
+            return None
+        authorities = listen.ca_certificate_file
+        mutual = listen.client_ca_certificate_file is not None
+        return client_context(
+            ca_file=str(authorities) if authorities else None,
+            cert_file=str(listen.certificate_file) if mutual else None,
+            key_file=str(listen.key_file) if mutual else None,
+        )
+
+
+def _secrets(listen: PrivateApiListen, reactor: Any) -> jwt.Secrets:
+    current = listen.authentication_secret_file
+    if current is None:
+        raise ConfigurationError(
+            [
+                "private_api.listen: 'authentication_secret_file' is missing; make one "
+                "with 'head -c 32 /dev/urandom | base64' and give it to every kas"
+            ]
+        )
+    try:
+        return jwt.Secrets(current, listen.accepted_secret_files, clock=reactor)
+    except ValueError as error:
+        raise ConfigurationError([f"private_api.listen: {error}"]) from None
