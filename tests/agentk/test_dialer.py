@@ -570,7 +570,11 @@ class DrainTests(_Case):
     def test_kas_forgets_to_close(self) -> None:
         """At the deadline the old connection is closed from this side."""
         self.start()
+        self.dispatcher.handle_stream(
+            "tests", "/x", lambda stream, open_: RecordingReceiver()
+        )
         self.network.tunnel().open_stream(pb.Open(method="/x"), RecordingReceiver())
+        self.later(1)
         self.other_kas()
         self.go_away(deadline=30)
         self.later(29)

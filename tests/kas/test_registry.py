@@ -274,6 +274,7 @@ class FindTests(_Case):
         """An agent that drains gets nothing new, and keeps what it has."""
         agent = self.world.agent(instance=b"a")
         self.held("7").open_stream(pb.Open(method="/x"), RecordingReceiver())
+        agent.pipe.flush()
         agent.tunnel.go_away(pb.GoAway(code=ErrorCode.SHUTDOWN, deadline_ms=5000))
         agent.pipe.flush()
         self.assertIsNone(self.registry.find("7"))
