@@ -26,10 +26,9 @@ from kas.registry import Registry
 from kas.routing import Router
 from kas.state import StateDirectory
 from tunnel import sdnotify
-from tunnel.config import Section
 from tunnel.errors import ConfigurationError, ErrorCode
 from tunnel.events import EventBus
-from tunnel.hosting import ModuleHost, Prepared, prepare
+from tunnel.hosting import ModuleHost, Prepared
 from tunnel.interfaces import IServerModule
 from tunnel.listening import Listening
 from tunnel.logs import LogsItsOwnWay
@@ -38,7 +37,6 @@ from tunnel.net.keepalive import Keepalive
 from tunnel.net.tls import ALPN_TUNNEL
 from tunnel.net.websocket import TunnelOrWebSocketFactory, wrap_websocket_server
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.plugin import ServerModule, find_modules
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.startup import start_or_exit
 from tunnel.tuning import settle
@@ -52,19 +50,6 @@ RENEWAL_INTERVAL = 3600.0
 
 #: Seconds over which agents that are sent away spread their return.
 RECONNECT_SPREAD = 5.0
-
-
-def prepare_modules(configuration: KasConfiguration) -> list[Prepared]:
-    """
-    The modules that this configuration asks for, imported and configured.
-
-    :raises ConfigurationError: with every problem of all of them.
-    """
-    sections: dict[str, Section] = dict(configuration.modules)
-    if configuration.agent.kubernetes_api is not None:
-        # Where GitLab's kas has it; ``modules.kubernetes_api`` is the same section.
-        sections["kubernetes_api"] = configuration.agent.kubernetes_api
-    return prepare(find_modules(ServerModule, sections), sections)
 
 
 class KasService(LogsItsOwnWay, Service):

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 import click
 
-from kas.config import read_configuration_file
 from kas.ctl.common import Ctl, command
 from tunnel.errors import ConfigurationError, TunnelError
 
@@ -33,9 +32,9 @@ def config() -> None:
 def check(ctl: Ctl, file: str) -> None:
     """Say everything that is wrong with a configuration file (exit status 0 or 1)."""
     # Here, because it imports every module that the file asks for.
-    from kas.service import prepare_modules
+    from kas.loading import load
 
-    modules = prepare_modules(read_configuration_file(file))
+    _, modules = load(file)
     names = [module.name for module in modules]
     shown = ", ".join(names) or "none"
     ctl.result(
