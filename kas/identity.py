@@ -103,7 +103,9 @@ class _Index:
                 credential_id = f"agent:{agent.id}:{token.id}"
                 agent_tokens[token.id] = _AgentToken(
                     bytes.fromhex(token.sha256),
-                    AgentIdentity(agent.id, agent.name, credential_id),
+                    AgentIdentity(
+                        agent.id, agent.name, credential_id, agent.project_id
+                    ),
                     _timestamp(token.expires_at),
                 )
         for user in identities.users:

@@ -19,6 +19,7 @@ import attrs
 from kas.identity_file import (
     ALL_AGENTS,
     FILE_NAME,
+    MAX_PROJECT_ID,
     Agent,
     Identities,
     Token,
@@ -98,8 +99,14 @@ class IdentityStore:
             return Identities()
         return parse(data, str(self.state.file(FILE_NAME)))
 
-    def add_agent(self, name: str) -> tuple[Agent, str]:
-        """A new agent, and its token, which is not kept."""
+    def add_agent(self, name: str, project_id: int = 0) -> tuple[Agent, str]:
+        """
+        A new agent, and its token, which is not kept.
+
+        :param project_id: of the project that it belongs to; 0: none.
+        """
+        if not 0 <= project_id <= MAX_PROJECT_ID:
+            raise IdentityError(f"{project_id} cannot be the id of a project")
         rule = "at most 63 of a-z, 0-9 and '-', neither beginning nor ending with '-'"
         _check(_AGENT_NAME, "the name of an agent", name, rule)
         if name.isdigit():
@@ -114,7 +121,9 @@ class IdentityStore:
                 )
             token, text = self._mint(AGENT_PREFIX, None)
             number = identities.next_agent_id
-            agent = Agent(str(number), name, token.created_at, (token,))
+            agent = Agent(
+                str(number), name, token.created_at, (token,), project_id=project_id
+            )
             edit.identities = attrs.evolve(
                 identities,
                 agents=(*identities.agents, agent),

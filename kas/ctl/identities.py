@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kas.ctl.common import DURATION, Ctl, command, token_file, token_target
-from kas.identity_file import ALL_AGENTS, Agent, User
+from kas.identity_file import ALL_AGENTS, MAX_PROJECT_ID, Agent, User
 from kas.pki import CA_CERTIFICATE
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
@@ -38,6 +38,7 @@ def _agent_content(found: Agent) -> dict[str, Any]:
     return {
         "id": found.id,
         "name": found.name,
+        "project_id": found.project_id or None,
         "created_at": _time(found.created_at),
         "revoked_at": _time(found.revoked_at),
         "tokens": [
@@ -91,8 +92,17 @@ def _show_agent(ctl: Ctl, found: Agent, token: str, path: Path | None) -> None:
 
 @command(agent, "add")
 @click.argument("name")
+@click.option(
+    "--project-id",
+    type=click.IntRange(1, MAX_PROJECT_ID),
+    default=None,
+    metavar="N",
+    help="The project that the agent belongs to, for modules that ask for it.",
+)
 @token_file
-def add_agent(ctl: Ctl, name: str, token_file: Path | None) -> None:
+def add_agent(
+    ctl: Ctl, name: str, project_id: int | None, token_file: Path | None
+) -> None:
     """Allow a cluster to connect, and print its token."""
     if token_file is not None and token_file.exists():
         # Perhaps another agent reads it, and would be this one from then on.
@@ -100,7 +110,7 @@ def add_agent(ctl: Ctl, name: str, token_file: Path | None) -> None:
             [f"{token_file}: is there already; name another file, or remove it"]
         )
     with token_target(token_file) as write:
-        found, token = ctl.store().add_agent(name)
+        found, token = ctl.store().add_agent(name, project_id or 0)
         write(token)
     _show_agent(ctl, found, token, token_file)
 
@@ -112,11 +122,12 @@ def list_agents(ctl: Ctl) -> None:
     now = ctl.now()
     ctl.table(
         [_agent_content(found) for found in agents],
-        ("ID", "NAME", "STATE", "TOKENS", "CREATED"),
+        ("ID", "NAME", "PROJECT", "STATE", "TOKENS", "CREATED"),
         (
             (
                 found.id,
                 found.name,
+                found.project_id or "none",
                 "revoked" if found.revoked_at else "active",
                 sum(token.valid_at(now) for token in found.tokens),
                 _time(found.created_at),

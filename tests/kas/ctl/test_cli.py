@@ -122,11 +122,18 @@ class TestAgents:
         assert listed.splitlines()[0].split() == [
             "ID",
             "NAME",
+            "PROJECT",
             "STATE",
             "TOKENS",
             "CREATED",
         ]
-        assert listed.splitlines()[1].split()[:4] == ["1", "prod", "active", "1"]
+        assert listed.splitlines()[1].split()[:5] == [
+            "1",
+            "prod",
+            "none",
+            "active",
+            "1",
+        ]
         assert token.split("-", 2)[2] not in listed
 
     def test_json(self, kasctl: Kasctl) -> None:
@@ -136,6 +143,18 @@ class TestAgents:
         (listed,) = kasctl.data("agent", "list")
         assert listed == added["agent"]
         assert "sha256" not in json.dumps(listed)
+
+    def test_project(self, kasctl: Kasctl) -> None:
+        added = kasctl.data("agent", "add", "prod", "--project-id", "42")
+        assert added["agent"]["project_id"] == 42
+        kasctl.ok("agent", "add", "test")
+        listed = kasctl.data("agent", "list")
+        assert [one["project_id"] for one in listed] == [42, None]
+        columns = [line.split() for line in kasctl.ok("agent", "list").splitlines()]
+        assert [line[2] for line in columns] == ["PROJECT", "42", "none"]
+        for wrong in ("0", "-1", "x", str(2**63)):
+            arguments = ("agent", "add", "other", "--project-id", wrong)
+            assert "--project-id" in kasctl.fails(*arguments, code=2)
 
     def test_token_file(self, kasctl: Kasctl) -> None:
         file = kasctl.path / "token"
