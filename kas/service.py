@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from kas import pki
+from kas import pki, running
 from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
 from kas.config import KasConfiguration
 from kas.identity import FileIdentity
@@ -117,9 +117,10 @@ class KasService(LogsItsOwnWay, Service):
         await self.listening.listen(
             observability.listen,
             make_site(observability, self.health, self.metrics),
-            what="health and metrics",
+            what=running.OBSERVABILITY,
         )
         await self._listen_for_agents()
+        running.tell(self._state, self.listening.opened)
         self.health.ready = True
         sdnotify.notify("READY=1")
         self._watchdog()
@@ -151,7 +152,7 @@ class KasService(LogsItsOwnWay, Service):
             tunnels, wrap_websocket_server(tunnels, self._reactor), self._reactor
         )
         self._agent_port = await self.listening.listen(
-            settings, factory, what="agents", alpn=(ALPN_TUNNEL, "http/1.1")
+            settings, factory, what=running.AGENTS, alpn=(ALPN_TUNNEL, "http/1.1")
         )
         if not settings.tls and settings.network != "unix":
             self._log.warn(
@@ -197,6 +198,7 @@ class KasService(LogsItsOwnWay, Service):
 
     async def _stop(self) -> None:
         self.health.ready = False
+        running.forget(self._state)
         sdnotify.notify("STOPPING=1")
         if self._watchdog_call is not None and self._watchdog_call.active():
             self._watchdog_call.cancel()

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from kas.ctl.common import Ctl, command
+from kas.running import OBSERVABILITY
 from tunnel.errors import ConfigurationError, TunnelError
 
 __all__ = ["DEFAULT_URL", "config", "declare", "fetch"]
@@ -91,12 +92,14 @@ def declare(group: click.Group) -> None:
 
 @click.option(
     "--url",
-    default=DEFAULT_URL,
-    show_default=True,
-    help="Where kas' observability listener is.",
+    help="Where kas' observability listener is  [default: what the running kas says, "
+    f"else {DEFAULT_URL}]",
 )
-def _status(ctl: Ctl, url: str) -> None:
+def _status(ctl: Ctl, url: str | None) -> None:
     """Show what a running kas does: modules, agents, connections."""
+    if url is None and (running := ctl.running()) is not None:
+        url = running.url(OBSERVABILITY)
+    url = url or DEFAULT_URL
     code, body = fetch(url, "/status")
     try:
         content = json.loads(body)

@@ -11,13 +11,14 @@ import click
 from kas.ctl.common import DURATION, Ctl, command, token_file, token_target
 from kas.identity_file import ALL_AGENTS, MAX_PROJECT_ID, Agent, User
 from kas.pki import CA_CERTIFICATE
+from kas.running import AGENTS
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
 
 __all__ = ["access_options", "agent", "make_access", "user"]
 
 # Long enough to replace a Secret in a cluster by hand, short enough to be the end.
-GRACE = timedelta(hours=24)
+GRACE = "24h"
 
 
 @click.group()
@@ -68,11 +69,17 @@ def _user_content(found: User) -> dict[str, Any]:
 
 
 def _show_token(ctl: Ctl, kind: str, content: Any, token: str, path: Any) -> None:
-    shown = {kind: content} | ({} if path else {"token": token})
     if path:
-        ctl.result({**shown, "token_file": str(path)}, f"token written to {path}")
+        name = content["name"]
+        number = f" has the id {content['id']}; its" if "id" in content else ": the"
+        ctl.result(
+            {kind: content, "token_file": str(path)},
+            f"{kind} {name}{number} token is in {path}",
+        )
     else:
-        ctl.result(shown, token)
+        if "id" in content:
+            ctl.note(f"agent {content['name']} has the id {content['id']}; its token:")
+        ctl.result({kind: content, "token": token}, token)
         ctl.note(
             "This token is shown only this once.  Keep it in a file that only its user "
             "can read (mode 0600; --token-file FILE makes one)."
@@ -80,10 +87,12 @@ def _show_token(ctl: Ctl, kind: str, content: Any, token: str, path: Any) -> Non
 
 
 def _show_agent(ctl: Ctl, found: Agent, token: str, path: Path | None) -> None:
-    ctl.note(f"agent {found.name} has the id {found.id}; its token:")
     _show_token(ctl, "agent", _agent_content(found), token, path)
+    running = ctl.running()
+    here = None if running is None else running.find(AGENTS)
+    port = 8150 if here is None else here.address.rpartition(":")[2]
     ctl.note(
-        "Start the agent with:\n  twistd -n agentk --kas-address tls://<kas>:8150 "
+        f"Start the agent with:\n  twistd -n agentk --kas-address tls://<kas>:{port} "
         f"--token-file {path or 'FILE'} \\\n    --ca-cert-file "
         f"{ctl.path() / CA_CERTIFICATE}\n"
         "(the CA only while kas uses its development certificate)"
@@ -143,7 +152,7 @@ def list_agents(ctl: Ctl) -> None:
     "--grace",
     type=DURATION,
     default=GRACE,
-    show_default="24h",
+    show_default=True,
     help="How long the token before stays valid; 0 ends it now.",
 )
 @token_file
@@ -286,3 +295,46 @@ def revoke_user(ctl: Ctl, name: str) -> None:
     """End the token of a user; kas cuts what it has open within two seconds."""
     found = ctl.store().revoke_user(name)
     ctl.result({"user": _user_content(found)}, f"user {found.name} is revoked")
+
+
+@command(user, "grant")
+@click.argument("name")
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    required=True,
+    help=f"One more agent to reach, repeatable; '{ALL_AGENTS}' is every one.",
+)
+def grant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
+    """Let a user reach more agents; what it has open goes on."""
+    _show_reach(ctl, ctl.store().grant_user(name, agents))
+
+
+@command(user, "ungrant")
+@click.argument("name")
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    required=True,
+    help=f"An agent to reach no longer, repeatable; '{ALL_AGENTS}' is every one.",
+)
+def ungrant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
+    """Take agents from a user; kas cuts what the user has open within two seconds."""
+    _show_reach(ctl, ctl.store().ungrant_user(name, agents))
+
+
+def _show_reach(ctl: Ctl, found: User) -> None:
+    reach = ", ".join(found.agents) or "none"
+    if ALL_AGENTS in found.agents:
+        reach = "every agent"
+    ctl.result({"user": _user_content(found)}, f"user {found.name} may reach: {reach}")
+
+
+@command(user, "remove")
+@click.argument("name")
+def remove_user(ctl: Ctl, name: str) -> None:
+    """Forget a user; kas cuts what it has open within two seconds."""
+    found = ctl.store().remove_user(name)
+    ctl.result({"user": _user_content(found)}, f"user {found.name} is removed")

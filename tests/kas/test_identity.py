@@ -369,6 +369,29 @@ class FileIdentityTests(_Case):
         self.assertAgentRefused(token)
         self.identity.authenticate_agent(other.encode())
 
+    def test_reaching_more_ends_nothing(self) -> None:
+        """What is open goes on; reaching less, or something else, ends it."""
+        for name in ("prod", "test"):
+            self.store.add_agent(name)
+        _, token = self.store.add_user("alice", ["prod"], ALICE)
+        self.started()
+        for agent in ("test", "*"):
+            self.store.grant_user("alice", [agent])
+            self.pass_time()
+            self.assertEqual(self.ended, [])
+        self.assertEqual(self.identity.authorize_user("2", token).agent_name, "test")
+        self.store.ungrant_user("alice", ["*"])
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"])
+        self.store.grant_user("alice", ["prod", "test"])
+        self.pass_time()
+        self.store.ungrant_user("alice", ["test"])
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"] * 2)
+        self.store.remove_user("alice")
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"] * 3)
+
     def test_rotating_ends_the_old_one_after_the_grace(self) -> None:
         _, old = self.store.add_agent("prod")
         credential = self.started().authenticate_agent(old.encode()).credential_id
