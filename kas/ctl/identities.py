@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import click
 
 from kas.ctl.common import DURATION, Ctl, command, token_file, token_target
 from kas.identity_file import ALL_AGENTS, MAX_PROJECT_ID, Agent, User
-from kas.pki import CA_CERTIFICATE
+from kas.pki import DevelopmentPki
 from kas.running import AGENTS
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
@@ -88,15 +89,31 @@ def _show_token(ctl: Ctl, kind: str, content: Any, token: str, path: Any) -> Non
 
 def _show_agent(ctl: Ctl, found: Agent, token: str, path: Path | None) -> None:
     _show_token(ctl, "agent", _agent_content(found), token, path)
+    authority = _authority(ctl)
     running = ctl.running()
     here = None if running is None else running.find(AGENTS)
     port = 8150 if here is None else here.address.rpartition(":")[2]
     ctl.note(
         f"Start the agent with:\n  twistd -n agentk --kas-address tls://<kas>:{port} "
-        f"--token-file {path or 'FILE'} \\\n    --ca-cert-file "
-        f"{ctl.path() / CA_CERTIFICATE}\n"
-        "(the CA only while kas uses its development certificate)"
+        f"--token-file {path or 'FILE'}"
+        + (
+            f" \\\n    --ca-cert-file {authority}\n"
+            "(the CA only while kas uses its development certificate)"
+            if authority is not None
+            else ""
+        )
     )
+
+
+def _authority(ctl: Ctl) -> Path | None:
+    """The CA of the development certificate: agentk may be started before kas."""
+    try:
+        files = DevelopmentPki(ctl.state(), socket.gethostname(), ctl.now).ensure()
+    except ConfigurationError as error:
+        # The token is made, and kas will refuse to start for the same reason.
+        ctl.note(str(error))
+        return None
+    return files.ca_file
 
 
 @command(agent, "add")

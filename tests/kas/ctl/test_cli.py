@@ -189,6 +189,25 @@ class TestAgents:
                 raise ConfigurationError(["no"])
         assert os.listdir(tmp_path) == []
 
+    def test_agentk_may_start_first(self, kasctl: Kasctl) -> None:
+        said = kasctl.run("agent", "add", "prod").stderr
+        authority = kasctl.state / "ca.crt"
+        assert f"--ca-cert-file {authority}" in said
+        before = authority.read_bytes()
+        assert b"BEGIN CERTIFICATE" in before
+        kasctl.ok("agent", "add", "test")
+        assert authority.read_bytes() == before
+
+    def test_an_own_certificate(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        (kasctl.state / "ca.crt").unlink()
+        assert "--ca-cert-file" not in kasctl.run("agent", "add", "test").stderr
+        (kasctl.state / "server.key").unlink()
+        result = kasctl.run("agent", "add", "dev")
+        assert result.exit_code == 0
+        assert result.stdout.startswith("kasagent-")
+        assert "server.key" in result.stderr
+
     def test_rotate_revoke_remove(self, kasctl: Kasctl) -> None:
         kasctl.ok("agent", "add", "prod")
         rotated = kasctl.data("agent", "rotate", "prod", "--grace", "1h")
