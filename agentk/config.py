@@ -15,15 +15,19 @@ from typing import Any, TypeVar
 import attrs
 from twisted.logger import Logger
 
-from tunnel.config import Invalid, Listen, Section, field, read_file
+from tunnel.config import Invalid, Listen, PartlyRead, Section, field, read_file
 from tunnel.errors import ConfigurationError
+from tunnel.hosting import Prepared, load_modules
 from tunnel.net.addresses import KasAddress, parse_kas_address
+from tunnel.net.tls import client_context
+from tunnel.plugin import AgentModule
 
 __all__ = [
     "AgentkConfiguration",
     "AgentkOptions",
     "ObservabilityListen",
     "TokenSource",
+    "read_modules",
     "read_options",
     "read_token",
 ]
@@ -62,7 +66,6 @@ class AgentkOptions:
     """Everything agentk was told, checked; see `read_options`."""
 
     kas_address: KasAddress
-    token_file: Path | None = None
     #: CAs that are trusted besides the system's.
     ca_cert_file: Path | None = None
     #: For WebSockets.
@@ -70,12 +73,9 @@ class AgentkOptions:
     kas_insecure_skip_tls_verify: bool = False
     kas_tls_server_name: str = ""
     observability: ObservabilityListen = attrs.field(factory=ObservabilityListen)
-    kubeconfig: str | None = None
-    context: str | None = None
     namespace: str | None = None
     pod_namespace: str = ""
     pod_name: str = ""
-    configuration: AgentkConfiguration = attrs.field(factory=AgentkConfiguration)
 
 
 def read_options(flags: Mapping[str, Any], environ: Mapping[str, str]) -> AgentkOptions:
@@ -100,20 +100,16 @@ class _Flags:
         address = self._address()
         headers = self._headers()
         options: dict[str, Any] = {
-            "token_file": self._file("token-file"),
-            "ca_cert_file": self._file("ca-cert-file"),
+            "ca_cert_file": self._authorities(),
             "kas_headers": headers,
             "kas_insecure_skip_tls_verify": bool(
                 self._flags.get("kas-insecure-skip-tls-verify")
             ),
             "kas_tls_server_name": self._text("kas-tls-server-name"),
             "observability": self._observability(),
-            "kubeconfig": self._text("kubeconfig") or None,
-            "context": self._text("context") or None,
             "namespace": self._text("namespace") or None,
             "pod_namespace": self._environ.get("POD_NAMESPACE", ""),
             "pod_name": self._environ.get("POD_NAME", ""),
-            "configuration": self._configuration(),
         }
         if address is not None:
             self._without_effect(address, options)
@@ -152,6 +148,13 @@ class _Flags:
             )
         return path
 
+    def _authorities(self) -> Path | None:
+        path = self._file("ca-cert-file")
+        if path is not None and path.is_file():
+            # For its complaints: each start makes a context of its own.
+            self._attempt("ca-cert-file", lambda: client_context(ca_file=str(path)))
+        return path
+
     def _headers(self) -> tuple[tuple[str, str], ...]:
         headers = []
         for text in self._flags.get("kas-header") or ():
@@ -174,23 +177,19 @@ class _Flags:
         given: dict[str, Any] = {
             "network": self._text("observability-listen-network"),
             "address": self._text("observability-listen-address"),
+        }
+        before = len(self._problems)
+        files = {
             "certificate_file": self._file("observability-cert-file"),
             "key_file": self._file("observability-key-file"),
         }
+        if len(self._problems) == before:
+            given |= files  # else it is said already what is wrong with them
         try:
             return ObservabilityListen(**{k: v for k, v in given.items() if v})
         except* Invalid as group:
             self._problems += [f"--observability-listen: {e}" for e in group.exceptions]
         return None
-
-    def _configuration(self) -> AgentkConfiguration | None:
-        text = self._text("configuration-file")
-        if not text:
-            return AgentkConfiguration()
-        path = Path(text).absolute()
-        return self._attempt(
-            "configuration-file", lambda: read_file(path, AgentkConfiguration)
-        )
 
     def _without_effect(self, address: KasAddress, options: dict[str, Any]) -> None:
         # Silence would let somebody believe in a check that does not happen.
@@ -213,31 +212,59 @@ class _Flags:
                 )
 
 
-def read_token(
-    options: AgentkOptions, environ: MutableMapping[str, str]
-) -> TokenSource:
+def read_modules(file: str | None) -> list[Prepared]:
+    """
+    The modules that run by default, and those that the file asks for.
+
+    :param file: the value of ``--configuration-file``.
+    :raises ConfigurationError: with every problem of the file and of all modules.
+    """
+    problems: list[str] = []
+    sections: dict[str, Section] = {}
+    if file := (file or "").strip():
+        try:
+            sections = read_file(Path(file).absolute(), AgentkConfiguration).modules
+        except PartlyRead as error:
+            problems.extend(error.problems)
+            sections = error.below("modules")
+    modules: list[Prepared] = []
+    try:
+        modules = load_modules(AgentModule, sections)
+    except ConfigurationError as error:
+        problems.extend(error.problems)
+    if problems:
+        raise ConfigurationError(problems)
+    return modules
+
+
+def read_token(file: str | None, environ: MutableMapping[str, str]) -> TokenSource:
     """
     Where the token is, from the file or from ``$AGENTK_TOKEN``.
+
+    :param file: the value of ``--token-file``.
 
     The variable is removed, so that no process we start inherits it.
 
     :raises ConfigurationError: neither, both, or what is there cannot be a token.
     """
     given = environ.pop(TOKEN_VARIABLE, "")
-    if given and options.token_file is not None:
+    file = (file or "").strip()
+    if given and file:
         raise ConfigurationError(
             [f"--token-file and ${TOKEN_VARIABLE} exclude each other; remove one"]
         )
     if given:
         return TokenSource(None, _checked(given.encode(), f"${TOKEN_VARIABLE}"))
-    if options.token_file is None:
+    if not file:
         raise ConfigurationError(
             [
                 "no token: pass --token-file FILE, or set "
                 f"${TOKEN_VARIABLE}; 'kasctl agent add NAME' on kas makes one"
             ]
         )
-    return TokenSource(options.token_file, _read(options.token_file))
+    # twistd changes the working directory later
+    path = Path(file).absolute()
+    return TokenSource(path, _read(path))
 
 
 def _read(path: Path) -> bytes:
@@ -245,7 +272,10 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as source:
             data = source.read(MAX_TOKEN + 1)
     except OSError as error:
-        message = f"{path}: the token cannot be read ({error.strerror})"
+        message = (
+            f"--token-file: {path}: the token cannot be read ({error.strerror}); "
+            "correct the path"
+        )
         raise ConfigurationError([message]) from None
     return _checked(data, str(path))
 

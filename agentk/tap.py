@@ -9,13 +9,18 @@ import time
 from twisted.application.service import IService
 from twisted.python import usage
 
-from agentk.cluster import ClusterAccess
-from agentk.config import AgentkOptions, TokenSource, read_options, read_token
-from agentk.kubeconfig import Target, find_target
+from agentk.cluster import ClusterAccess, find_cluster
+from agentk.config import (
+    AgentkOptions,
+    TokenSource,
+    read_modules,
+    read_options,
+    read_token,
+)
 from agentk.service import AgentkService
 from tunnel.errors import ConfigurationError
-from tunnel.hosting import Prepared, prepare
-from tunnel.plugin import AgentModule, find_modules
+from tunnel.hosting import Prepared
+from tunnel.startup import refuse
 from tunnel.tuning import tune_allocator
 
 
@@ -77,7 +82,7 @@ class Options(usage.Options):
     checked: AgentkOptions
     modules: list[Prepared]
     token: TokenSource
-    target: Target
+    cluster: ClusterAccess
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -94,15 +99,13 @@ class Options(usage.Options):
             problems.append("--log-format: choose auto, json or text")
         if self["log-level"] not in ("debug", "info", "warn", "error"):
             problems.append("--log-level: choose debug, info, warn or error")
-        for step in (self._options, self._modules, self._token, self._target):
+        for step in (self._options, self._modules, self._token, self._cluster):
             try:
                 step()
             except ConfigurationError as error:
                 problems.extend(error.problems)
-            if not hasattr(self, "checked"):
-                break  # the others begin with it
         if problems:
-            raise usage.UsageError("\n".join(problems))
+            refuse(problems)
         if self["check"]:
             names = ", ".join(module.name for module in self.modules) or "none"
             print(f"the options are usable; modules: {names}")
@@ -112,15 +115,18 @@ class Options(usage.Options):
         self.checked = read_options(self, os.environ)
 
     def _modules(self) -> None:
-        sections = self.checked.configuration.modules
-        self.modules = prepare(find_modules(AgentModule, sections), sections)
+        self.modules = read_modules(self["configuration-file"])
 
     def _token(self) -> None:
-        self.token = read_token(self.checked, os.environ)
+        self.token = read_token(self["token-file"], os.environ)
 
-    def _target(self) -> None:
-        checked = self.checked
-        self.target = find_target(checked.kubeconfig, checked.context, os.environ)
+    def _cluster(self) -> None:
+        # Here: the reactor is chosen only now.
+        from twisted.internet import reactor
+
+        self.cluster = find_cluster(
+            reactor, time.time, self["kubeconfig"], self["context"], os.environ
+        )
 
 
 def makeService(options: Options) -> IService:
@@ -128,12 +134,8 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     tune_allocator()
-    try:
-        cluster = ClusterAccess(options.target, reactor, time.time, os.environ)
-    except ConfigurationError as error:
-        raise usage.UsageError("\n".join(error.problems)) from None
     service = AgentkService(
-        options.checked, options.token, cluster, options.modules, reactor
+        options.checked, options.token, options.cluster, options.modules, reactor
     )
     service.log_as_told(
         options.parent or {}, options["log-format"], options["log-level"]

@@ -63,7 +63,8 @@ class AgentListen(Listen):
 
     address: str = field(default="127.0.0.1:8150", doc="host:port for agents")
     websocket: bool = field(
-        default=False, doc="speak WebSocket, for load balancers that only know HTTP"
+        default=False,
+        doc="known from GitLab's kas and without effect: the port speaks both, always",
     )
     shutdown_grace_period: Duration = field(
         default=10.0, doc="how long requests that run may take after the order to stop"

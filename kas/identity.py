@@ -81,6 +81,23 @@ class _UserToken:
         return f"user:{self.user.name}"
 
 
+@attrs.frozen
+class _UserMeaning:
+    """What a user's credential is good for."""
+
+    #: None: all of them.
+    agents: frozenset[str] | None
+    rest: object
+
+    def still(self, later: object) -> bool:
+        """Whether that is still so later; more agents end nothing that is open."""
+        if not isinstance(later, _UserMeaning) or self.rest != later.rest:
+            return False
+        if later.agents is None or self.agents is None:
+            return later.agents is None
+        return self.agents <= later.agents
+
+
 @attrs.frozen(eq=False)
 class _Index:
     """The file's content by what is asked for; only what is not revoked."""
@@ -103,7 +120,9 @@ class _Index:
                 credential_id = f"agent:{agent.id}:{token.id}"
                 agent_tokens[token.id] = _AgentToken(
                     bytes.fromhex(token.sha256),
-                    AgentIdentity(agent.id, agent.name, credential_id),
+                    AgentIdentity(
+                        agent.id, agent.name, credential_id, agent.project_id
+                    ),
                     _timestamp(token.expires_at),
                 )
         for user in identities.users:
@@ -126,8 +145,9 @@ class _Index:
         for user in self.user_tokens.values():
             if now < user.expires_at:
                 who = user.user
-                means = (user.digest, user.agents, who.impersonation, who.read_only)
-                live[user.credential_id] = means
+                live[user.credential_id] = _UserMeaning(
+                    user.agents, (user.digest, who.impersonation, who.read_only)
+                )
         return live
 
     def next_expiry(self, now: float) -> float:
@@ -320,7 +340,11 @@ class FileIdentity:
         before, self._live = self._live, self._index.live(now)
         self._next_expiry = self._index.next_expiry(now)
         for credential_id, meant in before.items():
-            if self._live.get(credential_id) != meant:
+            now_means = self._live.get(credential_id)
+            kept = now_means == meant or (
+                isinstance(meant, _UserMeaning) and meant.still(now_means)
+            )
+            if not kept:
                 self._log.info("credential {id} ended", id=credential_id)
                 for callback in tuple(self._callbacks):
                     try:

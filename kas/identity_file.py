@@ -22,6 +22,7 @@ from tunnel.interfaces import Impersonation
 __all__ = [
     "ALL_AGENTS",
     "FILE_NAME",
+    "MAX_PROJECT_ID",
     "Agent",
     "Identities",
     "Token",
@@ -35,6 +36,9 @@ FILE_NAME = "identity.json"
 VERSION = 1
 #: Instead of names: every agent, those of the future too.
 ALL_AGENTS = "*"
+
+#: They travel as int64.
+MAX_PROJECT_ID = 2**63 - 1
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TOKEN_ID = re.compile(r"[0-9a-f]{16}")
@@ -67,6 +71,8 @@ class Agent:
     created_at: datetime
     tokens: tuple[Token, ...] = ()
     revoked_at: datetime | None = None
+    #: The project that it belongs to; 0: none.
+    project_id: int = 0
 
 
 @attrs.frozen
@@ -107,13 +113,17 @@ def dump(identities: Identities) -> bytes:
 
 
 def _dump_agent(agent: Agent) -> dict[str, Any]:
-    return {
+    content: dict[str, Any] = {
         "id": agent.id,
         "name": agent.name,
         "created_at": _dump_time(agent.created_at),
         "revoked_at": _dump_time(agent.revoked_at),
         "tokens": [_dump_token(token) for token in agent.tokens],
     }
+    # not written without need: an older kas refuses what it does not know
+    if agent.project_id:
+        content["project_id"] = agent.project_id
+    return content
 
 
 def _dump_user(user: User) -> dict[str, Any]:
@@ -260,7 +270,15 @@ def _parse_agent(raw: _Object) -> Agent:
         created_at=raw.time("created_at"),
         revoked_at=raw.time_or_none("revoked_at"),
         tokens=raw.many("tokens", _parse_token),
+        project_id=_parse_project(raw) if raw.has("project_id") else 0,
     )
+
+
+def _parse_project(raw: _Object) -> int:
+    number = raw.take("project_id", int)
+    if not 0 < number <= MAX_PROJECT_ID:
+        raise ValueError(f"the project_id {number} is not a positive number")
+    return number
 
 
 def _parse_user(raw: _Object) -> User:

@@ -19,6 +19,7 @@ import attrs
 from kas.identity_file import (
     ALL_AGENTS,
     FILE_NAME,
+    MAX_PROJECT_ID,
     Agent,
     Identities,
     Token,
@@ -98,8 +99,14 @@ class IdentityStore:
             return Identities()
         return parse(data, str(self.state.file(FILE_NAME)))
 
-    def add_agent(self, name: str) -> tuple[Agent, str]:
-        """A new agent, and its token, which is not kept."""
+    def add_agent(self, name: str, project_id: int = 0) -> tuple[Agent, str]:
+        """
+        A new agent, and its token, which is not kept.
+
+        :param project_id: of the project that it belongs to; 0: none.
+        """
+        if not 0 <= project_id <= MAX_PROJECT_ID:
+            raise IdentityError(f"{project_id} cannot be the id of a project")
         rule = "at most 63 of a-z, 0-9 and '-', neither beginning nor ending with '-'"
         _check(_AGENT_NAME, "the name of an agent", name, rule)
         if name.isdigit():
@@ -114,7 +121,9 @@ class IdentityStore:
                 )
             token, text = self._mint(AGENT_PREFIX, None)
             number = identities.next_agent_id
-            agent = Agent(str(number), name, token.created_at, (token,))
+            agent = Agent(
+                str(number), name, token.created_at, (token,), project_id=project_id
+            )
             edit.identities = attrs.evolve(
                 identities,
                 agents=(*identities.agents, agent),
@@ -204,11 +213,7 @@ class IdentityStore:
                     f"there is a user {name!r} already; choose another name, or "
                     f"'kasctl user revoke {name}' first"
                 )
-            if ALL_AGENTS in agents:
-                names: tuple[str, ...] = (ALL_AGENTS,)
-            else:
-                found = [find_agent(identities, agent).name for agent in agents]
-                names = tuple(dict.fromkeys(found))
+            names = _names(identities, agents)
             if not names:
                 raise IdentityError("a user needs at least one agent to reach")
             token, text = self._mint(USER_PREFIX, lifetime)
@@ -223,6 +228,60 @@ class IdentityStore:
             others = (u for u in identities.users if u.name != name)
             edit.identities = attrs.evolve(identities, users=(*others, user))
         return user, text
+
+    def grant_user(self, name: str, agents: Sequence[str]) -> User:
+        """
+        Let a user reach more agents.
+
+        :param agents: names or ids, or `ALL_AGENTS`.
+        """
+        with self._editing() as edit:
+            user = find_user(edit.identities, name)
+            if user.revoked_at is not None:
+                raise IdentityError(f"the user {name!r} is revoked; add it again")
+            names = _names(edit.identities, agents)
+            if ALL_AGENTS in (*user.agents, *names):
+                names = (ALL_AGENTS,)
+            else:
+                names = tuple(dict.fromkeys((*user.agents, *names)))
+            user = attrs.evolve(user, agents=names)
+            edit.replace_user(user)
+        return user
+
+    def ungrant_user(self, name: str, agents: Sequence[str]) -> User:
+        """Take agents from a user, who may be left with none."""
+        with self._editing() as edit:
+            user = find_user(edit.identities, name)
+            names = _names(edit.identities, agents)
+            for agent in () if ALL_AGENTS in names else names:
+                if ALL_AGENTS in user.agents:
+                    raise IdentityError(
+                        f"the user {name!r} may reach every agent, and one cannot be "
+                        f"taken out of that: 'kasctl user ungrant {name} --agent "
+                        f"{ALL_AGENTS!r}' takes all, and 'grant' gives some"
+                    )
+                if agent not in user.agents:
+                    raise IdentityError(
+                        f"the user {name!r} may not reach the agent {agent!r} anyway"
+                    )
+            kept = tuple(
+                agent
+                for agent in user.agents
+                if agent not in names and ALL_AGENTS not in names
+            )
+            user = attrs.evolve(user, agents=kept)
+            edit.replace_user(user)
+        return user
+
+    def remove_user(self, name: str) -> User:
+        """Forget a user."""
+        with self._editing() as edit:
+            user = find_user(edit.identities, name)
+            edit.identities = attrs.evolve(
+                edit.identities,
+                users=tuple(u for u in edit.identities.users if u.name != user.name),
+            )
+        return user
 
     def renew_user(
         self, name: str, lifetime: timedelta | None = None
@@ -273,6 +332,14 @@ class _Edit:
     def replace_user(self, user: User) -> None:
         users = (user if u.name == user.name else u for u in self.identities.users)
         self.identities = attrs.evolve(self.identities, users=tuple(users))
+
+
+def _names(identities: Identities, agents: Sequence[str]) -> tuple[str, ...]:
+    """The names of *agents* (names or ids), each once, or `ALL_AGENTS` alone."""
+    if ALL_AGENTS in agents:
+        return (ALL_AGENTS,)
+    found = [find_agent(identities, agent).name for agent in agents]
+    return tuple(dict.fromkeys(found))
 
 
 def _urlsafe(data: bytes) -> str:

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from kas import pki
+from kas import pki, running
 from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
 from kas.balance import Balance
 from kas.config import KasConfiguration
@@ -30,10 +30,9 @@ from kas.registry import Registry
 from kas.routing import Router
 from kas.state import StateDirectory
 from tunnel import sdnotify
-from tunnel.config import Section
 from tunnel.errors import ConfigurationError, ErrorCode
 from tunnel.events import EventBus
-from tunnel.hosting import ModuleHost, Prepared, prepare
+from tunnel.hosting import ModuleHost, Prepared
 from tunnel.interfaces import IServerModule
 from tunnel.listening import Listening
 from tunnel.logs import LogsItsOwnWay
@@ -42,7 +41,6 @@ from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.resumable import Keeper, ResumeLimits
 from tunnel.net.tls import ALPN_TUNNEL
 from tunnel.net.websocket import TunnelOrWebSocketFactory, wrap_websocket_server
-from tunnel.plugin import ServerModule, find_modules
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.startup import start_or_exit
 from tunnel.tuning import settle
@@ -61,19 +59,6 @@ LEAVE_PATIENCE = 15.0
 #: Seconds for which requests are taken after the order to stop, where there are other
 #: kas: load balancers look at readiness every few seconds.
 LISTEN_GRACE = 5.0
-
-
-def prepare_modules(configuration: KasConfiguration) -> list[Prepared]:
-    """
-    The modules that this configuration asks for, imported and configured.
-
-    :raises ConfigurationError: with every problem of all of them.
-    """
-    sections: dict[str, Section] = dict(configuration.modules)
-    if configuration.agent.kubernetes_api is not None:
-        # Where GitLab's kas has it; ``modules.kubernetes_api`` is the same section.
-        sections["kubernetes_api"] = configuration.agent.kubernetes_api
-    return prepare(find_modules(ServerModule, sections), sections)
 
 
 class KasService(LogsItsOwnWay, Service):
@@ -165,11 +150,12 @@ class KasService(LogsItsOwnWay, Service):
         await self.listening.listen(
             observability.listen,
             make_site(observability, self.health, self.metrics),
-            what="health and metrics",
+            what=running.OBSERVABILITY,
         )
         await self.fleet.start(self.listening)
         await self._listen_for_agents()
         self.balance.start()
+        running.tell(self._state, self.listening.opened)
         self.health.ready = True
         sdnotify.notify("READY=1")
         self._watchdog()
@@ -202,7 +188,7 @@ class KasService(LogsItsOwnWay, Service):
             tunnels, wrap_websocket_server(tunnels, self._reactor), self._reactor
         )
         self._agent_port = await self.listening.listen(
-            settings, factory, what="agents", alpn=(ALPN_TUNNEL, "http/1.1")
+            settings, factory, what=running.AGENTS, alpn=(ALPN_TUNNEL, "http/1.1")
         )
         if not settings.tls and settings.network != "unix":
             self._log.warn(
@@ -248,6 +234,7 @@ class KasService(LogsItsOwnWay, Service):
 
     async def _stop(self) -> None:
         self.health.ready = False
+        running.forget(self._state)
         sdnotify.notify("STOPPING=1")
         if self._watchdog_call is not None and self._watchdog_call.active():
             self._watchdog_call.cancel()

@@ -8,11 +8,13 @@ import sys
 from twisted.application.service import IService
 from twisted.python import usage
 
-from kas.config import KasConfiguration, read_configuration_file
-from kas.service import KasService, prepare_modules
+from kas.config import KasConfiguration
+from kas.loading import load
+from kas.service import KasService
 from kas.state import StateDirectory, locate
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared
+from tunnel.startup import refuse
 from tunnel.tuning import tune_allocator
 
 
@@ -57,19 +59,29 @@ class Options(usage.Options):
 
     def postOptions(self) -> None:
         """Read everything that can be wrong, and report all of it at once."""
+        problems: list[str] = []
         if self["log-format"] not in ("auto", "json", "text"):
-            raise usage.UsageError(
-                f"--log-format {self['log-format']}: choose auto, json or text"
-            )
-        try:
-            self.configuration = read_configuration_file(self["configuration-file"])
-            self.modules = prepare_modules(self.configuration)
-        except ConfigurationError as error:
-            raise usage.UsageError("\n".join(error.problems)) from None
+            problems.append("--log-format: choose auto, json or text")
+        for step in (self._load, self._look_at_state):
+            try:
+                step()
+            except ConfigurationError as error:
+                problems.extend(error.problems)
+        if problems:
+            refuse(problems)
         if self["check"]:
             names = ", ".join(module.name for module in self.modules) or "none"
             print(f"the configuration is usable; modules: {names}")
             sys.exit(0)
+
+    def _load(self) -> None:
+        self.configuration, self.modules = load(self["configuration-file"])
+
+    def _look_at_state(self) -> None:
+        # Only a start makes it; one that is there can be looked at now.
+        path = locate(self["state-directory"], os.environ)
+        if os.path.exists(path):
+            StateDirectory.open(path, create=False)
 
 
 def makeService(options: Options) -> IService:
@@ -80,7 +92,7 @@ def makeService(options: Options) -> IService:
     try:
         state = StateDirectory.open(locate(options["state-directory"], os.environ))
     except ConfigurationError as error:
-        raise usage.UsageError("\n".join(error.problems)) from None
+        refuse(error.problems)
     service = KasService(options.configuration, options.modules, state, reactor)
     service.log_as_told(
         options.parent or {},

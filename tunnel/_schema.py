@@ -88,6 +88,28 @@ class _Failed:
 _FAILED: Any = _Failed()
 
 
+class PartlyRead(ConfigurationError):
+    """
+    A file has problems; what could be read of it lets others look for theirs, too.
+
+    :ivar sections: every `Section` that was found, by its path: ``modules.echo``.
+    """
+
+    def __init__(
+        self, problems: collections.abc.Sequence[str], sections: dict[str, Section]
+    ) -> None:
+        super().__init__(problems)
+        self.sections = sections
+
+    def below(self, path: str) -> dict[str, Section]:
+        """The sections that stand right below *path*, by their keys."""
+        return {
+            where.removeprefix(f"{path}."): section
+            for where, section in self.sections.items()
+            if where.startswith(f"{path}.")
+        }
+
+
 @attrs.frozen(eq=False)
 class Section:
     """
@@ -100,6 +122,8 @@ class Section:
     #: Where it stands: ``modules.echo``.
     path: str
     _base: Path = attrs.field(repr=False)
+    #: Of the key before it; the section itself begins after that, on the next line.
+    _key: Mark | None = attrs.field(default=None, repr=False)
 
     @classmethod
     def empty(cls, path: str, file: str = "(defaults)") -> Section:
@@ -109,7 +133,7 @@ class Section:
     @property
     def location(self) -> str:
         """``file:line:column``, to begin a message about the section with."""
-        return str(self._node.mark)
+        return str(self._key or self._node.mark)
 
     def keys(self) -> tuple[str, ...]:
         """What is written in it."""
@@ -197,12 +221,16 @@ class Reader:
     _base: Path
     _refuse_unknown: bool = True
     _problems: list[Problem] = attrs.field(factory=list)
+    _sections: dict[str, Section] = attrs.field(factory=dict)
+    #: Of the key whose value is being read.
+    _key: Mark | None = None
 
     def raise_problems(self) -> None:
         """Raise everything that was found, in the order of the file."""
         if self._problems:
             self._problems.sort(key=lambda p: (p.mark.line, p.mark.column))
-            raise ConfigurationError([str(problem) for problem in self._problems])
+            problems = [str(problem) for problem in self._problems]
+            raise PartlyRead(problems, self._sections)
 
     def _problem(self, node: Node, path: str, message: str) -> Any:
         self._problems.append(Problem(node.mark, path, message))
@@ -229,7 +257,11 @@ class Reader:
             return self._dict(node, get_args(wanted)[1], path, secret)
         if wanted is Section:
             mapping = self._mapping(node, path)
-            return mapping if mapping is _FAILED else Section(mapping, path, self._base)
+            if mapping is _FAILED:
+                return _FAILED
+            section = Section(mapping, path, self._base, self._key)
+            self._sections[path] = section
+            return section
         if attrs.has(wanted):
             return self._instance(node, wanted, path)
         if isinstance(wanted, type) and issubclass(wanted, Enum):
@@ -341,10 +373,10 @@ class Reader:
         mapping = self._mapping(node, path)
         if mapping is _FAILED:
             return _FAILED
-        values = {
-            name: self.convert(value, wanted, _join(path, name), secret)
-            for name, (_, value) in self._unique(mapping, path).items()
-        }
+        values = {}
+        for name, (key, value) in self._unique(mapping, path).items():
+            self._key = key.mark
+            values[name] = self.convert(value, wanted, _join(path, name), secret)
         if any(value is _FAILED for value in values.values()):
             return _FAILED
         return values
@@ -361,6 +393,7 @@ class Reader:
             if name in known:
                 attribute, wanted = known[name]
                 secret = bool(attribute.metadata.get(_SECRET))
+                self._key = key.mark
                 got = self.convert(value, wanted, _join(path, name), secret)
                 values[attribute.alias or attribute.name] = got
                 if got is not _FAILED:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
@@ -32,9 +33,10 @@ import attrs
 from twisted.internet.endpoints import quoteStringArgument, serverFromString
 
 from tunnel import _schema
-from tunnel._schema import Invalid, MustExist, Section, Text, nearest
+from tunnel._schema import Invalid, MustExist, PartlyRead, Section, Text, nearest
 from tunnel._yaml import MAX_TEXT
 from tunnel.errors import ConfigurationError
+from tunnel.net.tls import CertificateFiles
 
 __all__ = [
     "Duration",
@@ -42,6 +44,7 @@ __all__ = [
     "Invalid",
     "Key",
     "Listen",
+    "PartlyRead",
     "Section",
     "Size",
     "Text",
@@ -154,7 +157,8 @@ def read(
 
     :param file: names the text in messages; relative paths in it start in its folder.
     :param unknown_keys: ``skip`` is for formats that belong to someone else.
-    :raises ConfigurationError: with everything that is wrong.
+    :raises ConfigurationError: with everything that is wrong; a `PartlyRead`, unless
+        the text could not even be parsed.
     """
     return _schema.read(text, file, schema, unknown_keys=unknown_keys)
 
@@ -318,6 +322,21 @@ class Listen:
                 "client certificates need TLS: add 'certificate_file' and 'key_file'",
                 "client_ca_certificate_file",
             )
+        if self.certificate_file is not None and self.key_file is not None:
+            try:
+                self._load(self.certificate_file, self.key_file)
+            except ConfigurationError as error:
+                yield Invalid(str(error), "certificate_file")
+
+    def _load(self, certificate: Path, key: Path) -> None:
+        # For its complaints: those who listen load the files again, and follow them.
+        authorities = self.client_ca_certificate_file
+        CertificateFiles(
+            str(certificate),
+            str(key),
+            str(authorities) if authorities is not None else None,
+            require_client_cert=authorities is not None,
+        ).load((), ssl.TLSVersion.TLSv1_3)
 
     @property
     def tls(self) -> bool:

@@ -24,7 +24,7 @@ from zope.interface.verify import verifyObject
 
 from tunnel.config import Section
 from tunnel.errors import ConfigurationError
-from tunnel.plugin import AgentModule, ServerModule
+from tunnel.plugin import AgentModule, ServerModule, find_modules
 
 #: Seconds before a failed module is made again: at first, and at most.  It doubles
 #: with every failure, and starts anew once the module ran for the longest of them.
@@ -76,6 +76,26 @@ def prepare(
             )
         else:
             prepared.append(Prepared(plugin.name, factory, configuration))
+    if problems:
+        raise ConfigurationError(problems)
+    return prepared
+
+
+def load_modules(
+    kind: type[ServerModule] | type[AgentModule], sections: Mapping[str, Section]
+) -> list[Prepared]:
+    """
+    Find the modules that *sections* ask for, and `prepare` them.
+
+    :raises ConfigurationError: with every problem of every module.
+    """
+    problems: list[str] = []
+    prepared: list[Prepared] = []
+    plugins: list[Any] = find_modules(kind, sections, problems=problems)
+    try:
+        prepared = prepare(plugins, sections)
+    except ConfigurationError as error:
+        problems.extend(error.problems)
     if problems:
         raise ConfigurationError(problems)
     return prepared

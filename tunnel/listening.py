@@ -20,6 +20,18 @@ from tunnel.net.tls import ReloadingServerContext
 from tunnel.net.tlsio import wrap_server
 
 
+@attrs.frozen
+class Opened:
+    """A port that is open."""
+
+    #: What is listened for.
+    what: str
+    #: ``host:port``, or the path of a unix socket.
+    address: str
+    #: None: no TLS.
+    certificate_file: Path | None = None
+
+
 @attrs.define(eq=False)
 class Listening:
     """
@@ -30,7 +42,7 @@ class Listening:
 
     reactor: Any
     development: Callable[[], tuple[Path, Path]] | None = None
-    _ports: list[IListeningPort] = attrs.Factory(list)
+    _ports: dict[IListeningPort, Opened] = attrs.Factory(dict)
     _log = Logger()
 
     async def listen(
@@ -74,11 +86,12 @@ class Listening:
             raise ConfigurationError(
                 [f"cannot listen for {what} on {text}: {error}; choose another address"]
             ) from error
-        self._ports.append(port)
+        address = address_text(port.getHost())
+        self._ports[port] = Opened(what, address, files[0] if files else None)
         self._log.info(
             "listening for {what} on {address}{security}",
             what=what,
-            address=address_text(port.getHost()),
+            address=address,
             security=" (TLS)" if files is not None else " (not encrypted)",
         )
         return port
@@ -90,10 +103,14 @@ class Listening:
             return None
         return listen.certificate_file, listen.key_file
 
+    @property
+    def opened(self) -> list[Opened]:
+        """What is open now."""
+        return list(self._ports.values())
+
     async def close(self, port: IListeningPort) -> None:
         """Accept nothing more on one port."""
-        if port in self._ports:
-            self._ports.remove(port)
+        self._ports.pop(port, None)
         stopping: Any = port.stopListening()
         if stopping is not None:
             await stopping

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 import attrs
@@ -26,6 +26,7 @@ from zope.interface.exceptions import Invalid
 from zope.interface.interface import InterfaceClass
 from zope.interface.verify import verifyObject
 
+from tunnel.config import Section
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import IAgentModuleFactory, IServerModuleFactory
 
@@ -110,43 +111,52 @@ _P = TypeVar("_P", ServerModule, AgentModule)
 
 
 def find_modules(
-    kind: type[_P], wanted: Iterable[str] = (), *, found: Iterable[_P] | None = None
+    kind: type[_P],
+    wanted: Iterable[str] | Mapping[str, Section] = (),
+    *,
+    found: Iterable[_P] | None = None,
+    problems: list[str] | None = None,
 ) -> list[_P]:
     """
     The modules that are to run: the default ones, and those that are *wanted*.
 
+    :param wanted: names; with their sections, what is said about one has its place.
     :param found: in place of the plugins that are installed.
+    :param problems: takes what is wrong in place of an exception, for who goes on.
     :raises ConfigurationError: a wanted one is not installed, or two have one name;
         one line for each.
     """
     if found is None:
         interface = IServerModulePlugin if kind is ServerModule else IAgentModulePlugin
         found = cast(Iterable[_P], getPlugins(interface))
-    problems: list[str] = []
+    wrong: list[str] = [] if problems is None else problems
     by_name: dict[str, _P] = {}
     for plugin in found:
         other = by_name.get(plugin.name)
         if other is not None and other.target != plugin.target:
-            problems.append(
+            wrong.append(
                 f"module {plugin.name}: both {other.target} and {plugin.target} have "
                 f"this name; uninstall one of them"
             )
         by_name[plugin.name] = plugin
-    wanted = set(wanted)
-    for name in sorted(wanted - set(by_name)):
+    sections = wanted if isinstance(wanted, Mapping) else {}
+    names = set(wanted)
+    for name in sorted(names - set(by_name)):
+        section = sections.get(name)
+        where = f"{section.location}: {section.path}: " if section is not None else ""
         near = difflib.get_close_matches(name, by_name, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         installed = ", ".join(sorted(by_name)) or "none"
-        problems.append(
-            f"module {name} is not installed{hint} (installed: {installed}; a plugin "
-            f"that fails to import is skipped by Twisted, which logs why)"
+        wrong.append(
+            f"{where}module {name} is not installed{hint} (installed: {installed}; a "
+            f"plugin that fails to import is skipped by Twisted, which logs why)"
         )
-    if problems:
-        raise ConfigurationError(problems)
+    if problems is None and wrong:
+        raise ConfigurationError(wrong)
     return [
         plugin
         for name, plugin in sorted(by_name.items())
-        if plugin.default or name in wanted
+        if plugin.default or name in names
     ]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, NoReturn
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -22,6 +22,16 @@ class CannotStart(SystemExit, Exception):
     An `Exception` as well, because that is what twistd reports to the parent of a
     daemon; the command would wait for ever otherwise.
     """
+
+
+def refuse(problems: Sequence[str]) -> NoReturn:
+    """
+    End the command with *problems*, one on each line, and status 1.
+
+    A `UsageError` would have twistd print all its options before, and not even be
+    caught once options are parsed.
+    """
+    raise CannotStart("\n".join(problems))
 
 
 def start_or_exit(start: Coroutine[Any, Any, None], reactor: Any) -> None:

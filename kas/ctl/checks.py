@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from kas.config import read_configuration_file
 from kas.ctl.common import Ctl, command
+from kas.running import OBSERVABILITY
 from tunnel.errors import ConfigurationError, TunnelError
 
 __all__ = ["DEFAULT_URL", "config", "declare", "fetch"]
@@ -33,9 +33,9 @@ def config() -> None:
 def check(ctl: Ctl, file: str) -> None:
     """Say everything that is wrong with a configuration file (exit status 0 or 1)."""
     # Here, because it imports every module that the file asks for.
-    from kas.service import prepare_modules
+    from kas.loading import load
 
-    modules = prepare_modules(read_configuration_file(file))
+    _, modules = load(file)
     names = [module.name for module in modules]
     shown = ", ".join(names) or "none"
     ctl.result(
@@ -92,12 +92,14 @@ def declare(group: click.Group) -> None:
 
 @click.option(
     "--url",
-    default=DEFAULT_URL,
-    show_default=True,
-    help="Where kas' observability listener is.",
+    help="Where kas' observability listener is  [default: what the running kas says, "
+    f"else {DEFAULT_URL}]",
 )
-def _status(ctl: Ctl, url: str) -> None:
+def _status(ctl: Ctl, url: str | None) -> None:
     """Show what a running kas does: modules, agents, connections."""
+    if url is None and (running := ctl.running()) is not None:
+        url = running.url(OBSERVABILITY)
+    url = url or DEFAULT_URL
     code, body = fetch(url, "/status")
     try:
         content = json.loads(body)

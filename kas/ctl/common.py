@@ -16,6 +16,7 @@ import attrs
 import click
 
 from kas.identity_store import IdentityStore
+from kas.running import Running, look
 from kas.state import StateDirectory, locate
 from tunnel.config import parse_duration
 from tunnel.errors import ConfigurationError, TunnelError
@@ -37,6 +38,13 @@ class Ctl:
     def state(self) -> StateDirectory:
         """The state directory; made when it is not there, as kas does."""
         return StateDirectory.open(self.path())
+
+    def running(self) -> Running | None:
+        """What the kas that runs with this state directory says, if one does."""
+        try:
+            return look(StateDirectory.open(self.path(), create=False))
+        except ConfigurationError:
+            return None
 
     def store(self) -> IdentityStore:
         """The identity file."""
@@ -140,7 +148,7 @@ token_file = click.option(
 @contextmanager
 def token_target(path: Path | None) -> Iterator[Callable[[str], None]]:
     """
-    A file for a token, opened before the token is made: it cannot be made again.
+    A file of mode 0600, opened before a token is made: it cannot be made again.
 
     Gives a function that writes; the file appears, or is replaced, as a whole.
     """

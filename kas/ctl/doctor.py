@@ -20,9 +20,11 @@ from kas.config import KasConfiguration, read_configuration_file
 from kas.ctl.checks import TIMEOUT, NoAnswer, fetch
 from kas.ctl.common import Ctl, command
 from kas.identity_store import IdentityStore
+from kas.running import AGENTS, OBSERVABILITY, Running
 from kas.state import StateDirectory
 from tunnel.config import Listen
 from tunnel.errors import TunnelError
+from tunnel.listening import Opened
 from tunnel.net.tls import ALPN_TUNNEL
 
 __all__ = ["declare"]
@@ -52,7 +54,8 @@ def declare(group: click.Group) -> None:
 @click.option(
     "--configuration-file",
     type=click.Path(),
-    help="The file that kas was started with; without it, the defaults count.",
+    help="The file that kas was started with  [default: what the running kas says of "
+    "its addresses, else the defaults]",
 )
 def doctor(ctl: Ctl, configuration_file: str | None) -> None:
     """Check state, certificates, ports and health (exit status 0 or 1)."""
@@ -75,6 +78,7 @@ class _Doctor:
         self._ctl = ctl
         self._file = file
         self._configuration = KasConfiguration()
+        self._running: Running | None = None
         self._state: StateDirectory | None = None
 
     def findings(self) -> Iterator[Finding]:
@@ -96,7 +100,10 @@ class _Doctor:
 
     def _check_configuration(self) -> str:
         if self._file is None:
-            return "no file given, the defaults count"
+            self._running = self._ctl.running()
+            if self._running is None:
+                return "no file given, and no kas runs: the defaults count"
+            return f"of the kas that runs (process {self._running.pid})"
         self._configuration = read_configuration_file(self._file)
         return f"{self._file} is usable"
 
@@ -117,7 +124,12 @@ class _Doctor:
             raise _Wrong("there is no agent; add one with 'kasctl agent add NAME'")
         return f"{agents} agents and {users} users may connect"
 
+    def _listener(self, what: str) -> Opened | None:
+        return None if self._running is None else self._running.find(what)
+
     def _certificate_path(self) -> Path | None:
+        if (found := self._listener(AGENTS)) is not None:
+            return found.certificate_file
         listen = self._configuration.agent.listen
         if listen.own_certificate:
             return self._state.file(pki.SERVER_CERTIFICATE) if self._state else None
@@ -137,7 +149,8 @@ class _Doctor:
     def _check_certificate(self) -> str:
         certificate = self._load_certificate()
         if certificate is None:
-            if self._configuration.agent.listen.own_certificate:
+            own = self._configuration.agent.listen.own_certificate
+            if own and self._listener(AGENTS) is None:
                 raise _Wrong("needs the state directory")
             return "none configured: agents connect without TLS"
         path = self._certificate_path()
@@ -154,15 +167,17 @@ class _Doctor:
 
     def _check_agents(self) -> str:
         listen = self._configuration.agent.listen
-        where = _address(listen)
+        found = self._listener(AGENTS)
+        where = _address(listen) if found is None else _connectable(found.address)
         if where is None:
             return f"{listen.endpoint_string()} is not looked at"
         family, address, shown = where
+        tls = listen.tls if found is None else found.certificate_file is not None
         try:
             with socket.socket(family, socket.SOCK_STREAM) as plain:
                 plain.settimeout(TIMEOUT)
                 plain.connect(address)
-                if not listen.tls:
+                if not tls:
                     return f"{shown} accepts connections, without TLS"
                 return f"{shown}: {self._handshake(plain)}"
         except ssl.SSLError as error:
@@ -199,16 +214,22 @@ class _Doctor:
 
     def _check_probe(self, name: str) -> str:
         observability = self._configuration.observability
-        where = _address(observability.listen)
+        listen = observability.listen
+        found = self._listener(OBSERVABILITY)
+        where = _address(listen) if found is None else _connectable(found.address)
         if where is None or where[0] == socket.AF_UNIX:
-            return f"{observability.listen.endpoint_string()} is not looked at"
-        scheme = "https" if observability.listen.tls else "http"
+            return f"{listen.endpoint_string()} is not looked at"
+        tls = listen.tls if found is None else found.certificate_file is not None
+        scheme = "https" if tls else "http"
         probe = getattr(observability, f"{name}_probe")
         url = f"{scheme}://{where[2]}"
         code, body = fetch(url, probe.url_path)
         if code != 200:
             said = body[:200].decode("utf-8", "replace").strip()
-            raise NoAnswer(f"{url}{probe.url_path} says {code}: {said}; see kas' log")
+            hint = "see kas' log"
+            if code == 404 and self._file is None:
+                hint = "has it another path?  Then pass --configuration-file"
+            raise NoAnswer(f"{url}{probe.url_path} says {code}: {said}; {hint}")
         return f"{url}{probe.url_path} says yes"
 
 
@@ -219,9 +240,19 @@ def _address(listen: Listen) -> tuple[int, Any, str] | None:
     if listen.network == "unix":
         return socket.AF_UNIX, listen.address, listen.address
     host, _, port = listen.address.rpartition(":")
+    if host == "" and listen.network == "tcp6":
+        host = "[::]"
+    return _connectable(f"{host}:{port}")
+
+
+def _connectable(address: str) -> tuple[int, Any, str]:
+    """The same for ``host:port``, or for the path of a socket."""
+    if address.startswith("/"):
+        return socket.AF_UNIX, address, address
+    host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if host in ("", "0.0.0.0"):  # noqa: S104 - where it listens, not we
-        host = "::1" if listen.network == "tcp6" else "127.0.0.1"
+        host = "127.0.0.1"
     elif host == "::":
         host = "::1"
     if ":" in host:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 import click
 
 from kas.ctl.common import DURATION, Ctl, command, token_file, token_target
-from kas.identity_file import ALL_AGENTS, Agent, User
-from kas.pki import CA_CERTIFICATE
+from kas.identity_file import ALL_AGENTS, MAX_PROJECT_ID, Agent, User
+from kas.pki import DevelopmentPki
+from kas.running import AGENTS
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
 
 __all__ = ["access_options", "agent", "make_access", "user"]
 
 # Long enough to replace a Secret in a cluster by hand, short enough to be the end.
-GRACE = timedelta(hours=24)
+GRACE = "24h"
 
 
 @click.group()
@@ -38,6 +40,7 @@ def _agent_content(found: Agent) -> dict[str, Any]:
     return {
         "id": found.id,
         "name": found.name,
+        "project_id": found.project_id or None,
         "created_at": _time(found.created_at),
         "revoked_at": _time(found.revoked_at),
         "tokens": [
@@ -67,11 +70,17 @@ def _user_content(found: User) -> dict[str, Any]:
 
 
 def _show_token(ctl: Ctl, kind: str, content: Any, token: str, path: Any) -> None:
-    shown = {kind: content} | ({} if path else {"token": token})
     if path:
-        ctl.result({**shown, "token_file": str(path)}, f"token written to {path}")
+        name = content["name"]
+        number = f" has the id {content['id']}; its" if "id" in content else ": the"
+        ctl.result(
+            {kind: content, "token_file": str(path)},
+            f"{kind} {name}{number} token is in {path}",
+        )
     else:
-        ctl.result(shown, token)
+        if "id" in content:
+            ctl.note(f"agent {content['name']} has the id {content['id']}; its token:")
+        ctl.result({kind: content, "token": token}, token)
         ctl.note(
             "This token is shown only this once.  Keep it in a file that only its user "
             "can read (mode 0600; --token-file FILE makes one)."
@@ -79,20 +88,47 @@ def _show_token(ctl: Ctl, kind: str, content: Any, token: str, path: Any) -> Non
 
 
 def _show_agent(ctl: Ctl, found: Agent, token: str, path: Path | None) -> None:
-    ctl.note(f"agent {found.name} has the id {found.id}; its token:")
     _show_token(ctl, "agent", _agent_content(found), token, path)
+    authority = _authority(ctl)
+    running = ctl.running()
+    here = None if running is None else running.find(AGENTS)
+    port = 8150 if here is None else here.address.rpartition(":")[2]
     ctl.note(
-        "Start the agent with:\n  twistd -n agentk --kas-address tls://<kas>:8150 "
-        f"--token-file {path or 'FILE'} \\\n    --ca-cert-file "
-        f"{ctl.path() / CA_CERTIFICATE}\n"
-        "(the CA only while kas uses its development certificate)"
+        f"Start the agent with:\n  twistd -n agentk --kas-address tls://<kas>:{port} "
+        f"--token-file {path or 'FILE'}"
+        + (
+            f" \\\n    --ca-cert-file {authority}\n"
+            "(the CA only while kas uses its development certificate)"
+            if authority is not None
+            else ""
+        )
     )
+
+
+def _authority(ctl: Ctl) -> Path | None:
+    """The CA of the development certificate: agentk may be started before kas."""
+    try:
+        files = DevelopmentPki(ctl.state(), socket.gethostname(), ctl.now).ensure()
+    except ConfigurationError as error:
+        # The token is made, and kas will refuse to start for the same reason.
+        ctl.note(str(error))
+        return None
+    return files.ca_file
 
 
 @command(agent, "add")
 @click.argument("name")
+@click.option(
+    "--project-id",
+    type=click.IntRange(1, MAX_PROJECT_ID),
+    default=None,
+    metavar="N",
+    help="The project that the agent belongs to, for modules that ask for it.",
+)
 @token_file
-def add_agent(ctl: Ctl, name: str, token_file: Path | None) -> None:
+def add_agent(
+    ctl: Ctl, name: str, project_id: int | None, token_file: Path | None
+) -> None:
     """Allow a cluster to connect, and print its token."""
     if token_file is not None and token_file.exists():
         # Perhaps another agent reads it, and would be this one from then on.
@@ -100,7 +136,7 @@ def add_agent(ctl: Ctl, name: str, token_file: Path | None) -> None:
             [f"{token_file}: is there already; name another file, or remove it"]
         )
     with token_target(token_file) as write:
-        found, token = ctl.store().add_agent(name)
+        found, token = ctl.store().add_agent(name, project_id or 0)
         write(token)
     _show_agent(ctl, found, token, token_file)
 
@@ -112,11 +148,12 @@ def list_agents(ctl: Ctl) -> None:
     now = ctl.now()
     ctl.table(
         [_agent_content(found) for found in agents],
-        ("ID", "NAME", "STATE", "TOKENS", "CREATED"),
+        ("ID", "NAME", "PROJECT", "STATE", "TOKENS", "CREATED"),
         (
             (
                 found.id,
                 found.name,
+                found.project_id or "none",
                 "revoked" if found.revoked_at else "active",
                 sum(token.valid_at(now) for token in found.tokens),
                 _time(found.created_at),
@@ -132,7 +169,7 @@ def list_agents(ctl: Ctl) -> None:
     "--grace",
     type=DURATION,
     default=GRACE,
-    show_default="24h",
+    show_default=True,
     help="How long the token before stays valid; 0 ends it now.",
 )
 @token_file
@@ -275,3 +312,46 @@ def revoke_user(ctl: Ctl, name: str) -> None:
     """End the token of a user; kas cuts what it has open within two seconds."""
     found = ctl.store().revoke_user(name)
     ctl.result({"user": _user_content(found)}, f"user {found.name} is revoked")
+
+
+@command(user, "grant")
+@click.argument("name")
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    required=True,
+    help=f"One more agent to reach, repeatable; '{ALL_AGENTS}' is every one.",
+)
+def grant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
+    """Let a user reach more agents; what it has open goes on."""
+    _show_reach(ctl, ctl.store().grant_user(name, agents))
+
+
+@command(user, "ungrant")
+@click.argument("name")
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    required=True,
+    help=f"An agent to reach no longer, repeatable; '{ALL_AGENTS}' is every one.",
+)
+def ungrant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
+    """Take agents from a user; kas cuts what the user has open within two seconds."""
+    _show_reach(ctl, ctl.store().ungrant_user(name, agents))
+
+
+def _show_reach(ctl: Ctl, found: User) -> None:
+    reach = ", ".join(found.agents) or "none"
+    if ALL_AGENTS in found.agents:
+        reach = "every agent"
+    ctl.result({"user": _user_content(found)}, f"user {found.name} may reach: {reach}")
+
+
+@command(user, "remove")
+@click.argument("name")
+def remove_user(ctl: Ctl, name: str) -> None:
+    """Forget a user; kas cuts what it has open within two seconds."""
+    found = ctl.store().remove_user(name)
+    ctl.result({"user": _user_content(found)}, f"user {found.name} is removed")

@@ -16,7 +16,7 @@ import yaml
 from cryptography import x509
 
 from kas import pki
-from kas.ctl.common import Ctl, command
+from kas.ctl.common import Ctl, command, token_target
 from kas.ctl.identities import access_options, make_access
 from kas.identity_file import ALL_AGENTS, Agent, Identities, User
 from kas.identity_store import (
@@ -28,6 +28,7 @@ from kas.identity_store import (
     find_agent,
     split_token,
 )
+from kas.running import KUBERNETES_API
 from kas.state import StateDirectory
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
@@ -49,6 +50,7 @@ def kubeconfig(
     ca_file: Path | None,
     token_file: Path | None,
     rotate: bool,
+    output_file: Path | None,
     username: str | None,
     groups: tuple[str, ...],
     as_agent: bool,
@@ -63,15 +65,43 @@ def kubeconfig(
     access = make_access(username, groups, as_agent)
     store = ctl.store()
     found = find_agent(store.load(), agent)
-    url = _server(server)
-    authority = _authority(ctl, store.state, url, server is None, ca_file)
-    if token_file is not None:
-        name, token = _from_file(store.load(), token_file, user, found)
-    else:
-        name = user or f"kubectl-{found.name}"
-        token = _make(ctl, store, name, found, rotate, access, expires)
-    content = _content(found, name, token, url, authority)
-    ctl.result(content, yaml.safe_dump(content, sort_keys=False).rstrip())
+    if found.revoked_at is not None:
+        raise IdentityError(
+            f"the agent {found.name!r} is revoked: nobody reaches it; remove it and "
+            "add it again to let it connect"
+        )
+    if output_file is not None and output_file.exists():
+        # Perhaps it has other clusters in it, or is in use.
+        raise ConfigurationError(
+            [f"{output_file}: is there already; name another file, or remove it"]
+        )
+    running = ctl.running()
+    proxy = None if running is None else running.find(KUBERNETES_API)
+    known = None if running is None else running.url(KUBERNETES_API)
+    url = _server(server or known)
+    development: bool | None = None
+    if server is None:
+        ours = store.state.file(pki.SERVER_CERTIFICATE).resolve()
+        files = None if proxy is None else proxy.certificate_file
+        development = proxy is None or (files is not None and files.resolve() == ours)
+    authority = _authority(ctl, store.state, url, development, ca_file)
+    with token_target(output_file) as write:
+        if token_file is not None:
+            name, token = _from_file(ctl, store.load(), token_file, user, found)
+        else:
+            name = user or f"kubectl-{found.name}"
+            token = _make(ctl, store, name, found, rotate, access, expires)
+        content = _content(found, name, token, url, authority)
+        text = yaml.safe_dump(content, sort_keys=False).rstrip()
+        write(text)
+    if output_file is not None:
+        ctl.result(
+            {"kubeconfig_file": str(output_file), "user": name},
+            f"the kubeconfig of {name} for the agent {found.name} is in {output_file}; "
+            f"try it with: kubectl --kubeconfig {output_file} version",
+        )
+        return
+    ctl.result(content, text)
     ctl.note(
         "# There is a token in it: keep it in a file that only you can read.  "
         "Try it with: kubectl --kubeconfig FILE version"
@@ -81,6 +111,11 @@ def kubeconfig(
 _decorated: Any = kubeconfig
 for _option in (
     access_options,
+    click.option(
+        "--output-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Write the kubeconfig to this file (mode 0600) instead of printing it.",
+    ),
     click.option(
         "--rotate", is_flag=True, help="Give a user that is there a new token."
     ),
@@ -98,7 +133,8 @@ for _option in (
     click.option(
         "--server",
         metavar="URL",
-        help=f"URL of kas' Kubernetes API proxy  [default: {DEFAULT_SERVER}]",
+        help="URL of kas' Kubernetes API proxy  [default: what the running kas says, "
+        f"else {DEFAULT_SERVER}]",
     ),
     click.option("--user", help="Name of the user  [default: kubectl-<agent>]"),
     click.option("--agent", required=True, help="Name or id of the agent."),
@@ -115,9 +151,17 @@ def _server(given: str | None) -> str:
 
 
 def _authority(
-    ctl: Ctl, state: StateDirectory, url: str, is_default: bool, given: Path | None
+    ctl: Ctl,
+    state: StateDirectory,
+    url: str,
+    development: bool | None,
+    given: Path | None,
 ) -> bytes | None:
-    """The CA to write into the file, if any."""
+    """
+    The CA to write into the file, if any.
+
+    :param development: whether the server has the development certificate, if known.
+    """
     parts = urlsplit(url)
     if parts.scheme == "http":
         ctl.note("# kubectl sends no token over http://; use an https:// server.")
@@ -130,10 +174,12 @@ def _authority(
             message = f"{given}: is not a PEM certificate ({error})"
             raise ConfigurationError([message]) from None
         return data
-    if is_default:
+    if development:
         # the same as kas does on its first start, should that be still to come
         files = pki.DevelopmentPki(state, socket.gethostname(), ctl.now).ensure()
         return None if files.ca_file is None else files.ca_file.read_bytes()
+    if development is not None:
+        return None
     authority = state.read(pki.CA_CERTIFICATE)
     server = state.read(pki.SERVER_CERTIFICATE)
     if authority is None or server is None:
@@ -159,7 +205,7 @@ def _names(certificate: x509.Certificate) -> set[str]:
 
 
 def _from_file(
-    identities: Identities, file: Path, user: str | None, agent: Agent
+    ctl: Ctl, identities: Identities, file: Path, user: str | None, agent: Agent
 ) -> tuple[str, str]:
     try:
         with file.open("rb") as source:
@@ -175,6 +221,11 @@ def _from_file(
                 message = f"{file}: is the token of {found.name!r}, not of {user!r}"
                 raise IdentityError(message)
             _check_access(found, agent)
+            if not found.token.valid_at(ctl.now()):
+                raise IdentityError(
+                    f"{file}: the token of {found.name!r} has expired; --rotate makes "
+                    "a new one"
+                )
             return found.name, token.decode("ascii")
     kind = "an agent's token" if parts and parts[0] != USER_PREFIX else "no valid token"
     raise IdentityError(f"{file}: there is {kind} of a user in it; see 'kasctl user'")
@@ -193,12 +244,10 @@ def _make(
         if found.name != name:
             continue
         if found.revoked_at is not None:
-            if access is None:
-                raise IdentityError(
-                    f"the user {name!r} was revoked; to let somebody of that name in "
-                    f"again say with which rights: 'kasctl user add {name} ...'"
-                )
-            continue
+            raise IdentityError(
+                f"the user {name!r} was revoked; to let somebody of that name in "
+                f"again say with which rights: 'kasctl user add {name} ...'"
+            )
         if not rotate:
             raise IdentityError(
                 f"the user {name!r} is there already, and only the hash of its token "

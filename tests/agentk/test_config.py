@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from twisted.logger import globalLogPublisher
 
 from agentk.config import (
     MAX_TOKEN,
-    AgentkOptions,
     read_options,
     read_token,
 )
+from kas import pki
+from kas.state import StateDirectory
 from tunnel.errors import ConfigurationError
 
 TLS = {"kas-address": "tls://kas.example:8150"}
@@ -26,33 +28,34 @@ def problems(flags: dict[str, Any]) -> list[str]:
     return list(caught.value.problems)
 
 
+def authority_file(folder: Path) -> str:
+    """A CA."""
+    files = pki.DevelopmentPki(
+        StateDirectory.open(folder / "state"), "h", lambda: datetime.now(UTC)
+    ).ensure()
+    return str(files.ca_file)
+
+
 def test_defaults() -> None:
     got = read_options(TLS, {})
     assert (got.kas_address.scheme, got.kas_address.port) == ("tls", 8150)
     assert got.observability.endpoint_string().startswith("tcp")
     assert got.observability.address == ":8080"
-    assert got.configuration.modules == {}
-    assert (got.kubeconfig, got.context, got.token_file) == (None, None, None)
+    assert (got.ca_cert_file, got.namespace) == (None, None)
 
 
 def test_everything(tmp_path: Path) -> None:
-    for name in ("token", "ca.crt"):
-        (tmp_path / name).write_text("x")
-    (tmp_path / "agentk.yaml").write_text("modules:\n  echo:\n    greeting: hi\n")
+    authority = authority_file(tmp_path)
     got = read_options(
         {
             "kas-address": "wss://kas.example/agents",
-            "token-file": f"{tmp_path}/token",
-            "ca-cert-file": f"{tmp_path}/ca.crt",
+            "ca-cert-file": authority,
             "kas-header": ["X-A: b: c", " Y :z"],
             "kas-insecure-skip-tls-verify": 1,
             "kas-tls-server-name": "kas",
             "observability-listen-network": "tcp4",
             "observability-listen-address": "127.0.0.1:0",
-            "kubeconfig": "k",
-            "context": "c",
-            "namespace": None,
-            "configuration-file": f"{tmp_path}/agentk.yaml",
+            "namespace": "n",
         },
         {"POD_NAMESPACE": "agents", "POD_NAME": "agentk-0"},
     )
@@ -61,29 +64,26 @@ def test_everything(tmp_path: Path) -> None:
     assert (
         got.observability.endpoint_string() == "tcp:0:interface=127.0.0.1:backlog=4096"
     )
-    assert (got.kubeconfig, got.context, got.namespace) == ("k", "c", None)
+    assert (got.ca_cert_file, got.namespace) == (Path(authority), "n")
     assert (got.pod_namespace, got.pod_name) == ("agents", "agentk-0")
-    assert got.configuration.modules["echo"].keys() == ("greeting",)
-    assert got.token_file == tmp_path / "token"
 
 
 def test_all_problems_at_once(tmp_path: Path) -> None:
-    (tmp_path / "f.yaml").write_text("module: {}")
     found = problems(
         {
             "kas-address": "grpcs://kas.example",
-            "token-file": f"{tmp_path}/gone",
+            "ca-cert-file": f"{tmp_path}/gone",
+            "observability-cert-file": f"{tmp_path}/gone",
             "kas-header": ["secret-without-colon", "A: b\r\nC: d"],
             "observability-listen-address": "nonsense",
-            "configuration-file": f"{tmp_path}/f.yaml",
         }
     )
     text = "\n".join(found)
     assert len(found) == 6
     assert "--kas-address: " in text
     assert "tls://kas.example:8150" in text
-    assert "--token-file: " in text
-    assert "did you mean 'modules'?" in text
+    assert "--ca-cert-file: " in text
+    assert "--observability-cert-file: " in text
     assert "--observability-listen: 'nonsense' is not 'host:port'" in text
 
 
@@ -103,12 +103,11 @@ def test_half_of_tls_for_observability(tmp_path: Path) -> None:
 
 
 def test_what_would_have_no_effect_is_said(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("x")
     found = problems(
         {
             "kas-address": "tcp://kas.example",
             "kas-header": ["A: b"],
-            "ca-cert-file": f"{tmp_path}/x",
+            "ca-cert-file": authority_file(tmp_path),
             "kas-tls-server-name": "x",
             "kas-insecure-skip-tls-verify": True,
         }
@@ -121,12 +120,9 @@ def test_what_would_have_no_effect_is_said(tmp_path: Path) -> None:
 class TestToken:
     """From a file or from the environment, and never from both."""
 
-    def options(self, **rest: Any) -> AgentkOptions:
-        return read_options({**TLS, **rest}, {})
-
     def test_from_the_environment(self) -> None:
         environ = {"AGENTK_TOKEN": "abc\n", "PATH": "x"}
-        source = read_token(self.options(), environ)
+        source = read_token(None, environ)
         assert source.current() == b"abc"
         assert environ == {"PATH": "x"}
         assert "abc" not in repr(source)
@@ -134,7 +130,7 @@ class TestToken:
     def test_from_a_file_that_changes(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text("one\n")
-        source = read_token(self.options(**{"token-file": str(file)}), {})
+        source = read_token(str(file), {})
         assert source.current() == b"one"
         file.write_text("two")
         assert source.current() == b"two"
@@ -152,24 +148,23 @@ class TestToken:
     def test_both_or_none(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
         file.write_text("one")
-        options = self.options(**{"token-file": str(file)})
         with pytest.raises(ConfigurationError, match="exclude each other"):
-            read_token(options, {"AGENTK_TOKEN": "abc"})
-        assert read_token(options, {"AGENTK_TOKEN": ""}).current() == b"one"
+            read_token(str(file), {"AGENTK_TOKEN": "abc"})
+        assert read_token(str(file), {"AGENTK_TOKEN": ""}).current() == b"one"
         with pytest.raises(ConfigurationError, match="kasctl agent add"):
-            read_token(self.options(), {})
+            read_token(None, {})
 
     @pytest.mark.parametrize("text", ["", "a b", "a\nb", "é", "x" * (MAX_TOKEN + 1)])
     def test_not_a_token(self, tmp_path: Path, text: str) -> None:
         file = tmp_path / "token"
         file.write_text(text)
         with pytest.raises(ConfigurationError, match="one token") as caught:
-            read_token(self.options(**{"token-file": str(file)}), {})
+            read_token(str(file), {})
         assert str(file) in str(caught.value)
         if text:
             with pytest.raises(ConfigurationError, match="one token"):
-                read_token(self.options(), {"AGENTK_TOKEN": text})
+                read_token(None, {"AGENTK_TOKEN": text})
 
     def test_as_long_as_allowed(self) -> None:
         environ = {"AGENTK_TOKEN": "x" * MAX_TOKEN}
-        assert len(read_token(self.options(), environ).current()) == MAX_TOKEN
+        assert len(read_token(None, environ).current()) == MAX_TOKEN

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import tempfile
-from pathlib import Path
 
 from twisted.python import usage
-from twisted.trial.unittest import SynchronousTestCase
 
 from agentk.service import AgentkService
 from agentk.tap import Options, makeService
+from tests.optionscase import OptionsCase
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -24,32 +22,17 @@ users: [{name: main, user: {token: s3cret-cluster}}]
 """
 
 
-class _Case(SynchronousTestCase):
+class _Case(OptionsCase):
+    options = Options
+
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.environ = {"HOME": folder.name, "AGENTK_TOKEN": "s3cret-t0ken"}
+        super().setUp()
+        self.environ = {"HOME": str(self.folder), "AGENTK_TOKEN": "s3cret-t0ken"}
         self.patch(os, "environ", self.environ)
         self.good = [
             "--kas-address=tls://kas.example:8150",
             f"--kubeconfig={self.file('kubeconfig', KUBECONFIG)}",
         ]
-
-    def file(self, name: str, text: str) -> str:
-        path = self.folder / name
-        path.write_text(text)
-        return str(path)
-
-    def parse(self, *arguments: str) -> Options:
-        options = Options()
-        options.parseOptions(list(arguments))
-        return options
-
-    def refused(self, *arguments: str) -> list[str]:
-        error = self.assertRaises(usage.UsageError, self.parse, *arguments)
-        self.assertNotIn("s3cret", str(error))
-        return str(error).splitlines()
 
 
 class OptionsTests(_Case):
@@ -116,6 +99,7 @@ class OptionsTests(_Case):
     def test_flags_at_once(self) -> None:
         """Every flag that is wrong has a line; a header's value is not repeated."""
         lines = self.refused(
+            *self.good,
             "--kas-address=grpcs://kas:443",
             "--ca-cert-file=/nowhere/ca.crt",
             "--kas-header=X-Token: s3cret\0",
@@ -131,18 +115,45 @@ class OptionsTests(_Case):
         self.refused(*self.good, "--kas-header=X-Token s3cret")
 
     def test_everything_at_once(self) -> None:
-        """Also what is wrong with the token, a module and the cluster."""
+        """What is wrong with flags, modules, the token and the cluster."""
         del self.environ["AGENTK_TOKEN"]
-        modules = self.file("agentk.yaml", "modules:\n  greter: {}\n")
-        text = "\n".join(
-            self.refused(
-                "--kas-address=tls://kas.example:8150",
-                "--kubeconfig=/nowhere/kubeconfig",
-                f"--configuration-file={modules}",
-            )
+        modules = self.file(
+            "agentk.yaml", "module: {}\nmodules:\n  kubernetes_api: {colour: x}\n"
         )
-        for part in ("module greter", "no token", "/nowhere/kubeconfig"):
-            self.assertIn(part, text)
+        lines = self.refused(
+            "--kas-address=grpcs://kas.example:8150",
+            "--kubeconfig=/nowhere/kubeconfig",
+            f"--configuration-file={modules}",
+            "--token-file=/nowhere/token",
+            f"--ca-cert-file={self.file('ca.crt', 'nonsense')}",
+            f"--observability-cert-file={self.file('x.crt', 'nonsense')}",
+            f"--observability-key-file={self.file('x.key', 'nonsense')}",
+        )
+        parts = (
+            "--kas-address: ",
+            f"--ca-cert-file: {self.folder}/ca.crt: there is no CA certificate in it",
+            f"--observability-listen: {self.folder}/x.crt: there is no certificate",
+            f"{modules}:1:1: unknown key 'module'",
+            f"{modules}:3:20: modules.kubernetes_api: unknown key 'colour'",
+            "--token-file: /nowhere/token: the token cannot be read",
+            "/nowhere/kubeconfig: cannot be read",
+        )
+        self.assertEqual(len(lines), len(parts), lines)
+        for part in parts:
+            self.assertEqual(sum(part in line for line in lines), 1, (part, lines))
+
+    def test_authorities_of_the_cluster(self) -> None:
+        """What is in the files that a kubeconfig names is read as well."""
+        path = self.file(
+            "other", KUBECONFIG.replace("{server", "{certificate-authority: ca, server")
+        )
+        self.file("ca", "nonsense")
+        (line,) = self.refused(*self.good, f"--kubeconfig={path}")
+        self.assertIn(f"{self.folder}/ca", line)
+
+    def test_usage(self) -> None:
+        """An option that there is not is a mistake of usage, which Twisted explains."""
+        self.assertRaises(usage.UsageError, self.parse, "--colour")
 
     def test_no_token(self) -> None:
         """Where it comes from is said."""
@@ -168,7 +179,7 @@ class OptionsTests(_Case):
         token = self.environ["AGENTK_TOKEN"]
         path = self.file("agentk.yaml", "modules:\n  greter: {}\n")
         (line,) = self.refused(*self.good, f"--configuration-file={path}")
-        self.assertIn("module greter is not installed", line)
+        self.assertIn(f"{path}:2:3: modules.greter: module greter is not inst", line)
         path = self.file("agentk.yaml", "modules:\n  kubernetes_api:\n    colour: x\n")
         self.environ["AGENTK_TOKEN"] = token  # it was taken out
         (line,) = self.refused(*self.good, f"--configuration-file={path}")

@@ -68,6 +68,20 @@ def test_stop(how: signal.Signals, lone_kas: Kas, lone_agentk: Agentk) -> None:
     assert lone_kas.stop(how)
 
 
+def test_kasctl_knows_the_ports(lone_kas: Kas) -> None:
+    """Ports that the configuration names, or the system chose, need no option."""
+    lone_kas.start()
+    lone_kas.ctl("agent", "add", "main")
+    content = lone_kas.ctl_json("kubeconfig", "--agent", "main")
+    cluster = content["clusters"][0]["cluster"]
+    assert cluster["server"] == f"https://127.0.0.1:{lone_kas.proxy}"
+    assert "certificate-authority-data" in cluster
+    assert lone_kas.ctl_json("status")["ready"] is True
+    assert lone_kas.ctl_json("doctor")["ok"] is True
+    assert lone_kas.stop()
+    assert not (lone_kas.state / "running.json").exists()
+
+
 def test_without_configuration(tmp_path: Path) -> None:
     """The default needs no file; it makes certificates and a private directory."""
     state = tmp_path / "state"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import attrs
 import pytest
 
+from kas import pki
 from kas.config import (
     KasConfiguration,
     read_configuration,
     read_configuration_file,
 )
+from kas.state import StateDirectory
 from tunnel.config import keys
 from tunnel.errors import ConfigurationError
 
@@ -115,8 +118,13 @@ def test_files_have_to_be_there(tmp_path: Path) -> None:
 
 
 def test_agents_certificates_go_with_our_own(tmp_path: Path) -> None:
-    for name in ("ca.crt", "a.crt", "a.key"):
-        (tmp_path / name).write_text("x")
+    files = pki.DevelopmentPki(
+        StateDirectory.open(tmp_path / "state"), "h", lambda: datetime.now(UTC)
+    ).ensure()
+    assert files.ca_file is not None
+    files.ca_file.rename(tmp_path / "ca.crt")
+    files.certificate_file.rename(tmp_path / "a.crt")
+    files.key_file.rename(tmp_path / "a.key")
     text = "client_ca_certificate_file: ca.crt, development_certificate: true"
     got = read_configuration(f"agent: {{listen: {{{text}}}}}", f"{tmp_path}/kas.yaml")
     assert got.agent.listen.client_ca_certificate_file == tmp_path / "ca.crt"

@@ -74,6 +74,23 @@ class StoreTests(_Case):
         self.store.remove_agent("b")
         self.assertEqual(self.store.add_agent("b")[0].id, "3")
 
+    def test_projects(self) -> None:
+        """The project is kept; who has none is written as an older kas knows it."""
+        self.assertEqual(self.store.add_agent("a", 42)[0].project_id, 42)
+        self.store.add_agent("b")
+        self.store.rotate_agent("a", timedelta(0))
+        first, second = self.content()["agents"]
+        self.assertEqual(first["project_id"], 42)
+        self.assertNotIn("project_id", second)
+        self.assertEqual([a.project_id for a in self.store.load().agents], [42, 0])
+        for wrong in (-1, 2**63):
+            self.assertRefused("project", self.store.add_agent, "c", wrong)
+        for odd in (0, -1, 2**63, True, "42"):
+            content = self.content()
+            content["agents"][0]["project_id"] = odd
+            self.state.write(FILE_NAME, json.dumps(content).encode())
+            self.assertRaises(ConfigurationError, self.store.load)
+
     def test_names_of_agents(self) -> None:
         for name in ("a", "a" * 63, "a-b", "0a"):
             self.store.add_agent(name)
@@ -271,8 +288,9 @@ class FileIdentityTests(_Case):
         )
 
     def test_agent(self) -> None:
-        _, token = self.store.add_agent("prod")
+        _, token = self.store.add_agent("prod", 42)
         got = self.started().authenticate_agent(token.encode())
+        self.assertEqual(got.project_id, 42)
         self.assertEqual((got.agent_id, got.agent_name), ("1", "prod"))
         self.assertEqual(got.credential_id, f"agent:1:{token.split('-')[1]}")
 
@@ -350,6 +368,29 @@ class FileIdentityTests(_Case):
         self.assertEqual(self.ended, [credential])
         self.assertAgentRefused(token)
         self.identity.authenticate_agent(other.encode())
+
+    def test_reaching_more_ends_nothing(self) -> None:
+        """What is open goes on; reaching less, or something else, ends it."""
+        for name in ("prod", "test"):
+            self.store.add_agent(name)
+        _, token = self.store.add_user("alice", ["prod"], ALICE)
+        self.started()
+        for agent in ("test", "*"):
+            self.store.grant_user("alice", [agent])
+            self.pass_time()
+            self.assertEqual(self.ended, [])
+        self.assertEqual(self.identity.authorize_user("2", token).agent_name, "test")
+        self.store.ungrant_user("alice", ["*"])
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"])
+        self.store.grant_user("alice", ["prod", "test"])
+        self.pass_time()
+        self.store.ungrant_user("alice", ["test"])
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"] * 2)
+        self.store.remove_user("alice")
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"] * 3)
 
     def test_rotating_ends_the_old_one_after_the_grace(self) -> None:
         _, old = self.store.add_agent("prod")

@@ -15,6 +15,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer, provider
 
+from kas import running
 from kas.config import read_configuration
 from kas.service import KasService
 from kas.state import StateDirectory
@@ -142,6 +143,20 @@ class StartTests(_Case):
         self.assertEqual(self.told, ["READY=1", "WATCHDOG=1"])
         self.reactor.advance(10)
         self.assertEqual(self.told[2:], ["WATCHDOG=1"])
+
+    def test_tells_kasctl(self) -> None:
+        """Its addresses are in the state directory while it can be reached."""
+        service = self.service()
+        self.assertIsNone(running.look(self.state))
+        service.startService()
+        found = running.look(self.state)
+        assert found is not None
+        self.assertEqual(
+            [one.what for one in found.listeners],
+            [running.OBSERVABILITY, running.AGENTS],
+        )
+        self.successResultOf(service.stopService())
+        self.assertIsNone(running.look(self.state))
 
     def test_waits_for_modules(self) -> None:
         """Not ready, and no agent comes in, while a module is starting."""

@@ -7,37 +7,22 @@ import io
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 from twisted.python import usage
-from twisted.trial.unittest import SynchronousTestCase
 
 from kas.service import KasService
 from kas.tap import Options, makeService
+from tests.optionscase import OptionsCase
 from tunnel import logs
 
 
-class _Case(SynchronousTestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+class _Case(OptionsCase):
+    options = Options
 
-    def file(self, text: str) -> str:
-        path = self.folder / "kas.yaml"
-        path.write_text(text)
-        return str(path)
-
-    def parse(self, *arguments: str) -> Options:
-        options = Options()
-        options.parseOptions(list(arguments))
-        return options
-
-    def refused(self, *arguments: str) -> list[str]:
-        error = self.assertRaises(usage.UsageError, self.parse, *arguments)
-        return str(error).splitlines()
+    def yaml(self, text: str) -> str:
+        return self.file("kas.yaml", text)
 
 
 class OptionsTests(_Case):
@@ -66,7 +51,7 @@ class OptionsTests(_Case):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             ended = self.assertRaises(
-                SystemExit, self.parse, "--check", "--configuration-file", self.file("")
+                SystemExit, self.parse, "--check", "--configuration-file", self.yaml("")
             )
         self.assertEqual(ended.code, 0)
         self.assertEqual(
@@ -77,7 +62,7 @@ class OptionsTests(_Case):
     def test_check_finds_problems(self) -> None:
         """The other way, too."""
         self.assertTrue(
-            self.refused("--check", "--configuration-file", self.file("agents: {}"))
+            self.refused("--check", "--configuration-file", self.yaml("agents: {}"))
         )
 
     def test_log_formats(self) -> None:
@@ -86,13 +71,13 @@ class OptionsTests(_Case):
             self.assertEqual(self.parse("--log-format", kind)["log-format"], kind)
         self.assertEqual(
             self.refused("--log-format", "xml"),
-            ["--log-format xml: choose auto, json or text"],
+            ["--log-format: choose auto, json or text"],
         )
 
     def test_unknown_option(self) -> None:
         """Twisted says which."""
-        (line,) = self.refused("--configuration", "x", "--colour")
-        self.assertIn("colour", line)
+        error = self.assertRaises(usage.UsageError, self.parse, "--colour")
+        self.assertIn("colour", str(error))
 
     def test_no_file(self) -> None:
         """One that is not there is a line with what to do."""
@@ -101,7 +86,7 @@ class OptionsTests(_Case):
 
     def test_all_problems_at_once(self) -> None:
         """Each has a line with its place."""
-        path = self.file(
+        path = self.yaml(
             "agent:\n"
             "  listen:\n"
             "    addres: 127.0.0.1:1\n"
@@ -116,25 +101,65 @@ class OptionsTests(_Case):
             lines[1].startswith(f"{path}:6:12: observability.logging.level: "), lines
         )
 
+    def test_modules_and_the_rest_at_once(self) -> None:
+        """What is wrong with modules is told beside what is wrong in the file."""
+        path = self.yaml(
+            "agnet: {}\n"
+            "agent:\n"
+            "  listen: {address: nonsense}\n"
+            "  kubernetes_api:\n"
+            "    listn: {}\n"
+            "modules:\n"
+            "  greter:\n"
+            "    greeting: hello\n"
+        )
+        state = self.folder / "state"
+        state.mkdir()
+        state.chmod(0o777)
+        lines = self.refused(
+            *("--configuration-file", path, "--state-directory", str(state)),
+            *("--log-format", "xml"),
+        )
+        starts = (
+            "--log-format: ",
+            f"{path}:1:1: ",
+            f"{path}:3:12: agent.listen.address: ",
+            f"{path}:7:3: modules.greter: module greter is not installed",
+            f"{path}:5:5: agent.kubernetes_api: ",
+            f"{state}: others can write to it",
+        )
+        self.assertEqual(len(lines), len(starts), lines)
+        for line, start in zip(lines, starts, strict=True):
+            self.assertTrue(line.startswith(start), line)
+
+    def test_certificates(self) -> None:
+        """What is in the files is read when the configuration is."""
+        self.file("x.crt", "nonsense")
+        self.file("x.key", "nonsense")
+        path = self.yaml(
+            "agent:\n  listen: {certificate_file: x.crt, key_file: x.key}\n"
+        )
+        (line,) = self.refused("--configuration-file", path)
+        self.assertTrue(line.startswith(f"{path}:2:12: "), line)
+        self.assertIn("x.crt: there is no certificate in it", line)
+
     def test_modules(self) -> None:
         """One that is not installed; then, what is wrong with one that is."""
         (line,) = self.refused(
-            "--configuration-file", self.file("modules:\n  kubernets_api: {}\n")
+            "--configuration-file", self.yaml("modules:\n  kubernets_api: {}\n")
         )
         self.assertIn(
             "kubernets_api is not installed; did you mean kubernetes_api", line
         )
-        path = self.file("agent:\n  kubernetes_api:\n    listn: {}\n")
+        path = self.yaml("agent:\n  kubernetes_api:\n    listn: {}\n")
         (line,) = self.refused("--configuration-file", path)
         self.assertIn(f"{path}:3:5: ", line)
         self.assertIn("'listn'", line)
 
     def test_no_secrets(self) -> None:
         """What stands in a wrong place may be one: keys are named, values are not."""
-        path = self.file("agent:\n  token: s3cret-t0ken\n")
-        self.assertNotIn(
-            "s3cret", "\n".join(self.refused("--configuration-file", path))
-        )
+        path = self.yaml("agent:\n  token: s3cret-t0ken\n")
+        self.assertTrue(self.refused("--configuration-file", path))
 
 
 class MakeServiceTests(_Case):
@@ -160,7 +185,7 @@ class MakeServiceTests(_Case):
             "log_as_told",
             lambda service, options, kind, level: told.append((kind, level)),
         )
-        path = self.file("observability:\n  logging:\n    level: warn\n")
+        path = self.yaml("observability:\n  logging:\n    level: warn\n")
         self.make("--log-format", "json", "--configuration-file", path)
         self.assertEqual(told, [("json", "warn")])
 
@@ -169,8 +194,15 @@ class MakeServiceTests(_Case):
         state = self.folder / "state"
         state.mkdir()
         state.chmod(0o777)
-        error = self.assertRaises(usage.UsageError, self.make)
-        self.assertIn(str(state), str(error))
+        (line,) = self.refused("--state-directory", str(state))
+        self.assertIn(f"chmod 700 {state}", line)
+
+    def test_state_directory_that_cannot_be_made(self) -> None:
+        """Only the start finds that out, and says it in the same manner."""
+        taken = self.file("taken", "")
+        options = self.parse("--state-directory", f"{taken}/state")
+        error = self.assertRaises(SystemExit, makeService, options)
+        self.assertIn("cannot be the state directory", str(error.code))
 
 
 DROPIN = """\
@@ -223,16 +255,18 @@ class ProcessTests(_Case):
         (self.folder / "acme_fails.py").write_text(MODULES)
 
     def run_kas(self, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        # ours is first where it was before
+        path = filter(None, (os.environ.get("PYTHONPATH"), str(self.folder)))
         listen = "agent: {listen: {address: '127.0.0.1:0'}}\n"
         return subprocess.run(
             [
                 *(Path(sys.executable).with_name("twistd"), "-n", "--pidfile=", "kas"),
-                *("--configuration-file", self.file(listen + text)),
+                *("--configuration-file", self.yaml(listen + text)),
                 *("--state-directory", str(self.folder / "state")),
                 *arguments,
             ],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(self.folder)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
             capture_output=True,
             text=True,
             timeout=30,
@@ -252,8 +286,16 @@ class ProcessTests(_Case):
     def test_module_is_missing(self) -> None:
         """One line that says which, and what was meant perhaps."""
         done = self.run_kas("modules: {acme_wroks: {}}\n")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        (line,) = done.stderr.splitlines()
+        self.assertIn("did you mean acme_works?", line)
+
+    def test_usage(self) -> None:
+        """An option that there is not is answered with those that there are."""
+        done = self.run_kas("", "--colour")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("did you mean acme_works?", done.stdout + done.stderr)
+        self.assertIn("--configuration-file=", done.stdout)
+        self.assertIn("colour", done.stdout.splitlines()[-1])
 
     def test_check(self) -> None:
         """Third-party modules are checked as well."""

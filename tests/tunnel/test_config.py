@@ -338,7 +338,7 @@ class TestSections:
         got = read("modules:\n  echo:\n    prot: 1\n", "f.yaml", Outer)
         section = got.modules["echo"]
         assert section.keys() == ("prot",)
-        assert section.location == "f.yaml:3:5"
+        assert section.location == "f.yaml:2:3"
         assert section.problems(Inner) == (
             "f.yaml:3:5: modules.echo: unknown key 'prot'; did you mean 'port'?",
         )

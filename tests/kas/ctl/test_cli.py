@@ -23,12 +23,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from kas import pki
+from kas import pki, running
 from kas.ctl.cli import cli
 from kas.ctl.common import token_target
 from kas.identity_store import IdentityStore, digest
 from kas.state import StateDirectory
 from tunnel.errors import ConfigurationError
+from tunnel.listening import Opened
 from tunnel.net.tls import ALPN_TUNNEL
 
 
@@ -81,7 +82,7 @@ class TestEveryCommand:
 
     def test_options(self) -> None:
         commands = list(self.leaves(cli))
-        assert len(commands) == 12
+        assert len(commands) == 15
         for found in commands:
             names = {name for option in found.params for name in option.opts}
             assert {"--output", "--state-directory"} <= names, found.name
@@ -122,11 +123,18 @@ class TestAgents:
         assert listed.splitlines()[0].split() == [
             "ID",
             "NAME",
+            "PROJECT",
             "STATE",
             "TOKENS",
             "CREATED",
         ]
-        assert listed.splitlines()[1].split()[:4] == ["1", "prod", "active", "1"]
+        assert listed.splitlines()[1].split()[:5] == [
+            "1",
+            "prod",
+            "none",
+            "active",
+            "1",
+        ]
         assert token.split("-", 2)[2] not in listed
 
     def test_json(self, kasctl: Kasctl) -> None:
@@ -136,6 +144,18 @@ class TestAgents:
         (listed,) = kasctl.data("agent", "list")
         assert listed == added["agent"]
         assert "sha256" not in json.dumps(listed)
+
+    def test_project(self, kasctl: Kasctl) -> None:
+        added = kasctl.data("agent", "add", "prod", "--project-id", "42")
+        assert added["agent"]["project_id"] == 42
+        kasctl.ok("agent", "add", "test")
+        listed = kasctl.data("agent", "list")
+        assert [one["project_id"] for one in listed] == [42, None]
+        columns = [line.split() for line in kasctl.ok("agent", "list").splitlines()]
+        assert [line[2] for line in columns] == ["PROJECT", "42", "none"]
+        for wrong in ("0", "-1", "x", str(2**63)):
+            arguments = ("agent", "add", "other", "--project-id", wrong)
+            assert "--project-id" in kasctl.fails(*arguments, code=2)
 
     def test_token_file(self, kasctl: Kasctl) -> None:
         file = kasctl.path / "token"
@@ -148,6 +168,16 @@ class TestAgents:
         assert file.read_text() != first
         assert sorted(os.listdir(kasctl.path)) == ["state", "token"]
 
+    def test_what_is_said(self, kasctl: Kasctl) -> None:
+        said = kasctl.run("agent", "add", "prod").stderr
+        assert "agent prod has the id 1; its token:\n" in said
+        file = kasctl.path / "token"
+        result = kasctl.run("agent", "add", "test", "--token-file", str(file))
+        assert result.stdout == f"agent test has the id 2; its token is in {file}\n"
+        assert "its token:" not in result.stderr
+        help_ = " ".join(kasctl.ok("agent", "rotate", "--help").split())
+        assert "[default: 24h]" in help_
+
     def test_a_token_file_that_cannot_be_written(self, kasctl: Kasctl) -> None:
         said = kasctl.fails("agent", "add", "prod", "--token-file", "/none/token")
         assert "no token was made" in said
@@ -158,6 +188,25 @@ class TestAgents:
             with token_target(tmp_path / "token"):
                 raise ConfigurationError(["no"])
         assert os.listdir(tmp_path) == []
+
+    def test_agentk_may_start_first(self, kasctl: Kasctl) -> None:
+        said = kasctl.run("agent", "add", "prod").stderr
+        authority = kasctl.state / "ca.crt"
+        assert f"--ca-cert-file {authority}" in said
+        before = authority.read_bytes()
+        assert b"BEGIN CERTIFICATE" in before
+        kasctl.ok("agent", "add", "test")
+        assert authority.read_bytes() == before
+
+    def test_an_own_certificate(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        (kasctl.state / "ca.crt").unlink()
+        assert "--ca-cert-file" not in kasctl.run("agent", "add", "test").stderr
+        (kasctl.state / "server.key").unlink()
+        result = kasctl.run("agent", "add", "dev")
+        assert result.exit_code == 0
+        assert result.stdout.startswith("kasagent-")
+        assert "server.key" in result.stderr
 
     def test_rotate_revoke_remove(self, kasctl: Kasctl) -> None:
         kasctl.ok("agent", "add", "prod")
@@ -212,6 +261,36 @@ class TestUsers:
     def test_usage(self, kasctl: Kasctl, arguments: tuple[str, ...], says: str) -> None:
         kasctl.ok("agent", "add", "prod")
         assert says in kasctl.fails("user", "add", "alice", *arguments, code=2)
+
+    def test_grant_and_ungrant(self, kasctl: Kasctl) -> None:
+        for name in ("prod", "test", "dev"):
+            kasctl.ok("agent", "add", name)
+        kasctl.ok("user", "add", "alice", "--agent", "prod", "--as-agent")
+        said = kasctl.ok(*"user grant alice --agent 2 --agent dev --agent prod".split())
+        assert said == "user alice may reach: prod, test, dev\n"
+        left = kasctl.data(*"user ungrant alice --agent prod --agent dev".split())
+        assert left["user"]["agents"] == ["test"]
+        said = kasctl.fails(*"user ungrant alice --agent prod".split())
+        assert "may not reach the agent 'prod' anyway" in said
+        said = kasctl.ok("user", "grant", "alice", "--agent", "*")
+        assert said == "user alice may reach: every agent\n"
+        said = kasctl.fails(*"user ungrant alice --agent prod".split())
+        assert "one cannot be taken out of that" in said
+        said = kasctl.ok("user", "ungrant", "alice", "--agent", "*")
+        assert said == "user alice may reach: none\n"
+        for command in ("grant", "ungrant"):
+            for who, agent in (("alic", "prod"), ("alice", "prd")):
+                said = kasctl.fails("user", command, who, "--agent", agent)
+                assert "did you mean" in said
+        kasctl.ok("user", "revoke", "alice")
+        assert "is revoked" in kasctl.fails(*"user grant alice --agent prod".split())
+
+    def test_remove(self, kasctl: Kasctl) -> None:
+        kasctl.ok("user", "add", "alice", "--agent", "*", "--as-agent")
+        kasctl.ok("user", "add", "bob", "--agent", "*", "--as-agent")
+        assert kasctl.ok("user", "remove", "alice") == "user alice is removed\n"
+        assert [one["name"] for one in kasctl.data("user", "list")] == ["bob"]
+        assert "there is no user 'alice'" in kasctl.fails("user", "remove", "alice")
 
     def test_unknown_agent(self, kasctl: Kasctl) -> None:
         kasctl.ok("agent", "add", "prod")
@@ -294,6 +373,74 @@ class TestKubeconfig:
             said = kasctl.fails("kubeconfig", *arguments, "--token-file", file)
             assert says in said
             assert token not in said
+
+    def test_revoked(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "token"
+        kasctl.ok(
+            *("user", "add", "alice", "--agent", "prod", "--as-agent"),
+            *("--token-file", str(file)),
+        )
+        kasctl.ok("user", "revoke", "alice")
+        before = kasctl.store().load()
+        arguments = ("kubeconfig", "--agent", "prod")
+        for more in ((), ("--rotate",), ("--as", "x")):
+            said = kasctl.fails(*arguments, "--user", "alice", *more)
+            assert "the user 'alice' was revoked" in said
+        said = kasctl.fails(*arguments, "--token-file", str(file))
+        assert "the user 'alice' is revoked" in said
+        assert kasctl.store().load() == before
+        kasctl.ok("agent", "revoke", "prod")
+        before = kasctl.store().load()
+        assert "the agent 'prod' is revoked" in kasctl.fails(*arguments)
+        assert kasctl.store().load() == before
+
+    def test_expired(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "token"
+        kasctl.ok(
+            *("user", "add", "alice", "--agent", "prod", "--as-agent"),
+            *("--expires", "0", "--token-file", str(file)),
+        )
+        arguments = ("kubeconfig", "--agent", "prod", "--token-file", str(file))
+        assert "has expired" in kasctl.fails(*arguments)
+
+    def test_output_file(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "kubeconfig"
+        arguments = ("kubeconfig", "--agent", "prod", "--output-file", str(file))
+        said = kasctl.ok(*arguments)
+        assert str(file) in said
+        assert "kasuser-" not in said
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert self.token(yaml.safe_load(file.read_text())).startswith("user:1:kasuser")
+        before = file.read_text(), kasctl.store().load()
+        assert "is there already" in kasctl.fails(*arguments, "--rotate")
+        assert (file.read_text(), kasctl.store().load()) == before
+        file.unlink()
+        content = kasctl.data(*arguments, "--rotate")
+        assert content == {"kubeconfig_file": str(file), "user": "kubectl-prod"}
+        said = kasctl.fails("kubeconfig", "--agent", "test", "--output-file", "/none/x")
+        assert "no token was made" in said
+
+    def test_where_kas_listens(self, kasctl: Kasctl) -> None:
+        state = StateDirectory.open(kasctl.state)
+        own = state.file("server.crt")
+        cases = (
+            ("127.0.0.1:9154", own, "https://127.0.0.1:9154", True),
+            ("0.0.0.0:9154", own, "https://127.0.0.1:9154", True),
+            ("[::]:9154", kasctl.path / "x.crt", "https://[::1]:9154", False),
+            ("10.0.0.1:9154", None, "http://10.0.0.1:9154", False),
+            ("/run/kas.sock", None, "https://127.0.0.1:8154", False),
+        )
+        for address, certificate, url, embedded in cases:
+            running.tell(state, [Opened("kubernetes_api", address, certificate)])
+            content = kasctl.kubeconfig("--agent", "prod", "--user", "u")
+            cluster = content["clusters"][0]["cluster"]
+            assert cluster["server"] == url
+            assert ("certificate-authority-data" in cluster) is embedded
+            kasctl.store().remove_user(content["users"][0]["name"].partition("@")[0])
+        content = kasctl.kubeconfig("--agent", "prod", "--server", "https://kas:1")
+        assert content["clusters"][0]["cluster"]["server"] == "https://kas:1"
+        running.tell(state, [Opened("agents", "127.0.0.1:9150", own)])
+        assert "tls://<kas>:9150" in kasctl.run("agent", "add", "other").stderr
 
     def test_from_a_wrong_token_file(self, kasctl: Kasctl) -> None:
         file = kasctl.path / "token"
@@ -441,6 +588,9 @@ class TestStatus:
                 "  agent_name=prod alive=yes",
             ]
             assert kasctl.data("status", *url)["ready"] is True
+            state = StateDirectory.open(kasctl.state)
+            running.tell(state, [Opened("health and metrics", address)])
+            assert kasctl.data("status")["ready"] is True
             said = kasctl.fails("status", "--url", f"http://{address}/other")
             assert "is that kas?" in said
 
@@ -497,6 +647,29 @@ class TestDoctor:
         assert "TLSv1.3 with the expected certificate" in found["agent listener"][1]
         assert "1 agents and 0 users" in found["identity file"][1]
         assert files.pin in found["certificate"][1]
+
+    def test_of_the_kas_that_runs(self, kasctl: Kasctl) -> None:
+        files = self.prepared(kasctl)
+        state = StateDirectory.open(kasctl.state)
+        with (
+            observability() as health,
+            agent_listener(
+                files.certificate_file, files.key_file, ALPN_TUNNEL
+            ) as agents,
+        ):
+            listeners = [
+                Opened("agents", agents, files.certificate_file),
+                Opened("health and metrics", health),
+            ]
+            running.tell(state, listeners)
+            found = self.diagnose(kasctl)
+        assert [name for name, (ok, _) in found.items() if not ok] == ["readiness"]
+        assert f"process {os.getpid()}" in found["configuration"][1]
+        assert agents in found["agent listener"][1]
+        # the option wins
+        other = free_address()
+        found = self.diagnose(kasctl, *self.configured(kasctl, other, other))
+        assert other in found["agent listener"][1]
 
     def test_text(self, kasctl: Kasctl) -> None:
         file = self.configured(kasctl, free_address(), free_address())

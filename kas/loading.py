@@ -1,0 +1,45 @@
+"""From a configuration file to modules that can be made, with all problems at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kas.config import KasConfiguration, read_configuration_file
+from tunnel.config import PartlyRead
+from tunnel.errors import ConfigurationError
+from tunnel.hosting import Prepared, load_modules
+from tunnel.plugin import ServerModule
+
+__all__ = ["load"]
+
+# Where GitLab's kas has it; ``modules.kubernetes_api`` is the same section.
+_KUBERNETES_API = "kubernetes_api"
+
+
+def load(file: str | Path | None) -> tuple[KasConfiguration, list[Prepared]]:
+    """
+    What is in *file* (None: the defaults), and the modules that it asks for.
+
+    :raises ConfigurationError: with every problem of the file and of all modules; those
+        of modules are told whatever is wrong elsewhere in the file.
+    """
+    problems: list[str] = []
+    configuration = KasConfiguration()
+    try:
+        configuration = read_configuration_file(file)
+        sections = dict(configuration.modules)
+        proxy = configuration.agent.kubernetes_api
+    except PartlyRead as error:
+        problems.extend(error.problems)
+        sections = error.below("modules")
+        proxy = error.sections.get(f"agent.{_KUBERNETES_API}")
+    if proxy is not None:
+        sections[_KUBERNETES_API] = proxy
+    modules: list[Prepared] = []
+    try:
+        modules = load_modules(ServerModule, sections)
+    except ConfigurationError as error:
+        problems.extend(error.problems)
+    if problems:
+        raise ConfigurationError(problems)
+    return configuration, modules
