@@ -39,6 +39,9 @@ STEADY = 30.0
 #: More of them change nothing, and the factor is to stay a small number.
 MAX_DOUBLINGS = 20
 
+#: Seconds in which kas closes a connection that has nothing to do any more.
+FAREWELL = 1.0
+
 #: Seconds at most that a server may ask us to stay away.
 MAX_SPREAD = 300.0
 
@@ -117,9 +120,12 @@ class Dialer(TunnelOwner):
                     deadline_ms=deadline_ms,
                 )
             )
-        await until(
+        served = await until(
             lambda: not any(tunnel.load for tunnel in self._tunnels), self.clock, grace
         )
+        if served:
+            # Only kas knows that no request is on its way, and closes then.
+            await until(lambda: not self._tunnels, self.clock, FAREWELL)
         self.keeper.stop()
         for tunnel in tuple(self._tunnels):
             tunnel.end(ErrorCode.SHUTDOWN, "agentk stops")

@@ -146,10 +146,15 @@ class Router:
         ]
         for record in routes:
             peer = self._peer(record)
-            if peer is not None and peer.alive:
+            if peer is None:
+                continue
+            if peer.alive:
                 assert peer.tunnel is not None
                 load = self._remote.get(record.agent.instance_id, 0)
                 found.append((load, 1, Hop(peer.tunnel, record.agent, record)))
+            elif found and peer.worth_trying:
+                # This request goes where it can; later ones have the choice.
+                peer.connect(lambda: None)
         found.sort(key=lambda one: one[:2])
         for _, _, hop in found:
             yield hop

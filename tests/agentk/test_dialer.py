@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from agentk.dialer import CONNECT_TIMEOUT, MAX_SPREAD, STEADY, Dialer
+from agentk.dialer import CONNECT_TIMEOUT, FAREWELL, MAX_SPREAD, STEADY, Dialer
 from tests.kas.test_registry import World
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.events import EventBus
@@ -707,7 +707,9 @@ class StopTests(_Case):
     def test_idle(self) -> None:
         """With nothing under way it is over at once."""
         self.start()
-        self.successResultOf(self.stop())
+        stopping = self.stop()
+        self.later(FAREWELL, step=0.1)
+        self.successResultOf(stopping)
         self.assertEqual(len(self.world.registry), 0)
         self.assert_nothing_left()
 
@@ -716,7 +718,7 @@ class StopTests(_Case):
         self.start()
         self.network.pipes[-1].cut = True
         stopping = self.stop()
-        self.clock.advance(0)
+        self.clock.pump([0.1] * int(FAREWELL * 10 + 2))
         self.clock.advance(2)
         self.successResultOf(stopping)
         self.clock.advance(5)

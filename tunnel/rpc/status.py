@@ -23,6 +23,8 @@ _BY_CODE = {
     ErrorCode.MEMORY: Status.RESOURCE_EXHAUSTED,
     ErrorCode.UNAUTHENTICATED: Status.UNAUTHENTICATED,
     ErrorCode.SHUTDOWN: Status.UNAVAILABLE,
+    ErrorCode.NOT_RESUMABLE: Status.UNAVAILABLE,
+    ErrorCode.PATH_LOST: Status.UNAVAILABLE,
 }
 
 

@@ -318,18 +318,17 @@ class Session:
         go_away.message = _words(go_away.message)
         self._peer_going = True
         out.append(events.GoAwayReceived(go_away))
-        if not go_away.deadline_ms:
-            code = _code(go_away.code)
-            self.ended = events.SessionEnded(code, go_away.message, True)
-            self._clear()
-            out.append(self.ended)
-            return
         for stream in list(self._streams.values()):
             if self._is_ours(stream.id) and stream.id > go_away.last_stream:
                 self._drop(stream)
                 out.append(
                     events.StreamEnded(stream.id, ErrorCode.REFUSED, go_away.message)
                 )
+        if not go_away.deadline_ms:
+            code = _code(go_away.code)
+            self.ended = events.SessionEnded(code, go_away.message, True)
+            self._clear()
+            out.append(self.ended)
 
     # Frames of streams.
 

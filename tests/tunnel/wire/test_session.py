@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.tunnel.wire.helpers import deliver, greeted
+from tests.tunnel.wire.helpers import deliver, ended, greeted
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
-from tunnel.wire.limits import KIB, Limits
+from tunnel.wire.limits import KIB, Limits, PeerLimits
 from tunnel.wire.session import Session
 
 
@@ -187,16 +187,70 @@ def test_end_is_told_to_the_peer_with_its_reason() -> None:
     assert dialler.receive_bytes(b"anything") == []
 
 
-def test_resume_is_answered_though_nothing_is_kept() -> None:
-    _, listener = greeted()
-    from tests.tunnel.wire.helpers import frame
-    from tunnel.wire.framing import FrameType
+def test_a_stream_goes_on_by_another_connection() -> None:
+    dialler, listener = greeted()
+    resume = pb.Resume(resume_id=b"r" * 16, received=7)
+    sid = dialler.resume_stream(resume)
+    (event,) = deliver(dialler, listener)
+    assert event == events.ResumeReceived(sid, resume)
+    listener.resumed(sid, 5)
+    listener.send_data(sid, b"rest")
+    assert deliver(listener, dialler) == [
+        events.ResumedReceived(sid, 5),
+        events.DataReceived(sid, b"rest"),
+    ]
 
-    resume = pb.Resume(resume_id=b"r" * 16).SerializeToString()
-    assert listener.receive_bytes(frame(FrameType.RESUME, 1, resume)) == []
-    data = listener.bytes_to_send()
-    reset = pb.Reset.FromString(data[10:])
-    assert reset.code == ErrorCode.NOT_RESUMABLE
+
+def test_resumed_answers_only_resume() -> None:
+    dialler, listener = greeted()
+    sid = dialler.open_stream(pb.Open())
+    deliver(dialler, listener)
+    listener.resumed(sid, 5)
+    assert ended(deliver(listener, dialler)).code == ErrorCode.PROTOCOL
+
+
+def test_resumed_answers_once() -> None:
+    dialler, listener = greeted()
+    sid = dialler.resume_stream(pb.Resume(resume_id=b"r" * 16))
+    deliver(dialler, listener)
+    listener.resumed(sid, 5)
+    listener.resumed(sid, 5)
+    assert ended(deliver(listener, dialler)).code == ErrorCode.PROTOCOL
+
+
+def test_resume_counts_as_a_stream() -> None:
+    dialler, listener = greeted(listener_limits=Limits(max_streams=1))
+    dialler.resume_stream(pb.Resume(resume_id=b"r" * 16))
+    with pytest.raises(StreamReset):
+        dialler.open_stream(pb.Open())
+    # ... and a peer that does not count is refused.
+    dialler.peer = PeerLimits()
+    sid = dialler.resume_stream(pb.Resume(resume_id=b"s" * 16))
+    deliver(dialler, listener)
+    (refused,) = deliver(listener, dialler)
+    assert isinstance(refused, events.StreamEnded)
+    assert (refused.stream_id, refused.code) == (sid, ErrorCode.REFUSED)
+
+
+def test_acknowledged() -> None:
+    dialler, listener = greeted()
+    sid = dialler.open_stream(pb.Open(resume_id=b"r" * 16))
+    deliver(dialler, listener)
+    listener.ack(sid, 12)
+    assert deliver(listener, dialler) == [events.AckReceived(sid, 12)]
+    listener.reset(sid, ErrorCode.CANCELLED)
+    listener.ack(sid, 13)
+    (reset,) = deliver(listener, dialler)
+    assert isinstance(reset, events.StreamEnded)
+
+
+def test_acknowledgements_are_counted() -> None:
+    dialler, listener = greeted(Limits(small_frames_per_interval=3))
+    sid = dialler.open_stream(pb.Open(resume_id=b"r" * 16))
+    deliver(dialler, listener)
+    for received in range(4):
+        listener.ack(sid, received)
+    assert ended(deliver(listener, dialler)).code == ErrorCode.FLOOD
 
 
 def test_giving_up_a_finished_stream_frees_what_was_not_consumed() -> None:

@@ -1,0 +1,260 @@
+"""Several kas and agents without sockets: the real code of both, and pipes between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.protocol import Factory
+from twisted.internet.task import Clock
+from zope.interface import implementer
+
+from agentk.dialer import Dialer
+from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.balance import Balance
+from kas.directory import AgentRecord, KasRecord
+from kas.directory.shared import SharedDirectory
+from kas.gateway import Gateway, GatewayFactory
+from kas.peers import Peers
+from kas.registry import Registry
+from kas.routing import Router
+from tests.kas.directory.memory import Hub, MemoryStore
+from tests.kas.test_registry import World
+from tunnel.errors import CallError, Status
+from tunnel.events import EventBus
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.net.flusher import Flusher
+from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.protocol import TunnelProtocol
+from tunnel.net.resumable import Keeper
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.testing import Pipe, RecordingReceiver
+
+GRACE = 60.0
+
+
+@implementer(IStreamClientEndpoint)
+@attrs.define(eq=False)
+class _Door:
+    """An address that somebody may listen at."""
+
+    net: Network
+    url: str
+
+    def connect(self, factory: Factory) -> Deferred[Any]:  # type: ignore[override]
+        listener = self.net.listeners.get(self.url)
+        if listener is None:
+            return fail(ConnectionRefusedError())
+        ours = factory.buildProtocol(None)  # type: ignore[arg-type]
+        theirs = listener.buildProtocol(None)
+        pipe = Pipe(self.net.clock, ours, theirs)
+        self.net.pipes.append((self.url, pipe))
+        return succeed(ours)
+
+
+@attrs.define(eq=False)
+class Network:
+    """Who listens where, and every connection that was made."""
+
+    clock: Clock
+    listeners: dict[str, Any] = attrs.Factory(dict)
+    pipes: list[tuple[str, Pipe]] = attrs.Factory(list)
+
+    def door(self, url: str) -> IStreamClientEndpoint:
+        return _Door(self, url)  # type: ignore[return-value]
+
+    def settle(self) -> None:
+        """Deliver everything that is on its way."""
+        for _ in range(8):
+            for _, pipe in tuple(self.pipes):
+                pipe.flush()
+        self.pipes = [
+            one
+            for one in self.pipes
+            if not all(transport.disconnected for transport in one[1].transports)
+        ]
+
+    def cut(self, url: str) -> None:
+        """Lose every connection to an address, as a reset does."""
+        for where, pipe in self.pipes:
+            if where == url:
+                for transport in pipe.transports:
+                    transport.loseConnection()
+        self.settle()
+
+
+class Kas:
+    """One kas."""
+
+    def __init__(self, many: Many, number: int) -> None:
+        self.many = many
+        self.number = number
+        self.registry = Registry()
+        self.bus = EventBus()
+        clock = self.many.clock
+        self.me = KasRecord(bytes([self.number]) * 16, f"tcp://kas-{self.number}:8155")
+        self.agents_url = f"tcp://kas-{self.number}:8150"
+        self.store = MemoryStore(self.many.hub, self.me)
+        self.directory = SharedDirectory(
+            self.me,
+            self.store,
+            clock,
+            lambda: 0.5,
+            ask=self._ask,
+            on_superseded=lambda record: self.registry.superseded(record.agent),
+        )
+        flusher, keepalive = Flusher(clock), Keepalive(clock)
+        self.peers = Peers(
+            endpoint=self.many.network.door,
+            hello=lambda: pb.Hello(role="kas", credential=b"secret", instance_id=b"k"),
+            clock=clock,
+            flusher=flusher,
+            keepalive=keepalive,
+            random=lambda: 0.5,
+        )
+        self.gateway = Gateway(
+            self._verify, self.registry, Dispatcher(clock), self.me.kas_id
+        )
+        self.router = Router(
+            self.registry,
+            clock,
+            self.directory,
+            peers=self.peers,
+            keeper=Keeper(clock, lambda: GRACE),
+            random=lambda: 0.5,
+        )
+        self.balance = Balance(self.registry, self.directory, clock, lambda: 0.5)
+        self.acceptor = AgentAcceptor(
+            authenticate=World.authenticate,
+            registry=self.registry,
+            dispatcher=Dispatcher(clock),
+            bus=self.bus,
+            clock=clock,
+            rate=ConnectionRate(5000, clock),
+            kas_id=self.me.kas_id,
+            timing=Timing(resume_grace=GRACE),
+        )
+        self.bus.subscribe("kas", "agent.connected", self._connected)
+        self.bus.subscribe("kas", "agent.disconnected", self._disconnected)
+        network = self.many.network
+        network.listeners[self.me.url] = GatewayFactory(
+            self.gateway, clock=clock, flusher=flusher, keepalive=keepalive
+        )
+        network.listeners[self.agents_url] = AgentFactory(
+            self.acceptor, clock=clock, flusher=flusher, keepalive=keepalive
+        )
+        Deferred.fromCoroutine(self.directory.start())
+
+    def _record(self, agent: ConnectedAgent) -> AgentRecord:
+        return AgentRecord(agent, self.me.kas_id, self.me.url)
+
+    def _connected(self, agent: ConnectedAgent) -> None:
+        self.directory.connected(self._record(agent))
+
+    def _disconnected(self, agent: ConnectedAgent) -> None:
+        self.directory.disconnected(self._record(agent))
+
+    @staticmethod
+    def _verify(credential: bytes) -> None:
+        if credential != b"secret":
+            raise CallError(Status.UNAUTHENTICATED, "not one of us")
+
+    async def _ask(self, agent_id: str) -> list[AgentRecord]:
+        # Over the private API in earnest; what matters here is what comes of it.
+        return [
+            kas._record(connection.agent)
+            for kas in self.many.kas
+            if kas is not self and kas.me.url in self.many.network.listeners
+            for connection in kas.registry.instances(agent_id)
+        ]
+
+    def open(
+        self,
+        receiver: IStreamReceiver,
+        agent_id: str = "7",
+        fin: bool = False,
+        **options: Any,
+    ) -> IStream:
+        """A stream of a client of this kas."""
+        open_ = pb.Open(method="/test")
+        return self.router.open_stream(agent_id, open_, receiver, fin, **options)
+
+    def kill(self) -> None:
+        """As SIGKILL: the sockets close, nobody says goodbye."""
+        network = self.many.network
+        del network.listeners[self.me.url], network.listeners[self.agents_url]
+        self.many.hub.stores.remove(self.store)
+        network.cut(self.me.url)
+        network.cut(self.agents_url)
+        for peer in self.peers._peers.values():
+            if peer.tunnel is not None:
+                peer.tunnel._connection.loseConnection()
+        network.settle()
+
+
+class Agentk:
+    """One agentk: the real dialer, and what it was asked."""
+
+    def __init__(self, many: Many, at: Kas, id_: str, instance: bytes) -> None:
+        self.many = many
+        self.at = at
+        self.streams: list[tuple[IStream, RecordingReceiver]] = []
+        dispatcher = Dispatcher(many.clock)
+        dispatcher.handle_stream("test", "/test", self._accept)
+        self.dialer = Dialer(
+            endpoint=lambda: many.network.door(self.at.agents_url),
+            hello=lambda: pb.Hello(
+                role="agent", credential=id_.encode(), instance_id=instance
+            ),
+            dispatcher=dispatcher,
+            bus=EventBus(),
+            clock=many.clock,
+            random=lambda: 0.5,
+            flusher=Flusher(many.clock),
+            keepalive=Keepalive(many.clock),
+        )
+        self.dialer.start()
+        many.network.settle()
+
+    def _accept(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
+        receiver = RecordingReceiver()
+        self.streams.append((stream, receiver))
+        return receiver
+
+    @property
+    def tunnel(self) -> TunnelProtocol:
+        assert self.dialer.tunnel is not None
+        return self.dialer.tunnel
+
+
+class Many:
+    """Several kas around one hub."""
+
+    def __init__(self, count: int = 3) -> None:
+        self.clock = Clock()
+        self.network = Network(self.clock)
+        self.hub = Hub()
+        self.kas: list[Kas] = []
+        for number in range(1, count + 1):
+            self.kas.append(Kas(self, number))
+
+    def agent(self, at: Kas, id_: str = "7", instance: bytes = b"i" * 16) -> Agentk:
+        """An agentk that connects to one of them."""
+        return Agentk(self, at, id_, instance)
+
+    def settle(self) -> None:
+        """Let everything that is on its way arrive."""
+        for _ in range(4):
+            self.clock.advance(0)
+            self.network.settle()
+
+    def later(self, seconds: float, step: float = 0.25) -> None:
+        """Let time pass."""
+        while seconds > 0:
+            self.clock.advance(min(step, seconds))
+            self.network.settle()
+            seconds -= step

@@ -1,0 +1,444 @@
+"""Requests that reach any kas find their agent, whatever breaks on the way."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from kas.routing import ROUTING_TIMEOUT
+from tests.kas.many import GRACE, Agentk, Kas, Many
+from tunnel.errors import AgentUnavailable, ErrorCode, StreamReset
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.testing import RecordingReceiver
+
+
+class _Case(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.many = Many()
+        self.one, self.two, self.three = self.many.kas
+        self.client = RecordingReceiver()
+
+    def answer(self, agent: Agentk, data: bytes = b"answer") -> None:
+        """Answer the last request of an agent, and end it."""
+        stream, _ = agent.streams[-1]
+        stream.send_headers(b"head")
+        stream.write(data)
+        stream.finish()
+        self.many.settle()
+
+    def assert_answered(self, data: bytes = b"answer") -> None:
+        self.assertEqual((self.client.headers, self.client.data), ([b"head"], data))
+        self.assertTrue(self.client.finished)
+
+
+class RouteTests(_Case):
+    """The way through another kas."""
+
+    def test_through_another(self) -> None:
+        """Head, bytes and the end pass both ways."""
+        agent = self.many.agent(self.two)
+        stream = self.one.open(self.client)
+        stream.send_headers(b"request")
+        stream.write(b"body")
+        stream.finish()
+        self.many.settle()
+        ((_, request),) = agent.streams
+        self.assertEqual(
+            (request.headers, request.data, request.finished),
+            ([b"request"], b"body", True),
+        )
+        self.answer(agent)
+        self.assert_answered()
+        self.assertEqual(self.client.closed, [None])
+        self.assertEqual((self.one.router.remote, self.two.gateway.load), (0, 0))
+
+    def test_agentk_sees_no_target(self) -> None:
+        """What a gateway is told is not for agents."""
+        agent = self.many.agent(self.two)
+        seen: list[pb.Open] = []
+        accept = agent.dialer.dispatcher.accept
+        agent.dialer.dispatcher.accept = (  # type: ignore[method-assign]
+            lambda stream, open_: seen.append(open_) or accept(stream, open_)  # type: ignore[func-returns-value]
+        )
+        self.one.open(self.client, fin=True)
+        self.many.settle()
+        (open_,) = seen
+        self.assertFalse(open_.HasField("target"))
+        self.assertEqual(agent.streams[0][1].finished, True)
+
+    def test_gateway_looks_no_further(self) -> None:
+        """A wrong answer of the directory leads to one more look, never to a circle."""
+        agent = self.many.agent(self.two)
+        wrong = self.three._record(next(iter(self.two.registry.instances("7"))).agent)
+        self.one.directory.routes("7")
+        self.many.settle()
+        self.two.registry.retire(agent.tunnel)  # unknown there: nothing happens
+        self.one.directory.news([wrong], [])
+        self.one.open(self.client, fin=True)
+        self.many.later(3)
+        self.assertEqual(self.three.gateway.relayed, 0)
+        self.answer(agent)
+        self.assert_answered()
+
+    def test_agent_arrives_elsewhere(self) -> None:
+        """Who waits is woken by the news, at whichever kas the agent connects."""
+        self.one.open(self.client, fin=True)
+        self.many.later(5)
+        agent = self.many.agent(self.three)
+        self.many.settle()
+        self.answer(agent)
+        self.assert_answered()
+
+    def test_thousands_wait(self) -> None:
+        """They share one look, and all are served."""
+        clients = [RecordingReceiver() for _ in range(1000)]
+        for client in clients:
+            self.one.open(client, fin=True)
+        self.many.settle()
+        self.assertEqual(self.many.hub.finds, ["7"])
+        agent = self.many.agent(self.two)
+        self.many.settle()
+        self.assertEqual(len(agent.streams), 1000)
+
+    def test_nobody_comes(self) -> None:
+        """The client hears when the time is over."""
+        self.one.open(self.client, fin=True)
+        self.many.later(ROUTING_TIMEOUT + 1)
+        (reason,) = self.client.closed
+        self.assertIsInstance(reason, AgentUnavailable)
+        self.assertEqual(self.one.router.waiting, 0)
+
+    def test_least_load(self) -> None:
+        """Two pods at two kas share the requests evenly."""
+        pods = [
+            self.many.agent(self.one, instance=b"a" * 16),
+            self.many.agent(self.two, instance=b"b" * 16),
+        ]
+        for _ in range(10):
+            self.one.open(RecordingReceiver(), fin=True)
+            self.many.settle()
+        self.assertEqual([len(pod.streams) for pod in pods], [5, 5])
+
+    def test_wrong_secret(self) -> None:
+        """A peer that cannot prove itself is refused, and is no peer."""
+        self.many.agent(self.two)
+        self.one.peers.hello = lambda: pb.Hello(role="kas", credential=b"guess")
+        self.one.open(self.client, fin=True)
+        self.many.later(ROUTING_TIMEOUT + 1)
+        self.assertIsInstance(self.client.closed[0], AgentUnavailable)
+        self.assertEqual(self.two.gateway.tunnels, set())
+
+    def test_agents_are_no_peers(self) -> None:
+        """The private port takes nobody but kas."""
+        self.one.peers.hello = lambda: pb.Hello(role="agent", credential=b"7")
+        self.many.agent(self.two)
+        self.one.open(self.client, fin=True)
+        self.many.later(ROUTING_TIMEOUT + 1)
+        self.assertIsInstance(self.client.closed[0], AgentUnavailable)
+
+    def test_back_pressure(self) -> None:
+        """A reader that stops stops its writer through both hops."""
+        agent = self.many.agent(self.two)
+        stream = self.one.open(self.client)
+        self.many.settle()
+        stream.pauseProducing()
+        answer, _ = agent.streams[0]
+        told: list[str] = []
+
+        class Producer:
+            def pauseProducing(self) -> None:
+                told.append("pause")
+
+            def resumeProducing(self) -> None:
+                told.append("resume")
+
+            def stopProducing(self) -> None:
+                told.append("stop")
+
+        answer.registerProducer(Producer(), True)
+        while not told:
+            answer.write(b"x" * 65536)
+            self.many.settle()
+        self.assertEqual(told, ["pause"])
+        self.assertEqual(self.client.data, b"")
+        stream.resumeProducing()
+        self.many.settle()
+        self.assertEqual(told[1:], ["resume"])
+        self.assertGreater(len(self.client.data), 256 * 1024)
+
+
+class LossTests(_Case):
+    """What breaks before an answer."""
+
+    def test_gateway_dies(self) -> None:
+        """A request that may be repeated is, once the agent is elsewhere."""
+        agent = self.many.agent(self.two)
+        self.one.open(self.client, fin=True, repeatable=True)
+        self.many.settle()
+        agent.at = self.three
+        self.two.kill()
+        self.many.later(3)
+        self.assertEqual(len(agent.streams), 2)
+        self.answer(agent)
+        self.assert_answered()
+
+    def test_not_repeatable(self) -> None:
+        """Anything else fails clearly, and nothing happens twice."""
+        agent = self.many.agent(self.two)
+        self.one.open(self.client, fin=True)
+        self.many.settle()
+        agent.at = self.three
+        self.two.kill()
+        self.many.later(30)
+        self.assertEqual(len(agent.streams), 1)
+        self.assertEqual(len(self.client.closed), 1)
+
+    def test_after_the_first_byte(self) -> None:
+        """Nothing is repeated once something came back."""
+        agent = self.many.agent(self.two)
+        self.one.open(self.client, fin=True, repeatable=True)
+        self.many.settle()
+        agent.streams[0][0].send_headers(b"head")
+        self.many.settle()
+        agent.at = self.three
+        self.two.kill()
+        self.many.later(3)
+        self.assertEqual((len(agent.streams), len(self.client.closed)), (1, 1))
+
+    def test_refused_is_never_lost(self) -> None:
+        """A refusal means that nothing was done: the body goes again, whole."""
+        agent = self.many.agent(self.two)
+        stale = self.two._record(next(iter(self.two.registry.instances("7"))).agent)
+        self.one.directory.routes("7")
+        self.many.settle()
+        # It moves, and the news of it do not arrive here.
+        self.many.hub.stores.remove(self.one.store)
+        agent.at = self.three
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(1)
+        self.many.hub.stores.append(self.one.store)
+        self.assertEqual(list(self.one.directory.routes("7")), [stale])
+        stream = self.one.open(self.client)
+        stream.write(b"body")
+        stream.finish()
+        self.many.later(3)
+        ((_, request),) = agent.streams
+        self.assertEqual((request.data, request.finished), (b"body", True))
+        self.answer(agent)
+        self.assert_answered()
+
+    def test_hub_is_down(self) -> None:
+        """Agents are found by asking the other kas themselves."""
+        self.many.hub.fail()
+        agent = self.many.agent(self.two)
+        self.one.open(self.client, fin=True)
+        self.many.later(2)
+        self.answer(agent)
+        self.assert_answered()
+
+    def test_newer_generation_wins(self) -> None:
+        """A half-open connection elsewhere is closed as soon as it is known."""
+        agent = self.many.agent(self.two)
+        ((_, pipe),) = self.many.network.pipes
+        pipe.cut = True
+        agent.at = self.three
+        agent.tunnel.abort(ErrorCode.DEAD_PEER, "the network is gone")
+        pipe.protocols[0].connectionLost()
+        self.many.later(2)
+        self.assertEqual(len(self.three.registry), 1)
+        self.assertEqual(self.two.registry.agents, 0)
+
+
+class ResumeTests(_Case):
+    """Streams that survive their path."""
+
+    def begin(self, at: Kas) -> tuple[Agentk, RecordingReceiver]:
+        agent = self.many.agent(at)
+        self.stream = self.one.open(self.client, resumable=True)
+        self.many.settle()
+        answer, request = agent.streams[0]
+        self.answer_stream = answer
+        answer.send_headers(b"head")
+        answer.write(b"one ")
+        self.stream.write(b"eins ")
+        self.many.settle()
+        self.assertEqual((self.client.data, request.data), (b"one ", b"eins "))
+        return agent, request
+
+    def test_gateway_dies(self) -> None:
+        """Both ends go on where they were, though the path is another."""
+        agent, request = self.begin(self.two)
+        agent.at = self.three
+        self.answer_stream.write(b"two ")
+        self.stream.write(b"zwei ")
+        self.two.kill()
+        self.answer_stream.write(b"three ")
+        self.stream.write(b"drei ")
+        self.many.later(3)
+        self.assertEqual(self.client.data, b"one two three ")
+        self.assertEqual(request.data, b"eins zwei drei ")
+        self.answer_stream.finish()
+        self.stream.finish()
+        self.many.settle()
+        self.assertEqual((self.client.closed, request.closed), ([None], [None]))
+        self.assertEqual(len(agent.streams), 1)
+
+    def test_agent_roams_away_from_us(self) -> None:
+        """It was here, and comes back through another kas."""
+        agent, request = self.begin(self.one)
+        agent.at = self.three
+        self.many.network.cut(self.one.agents_url)
+        self.stream.write(b"zwei ")
+        self.answer_stream.write(b"two ")
+        self.many.later(3)
+        self.assertEqual(self.client.data, b"one two ")
+        self.assertEqual(request.data, b"eins zwei ")
+
+    def test_agent_comes_back_here(self) -> None:
+        """The connection was cut, and made anew."""
+        agent, request = self.begin(self.one)
+        self.many.network.cut(self.one.agents_url)
+        self.stream.write(b"zwei ")
+        self.many.later(3)
+        self.assertEqual(request.data, b"eins zwei ")
+        self.assertEqual(self.one.router.keeper.resumed, 1)
+        self.assertEqual(agent.dialer.keeper.resumed, 1)
+
+    def test_nobody_comes_back(self) -> None:
+        """When the grace is over both ends are told, and nothing is kept."""
+        agent, request = self.begin(self.two)
+        agent.dialer._running = False
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(GRACE + 3)
+        self.assertEqual((len(self.client.closed), len(request.closed)), (1, 1))
+        self.assertEqual(
+            (self.one.router.keeper.held, agent.dialer.keeper.held), (0, 0)
+        )
+        self.assertEqual(len(agent.dialer.keeper), 0)
+
+    def test_new_run_of_agentk(self) -> None:
+        """Another run knows nothing of the stream: it fails, and is not done again."""
+        agent, _ = self.begin(self.two)
+        agent.dialer._running = False
+        self.many.network.cut(self.two.agents_url)
+        other = self.many.agent(self.three, instance=b"j" * 16)
+        self.many.later(GRACE + 3)
+        self.assertEqual((len(other.streams), len(self.client.closed)), (0, 1))
+
+    def test_revoked(self) -> None:
+        """A credential that is revoked ends the stream at once, not after a grace."""
+        _, request = self.begin(self.two)
+        self.two.registry.revoke("agent:7:t")
+        self.many.later(1)
+        (reason,) = self.client.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.UNAUTHENTICATED)
+        self.assertEqual(len(request.closed), 1)
+
+    def test_finished_and_not_read(self) -> None:
+        """The end that was on its way when the path broke arrives by the next one."""
+        agent, request = self.begin(self.two)
+        self.stream.finish()
+        self.many.settle()
+        agent.at = self.three
+        self.answer_stream.write(b"last")
+        self.answer_stream.finish()
+        # It left agentk, and not the gateway.
+        self.two.kill()
+        self.assertEqual(request.closed, [None])
+        self.many.later(3)
+        self.assertEqual((self.client.data, self.client.closed), (b"one last", [None]))
+
+    def test_client_leaves_meanwhile(self) -> None:
+        """Without a path, too; agentk keeps nothing beyond the grace."""
+        agent, request = self.begin(self.two)
+        agent.at = self.three
+        self.two.kill()
+        self.stream.reset()
+        self.assertEqual(len(self.client.closed), 1)
+        self.many.later(GRACE + 5)
+        self.assertEqual(len(request.closed), 1)
+        self.assertEqual(len(agent.dialer.keeper), 0)
+
+    def test_acknowledged(self) -> None:
+        """What arrived is kept no longer than a moment."""
+        agent, _ = self.begin(self.two)
+        self.many.later(3)
+        self.assertEqual(
+            (self.one.router.keeper.held, agent.dialer.keeper.held), (0, 0)
+        )
+
+
+class MoveTests(_Case):
+    """Agents that are asked to leave."""
+
+    def test_drain(self) -> None:
+        """At no time is the agent out of reach, and what runs finishes."""
+        agent = self.many.agent(self.two)
+        running = RecordingReceiver()
+        self.one.open(running, fin=True)
+        self.many.settle()
+        agent.at = self.three
+        self.two.balance.send_away(self.two.registry, "kas stops")
+        self.many.settle()
+        before = RecordingReceiver()
+        self.one.open(before, fin=True)
+        self.many.settle()
+        self.assertEqual(len(agent.streams), 2)
+        self.many.later(6)
+        self.assertEqual((self.two.registry.agents, self.three.registry.agents), (0, 1))
+        self.one.open(self.client, fin=True)
+        self.many.settle()
+        self.assertEqual(self.three.gateway.relayed, 1)
+        self.assertEqual(len(self.two.registry), 1)
+        for stream, _ in agent.streams:
+            stream.finish()
+        self.many.later(1)
+        self.assertEqual((running.closed, before.closed), ([None], [None]))
+        self.assertEqual(len(self.two.registry), 0)
+
+    def test_agentk_stops(self) -> None:
+        """A request that crosses its farewell goes to the other pod."""
+        leaving = self.many.agent(self.two, instance=b"a" * 16)
+        other = self.many.agent(self.two, instance=b"b" * 16)
+        # Make the other one the busier, so that the first is chosen.
+        self.two.open(RecordingReceiver())
+        self.many.settle()
+        busy = other if other.streams else leaving
+        idle = leaving if busy is other else other
+        stream = self.two.open(self.client)
+        stream.write(b"body")
+        stream.finish()
+        stopping = idle.dialer.stop(10)
+        from twisted.internet.defer import Deferred
+
+        done = Deferred.fromCoroutine(stopping)
+        self.many.later(2)
+        self.assertEqual(busy.streams[-1][1].data, b"body")
+        self.successResultOf(done)
+        self.answer(busy)
+        self.assert_answered()
+
+    def test_rebalance(self) -> None:
+        """What is above the mean is asked to choose again."""
+        agents = [
+            self.many.agent(self.one, instance=bytes([number]) * 16)
+            for number in range(30)
+        ]
+        for kas in self.many.kas:
+            kas.store.update(kas.me)
+        for number, agent in enumerate(agents):
+            agent.at = self.many.kas[number % 3]
+        self.one.directory.update(self.one.me)
+        for store in self.many.hub.stores:
+            store.tell_leases()
+        self.assertEqual(self.one.balance.rebalance(), 30)
+        self.many.later(6)
+        self.assertEqual([len(kas.registry) for kas in self.many.kas], [10, 10, 10])
+        for agent in agents:
+            self.assertTrue(agent.dialer.ready)
+
+    def test_alone(self) -> None:
+        """There is nobody to send agents to."""
+        many = Many(1)
+        many.agent(many.kas[0])
+        self.assertEqual(many.kas[0].balance.rebalance(), 0)
