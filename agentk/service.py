@@ -180,7 +180,11 @@ class AgentkService(LogsItsOwnWay, Service):
         sdnotify.notify("STOPPING=1")
         if self._watchdog_call is not None and self._watchdog_call.active():
             self._watchdog_call.cancel()
-        await self.dialer.stop(STOP_GRACE)
+        # It says at once that it takes nothing new; modules hear it then, because what
+        # they end for it must not come back here.
+        stopping = Deferred.fromCoroutine(self.dialer.stop(STOP_GRACE))
+        self.bus.publish("agentk.draining", None)
+        await stopping
         await self.modules.stop()
         self.cluster.stop()
         await self._listening.close_all()

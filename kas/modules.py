@@ -83,12 +83,16 @@ class ServerModuleApi(lending.ModuleApi):
         metadata: bytes = b"",
         fin: bool = False,
         timeout: float = 0,
+        repeatable: bool = False,
+        resumable: bool = False,
     ) -> IStream:
         """Open a raw stream to an agent."""
         open_ = pb.Open(method=method, metadata=metadata)
         if timeout:
             open_.timeout_ms = max(1, round(timeout * 1000))
-        return self._lent.router.open_stream(agent_id, open_, receiver, fin)
+        return self._lent.router.open_stream(
+            agent_id, open_, receiver, fin, repeatable=repeatable, resumable=resumable
+        )
 
     def connected_agents(self) -> list[ConnectedAgent]:
         """Every connection that this kas holds now."""

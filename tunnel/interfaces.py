@@ -241,13 +241,22 @@ class IServerModuleApi(_IModuleApi):
         metadata: bytes = b"",
         fin: bool = False,
         timeout: float = 0,
+        repeatable: bool = False,
+        resumable: bool = False,
     ) -> IStream:
         """
-        Open a raw stream to an agent.
+        Open a raw stream to an agent, whichever kas holds it.
 
         Returns at once.  While no instance of the agent is connected the stream waits,
         up to the routing time limit; then the receiver's `stream_closed` gets an
         `tunnel.errors.AgentUnavailable`.
+
+        :param repeatable: it may be done twice: should the way to the agent break
+            before anything came back, it is begun anew.  What an agent *refused* was
+            not done, and is tried again in any case.
+        :param resumable: should the way break, both ends keep the stream and go on by
+            another one.  For what lasts; it costs memory, and takes only producers that
+            push.
         """
 
     def connected_agents() -> list[ConnectedAgent]:
@@ -318,7 +327,8 @@ class IAgentModuleApi(_IModuleApi):
 
     def subscribe(topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
         """
-        Be told about the tunnel: ``tunnel.connected`` and ``tunnel.disconnected``.
+        Be told about the tunnel: ``tunnel.connected`` and ``tunnel.disconnected``,
+        and ``agentk.draining`` when agentk was told to stop: finish what runs.
 
         Call the result to end it.
         """

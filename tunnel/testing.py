@@ -430,6 +430,8 @@ class FakeServerModuleApi(_FakeApi):
         metadata: bytes = b"",
         fin: bool = False,
         timeout: float = 0,
+        repeatable: bool = False,
+        resumable: bool = False,
     ) -> IStream:
         if agent_id not in ("1", "agent-1"):
             return _NoAgent(agent_id, receiver, self.clock)

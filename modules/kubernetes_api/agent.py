@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.interfaces import IPushProducer
@@ -17,6 +18,7 @@ from modules.kubernetes_api.heads import (
     passed_by,
 )
 from modules.kubernetes_api.metrics import ProxyMetrics
+from modules.kubernetes_api.watches import Boundary, is_watch
 from tunnel import __version__
 from tunnel.errors import ErrorCode
 from tunnel.http1 import (
@@ -72,13 +74,22 @@ class KubernetesApiAgent:
             parser=ResponseParser(taken=[b"via", FAILED_HOP]),
             write=api.write,
         )
+        #: Answers that are events.
+        self.watches: set[AgentRequest] = set()
         self._counting = False
+        self._unsubscribe: Callable[[], None] | None = None
         api.handle_stream(METHOD, self.accept)
 
     async def start(self) -> None:
         """Nothing is connected before the first request."""
         self.api.metrics.register(self.metrics)
         self._counting = True
+        self._unsubscribe = self.api.subscribe("agentk.draining", self._draining)
+
+    def _draining(self, _: object) -> None:
+        # Whoever watches begins anew, at an agentk that stays.
+        for watch in tuple(self.watches):
+            watch.end_watch()
 
     async def stop(self) -> None:
         """Drop every connection; requests under way get an error."""
@@ -86,6 +97,9 @@ class KubernetesApiAgent:
         if self._counting:
             self._counting = False
             self.api.metrics.unregister(self.metrics)
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
 
     def accept(self, stream: IStream, opened: Any) -> IStreamReceiver:
         """One stream: one request."""
@@ -105,6 +119,8 @@ class AgentRequest:
 
     __slots__ = (
         "_answered",
+        "_boundary",
+        "_ending",
         "_module",
         "_over",
         "_raw",
@@ -115,6 +131,7 @@ class AgentRequest:
         "_stream",
         "_trailers",
         "_upgrade",
+        "_watch",
     )
 
     def __init__(self, module: KubernetesApiAgent, stream: IStream) -> None:
@@ -131,6 +148,10 @@ class AgentRequest:
         self._sent = False
         self._received = False
         self._over = False
+        # Of a watch: where it stands, and whether it is to end at the next event.
+        self._watch = False
+        self._boundary: Boundary | None = None
+        self._ending = False
         module.metrics.in_flight += 1
 
     def begin(self, block: bytes) -> None:
@@ -161,6 +182,7 @@ class AgentRequest:
         if cluster.path_prefix:
             target = cluster.path_prefix.rstrip("/").encode() + target
         self._upgrade = bool(head.upgrade)
+        self._watch = is_watch(head.method, head.target)
         self._stream.registerProducer(self, True)
         request = module.pool.request(
             head.method,
@@ -205,6 +227,7 @@ class AgentRequest:
         if not self._over:
             self._over = True
             self._request = None
+            self._module.watches.discard(self)
             self._module.metrics.in_flight -= 1
             if broken:
                 self._module.metrics.broken += 1
@@ -275,11 +298,27 @@ class AgentRequest:
         self._answered = True
         self._raw = head.status == 101
         self._stream.send_headers(block)
+        if self._watch and head.status == 200:
+            self._boundary = Boundary(head.fields)
+            module.watches.add(self)
 
     def response_data(self, data: bytes) -> None:
         """See `tunnel.http1.ResponseReceiver`."""
         self._module.metrics.bytes_sent += len(data)
         self._stream.write(data)
+        if self._boundary is not None:
+            self._boundary.feed(data)
+            if self._ending:
+                self.end_watch()
+
+    def end_watch(self) -> None:
+        """End the answer between two events, as an API server does after a while."""
+        self._ending = True
+        request = self._request
+        if self._boundary is not None and self._boundary.between and not self._over:
+            self._finish()
+            if request is not None:
+                request.abort()
 
     def response_finished(self, trailers: bytes) -> None:
         """See `tunnel.http1.ResponseReceiver`."""

@@ -8,6 +8,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from modules.kubernetes_api.heads import FAILED_HOP, MAX_BLOCK, METHOD, passed_by
+from modules.kubernetes_api.watches import Boundary, is_watch, lasts
 from tunnel.errors import (
     AgentUnavailable,
     ErrorCode,
@@ -44,6 +45,8 @@ class ProxiedRequest:
     """
 
     __slots__ = (
+        "_boundary",
+        "_ending",
         "_informational",
         "_over",
         "_started_at",
@@ -67,6 +70,9 @@ class ProxiedRequest:
         self._informational = 0
         self._trailers = b""
         self._over = False
+        # Of a watch: where it stands, and whether it is to end at the next event.
+        self._boundary: Boundary | None = None
+        self._ending = False
 
     @property
     def over(self) -> bool:
@@ -92,7 +98,13 @@ class ProxiedRequest:
         fin = head.length == 0 and not head.upgrade
         try:
             stream = self.module.api.open_stream(
-                self.access.agent_id, METHOD, self, block, fin
+                self.access.agent_id,
+                METHOD,
+                self,
+                block,
+                fin,
+                repeatable=fin and head.method in (b"GET", b"HEAD"),
+                resumable=bool(head.upgrade) or lasts(head.method, self.target),
             )
         except TunnelError as error:
             self.fail(*_explain(error))
@@ -124,6 +136,7 @@ class ProxiedRequest:
         if self._over:
             return
         self._over = True
+        self.module.watches.discard(self)
         self.module.ended(self, broken)
         stream, self._stream = self._stream, None
         if stream is not None:
@@ -198,6 +211,11 @@ class ProxiedRequest:
             )
         exchange.send_head(b"%b%b%b\r\n" % (head.start, head.fields, via), head.length)
         exchange.registerProducer(self._stream, True)
+        if status == 200 and is_watch(exchange.head.method, self.target):
+            self._boundary = Boundary(head.fields)
+            self.module.watches.add(self)
+            if self._ending:
+                self.end_watch()
 
     def _switch(self, upgrade: bytes, block: bytes) -> None:
         exchange = self.exchange
@@ -237,6 +255,11 @@ class ProxiedRequest:
             return
         self.module.metrics.bytes_sent += len(data)
         self.exchange.write(data)
+        if self._boundary is not None:
+            self._boundary.feed(data)
+            if self._ending:
+                self.end_watch()
+                return
         if self.exchange.finished:
             # More than the head promised: the client was cut off.
             self._end(broken=True)
@@ -267,6 +290,13 @@ class ProxiedRequest:
             self.exchange.finish()
         else:
             self.fail(*_explain(reason))
+
+    def end_watch(self) -> None:
+        """End the answer between two events, as an API server does after a while."""
+        self._ending = True
+        if self._boundary is not None and self._boundary.between and not self._over:
+            self._end()
+            self.exchange.finish()
 
     def revoke(self) -> None:
         """The credential is not valid any longer."""

@@ -100,6 +100,8 @@ class KubernetesApiServer:
         #: What ``Via`` says of us: the version, and which kas of several.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
         self._impersonations = Impersonations()
+        #: Answers that are events.
+        self.watches: set[ProxiedRequest] = set()
         self._by_credential: dict[str, set[ProxiedRequest]] = {}
         self._by_agent: dict[str, int] = {}
         self._unsubscribe: list[Callable[[], None]] = []
@@ -138,6 +140,8 @@ class KubernetesApiServer:
     def _draining(self, _: object) -> None:
         # What runs may finish; its connection takes no further request.
         self.front.drain()
+        for watch in tuple(self.watches):
+            watch.end_watch()
 
     # Requests.
 

@@ -745,6 +745,8 @@ class StopTests(_Case):
         """No new one is made then."""
         self.start()
         self.network.tunnel().end(ErrorCode.SHUTDOWN, "bye")
-        self.successResultOf(self.stop())
+        stopping = self.stop()
+        self.later(1)
+        self.successResultOf(stopping)
         self.later(60)
         self.assertEqual(len(self.network.attempts), 1)

@@ -45,11 +45,11 @@ class _Door:
     net: Network
     url: str
 
-    def connect(self, factory: Factory) -> Deferred[Any]:  # type: ignore[override]
+    def connect(self, factory: Any) -> Deferred[Any]:
         listener = self.net.listeners.get(self.url)
         if listener is None:
             return fail(ConnectionRefusedError())
-        ours = factory.buildProtocol(None)  # type: ignore[arg-type]
+        ours = factory.buildProtocol(None)
         theirs = listener.buildProtocol(None)
         pipe = Pipe(self.net.clock, ours, theirs)
         self.net.pipes.append((self.url, pipe))
@@ -65,7 +65,7 @@ class Network:
     pipes: list[tuple[str, Pipe]] = attrs.Factory(list)
 
     def door(self, url: str) -> IStreamClientEndpoint:
-        return _Door(self, url)  # type: ignore[return-value]
+        return _Door(self, url)
 
     def settle(self) -> None:
         """Deliver everything that is on its way."""

@@ -244,6 +244,8 @@ class ServerApi(Api):
         metadata: bytes = b"",
         fin: bool = False,
         timeout: float = 0,
+        repeatable: bool = False,
+        resumable: bool = False,
     ) -> FakeStream:
         return self.link.open_stream(agent_id, method, receiver, metadata, fin)
 

@@ -27,6 +27,7 @@ MESSAGES = {
     "GO_AWAY": pb.GoAway,
     "RESUME": pb.Resume,
     "RESUMED": pb.Resumed,
+    "ACK": pb.Ack,
 }
 
 

@@ -1,0 +1,83 @@
+"""
+Requests that last: which they are, and where a watch may end.
+
+An API server ends every watch after a while, between two events, and clients begin the
+next one where it ended.  A process that stops does the same with those that it serves.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import parse_qsl
+
+__all__ = ["Boundary", "is_watch", "lasts"]
+
+_TRUE: Final = frozenset({b"true", b"1", b"t", b"True", b"TRUE", b"T"})
+
+_CONTENT_TYPE: Final = re.compile(rb"\r\ncontent-type:[ \t]*([^\r;]*)", re.IGNORECASE)
+
+
+def _asks(target: bytes, name: bytes) -> bool:
+    _, _, query = target.partition(b"?")
+    # Nearly always this is all that it takes.
+    if name not in query:
+        return False
+    return any(key == name and value in _TRUE for key, value in parse_qsl(query))
+
+
+def is_watch(method: bytes, target: bytes) -> bool:
+    """A request whose answer is events, until somebody ends it."""
+    return method == b"GET" and _asks(target, b"watch")
+
+
+def lasts(method: bytes, target: bytes) -> bool:
+    """A request whose answer is meant to go on: a watch, or ``logs -f``."""
+    return method == b"GET" and (_asks(target, b"watch") or _asks(target, b"follow"))
+
+
+class Boundary:
+    """
+    Follows the bytes of a watch, to know when it stands between two events.
+
+    JSON has one event on each line; protobuf has four bytes of length before each.
+
+    :param fields: header lines of the answer, each after its CR LF.
+    """
+
+    __slots__ = ("_header", "_kind", "_left", "between")
+
+    def __init__(self, fields: bytes) -> None:
+        found = _CONTENT_TYPE.search(fields)
+        kind = found[1].strip().lower() if found else b""
+        self._kind = kind
+        self._header = b""
+        self._left = 0
+        #: Nothing of an event is missing.  Never, where the form is not known.
+        self.between = kind in (b"application/json", _PROTOBUF)
+
+    def feed(self, data: bytes) -> None:
+        """More of it."""
+        if self._kind == b"application/json":
+            self.between = data.endswith(b"\n")
+        elif self._kind == _PROTOBUF:
+            self._count(data)
+
+    def _count(self, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+                at += step
+                continue
+            step = 4 - len(self._header)
+            self._header += data[at : at + step]
+            at += step
+            if len(self._header) == 4:
+                self._left = int.from_bytes(self._header, "big")
+                self._header = b""
+        self.between = not self._left and not self._header
+
+
+_PROTOBUF: Final = b"application/vnd.kubernetes.protobuf"
