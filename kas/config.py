@@ -7,6 +7,7 @@ with the module's own schema once the module is found.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -231,7 +232,9 @@ class Gitlab:
 class RedisServer:
     """``redis.server``."""
 
-    address: str = field(doc="host:port or path of the socket")
+    address: str = field(
+        doc="host:port, or the path of the socket when network is unix"
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -244,6 +247,15 @@ class RedisSentinel:
         default=None, doc="password of the sentinels"
     )
 
+    def __attrs_post_init__(self) -> None:
+        if not self.addresses:
+            raise Invalid("write at least one 'host:port'", "addresses")
+        for address in self.addresses:
+            try:
+                redis_address(address, SENTINEL_PORT)
+            except ValueError as error:
+                raise Invalid(str(error), "addresses") from None
+
 
 @attrs.frozen(kw_only=True)
 class RedisTls:
@@ -253,12 +265,35 @@ class RedisTls:
     certificate_file: ExistingFile | None = field(default=None, doc="our certificate")
     key_file: ExistingFile | None = field(default=None, doc="its key")
     ca_certificate_file: ExistingFile | None = field(
-        default=None, doc="PEM certificates that sign Redis'"
+        default=None, doc="PEM certificates that sign Redis'; else the system's"
     )
 
     def __attrs_post_init__(self) -> None:
         if (self.certificate_file is None) != (self.key_file is None):
             raise Invalid("'certificate_file' and 'key_file' are needed together")
+
+
+#: Where Redis and its sentinels listen unless told otherwise.
+REDIS_PORT = 6379
+SENTINEL_PORT = 26379
+
+_REDIS_ADDRESS = re.compile(
+    r"(?:\[([0-9A-Fa-f:.]+)\]|([^:/\[\]\s]+))(?::([0-9]{1,5}))?"
+)
+
+
+def redis_address(text: str, port: int = REDIS_PORT) -> tuple[str, int]:
+    """
+    Host and port of ``host:port``; *port* where none is written.
+
+    :raises ValueError: it is something else.
+    """
+    if "://" in text:
+        raise ValueError(f"{text!r} is a URL; write host:port (TLS: 'tls.enabled')")
+    found = _REDIS_ADDRESS.fullmatch(text)
+    if found is None or int(found[3] or port) not in range(1, 65536):
+        raise ValueError(f"{text!r} is not 'host:port'; write redis:6379")
+    return found[1] or found[2], int(found[3] or port)
 
 
 @attrs.frozen(kw_only=True)
@@ -272,13 +307,29 @@ class Redis:
     password_file: ExistingFile | None = field(default=None, doc="password")
     database_index: int = field(default=0, doc="number of the database")
     key_prefix: str = field(default="gitlab-kas", doc="begins every key")
-    dial_timeout: Duration = field(default=5.0, doc="for connecting")
-    write_timeout: Duration = field(default=3.0, doc="for a command")
-    tls: RedisTls = field(factory=RedisTls, doc="TLS to Redis")
+    dial_timeout: Duration = field(
+        default=5.0, doc="for connecting", validator=_positive
+    )
+    write_timeout: Duration = field(
+        default=3.0, doc="for a command", validator=_positive
+    )
+    tls: RedisTls = field(factory=RedisTls, doc="TLS to Redis and its sentinels")
 
     def __attrs_post_init__(self) -> None:
         if (self.server is None) == (self.sentinel is None):
             raise Invalid("write either 'server' or 'sentinel'")
+        if self.database_index < 0:
+            raise Invalid("databases are counted from 0", "database_index")
+        if self.network == "unix":
+            if self.sentinel is not None:
+                raise Invalid("sentinels name their master by host", "network")
+            if self.tls.enabled:
+                raise Invalid("a socket of this machine needs no TLS", "tls")
+        elif self.server is not None:
+            try:
+                redis_address(self.server.address)
+            except ValueError as error:
+                raise Invalid(str(error), "server") from None
 
 
 @attrs.frozen(kw_only=True)
@@ -306,11 +357,7 @@ class KasConfiguration:
         doc="GitLab as the one who knows agents and users",
         validator=_not_yet("remove the section, and add agents with 'kasctl agent'"),
     )
-    redis: Redis | None = field(
-        default=None,
-        doc="what several kas share",
-        validator=_not_yet("run one kas and remove the section"),
-    )
+    redis: Redis | None = field(default=None, doc="what several kas share")
     gitaly: Section | None = field(
         default=None, doc="Git", validator=_not_yet("remove the section")
     )

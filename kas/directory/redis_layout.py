@@ -1,0 +1,201 @@
+"""
+What stands where in Redis.  All keys begin with ``<key_prefix>:txkas1:``.
+
+==================  ====  ==========================================  ==================
+Key                 Type  Content                                     Expires
+==================  ====  ==========================================  ==================
+``kas``             set   ids of all kas                              after `RECORD_MS`
+``kas:<id>``        text  `Lease` of one kas: it lives                after `LEASE_MS`
+``agent:<id>``      hash  connections of an agent, at whichever kas   after `RECORD_MS`
+``project:<id>``    hash  those of a project's agents                 after `RECORD_MS`
+``held:<kas id>``   hash  those at one kas                            after `RECORD_MS`
+``cleaning:<id>``   text  somebody removes what a dead kas left       after `CLEAN_MS`
+``probe``           text  that Redis can be written to                after a second
+``probe:hash``      hash  the same for a hash                         after a second
+channel ``events``        `Events`: who came and went
+==================  ====  ==========================================  ==================
+
+A connection counts only while the lease of its kas lives: so ten thousand idle agents
+cost one lease for each kas every few seconds, and not ten thousand refreshes.  Each
+field belongs to one kas (its id is part of the name), so nobody ever removes what
+another one wrote, whichever order things happen in.
+
+None of these are the keys of GitLab's kas (``agent_tracker2``, ``tunnel_tracker2``):
+what stands there are addresses that speak its private gRPC API, and a GitLab kas on
+the same Redis would send requests to ours, or ours to it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from kas.directory.records import AgentRecord
+from kas.redis import Command
+
+__all__ = [
+    "CLEAN_MS",
+    "LEASE_MS",
+    "RECORD_MS",
+    "Layout",
+    "Place",
+]
+
+#: A kas that wrote no lease for so long is dead, or as good as that.
+LEASE_MS = 30_000
+
+#: What nobody refreshes goes by itself.  Long, because refreshing is what costs; what a
+#: dead kas leaves is ignored from the end of its lease, and cleaned up by the others.
+RECORD_MS = 2 * 3600 * 1000
+
+#: How long one kas may take to clean up behind another before a third one tries.
+CLEAN_MS = 60_000
+
+_PLACE = struct.Struct(">qB")
+
+
+@attrs.frozen
+class Place:
+    """Which connection it is, as far as where it stands goes."""
+
+    agent_id: str
+    instance_id: bytes
+    project_id: int = 0
+
+    @classmethod
+    def of(cls, record: AgentRecord) -> Place:
+        """Where *record* belongs."""
+        agent = record.agent
+        return cls(agent.agent_id, agent.instance_id, agent.project_id)
+
+    def to_field(self) -> bytes:
+        """Its name in ``held:<kas id>``, from which it can be read again."""
+        return (
+            _PLACE.pack(self.project_id, len(self.instance_id))
+            + self.instance_id
+            + self.agent_id.encode()
+        )
+
+    @classmethod
+    def from_field(cls, field: bytes) -> Place:
+        """
+        From `to_field`.
+
+        :raises ValueError: somebody else wrote it.
+        """
+        try:
+            project_id, length = _PLACE.unpack_from(field)
+        except struct.error:
+            raise ValueError("no place") from None
+        rest = field[_PLACE.size :]
+        return cls(rest[length:].decode(), rest[:length], project_id)
+
+
+@attrs.frozen
+class Layout:
+    """Keys, and the commands that change what stands there."""
+
+    prefix: str
+
+    def _key(self, name: str) -> bytes:
+        return f"{self.prefix}:txkas1:{name}".encode()
+
+    @property
+    def channel(self) -> str:
+        """Where `Events` are published."""
+        return f"{self.prefix}:txkas1:events"
+
+    @property
+    def everyone(self) -> bytes:
+        """The set of all kas."""
+        return self._key("kas")
+
+    def lease(self, kas_id: bytes) -> bytes:
+        """The lease of one kas."""
+        return self._key(f"kas:{kas_id.hex()}")
+
+    def agent(self, agent_id: str) -> bytes:
+        """The connections of an agent."""
+        return self._key(f"agent:{agent_id}")
+
+    def project(self, project_id: int) -> bytes:
+        """The connections of a project's agents."""
+        return self._key(f"project:{project_id}")
+
+    def held(self, kas_id: bytes) -> bytes:
+        """The connections at one kas."""
+        return self._key(f"held:{kas_id.hex()}")
+
+    def cleaning(self, kas_id: bytes) -> bytes:
+        """Who cleans up behind a kas."""
+        return self._key(f"cleaning:{kas_id.hex()}")
+
+    def probe(self) -> list[Command]:
+        """What a Redis that can be used likes: one of each kind that we need."""
+        text, hash_ = self._key("probe"), self._key("probe:hash")
+        return [
+            ("SET", text, "1", "PX", 1000),
+            ("HSET", hash_, "1", "1"),
+            ("PEXPIRE", hash_, 1000),
+            ("PUBLISH", self.channel, ""),
+        ]
+
+    def put(self, kas_id: bytes, records: Sequence[AgentRecord]) -> list[Command]:
+        """Write *records* of one kas, all with the same time to live."""
+        commands: list[Command] = []
+        projects: dict[int, list[bytes]] = defaultdict(list)
+        held: list[bytes] = []
+        for record in records:
+            place = Place.of(record)
+            value = record.to_message().SerializeToString()
+            key = self.agent(place.agent_id)
+            commands.append(("HSET", key, _in_agent(place, kas_id), value))
+            commands.append(("PEXPIRE", key, RECORD_MS))
+            if place.project_id:
+                projects[place.project_id] += (_in_project(place, kas_id), value)
+            held += (place.to_field(), value)
+        for project_id, pairs in projects.items():
+            key = self.project(project_id)
+            commands.append(("HSET", key, *pairs))
+            commands.append(("PEXPIRE", key, RECORD_MS))
+        if held:
+            key = self.held(kas_id)
+            commands.append(("HSET", key, *held))
+            commands.append(("PEXPIRE", key, RECORD_MS))
+        return commands
+
+    def remove(self, kas_id: bytes, places: Iterable[Place]) -> list[Command]:
+        """Remove what one kas wrote at *places*."""
+        commands: list[Command] = []
+        projects: dict[int, list[bytes]] = defaultdict(list)
+        held: list[bytes] = []
+        for place in places:
+            key = self.agent(place.agent_id)
+            commands.append(("HDEL", key, _in_agent(place, kas_id)))
+            if place.project_id:
+                projects[place.project_id].append(_in_project(place, kas_id))
+            held.append(place.to_field())
+        for project_id, fields in projects.items():
+            commands.append(("HDEL", self.project(project_id), *fields))
+        if held:
+            commands.append(("HDEL", self.held(kas_id), *held))
+        return commands
+
+    def keep(self, place: Place) -> list[Command]:
+        """Let what stands at *place* live longer; each answers 0 if it is gone."""
+        commands: list[Command] = [("PEXPIRE", self.agent(place.agent_id), RECORD_MS)]
+        if place.project_id:
+            commands.append(("PEXPIRE", self.project(place.project_id), RECORD_MS))
+        return commands
+
+
+def _in_agent(place: Place, kas_id: bytes) -> bytes:
+    return place.instance_id + kas_id
+
+
+def _in_project(place: Place, kas_id: bytes) -> bytes:
+    # An agent chooses its instance id itself: it must not hide another one's.
+    return place.instance_id + kas_id + place.agent_id.encode()

@@ -1,0 +1,380 @@
+"""Redis, made to fail at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from kas.config import Redis
+from kas.redis.connection import (
+    UNUSABLE,
+    Command,
+    Connection,
+    RedisRefused,
+    RedisUnavailable,
+    error_code,
+)
+from kas.redis.dialling import Dialler
+
+__all__ = ["Counters", "RedisClient", "RedisListener"]
+
+
+#: Seconds before the first attempt to connect again, and at most between two.
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 5.0
+
+#: Seconds that a connection has to live before the pauses begin small again.
+STEADY = 30.0
+
+#: Seconds between two signs of life on the connection for news, which is silent else.
+PING_INTERVAL = 10.0
+
+#: Seconds between two questions to the sentinels: who is the master now?  A failover
+#: that does not cut our connections would go unnoticed without.
+SENTINEL_INTERVAL = 10.0
+
+#: Different reasons that are logged until it works again: first perhaps only that a
+#: connection was lost, then that the password is wrong.
+MAX_REASONS = 5
+
+#: Attempts to get news that fail before it is logged; while Redis restarts, the other
+#: connection has said it all.
+NEWS_ATTEMPTS = 3
+
+
+@attrs.define(eq=False)
+class Counters:
+    """For metrics; they only rise."""
+
+    commands: int = 0
+    failures: int = 0
+    #: Failed at once, because the breaker was open or too many waited.
+    refused: int = 0
+    messages: int = 0
+
+
+class RedisListener(Protocol):
+    """What a client tells its owner; never twice the same in a row."""
+
+    def redis_up(self) -> None:
+        """Commands can be sent."""
+
+    def redis_down(self) -> None:
+        """They fail at once from now on."""
+
+    def redis_listening(self, on: bool) -> None:
+        """Whether messages come in; each change is a gap."""
+
+    def redis_message(self, data: bytes) -> None:
+        """One message on our channel."""
+
+
+@attrs.define(eq=False)
+class _Link:
+    """One connection that is made again whenever it ended."""
+
+    clock: IReactorTime
+    random: Callable[[], float]
+    make: Callable[[], Coroutine[Any, Any, Connection]]
+    up: Callable[[], None]
+    down: Callable[[str], None]
+    #: The one that works.
+    connection: Connection | None = None
+    #: Attempts that failed in a row.
+    failures: int = 0
+    _keeping: Deferred[None] | None = None
+    _log = Logger()
+
+    def start(self) -> None:
+        self._keeping = Deferred.fromCoroutine(self._keep())
+        self._keeping.addErrback(self._failed)
+
+    def stop(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+
+    def _failed(self, failure: Failure) -> None:
+        if failure.check(CancelledError) is None:
+            self._log.failure("the connection to Redis is given up", failure)
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                connection = await self.make()
+            except RedisUnavailable as error:
+                reason = str(error)
+            else:
+                began = self.clock.seconds()
+                self.connection = connection
+                self.up()
+                try:
+                    reason = await connection.ended
+                finally:
+                    self.connection = None
+                    connection.fail("kas stops")
+                if self.clock.seconds() - began >= STEADY:
+                    self.failures = 0
+            self.failures += 1
+            self.down(reason)
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self.failures - 1, 10))
+            resting: Deferred[None] = Deferred()
+            timer = self.clock.callLater(
+                pause * (0.5 + 0.5 * self.random()), resting.callback, None
+            )
+            try:
+                await resting
+            finally:
+                if timer.active():
+                    timer.cancel()
+
+
+@attrs.define(eq=False)
+class RedisClient:
+    """
+    Commands in order, messages of one channel, and no waiting for what is down.
+
+    :param random: between 0 and 1, for the jitter.
+    :param channel: to subscribe to.
+    :param probe: sent as a transaction on each new connection; only if Redis likes all
+        of it the breaker closes.  It should write, because a Redis that only answers
+        questions is no use.
+    """
+
+    _settings: Redis
+    _reactor: Any
+    _random: Callable[[], float]
+    _channel: str
+    _probe: Sequence[Command] = ()
+    counters: Counters = attrs.field(factory=Counters, init=False)
+    #: Why the breaker is open; empty while it is closed.
+    reason: str = attrs.field(default="not connected yet", init=False)
+    #: Whether messages come in.
+    listening: bool = attrs.field(default=False, init=False)
+    _listener: RedisListener | None = attrs.field(default=None, init=False)
+    _commands: _Link = attrs.field(init=False)
+    _news: _Link = attrs.field(init=False)
+    _timers: dict[str, IDelayedCall] = attrs.field(factory=dict, init=False)
+    _watching: Deferred[None] | None = attrs.field(default=None, init=False)
+    _running: bool = attrs.field(default=False, init=False)
+    #: Why it is down, as far as that was logged since it was up.
+    _said: set[str] = attrs.field(factory=set, init=False)
+    _news_said: bool = attrs.field(default=False, init=False)
+    _dialler: Dialler = attrs.field(init=False)
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._dialler = Dialler(self._settings, self._reactor, self._message)
+        link = partial(_Link, self._reactor, self._random)
+        probe = [("MULTI",), *self._probe, ("EXEC",)] if self._probe else []
+        make = partial(self._dialler.open, probe)
+        self._commands = link(make, self._up, self._down)
+        make = partial(self._dialler.open, [("SUBSCRIBE", self._channel)])
+        self._news = link(make, self._news_up, self._news_down)
+
+    @property
+    def connections(self) -> int:
+        """Connections made so far, sentinels included; for metrics."""
+        return self._dialler.made
+
+    @property
+    def up(self) -> bool:
+        """Whether commands are sent at all."""
+        return not self.reason
+
+    def start(self, listener: RedisListener) -> None:
+        """Connect, in the background, and tell *listener*."""
+        self._listener = listener
+        self._running = True
+        self._commands.start()
+        self._news.start()
+        self._later("ping", PING_INTERVAL, self._ping)
+        if self._settings.sentinel is not None:
+            self._later("sentinel", SENTINEL_INTERVAL, self._watch_sentinels)
+
+    def stop(self) -> None:
+        """Let go at once."""
+        self._running = False
+        self._listener = None
+        self.reason, self.listening = "kas stops", False
+        for timer in self._timers.values():
+            if timer.active():
+                timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        self._commands.stop()
+        self._news.stop()
+
+    def _later(self, name: str, seconds: float, call: Callable[[], None]) -> None:
+        if self._running:
+            self._timers[name] = self._reactor.callLater(seconds, call)
+
+    # Commands.
+
+    def call(self, *command: bytes | str | int) -> Deferred[Any]:
+        """
+        Send one command; its answer comes before that of whatever is sent later.
+
+        Fails with `RedisUnavailable`, at once where that is known, or `RedisRefused`.
+        """
+
+        def answered(results: list[Any]) -> Any:
+            if isinstance(results[0], RedisRefused):
+                raise results[0]
+            return results[0]
+
+        return self._send([command]).addCallback(answered)
+
+    def transaction(self, commands: Sequence[Command]) -> Deferred[list[Any]]:
+        """
+        Do all of *commands* between MULTI and EXEC.
+
+        The result has an answer for each, which may be a `RedisRefused`: Redis does
+        the others all the same.  Fails as `call` does when none of them was done.
+        """
+
+        def answered(results: list[Any]) -> list[Any]:
+            for result in results[:-1]:
+                if isinstance(result, RedisRefused):
+                    raise result
+            final = results[-1]
+            if isinstance(final, RedisRefused):
+                raise final
+            return list(final)
+
+        return self._send([("MULTI",), *commands, ("EXEC",)]).addCallback(answered)
+
+    def _send(self, commands: Sequence[Command]) -> Deferred[list[Any]]:
+        connection = self._commands.connection
+        if connection is None or connection.failed:
+            self.counters.refused += 1
+            return fail(RedisUnavailable(f"Redis is down: {self.reason}"))
+        self.counters.commands += len(commands)
+        sent = connection.send(commands)
+        return sent.addCallbacks(
+            lambda replies: self._judge(connection, commands, replies), self._count
+        )
+
+    def _count(self, failure: Failure) -> Failure:
+        self.counters.failures += 1
+        return failure
+
+    def _judge(
+        self, connection: Connection, commands: Sequence[Command], replies: list[Any]
+    ) -> list[Any]:
+        """Tell errors that concern one command from those that concern Redis."""
+        inner = commands[1:-1]
+        results = []
+        for command, reply in zip(commands, replies, strict=True):
+            name = str(command[0])
+            if name == "EXEC" and isinstance(reply, list):
+                result: Any = [
+                    self._result(connection, str(one[0]), each)
+                    for one, each in zip(inner, reply, strict=True)
+                ]
+            else:
+                result = self._result(connection, name, reply)
+            results.append(result)
+        return results
+
+    def _result(self, connection: Connection, name: str, reply: Any) -> Any:
+        if not isinstance(reply, Exception):
+            return reply
+        self.counters.failures += 1
+        code = error_code(reply)
+        if code in UNUSABLE:
+            reason = f"{connection.address} answered {code}: {UNUSABLE[code]}"
+            connection.fail(reason)
+            raise RedisUnavailable(reason)
+        return RedisRefused(code, name)
+
+    # States.
+
+    def _up(self) -> None:
+        connection = self._commands.connection
+        assert connection is not None
+        self.reason = ""
+        self._said.clear()
+        self._same_server(self._news, connection.address)
+        self._log.info("Redis at {address} works", address=connection.address)
+        self._tell("redis_up")
+
+    def _down(self, reason: str) -> None:
+        was_up, self.reason = self.up, reason
+        if reason not in self._said and len(self._said) < MAX_REASONS:
+            self._said.add(reason)
+            self._log.warn(
+                "Redis cannot be used, what is known already goes on: {reason}",
+                reason=reason,
+            )
+        if was_up:
+            self._tell("redis_down")
+
+    def _news_up(self) -> None:
+        connection = self._news.connection
+        assert connection is not None
+        self.listening = True
+        self._same_server(self._commands, connection.address)
+        if self._news_said:
+            self._news_said = False
+            self._log.info("news come in from Redis again")
+        self._tell("redis_listening", True)
+
+    def _news_down(self, reason: str) -> None:
+        was, self.listening = self.listening, False
+        tried = self._news.failures >= NEWS_ATTEMPTS
+        if self.up and tried and not self._news_said:
+            self._news_said = True
+            self._log.warn("no news come in from Redis: {reason}", reason=reason)
+        if was:
+            self._tell("redis_listening", False)
+
+    def _same_server(self, other: _Link, address: str) -> None:
+        # After a failover one of the two may still hang on the old master.
+        if other.connection is not None and other.connection.address != address:
+            other.connection.fail(f"{address} is the master now")
+
+    def _message(self, data: bytes) -> None:
+        self.counters.messages += 1
+        self._tell("redis_message", data)
+
+    def _tell(self, what: str, *arguments: Any) -> None:
+        if self._listener is None:
+            return
+        try:
+            getattr(self._listener, what)(*arguments)
+        except Exception:
+            # The connection must not end by what its owner does.
+            self._log.failure("the owner of the connection to Redis: {what}", what=what)
+
+    def _ping(self) -> None:
+        self._later("ping", PING_INTERVAL, self._ping)
+        connection = self._news.connection
+        if connection is not None:
+            self.counters.commands += 1
+            connection.send([("PING",)]).addErrback(lambda failure: None)
+
+    # Sentinel.
+
+    def _watch_sentinels(self) -> None:
+        self._watching = Deferred.fromCoroutine(self._follow())
+        self._watching.addErrback(self._not_followed)
+        self._watching.addBoth(
+            lambda _: self._later("sentinel", SENTINEL_INTERVAL, self._watch_sentinels)
+        )
+
+    def _not_followed(self, failure: Failure) -> None:
+        if failure.check(CancelledError, RedisUnavailable) is None:
+            self._log.failure("asking the sentinels", failure)
+        # What works goes on working without them.
+
+    async def _follow(self) -> None:
+        host, port = await self._dialler.where()
+        for link in (self._commands, self._news):
+            self._same_server(link, f"{host}:{port}")

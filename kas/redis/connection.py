@@ -1,0 +1,203 @@
+"""
+One connection to Redis: the only file that touches txredisapi.
+
+Of txredisapi it uses the protocol with hiredis' parser, and nothing above that: its
+pools give no order, wait for ever while Redis is down, convert what looks like a
+number, do not verify certificates unless told how, hang on a wrong password, and have
+no TLS for Sentinel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import hiredis
+import txredisapi
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from tunnel.errors import TunnelError
+from tunnel.net.negotiation import abort
+
+__all__ = [
+    "MAX_WAITING",
+    "UNUSABLE",
+    "Command",
+    "Connection",
+    "RedisRefused",
+    "RedisUnavailable",
+    "ask",
+    "error_code",
+]
+
+Command = tuple[bytes | str | int, ...]
+
+#: Commands and transactions that wait for their answer at the same time.  Redis answers
+#: a hundred thousand in a second, so more of them mean that it does not keep up.
+MAX_WAITING = 2000
+
+#: Answers after which Redis is no use until they stop, and what they mean.  The text
+#: that Redis adds is not for the log: it may repeat what we sent, a password included.
+UNUSABLE = {
+    "READONLY": "it is a replica",
+    "OOM": "its memory is full (maxmemory)",
+    "NOAUTH": "it wants a password",
+    "WRONGPASS": "the user name or the password is wrong",
+    "NOPERM": "its ACL forbids what kas needs",
+    "LOADING": "it is still loading its data",
+    "MASTERDOWN": "it is a replica that lost its master",
+    "MISCONF": "it cannot write to its disk",
+    "NOREPLICAS": "it has too few replicas",
+    "BUSY": "a script keeps it busy",
+    "CLUSTERDOWN": "it is a cluster that is down",
+    "MOVED": "it is a cluster, which kas cannot use; Sentinel works",
+    "CROSSSLOT": "it is a cluster, which kas cannot use; Sentinel works",
+}
+
+_CODE = re.compile(r"[A-Z]{2,20}(?= |$)")
+
+
+class RedisUnavailable(TunnelError):
+    """Redis does not work now; says why, without any secret."""
+
+
+class RedisRefused(TunnelError):
+    """Redis did not like one command; the others of a transaction were done."""
+
+    def __init__(self, code: str, command: str) -> None:
+        super().__init__(f"Redis answered {code} to {command}")
+        self.code = code
+
+
+def error_code(error: Exception) -> str:
+    found = _CODE.match(str(error))
+    return found[0] if found else "ERR"
+
+
+@attrs.define(eq=False)
+class _Call:
+    """Commands that were sent, and the answers so far."""
+
+    expected: int
+    deadline: float
+    done: Deferred[list[Any]]
+    replies: list[Any] = attrs.Factory(list)
+
+
+class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
+    """
+    One connection: answers in order, one time limit for each, one end.
+
+    *on_message* is for one that has subscribed.
+    """
+
+    def __init__(
+        self, clock: IReactorTime, timeout: float, on_message: Callable[[bytes], None]
+    ) -> None:
+        super().__init__(charset=None, convertNumbers=False)
+        self._clock = clock
+        self._timeout = timeout
+        self._on_message = on_message
+        self._calls: deque[_Call] = deque()
+        self._timer: IDelayedCall | None = None
+        #: Where it leads, for the log.
+        self.address = ""
+        #: Why it can no longer be used.
+        self.failed = ""
+        #: Fires with `failed`.
+        self.ended: Deferred[str] = Deferred()
+
+    def connectionMade(self) -> None:
+        """Say nothing: the base class would log in here, and log what it is told."""
+
+    def connectionLost(self, reason: Failure) -> None:
+        super().connectionLost(reason)
+        self.fail(f"{self.address}: {reason.getErrorMessage()}")
+
+    def dataReceived(self, data: bytes, unpause: bool = False) -> None:
+        try:
+            super().dataReceived(data, unpause)
+        except txredisapi.InvalidData:
+            self.fail(f"{self.address} does not speak Redis' protocol")
+
+    def fail(self, reason: str) -> None:
+        """Give it up, and everything that waits for an answer."""
+        if self.failed:
+            return
+        self.failed = reason
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        if self.transport is not None:
+            abort(self.transport)
+        calls, self._calls = self._calls, deque()
+        # First who must not use it any more, then those who would try again.
+        self.ended.callback(reason)
+        for call in calls:
+            call.done.errback(RedisUnavailable(reason))
+
+    def send(self, commands: Sequence[Command]) -> Deferred[list[Any]]:
+        """The answers to *commands*, errors among them, in one list."""
+        if self.failed:
+            return fail(RedisUnavailable(self.failed))
+        if len(self._calls) >= MAX_WAITING:
+            return fail(RedisUnavailable("too many commands wait for Redis"))
+        call = _Call(len(commands), self._clock.seconds() + self._timeout, Deferred())
+        self._calls.append(call)
+        if self._timer is None or not self._timer.active():
+            self._timer = self._clock.callLater(self._timeout, self._late)
+        # One write for all: with TLS each is a record and a system call.
+        packed = [hiredis.pack_command(one) for one in commands]  # type: ignore[arg-type]
+        self.transport.write(b"".join(packed))
+        return call.done
+
+    def _late(self) -> None:
+        if not self._calls:
+            return
+        # The oldest has the first deadline, because all have the same time.
+        left = self._calls[0].deadline - self._clock.seconds()
+        if left <= 0:
+            self.fail(f"{self.address} did not answer within {self._timeout:g} s")
+        else:
+            self._timer = self._clock.callLater(left, self._late)
+
+    def replyReceived(self, reply: Any) -> None:
+        """One answer, or a message."""
+        if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":
+            self._on_message(reply[2])
+            return
+        if not self._calls:
+            if isinstance(reply, Exception):
+                # Such as "max number of clients reached".
+                self.fail(f"{self.address} refuses the connection")
+            else:
+                self.fail(f"{self.address} answers what nobody asked")
+            return
+        call = self._calls[0]
+        call.replies.append(reply)
+        if len(call.replies) == call.expected:
+            self._calls.popleft()
+            call.done.callback(call.replies)
+
+
+async def ask(connection: Connection, commands: Sequence[Command]) -> list[Any]:
+    """
+    The answers to *commands*, none of which may be an error.
+
+    :raises RedisUnavailable: naming the command and the kind of error, no arguments.
+    """
+    replies = await connection.send(commands)
+    flat = [(str(one[0]), reply) for one, reply in zip(commands, replies, strict=True)]
+    if commands[-1][0] == "EXEC" and isinstance(replies[-1], list):
+        names = [str(one[0]) for one in commands[1:-1]]
+        flat += zip(names, replies[-1], strict=True)
+    for name, reply in flat:
+        if isinstance(reply, Exception):
+            code = error_code(reply)
+            meaning = UNUSABLE.get(code, f"it refuses {name}")
+            raise RedisUnavailable(f"{connection.address} answered {code}: {meaning}")
+    return replies

@@ -1,0 +1,184 @@
+"""How a connection to Redis comes about: sockets, TLS, sentinels and passwords."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, TimeoutError
+from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.protocol import Factory
+
+from kas.config import SENTINEL_PORT, Redis, redis_address
+from kas.redis.connection import Command, Connection, RedisUnavailable, ask
+from tunnel.net.tls import client_context
+from tunnel.net.tlsio import TLSClientEndpoint
+
+__all__ = ["Dialler"]
+
+
+def _secret(path: Path | None) -> str:
+    """The password in a file, read each time because passwords change."""
+    if path is None:
+        return ""
+    try:
+        return path.read_text().rstrip("\r\n")
+    except (OSError, UnicodeError):
+        raise RedisUnavailable(f"{path} cannot be read") from None
+
+
+class _Once(Factory):
+    """Gives out one protocol."""
+
+    noisy = False
+
+    def __init__(self, protocol: Connection) -> None:
+        self._protocol = protocol
+
+    def buildProtocol(self, address: Any) -> Connection:
+        return self._protocol
+
+
+@attrs.define(eq=False)
+class Dialler:
+    """Makes connections that are logged in, to the server or to the master."""
+
+    _settings: Redis
+    _reactor: Any
+    #: Takes what comes in on a connection that has subscribed.
+    _on_message: Callable[[bytes], None]
+    #: Connections made, sentinels included; for metrics.
+    made: int = attrs.field(default=0, init=False)
+    #: Where the sentinels begin to be asked: at the one that answered last.
+    _sentinel: int = attrs.field(default=0, init=False)
+
+    async def open(self, commands: Sequence[Command]) -> Connection:
+        """
+        A connection that liked *commands*.
+
+        :raises RedisUnavailable: saying why there is none.
+        """
+        connection = await self._connect(await self.where())
+        try:
+            await self._log_in(connection)
+            if commands:
+                await ask(connection, commands)
+        except BaseException:
+            connection.fail("not used")
+            raise
+        return connection
+
+    async def _log_in(self, connection: Connection) -> None:
+        settings = self._settings
+        password = _secret(settings.password_file)
+        if settings.username:
+            await ask(connection, [("AUTH", settings.username, password)])
+        elif password:
+            await ask(connection, [("AUTH", password)])
+        if settings.database_index:
+            await ask(connection, [("SELECT", settings.database_index)])
+
+    async def where(self) -> tuple[str, int]:
+        """Host and port of the server or of the master; the path and 0 of a socket."""
+        settings = self._settings
+        if settings.sentinel is not None:
+            return await self._ask_sentinels()
+        assert settings.server is not None
+        if settings.network == "unix":
+            return settings.server.address, 0
+        return redis_address(settings.server.address)
+
+    async def _connect(self, where: tuple[str, int]) -> Connection:
+        settings = self._settings
+        connection = Connection(self._reactor, settings.write_timeout, self._on_message)
+        connection.address = where[0] if not where[1] else f"{where[0]}:{where[1]}"
+        connecting = self._endpoint(where).connect(_Once(connection))
+        connecting.addTimeout(settings.dial_timeout, self._reactor)
+        try:
+            await connecting
+        except CancelledError:
+            connection.fail("not used")
+            raise
+        except Exception as error:
+            connection.fail("not used")
+            said = str(error) or type(error).__name__
+            if isinstance(error, TimeoutError):
+                said = f"no connection within {settings.dial_timeout:g} s"
+            raise RedisUnavailable(f"{connection.address}: {said}") from None
+        self.made += 1
+        return connection
+
+    def _endpoint(self, where: tuple[str, int]) -> IStreamClientEndpoint:
+        settings = self._settings
+        host, port = where
+        if not port:
+            return UNIXClientEndpoint(self._reactor, host, settings.dial_timeout)
+        plain = HostnameEndpoint(self._reactor, host, port, settings.dial_timeout)
+        if not settings.tls.enabled:
+            return plain
+        # The handshake is over, with certificate and name verified, before anything
+        # of ours is sent.
+        return TLSClientEndpoint(
+            plain, self._tls_context, host, self._reactor, settings.dial_timeout
+        )
+
+    def _tls_context(self) -> Any:
+        tls = self._settings.tls
+        # Read for each connection, because certificates are renewed.
+        return client_context(
+            _path(tls.ca_certificate_file),
+            cert_file=_path(tls.certificate_file),
+            key_file=_path(tls.key_file),
+            alpn=(),
+            # other people's software: not all of it has 1.3
+            minimum_version=ssl.TLSVersion.TLSv1_2,
+            system_pool=tls.ca_certificate_file is None,
+        )
+
+    # Sentinel.
+
+    async def _ask_sentinels(self) -> tuple[str, int]:
+        """Host and port of the master, as the first sentinel that knows says it."""
+        settings = self._settings.sentinel
+        assert settings is not None
+        count = len(settings.addresses)
+        reason = ""
+        for number in range(self._sentinel, self._sentinel + count):
+            address = settings.addresses[number % count]
+            try:
+                found = await self._ask_sentinel(redis_address(address, SENTINEL_PORT))
+            except RedisUnavailable as error:
+                reason = str(error)
+            else:
+                self._sentinel = number % count
+                return found
+        raise RedisUnavailable(f"no sentinel answers; the last one: {reason}")
+
+    async def _ask_sentinel(self, where: tuple[str, int]) -> tuple[str, int]:
+        settings = self._settings.sentinel
+        assert settings is not None
+        connection = await self._connect(where)
+        try:
+            password = _secret(settings.sentinel_password_file)
+            if password:
+                await ask(connection, [("AUTH", password)])
+            question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", settings.master_name)
+            (answer,) = await ask(connection, [question])
+        finally:
+            connection.fail("done")
+        if not isinstance(answer, list) or len(answer) != 2:
+            raise RedisUnavailable(
+                f"{connection.address} knows no master {settings.master_name!r}"
+            )
+        with contextlib.suppress(ValueError, UnicodeError):
+            return answer[0].decode("ascii"), int(answer[1])
+        raise RedisUnavailable(f"{connection.address} names an unusable master")
+
+
+def _path(path: Path | None) -> str | None:
+    return None if path is None else str(path)
