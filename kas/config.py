@@ -362,6 +362,14 @@ class KasConfiguration:
         default=None, doc="Git", validator=_not_yet("remove the section")
     )
 
+    def __attrs_post_init__(self) -> None:
+        if self.redis is not None and self.private_api is None:
+            raise Invalid(
+                "kas that share a Redis reach each other through 'private_api': add "
+                "that section too",
+                "redis",
+            )
+
 
 def read_configuration(text: str, file: str) -> KasConfiguration:
     """

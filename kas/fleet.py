@@ -19,7 +19,6 @@ from kas import jwt
 from kas.config import KasConfiguration, PrivateApiListen
 from kas.directory import AgentRecord, KasRecord
 from kas.directory.shared import SharedDirectory
-from kas.directory.store import Store
 from kas.gateway import Gateway, GatewayFactory
 from kas.own_address import OwnAddress, own_address, parse_peer_url
 from kas.pb import directory_pb2
@@ -54,7 +53,6 @@ class Fleet:
     """
     Joins directory, peers and gateway, and answers what other kas ask about our agents.
 
-    :param store: where all kas write down their agents; None where this one is alone.
     :param addresses: those of this machine's interfaces.
     """
 
@@ -68,7 +66,6 @@ class Fleet:
     random: Callable[[], float]
     environ: Mapping[str, str]
     addresses: Callable[[], Iterable[str]]
-    make_store: Callable[[KasRecord], Store] | None = None
     directory: SharedDirectory = attrs.field(init=False)
     peers: Peers | None = attrs.field(init=False, default=None)
     gateway: Gateway | None = attrs.field(init=False, default=None)
@@ -100,10 +97,14 @@ class Fleet:
             keepalive=self.keepalive,
             random=self.random,
         )
-        if self.make_store is not None:
+        redis = self.configuration.redis
+        if redis is not None:
+            # Here, because it imports the reactor.
+            from kas.directory.redis_store import RedisStore
+
             self.directory = SharedDirectory(
                 self._me,
-                self.make_store(self._me),
+                RedisStore(self._me, redis, self.reactor, self.random),
                 self.reactor,
                 self.random,
                 ask=self._ask,

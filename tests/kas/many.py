@@ -8,7 +8,6 @@ import attrs
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
 from zope.interface import implementer
 

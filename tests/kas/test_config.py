@@ -22,10 +22,8 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "kas.example.yaml"
 
 NOT_YET = (
     "api",
-    "private_api",
     "gitlab",
     "gitaly",
-    "redis",
     "agent.configuration",
     "agent.gitops",
     "observability.tracing",

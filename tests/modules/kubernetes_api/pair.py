@@ -219,6 +219,11 @@ class Api:
         self.write = lambda transport, data: transport.write(data)
         self.metrics = CollectorRegistry()
         self.name = "kubernetes_api"
+        self.subscribers: dict[str, list[Callable[[Any], None]]] = {}
+
+    def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
+        self.subscribers.setdefault(topic, []).append(told)
+        return lambda: self.subscribers[topic].remove(told)
 
     def handle_stream(
         self, method: str, accept: Callable[[IStream, Any], IStreamReceiver]
@@ -234,7 +239,6 @@ class ServerApi(Api):
         self.asked: list[tuple[str, str, str]] = []
         self.access: dict[str, Access | Exception | Deferred[Access]] = {}
         self.listening: list[tuple[Any, Any]] = []
-        self.subscribers: dict[str, list[Callable[[Any], None]]] = {}
 
     def open_stream(
         self,
@@ -259,10 +263,6 @@ class ServerApi(Api):
         return fail(
             access or CallError(Status.UNAUTHENTICATED, "the token is not known")
         )
-
-    def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
-        self.subscribers.setdefault(topic, []).append(told)
-        return lambda: self.subscribers[topic].remove(told)
 
     def listen(self, endpoint: Any, factory: Any) -> Deferred[None]:
         self.listening.append((endpoint, factory))
