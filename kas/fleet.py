@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from twisted.internet.defer import Deferred, gatherResults
@@ -36,6 +37,9 @@ from tunnel.net.tls import ALPN_TUNNEL, client_context
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
+
+if TYPE_CHECKING:
+    from kas.redis import RedisClient
 
 __all__ = ["Fleet"]
 
@@ -66,9 +70,12 @@ class Fleet:
     random: Callable[[], float]
     environ: Mapping[str, str]
     addresses: Callable[[], Iterable[str]]
+    #: Makes the development certificate, and returns the CA that signed it.
+    development_authority: Callable[[], Path | None]
     directory: SharedDirectory = attrs.field(init=False)
     peers: Peers | None = attrs.field(init=False, default=None)
     gateway: Gateway | None = attrs.field(init=False, default=None)
+    redis: RedisClient | None = attrs.field(init=False, default=None)
     _me: KasRecord = attrs.field(init=False)
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
     _secrets: jwt.Secrets | None = attrs.field(init=False, default=None)
@@ -102,9 +109,11 @@ class Fleet:
             # Here, because it imports the reactor.
             from kas.directory.redis_store import RedisStore
 
+            store = RedisStore(self._me, redis, self.reactor, self.random)
+            self.redis = store.client
             self.directory = SharedDirectory(
                 self._me,
-                RedisStore(self._me, redis, self.reactor, self.random),
+                store,
                 self.reactor,
                 self.random,
                 ask=self._ask,
@@ -285,6 +294,8 @@ class Fleet:
         if not listen.tls and self._own.url.startswith("tcp:"):
             return None
         authorities = listen.ca_certificate_file
+        if authorities is None and listen.own_certificate:
+            authorities = self.development_authority()
         mutual = listen.client_ca_certificate_file is not None
         return client_context(
             ca_file=str(authorities) if authorities else None,

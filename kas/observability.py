@@ -26,6 +26,8 @@ class Health:
     router: Router
     #: Name -> state of every module.
     module_states: Callable[[], dict[str, str]]
+    #: How many other kas are known.
+    peers: Callable[[], int] = lambda: 0
     #: All listeners are open, and nothing was told to stop.
     ready: bool = False
 
@@ -35,6 +37,7 @@ class Health:
             "version": __version__,
             "ready": self.ready,
             "modules": self.module_states(),
+            "peers": self.peers(),
             "waiting_requests": self.router.waiting,
             "agents": [
                 {

@@ -23,6 +23,7 @@ from kas.balance import Balance
 from kas.config import KasConfiguration
 from kas.fleet import Fleet
 from kas.identity import FileIdentity
+from kas.metrics import FleetCollector
 from kas.modules import Lent, ServerModuleApi
 from kas.observability import Health, make_site
 from kas.own_address import interface_addresses
@@ -100,6 +101,7 @@ class KasService(LogsItsOwnWay, Service):
             random,
             environ,
             interface_addresses,
+            lambda: self._development_files().ca_file,
         )
         self.balance = Balance(self.registry, self.fleet.directory, reactor, random)
         grace = configuration.agent.listen.resume_grace_period
@@ -131,7 +133,13 @@ class KasService(LogsItsOwnWay, Service):
             clock=reactor,
             jitter=random,
         )
-        self.health = Health(self.registry, self.router, lambda: self.modules.states)
+        self.metrics.register(FleetCollector(self.fleet, self.router, self.balance))
+        self.health = Health(
+            self.registry,
+            self.router,
+            lambda: self.modules.states,
+            lambda: len(self.fleet.directory.peers()),
+        )
         self._agent_port: IListeningPort | None = None
         self._watchdog_call: Any = None
         self._renewal = LoopingCall(self._renew)
@@ -200,8 +208,11 @@ class KasService(LogsItsOwnWay, Service):
         self.registry.revoke(credential_id)
         self.bus.publish("credential.revoked", credential_id)
 
+    def _development_files(self) -> pki.ServerFiles:
+        return pki.ensure(self._state, self._now, socket.gethostname())
+
     def _development_certificate(self) -> tuple[Path, Path]:
-        files = pki.ensure(self._state, self._now, socket.gethostname())
+        files = self._development_files()
         if not self._renewal.running:
             self._log.info(
                 "development certificate {file}, pin {pin}",
@@ -215,7 +226,7 @@ class KasService(LogsItsOwnWay, Service):
     def _renew(self) -> None:
         # The listeners read the new file by themselves.
         try:
-            pki.ensure(self._state, self._now, socket.gethostname())
+            self._development_files()
         except (ConfigurationError, OSError):
             self._log.failure("the development certificate was not renewed")
 

@@ -1,0 +1,1 @@
+"""Faults, injected into real processes: what breaks, and what nobody may notice."""
