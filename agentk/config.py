@@ -219,22 +219,15 @@ def read_modules(file: str | None) -> list[Prepared]:
     :param file: the value of ``--configuration-file``.
     :raises ConfigurationError: with every problem of the file and of all modules.
     """
-    problems: list[str] = []
+    problems: tuple[str, ...] = ()
     sections: dict[str, Section] = {}
     if file := (file or "").strip():
         try:
             sections = read_file(Path(file).absolute(), AgentkConfiguration).modules
         except PartlyRead as error:
-            problems.extend(error.problems)
+            problems = error.problems
             sections = error.below("modules")
-    modules: list[Prepared] = []
-    try:
-        modules = load_modules(AgentModule, sections)
-    except ConfigurationError as error:
-        problems.extend(error.problems)
-    if problems:
-        raise ConfigurationError(problems)
-    return modules
+    return load_modules(AgentModule, sections, problems)
 
 
 def read_token(file: str | None, environ: MutableMapping[str, str]) -> TokenSource:

@@ -9,6 +9,7 @@ import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import (
     IDelayedCall,
+    INegotiated,
     IReactorTime,
     IStreamClientEndpoint,
 )
@@ -24,6 +25,7 @@ from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.net.resumable import Keeper
 from tunnel.net.stream import StreamTransport
+from tunnel.net.tls import ALPN_TUNNEL
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.waiting import until
@@ -44,6 +46,21 @@ FAREWELL = 1.0
 
 #: Seconds at most that a server may ask us to stay away.
 MAX_SPREAD = 300.0
+
+#: How a session ends with something that does not speak our protocol.
+_SPEECHLESS = frozenset(
+    {ErrorCode.NONE, ErrorCode.PROTOCOL, ErrorCode.FRAME_SIZE, ErrorCode.DEAD_PEER}
+)
+
+# Layer and label of a `NegotiationError`.
+_NO_TLS = frozenset({("TLS", "not-tls"), ("TLS", "closed"), ("TLS", "timeout")})
+_NO_WEBSOCKET = frozenset(
+    {("WebSocket", "status"), ("WebSocket", "upgrade"), ("WebSocket", "not-http")}
+)
+
+_IS_IT_THE_PORT = (
+    "is that the port for agents (8150, while 8154 is for kubectl and 8151 for probes)"
+)
 
 
 @attrs.define(eq=False)
@@ -79,7 +96,6 @@ class Dialer(TunnelOwner):
     #: As kas said it.
     agent_id: str = ""
     agent_name: str = ""
-    kas_services: frozenset[str] = frozenset()
     #: Why the last attempt or connection ended, for the readiness probe.
     last_problem: str = "not connected yet"
     _timing: Timing = attrs.Factory(Timing)
@@ -211,7 +227,7 @@ class Dialer(TunnelOwner):
         if failure.check(CancelledError) and not self._running:
             return
         text = failure.getErrorMessage() or type(failure.value).__name__
-        self._plan(f"cannot connect to kas: {text}")
+        self._plan(f"cannot connect to kas: {text}{_hint(failure.value)}")
 
     def _plan(self, problem: str, within: float = 0.0) -> None:
         """
@@ -261,7 +277,6 @@ class Dialer(TunnelOwner):
                 )
             )
         self.agent_id, self.agent_name = welcome.agent_id, welcome.agent_name
-        self.kas_services = frozenset(welcome.services)
         self.last_problem = ""
         self._log.info(
             "connected to kas as agent {agent_name} ({agent_id}) at {peer}",
@@ -311,13 +326,17 @@ class Dialer(TunnelOwner):
             idle.callback(None)
         if since is not None:
             self._lived(since)
-        if self._greeting is tunnel:
+        greeting = self._greeting is tunnel
+        if greeting:
             self._greeting = None
         if self.tunnel is tunnel:
             self._step_down()
         # Otherwise there is a plan already: this one was drained or replaced.
         if self.tunnel is None and self._greeting is None:
-            self._plan(_explain(reason))
+            problem = _explain(reason)
+            if greeting and reason.code in _SPEECHLESS:
+                problem += f"; {_what_answered(tunnel.transport)}"
+            self._plan(problem)
 
     def _step_down(self) -> None:
         self.tunnel = None
@@ -326,6 +345,25 @@ class Dialer(TunnelOwner):
     def _lived(self, since: float) -> None:
         if self.clock.seconds() - since > STEADY:
             self._failures = 0
+
+
+def _hint(error: object) -> str:
+    """What something that does not negotiate like kas may be."""
+    kind = (getattr(error, "layer", ""), getattr(error, "label", ""))
+    if kind in _NO_TLS:
+        return f"; {_IS_IT_THE_PORT}, and does it speak TLS?"
+    if kind in _NO_WEBSOCKET:
+        return f"; {_IS_IT_THE_PORT}, or a proxy's path to it?"
+    return ""
+
+
+def _what_answered(transport: Any) -> str:
+    """What may have ended a connection without a word of our protocol."""
+    if not INegotiated.providedBy(transport):
+        return f"{_IS_IT_THE_PORT}, and is it one without TLS?  With it, write tls://"
+    if transport.negotiatedProtocol == ALPN_TUNNEL.encode():
+        return "what answers knows the protocol; its log may say why"
+    return f"what answers speaks TLS, and not as kas does to agents: {_IS_IT_THE_PORT}?"
 
 
 def _explain(reason: SessionClosed) -> str:

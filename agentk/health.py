@@ -8,9 +8,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from twisted.web.resource import Resource
-from twisted.web.server import Site
 
 from agentk.dialer import Dialer
+from tunnel.site import QuietSite
 
 
 class _Page(Resource):
@@ -28,18 +28,7 @@ class _Page(Resource):
         return body
 
 
-class _Http11Site(Site):
-    noisy = False
-
-    def acceptableProtocols(self) -> list[bytes]:
-        """HTTP/2 is not needed here, and would come on by itself."""
-        return [b"http/1.1"]
-
-    def log(self, request: Any) -> None:
-        """Probes come every few seconds; nobody wants a line for each."""
-
-
-def make_site(dialer: Dialer, metrics: CollectorRegistry) -> Site:
+def make_site(dialer: Dialer, metrics: CollectorRegistry) -> QuietSite:
     """The site of agentk's observability listener."""
     text = "text/plain; charset=utf-8"
 
@@ -62,5 +51,4 @@ def make_site(dialer: Dialer, metrics: CollectorRegistry) -> Site:
         (b"metrics", exposition),
     ):
         root.putChild(path, _Page(answer))
-    site = _Http11Site(root)  # type: ignore[no-untyped-call]
-    return site
+    return QuietSite(root)

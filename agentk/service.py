@@ -122,6 +122,7 @@ class AgentkService(LogsItsOwnWay, Service):
             options.observability,
             make_site(self.dialer, self.metrics),
             what="health and metrics",
+            setting="--observability-listen-address",
             alpn=("http/1.1",),
             minimum=ssl.TLSVersion.TLSv1_2,
         )

@@ -18,9 +18,8 @@ from agentk.config import (
     read_token,
 )
 from agentk.service import AgentkService
-from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared
-from tunnel.startup import refuse
+from tunnel.startup import refuse_unless
 from tunnel.tuning import tune_allocator
 
 
@@ -99,13 +98,9 @@ class Options(usage.Options):
             problems.append("--log-format: choose auto, json or text")
         if self["log-level"] not in ("debug", "info", "warn", "error"):
             problems.append("--log-level: choose debug, info, warn or error")
-        for step in (self._options, self._modules, self._token, self._cluster):
-            try:
-                step()
-            except ConfigurationError as error:
-                problems.extend(error.problems)
-        if problems:
-            refuse(problems)
+        refuse_unless(
+            problems, (self._options, self._modules, self._token, self._cluster)
+        )
         if self["check"]:
             names = ", ".join(module.name for module in self.modules) or "none"
             print(f"the options are usable; modules: {names}")

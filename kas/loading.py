@@ -6,7 +6,6 @@ from pathlib import Path
 
 from kas.config import KasConfiguration, read_configuration_file
 from tunnel.config import PartlyRead
-from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared, load_modules
 from tunnel.plugin import ServerModule
 
@@ -23,23 +22,16 @@ def load(file: str | Path | None) -> tuple[KasConfiguration, list[Prepared]]:
     :raises ConfigurationError: with every problem of the file and of all modules; those
         of modules are told whatever is wrong elsewhere in the file.
     """
-    problems: list[str] = []
+    problems: tuple[str, ...] = ()
     configuration = KasConfiguration()
     try:
         configuration = read_configuration_file(file)
         sections = dict(configuration.modules)
         proxy = configuration.agent.kubernetes_api
     except PartlyRead as error:
-        problems.extend(error.problems)
+        problems = error.problems
         sections = error.below("modules")
         proxy = error.sections.get(f"agent.{_KUBERNETES_API}")
     if proxy is not None:
         sections[_KUBERNETES_API] = proxy
-    modules: list[Prepared] = []
-    try:
-        modules = load_modules(ServerModule, sections)
-    except ConfigurationError as error:
-        problems.extend(error.problems)
-    if problems:
-        raise ConfigurationError(problems)
-    return configuration, modules
+    return configuration, load_modules(ServerModule, sections, problems)

@@ -16,6 +16,7 @@ from kas.config import Observability
 from kas.registry import Registry
 from kas.routing import Router
 from tunnel import __version__
+from tunnel.site import QuietSite
 
 
 @attrs.define(eq=False)
@@ -87,11 +88,10 @@ class KasCollector(Collector):
 
 def make_site(
     settings: Observability, health: Health, metrics: CollectorRegistry
-) -> Any:
+) -> QuietSite:
     """The site of the observability listener."""
     # Here, because klein installs the default reactor when it is imported.
     from klein import Klein
-    from twisted.web.server import Site
 
     app = Klein()
     metrics.register(KasCollector(health))
@@ -121,15 +121,4 @@ def make_site(
         request.setHeader(b"content-type", b"application/json")
         return json.dumps(health.status()).encode() + b"\n"
 
-    class Http11Site(Site):
-        """HTTP/2 comes on by itself where h2 is installed, and cuts idle streams."""
-
-        def acceptableProtocols(self) -> list[bytes]:
-            return [b"http/1.1"]
-
-        def log(self, request: Any) -> None:
-            """Probes come every few seconds; nobody wants a line for each."""
-
-    site: Any = Http11Site(app.resource())  # type: ignore[no-untyped-call]
-    site.noisy = False
-    return site
+    return QuietSite(app.resource())

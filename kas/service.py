@@ -159,6 +159,7 @@ class KasService(LogsItsOwnWay, Service):
             observability.listen,
             make_site(observability, self.health, self.metrics),
             what=running.OBSERVABILITY,
+            setting="observability.listen.address",
         )
         await self.fleet.start(self.listening)
         await self._listen_for_agents()
@@ -196,7 +197,11 @@ class KasService(LogsItsOwnWay, Service):
             tunnels, wrap_websocket_server(tunnels, self._reactor), self._reactor
         )
         self._agent_port = await self.listening.listen(
-            settings, factory, what=running.AGENTS, alpn=(ALPN_TUNNEL, "http/1.1")
+            settings,
+            factory,
+            what=running.AGENTS,
+            setting="agent.listen.address",
+            alpn=(ALPN_TUNNEL, "http/1.1"),
         )
         if not settings.tls and settings.network != "unix":
             self._log.warn(

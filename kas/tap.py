@@ -14,7 +14,7 @@ from kas.service import KasService
 from kas.state import StateDirectory, locate
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared
-from tunnel.startup import refuse
+from tunnel.startup import refuse, refuse_unless
 from tunnel.tuning import tune_allocator
 
 
@@ -62,13 +62,7 @@ class Options(usage.Options):
         problems: list[str] = []
         if self["log-format"] not in ("auto", "json", "text"):
             problems.append("--log-format: choose auto, json or text")
-        for step in (self._load, self._look_at_state):
-            try:
-                step()
-            except ConfigurationError as error:
-                problems.extend(error.problems)
-        if problems:
-            refuse(problems)
+        refuse_unless(problems, (self._load, self._look_at_state))
         if self["check"]:
             names = ", ".join(module.name for module in self.modules) or "none"
             print(f"the configuration is usable; modules: {names}")

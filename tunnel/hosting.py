@@ -82,14 +82,17 @@ def prepare(
 
 
 def load_modules(
-    kind: type[ServerModule] | type[AgentModule], sections: Mapping[str, Section]
+    kind: type[ServerModule] | type[AgentModule],
+    sections: Mapping[str, Section],
+    before: Sequence[str] = (),
 ) -> list[Prepared]:
     """
     Find the modules that *sections* ask for, and `prepare` them.
 
-    :raises ConfigurationError: with every problem of every module.
+    :param before: problems of the file that the sections are from.
+    :raises ConfigurationError: with those, and with every problem of every module.
     """
-    problems: list[str] = []
+    problems = list(before)
     prepared: list[Prepared] = []
     plugins: list[Any] = find_modules(kind, sections, problems=problems)
     try:

@@ -51,6 +51,7 @@ class Listening:
         factory: IProtocolFactory,
         *,
         what: str,
+        setting: str = "",
         alpn: Sequence[str] = (),
         minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
     ) -> IListeningPort:
@@ -58,6 +59,7 @@ class Listening:
         Listen for *what*.
 
         :param listen: a section, or a Twisted endpoint string.
+        :param setting: where the address was said, for who has to say another one.
         :raises ConfigurationError: the address cannot be had, or a certificate is bad.
         """
         if isinstance(listen, str):
@@ -84,7 +86,10 @@ class Listening:
             port = await opening
         except Exception as error:
             raise ConfigurationError(
-                [f"cannot listen for {what} on {text}: {error}; choose another address"]
+                [
+                    f"cannot listen for {what} on {text}: {error}; choose another "
+                    f"address{f' ({setting})' if setting else ''}"
+                ]
             ) from error
         address = address_text(port.getHost())
         self._ports[port] = Opened(what, address, files[0] if files else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, NoReturn
 
 from twisted.internet.defer import Deferred
@@ -32,6 +32,21 @@ def refuse(problems: Sequence[str]) -> NoReturn:
     caught once options are parsed.
     """
     raise CannotStart("\n".join(problems))
+
+
+def refuse_unless(problems: list[str], steps: Iterable[Callable[[], None]]) -> None:
+    """
+    Take every step, whatever became of those before; `refuse` if anything is wrong.
+
+    :param problems: what is known to be wrong already.
+    """
+    for step in steps:
+        try:
+            step()
+        except ConfigurationError as error:
+            problems.extend(error.problems)
+    if problems:
+        refuse(problems)
 
 
 def start_or_exit(start: Coroutine[Any, Any, None], reactor: Any) -> None:

@@ -199,6 +199,15 @@ def remove_agent(ctl: Ctl, name: str) -> None:
     ctl.result({"agent": _agent_content(found)}, f"agent {found.name} is removed")
 
 
+agents_option = click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    required=True,
+    help=f"Name or id of an agent, repeatable; '{ALL_AGENTS}' is every one.",
+)
+
+
 def access_options(function: Any) -> Any:
     """``--as``, ``--group``, ``--as-agent``, ``--expires``."""
     for option in (
@@ -231,13 +240,7 @@ def make_access(
 
 @command(user, "add")
 @click.argument("name")
-@click.option(
-    "--agent",
-    "agents",
-    multiple=True,
-    required=True,
-    help=f"An agent to reach, repeatable; '{ALL_AGENTS}' is every one.",
-)
+@agents_option
 @click.option(
     "--read-only",
     is_flag=True,
@@ -316,13 +319,7 @@ def revoke_user(ctl: Ctl, name: str) -> None:
 
 @command(user, "grant")
 @click.argument("name")
-@click.option(
-    "--agent",
-    "agents",
-    multiple=True,
-    required=True,
-    help=f"One more agent to reach, repeatable; '{ALL_AGENTS}' is every one.",
-)
+@agents_option
 def grant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
     """Let a user reach more agents; what it has open goes on."""
     _show_reach(ctl, ctl.store().grant_user(name, agents))
@@ -330,13 +327,7 @@ def grant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
 
 @command(user, "ungrant")
 @click.argument("name")
-@click.option(
-    "--agent",
-    "agents",
-    multiple=True,
-    required=True,
-    help=f"An agent to reach no longer, repeatable; '{ALL_AGENTS}' is every one.",
-)
+@agents_option
 def ungrant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
     """Take agents from a user; kas cuts what the user has open within two seconds."""
     _show_reach(ctl, ctl.store().ungrant_user(name, agents))

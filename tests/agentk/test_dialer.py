@@ -455,6 +455,16 @@ class ReasonTests(_Case):
         self.later(1)
         self.assert_up()
 
+    def test_something_else_answers(self) -> None:
+        """A connection that ends without a word of ours says what that may be."""
+        self.network.state = "drops"
+        self.start()
+        self.assertIn("write tls://", self.dialer.last_problem)
+        self.network.state = "up"
+        self.later(1)
+        self.end(ErrorCode.NONE)
+        self.assertNotIn("write tls://", self.dialer.last_problem)
+
     def test_other_version(self) -> None:
         """The operator is told what does not fit."""
         self.start()

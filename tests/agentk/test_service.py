@@ -175,6 +175,7 @@ class StartTests(_Case):
         """The line says which, and what to do."""
         self.reactor.taken = {8080}
         self.assert_fails("cannot listen for health and metrics on tcp:8080")
+        self.assert_fails("choose another address (--observability-listen-address)")
         self.assertNotIn("start cluster", self.happened)
 
 

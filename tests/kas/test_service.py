@@ -207,7 +207,7 @@ class StartTests(_Case):
         service = self.service()
         ended = self.assertRaises(SystemExit, service.startService)
         self.assertIn("cannot listen for agents on tcp:8150", str(ended))
-        self.assertIn("choose another address", str(ended))
+        self.assertIn("choose another address (agent.listen.address)", str(ended))
         self.assertFalse(service.health.ready)
 
     def test_unusable_identities(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.error import ConnectionRefusedError, DNSLookupError
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -32,6 +32,8 @@ class Endpoint:
         self.cancelled = 0
         self.wires: list[Wire] = []
         self.at_once = True
+        #: What a cancelled attempt fails with, if not as Deferreds do.
+        self.on_cancel: Exception | None = None
 
     def connect(self, factory: Any) -> Deferred[Any]:
         attempt: Deferred[Any] = Deferred(self._cancel)
@@ -43,6 +45,8 @@ class Endpoint:
     def _cancel(self, attempt: Deferred[Any]) -> None:
         self.cancelled += 1
         self.attempts = [pair for pair in self.attempts if pair[1] is not attempt]
+        if self.on_cancel is not None:
+            attempt.errback(self.on_cancel)
 
     def succeed(self) -> Wire:
         factory, attempt = self.attempts.pop(0)
@@ -663,6 +667,27 @@ class LimitTests(PoolCase):
         self.assertEqual(_status(first), 502)
         self.endpoint.succeed().receive(HELLO)
         self.assertEqual(second.body, b"hello")
+
+    def test_one_of_two_leaves(self) -> None:
+        """
+        Its attempt is cancelled, and whatever that ends with is nobody else's.
+
+        Twisted's endpoints by name fail a cancelled lookup with `DNSLookupError`.
+        """
+        self.endpoint.at_once = False
+        self.endpoint.on_cancel = DNSLookupError("cancelled")
+        for leaves in (0, 1):
+            pair = [self.send(), self.send()]
+            pair[leaves][1].abort()
+            self.assertEqual(self.pool.connecting_count, 1)
+            self.assertEqual(self.endpoint.cancelled, leaves + 1)
+            (stays, _) = pair[1 - leaves]
+            self.assertEqual(stays.failures, [])
+            wire = self.endpoint.succeed()
+            wire.receive(HELLO)
+            self.assertEqual(stays.body, b"hello")
+            wire.lose()
+        self.assert_empty()
 
     def test_connecting_takes_too_long(self) -> None:
         """504 after ten seconds."""

@@ -1,0 +1,57 @@
+"""What agentk says when something else than kas answers, or not as it should."""
+
+from __future__ import annotations
+
+import pytest
+from twisted.internet.interfaces import INegotiated
+from zope.interface import directlyProvides
+
+from agentk.dialer import _hint, _what_answered
+from tunnel.net.negotiation import NegotiationError
+from tunnel.net.tlsio import TLSHandshakeError
+from tunnel.net.websocket import WebSocketError
+
+
+class Secure:
+    """A transport with TLS."""
+
+    def __init__(self, protocol: bytes | None) -> None:
+        self.negotiatedProtocol = protocol
+        directlyProvides(self, INegotiated)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (TLSHandshakeError("not-tls", "x"), "the port for agents (8150"),
+        (TLSHandshakeError("not-tls", "x"), "does it speak TLS?"),
+        (TLSHandshakeError("timeout", "x"), "does it speak TLS?"),
+        (TLSHandshakeError("closed", "x"), "does it speak TLS?"),
+        (WebSocketError("status", "x"), "the port for agents (8150"),
+        (WebSocketError("not-http", "x"), "the port for agents (8150"),
+    ],
+)
+def test_hint(error: NegotiationError, says: str) -> None:
+    assert says in _hint(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TLSHandshakeError("untrusted", "x"), OSError("x"), WebSocketError("timeout", "")],
+)
+def test_no_hint(error: Exception) -> None:
+    """Where the error itself says all."""
+    assert _hint(error) == ""
+
+
+@pytest.mark.parametrize(
+    ("transport", "says"),
+    [
+        (object(), "write tls://"),
+        (Secure(None), "8154 is for kubectl"),
+        (Secure(b"http/1.1"), "8154 is for kubectl"),
+        (Secure(b"txkas/1"), "its log may say why"),
+    ],
+)
+def test_what_answered(transport: object, says: str) -> None:
+    assert says in _what_answered(transport)
