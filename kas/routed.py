@@ -73,6 +73,9 @@ class RoutedStream:
     """
     Looks for a way, and for another one as long as nothing came back.
 
+    Most of them find one at once, have nothing to send but their head, and step aside
+    with the first byte of the answer; what costs them anything stands apart.
+
     What is written is kept until the agent answers, so that a refusal (which means that
     nothing was done) costs the user nothing.  A way that breaks is only replaced where
     the request may be done twice, or where the stream itself survives it.
@@ -117,26 +120,27 @@ class RoutedStream:
 
     def begin(self) -> None:
         """Look for a way, or wait for one."""
-        if not self._go():
+        hop = self._router.only_hop(self._agent_id)
+        if (hop is None or not self._try(hop)) and not self._go():
             self._wait()
 
     def _go(self) -> bool:
         """Take the best way that there is now; False when there is none."""
-        open_ = self._open
-        for hop in self._router.hops(self._agent_id):
-            path: StreamTransport | ResumableStream
-            try:
-                if open_.resume_id:
-                    path = self._open_resumable(hop)
-                else:
-                    path = hop.open(open_, self, self._fin)
-            except (SessionClosed, StreamReset):
-                # It began to go away since it was last heard of, or is full: its
-                # refusal costs a look at the next one, never a failed request.
-                continue
-            self._took(hop, path)
-            return True
-        return False
+        return any(self._try(hop) for hop in self._router.hops(self._agent_id))
+
+    def _try(self, hop: Hop) -> bool:
+        path: StreamTransport | ResumableStream
+        try:
+            if self._open.resume_id:
+                path = self._open_resumable(hop)
+            else:
+                path = hop.open(self._open, self, self._fin)
+        except (SessionClosed, StreamReset):
+            # It began to go away since it was last heard of, or is full: its refusal
+            # costs a look at the next one, never a failed request.
+            return False
+        self._took(hop, path)
+        return True
 
     def _open_resumable(self, hop: Hop) -> ResumableStream:
         stream = ResumableStream(
@@ -148,10 +152,12 @@ class RoutedStream:
         return stream
 
     def _took(self, hop: Hop, path: StreamTransport | ResumableStream) -> None:
-        self._settle()
         self._hop, self._path = hop, path
         self._agent = hop.agent
-        self._router.went(hop)
+        if hop.record is not None:
+            self._router.went(hop)
+        if self._waits is not None:
+            self._settle()
         for is_headers, data in self._kept or ():
             if is_headers:
                 path.send_headers(data)

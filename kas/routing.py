@@ -41,7 +41,8 @@ LOOK_AGAIN = 1.0
 _random = secrets.SystemRandom().random
 
 
-@attrs.frozen
+# Not frozen: one is made for each request.
+@attrs.define
 class Hop:
     """Where a stream can go: to an agent that is here, or to the kas that has it."""
 
@@ -64,7 +65,7 @@ class Hop:
         """Open a stream there; raises as `TunnelProtocol.open_stream`."""
         if self.record is not None:
             open_.target.CopyFrom(self._target)
-        else:
+        elif open_.HasField("target"):
             open_.ClearField("target")
         return self.tunnel.open_stream(open_, receiver, fin=fin)
 
@@ -130,15 +131,18 @@ class Router:
 
     # Where to.
 
+    def only_hop(self, agent_id: str) -> Hop | None:
+        """The best one here, if nobody else has any: the way of nearly all requests."""
+        if self.directory.routes(agent_id):
+            return None
+        connection = self.registry.find(agent_id)
+        if connection is None:
+            return None
+        return Hop(connection.tunnel, connection.agent)
+
     def hops(self, agent_id: str) -> Iterator[Hop]:
         """Where the agent can be reached right now, the least busy instance first."""
         routes = self.directory.routes(agent_id)
-        if not routes:
-            # The path of nearly every request.
-            connection = self.registry.find(agent_id)
-            if connection is None:
-                return
-            yield Hop(connection.tunnel, connection.agent)
         found = [
             (connection.tunnel.load, 0, Hop(connection.tunnel, connection.agent))
             for connection in self.registry.instances(agent_id)

@@ -1,4 +1,4 @@
-"""What the experiments measured: a table for people, ``build/faults.json`` for others."""
+"""What the experiments measured: a table for people, and a file for programs."""
 
 from __future__ import annotations
 
