@@ -20,20 +20,20 @@ _CONTENT_TYPE: Final = re.compile(rb"\r\ncontent-type:[ \t]*([^\r;]*)", re.IGNOR
 
 def _asks(target: bytes, name: bytes) -> bool:
     _, _, query = target.partition(b"?")
-    # Nearly always this is all that it takes.
-    if name not in query:
-        return False
     return any(key == name and value in _TRUE for key, value in parse_qsl(query))
 
 
 def is_watch(method: bytes, target: bytes) -> bool:
     """A request whose answer is events, until somebody ends it."""
-    return method == b"GET" and _asks(target, b"watch")
+    # The plain search is all that it takes for nearly every request.
+    return b"watch=" in target and method == b"GET" and _asks(target, b"watch")
 
 
 def lasts(method: bytes, target: bytes) -> bool:
     """A request whose answer is meant to go on: a watch, or ``logs -f``."""
-    return method == b"GET" and (_asks(target, b"watch") or _asks(target, b"follow"))
+    return is_watch(method, target) or (
+        b"follow=" in target and method == b"GET" and _asks(target, b"follow")
+    )
 
 
 class Boundary:

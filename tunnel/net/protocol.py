@@ -122,6 +122,7 @@ class TunnelProtocol(TwistedProtocol):
         self._pulling: set[StreamTransport] = set()
         self._token = 0
         self._marked = False
+        self._receiving = False
         self._blocked = False
         self._closing: IDelayedCall | None = None
         self._lost = False
@@ -222,7 +223,8 @@ class TunnelProtocol(TwistedProtocol):
         """A receiver took *count* bytes."""
         session = self.session
         session.consumed(stream_id, count)
-        if not self._marked and session.has_output:
+        # While bytes are being received somebody looks at the end.
+        if not self._receiving and not self._marked and session.has_output:
             self.has_output()
 
     def forget(self, stream: StreamTransport) -> None:
@@ -271,6 +273,7 @@ class TunnelProtocol(TwistedProtocol):
             self._token += 1
             self.session.ping(self._token)
         streams = self._streams
+        self._receiving = True
         for event in self.session.receive_bytes(data):
             if isinstance(event, events.DataReceived):
                 self._arrived(event.stream_id, False, event.data, event.fin)
@@ -288,6 +291,7 @@ class TunnelProtocol(TwistedProtocol):
                     )
             else:
                 self._connection_event(event)
+        self._receiving = False
         if not self._marked and self.session.has_output:
             self.has_output()
 
