@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,9 @@ class Fleet(LineReceiver, TunnelOwner):
         self._dispatcher.handle_stream("bench", METHOD, _accept)
         self._flusher, self._keepalive = Flusher(reactor), Keepalive(reactor)
         self._wanted = self._welcomed = self._made = 0
+        #: Which of the tokens each tunnel uses, and those whose tunnel was lost.
+        self._numbers: dict[Any, int] = {}
+        self._lost: set[int] = set()
 
     def connectionMade(self) -> None:
         print("fleet ready", flush=True)
@@ -91,12 +95,14 @@ class Fleet(LineReceiver, TunnelOwner):
 
     def _connect(self) -> None:
         number, self._made = self._made, self._made + 1
-        endpoint: Any = TCP4ClientEndpoint(reactor, "127.0.0.1", self._options.port)
+        joined = self._dial(self._options.port, number)
+        joined.addErrback(lambda failure: print(failure.getErrorMessage(), flush=True))
+
+    def _dial(self, port: int, number: int) -> Any:
+        endpoint: Any = TCP4ClientEndpoint(reactor, "127.0.0.1", port)
         if self._options.bare:
             options = ssl.CertificateOptions(verify=False)
-            endpoint = SSL4ClientEndpoint(
-                reactor, "127.0.0.1", self._options.port, options
-            )
+            endpoint = SSL4ClientEndpoint(reactor, "127.0.0.1", port, options)
             factory: Any = Factory.forProtocol(_Bare)
         else:
             endpoint = TLSClientEndpoint(
@@ -105,8 +111,7 @@ class Fleet(LineReceiver, TunnelOwner):
             factory = Factory.forProtocol(self._tunnel)
         factory.noisy = False
         joined = endpoint.connect(factory)
-        joined.addCallback(self._greet, number)
-        joined.addErrback(lambda failure: print(failure.getErrorMessage(), flush=True))
+        return joined.addCallback(self._greet, number)
 
     def _tunnel(self) -> TunnelProtocol:
         return TunnelProtocol(
@@ -121,6 +126,7 @@ class Fleet(LineReceiver, TunnelOwner):
     def _greet(self, tunnel: Any, number: int) -> None:
         if self._options.bare:
             return
+        self._numbers[tunnel] = number
         token = self._tokens[number % len(self._tokens)]
         tunnel.hello(
             pb.Hello(
@@ -132,6 +138,12 @@ class Fleet(LineReceiver, TunnelOwner):
         )
 
     def welcome_received(self, tunnel: Any, welcome: pb.Welcome) -> None:
+        number = self._numbers[tunnel]
+        if number in self._lost:
+            self._lost.discard(number)
+            if not self._lost and self._welcomed == len(self._numbers):
+                print("all are back", flush=True)
+            return
         self.count()
 
     def count(self) -> None:
@@ -149,7 +161,23 @@ class Fleet(LineReceiver, TunnelOwner):
         pass
 
     def tunnel_closed(self, tunnel: Any, reason: Any) -> None:
-        print(f"closed {reason}", flush=True)
+        if not self._options.then:
+            print(f"closed {reason}", flush=True)
+            return
+        # As agentk does: with full jitter, to whichever kas the balancer chooses.
+        number = self._numbers.pop(tunnel, None)
+        if number is not None:
+            self._lost.add(number)
+            reactor.callLater(random.random() * 0.5, self._return, number)
+
+    def _return(self, number: int, most: float = 0.5) -> None:
+        port = int(random.choice(self._options.then.split(",")))
+        connecting = self._dial(port, number)
+        connecting.addErrback(
+            lambda failure: reactor.callLater(
+                random.random() * most, self._return, number, min(30.0, most * 2)
+            )
+        )
 
 
 class _Bare(Protocol):
@@ -166,6 +194,7 @@ def main() -> None:
     parser.add_argument("--ca", default="")
     parser.add_argument("--tokens", default=os.devnull)
     parser.add_argument("--bare", action="store_true")
+    parser.add_argument("--then", default="", help="ports to go to when this one dies")
     global FLEET
     tune_allocator()
     FLEET = Fleet(parser.parse_args())

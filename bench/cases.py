@@ -6,9 +6,11 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
+from typing import Any
+
 import attrs
 
-from bench import load
+from bench import fleet, load
 from bench.processes import ROOT, Process, python
 from bench.stand import GIGABYTE, Stand
 
@@ -319,6 +321,15 @@ def watches() -> Iterator[Result]:
             )
 
 
+def _fleet(case: Callable[[], Iterator[fleet.Figure]]) -> Callable[..., Any]:
+    def run() -> Iterator[Result]:
+        for one in case():
+            ratio = one.value / one.floor
+            yield Result(one.case, one.value, one.unit, one.floor, one.target, ratio)
+
+    return run
+
+
 CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "one-agent": one_agent,
     "many-agents": many_agents,
@@ -329,6 +340,12 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "idle-agents": idle_agents,
     "connecting": connecting,
     "watches": watches,
+    "second-kas": _fleet(fleet.second_kas),
+    "second-kas-bulk": _fleet(fleet.second_kas_bulk),
+    "resumable-bulk": _fleet(fleet.resumable_bulk),
+    "known-agents": _fleet(fleet.known_agents),
+    "dead-redis": _fleet(fleet.dead_redis),
+    "failover": _fleet(fleet.failover),
 }
 
 RESULTS = ROOT / "build" / "bench.json"

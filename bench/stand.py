@@ -107,8 +107,8 @@ class Stand:
                 log=self.log("kas"),
             )
         )
-        self.proxy_port = _port(process.wait_for("listening for kubernetes_api"))
-        self.agent_port = _port(process.wait_for("listening for agents"))
+        self.proxy_port = port_of(process.wait_for("listening for kubernetes_api"))
+        self.agent_port = port_of(process.wait_for("listening for agents"))
         process.wait_for("kas is ready")
         self.proxy = f"http://127.0.0.1:{self.proxy_port}"
         return process
@@ -239,5 +239,5 @@ def wait_for_port(port: int, seconds: float = 10.0) -> None:
             time.sleep(0.02)
 
 
-def _port(line: str) -> int:
+def port_of(line: str) -> int:
     return int(line.split("127.0.0.1:")[1].split()[0])

@@ -1,0 +1,292 @@
+"""Cases with several kas around one Redis."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from bench import load
+from bench.processes import Process, python, twistd
+from bench.stand import GIGABYTE, Stand, free_port, port_of, wait_for_port
+
+ROUNDS = 3
+SECONDS = 3.0
+
+
+@attrs.define(eq=False)
+class Node:
+    """One kas."""
+
+    process: Process
+    proxy: str
+    agent_port: int
+
+
+class FleetStand(Stand):
+    """As `Stand`, with as many kas as are started."""
+
+    def __init__(self, agents: int = 1) -> None:
+        super().__init__(agents)
+        self.secret = self.folder / "private-api-secret"
+        self.secret.write_text(base64.b64encode(os.urandom(32)).decode())
+        self.redis_port = free_port()
+        self.redis = self.started(
+            Process(
+                ["redis-server", "--port", str(self.redis_port), "--save", ""],
+                log=self.log("redis"),
+            )
+        )
+        wait_for_port(self.redis_port)
+
+    def node(self) -> Node:
+        """One more kas, with a proxy that needs no TLS."""
+        file = self.folder / f"kas-{free_port()}.yaml"
+        file.write_text(
+            "agent:\n"
+            "  listen: {address: '127.0.0.1:0', development_certificate: true}\n"
+            "  kubernetes_api:\n"
+            "    listen: {address: '127.0.0.1:0', development_certificate: false}\n"
+            "    max_requests_per_agent: 10000\n"
+            "    max_requests_per_credential: 10000\n"
+            "observability:\n"
+            "  listen: {address: '127.0.0.1:0'}\n"
+            "private_api:\n"
+            f"  listen: {{address: '127.0.0.1:{free_port()}', "
+            "development_certificate: true, "
+            f"authentication_secret_file: {self.secret}}}\n"
+            f"redis: {{server: {{address: '127.0.0.1:{self.redis_port}'}}}}\n"
+        )
+        process = self.started(
+            twistd(
+                "kas",
+                f"--configuration-file={file}",
+                f"--state-directory={self.state.path}",
+                "--log-format=text",
+                log=self.log("kas"),
+            )
+        )
+        proxy_port = port_of(process.wait_for("listening for kubernetes_api"))
+        agent_port = port_of(process.wait_for("listening for agents"))
+        process.wait_for("kas is ready")
+        return Node(process, f"http://127.0.0.1:{proxy_port}", agent_port)
+
+    def agents_at(self, node: Node, tokens: list[str]) -> Process:
+        """Light agents that stay at one kas."""
+        file = self.folder / f"tokens-{node.agent_port}"
+        file.write_text("\n".join(tokens))
+        process = self.started(
+            python(
+                "bench.agents",
+                str(node.agent_port),
+                f"--ca={self.ca}",
+                f"--tokens={file}",
+                log=self.log("fleet"),
+            )
+        )
+        process.wait_for("fleet ready")
+        return process
+
+    def agentk_at(self, node: Node, upstream_port: int) -> Process:
+        """agentk at one kas."""
+        self.agent_port = node.agent_port
+        return self.agentk(upstream_port)
+
+
+@attrs.frozen
+class Figure:
+    """Value and floor of one case; `bench.cases` gives them their form."""
+
+    case: str
+    value: float
+    unit: str
+    floor: float
+    target: float
+
+
+def _wait_until_routed(stand: FleetStand, url: str) -> None:
+    """The first request looks the agent up and connects to its kas."""
+    load.requests(url, 1, 0.5, stand.token)
+
+
+def second_kas() -> Iterator[Figure]:
+    """A request through a second kas: both of them, beside one alone."""
+    with FleetStand() as stand:
+        gateway, front = stand.node(), stand.node()
+        _, upstream_port = stand.upstream()
+        stand.agentk_at(gateway, upstream_port)
+        for node in (gateway, front):
+            _wait_until_routed(stand, f"{node.proxy}/200")
+        alone, both = [], []
+        for _ in range(ROUNDS):
+            before = gateway.process.cpu()
+            done = load.requests(f"{gateway.proxy}/200", 64, SECONDS, stand.token)
+            alone.append((gateway.process.cpu() - before) / done.requests * 1e6)
+            before = gateway.process.cpu() + front.process.cpu()
+            done = load.requests(f"{front.proxy}/200", 64, SECONDS, stand.token)
+            after = gateway.process.cpu() + front.process.cpu()
+            both.append((after - before) / done.requests * 1e6)
+        yield Figure(
+            "through a second kas: CPU of both",
+            statistics.median(both),
+            "us/request",
+            statistics.median(alone),
+            1.8,
+        )
+
+
+def second_kas_bulk() -> Iterator[Figure]:
+    """A download through a second kas: the gateway, beside a relay without frames."""
+    with FleetStand() as stand:
+        gateway, front = stand.node(), stand.node()
+        _, upstream_port = stand.server("upstream")
+        stand.agentk_at(gateway, upstream_port)
+        _wait_until_routed(stand, f"{front.proxy}/200")
+        relay, relay_port = stand.server(
+            "relay", f"--to={upstream_port}", "--to-tls", "--from-tls"
+        )
+        path = f"/stream/{GIGABYTE}"
+        values, floors = [], []
+        for _ in range(ROUNDS):
+            before = gateway.process.cpu()
+            load.download(front.proxy + path, stand.token, GIGABYTE)
+            values.append(gateway.process.cpu() - before)
+            before = relay.cpu()
+            load.download(
+                f"https://127.0.0.1:{relay_port}{path}", stand.token, GIGABYTE
+            )
+            floors.append(relay.cpu() - before)
+        yield Figure(
+            "download of 1 GB through a second kas: gateway",
+            statistics.median(values),
+            "s/GB",
+            statistics.median(floors),
+            1.3,
+        )
+
+
+def known_agents() -> Iterator[Figure]:
+    """Requests over 10,000 agents at 3 kas, beside the same over 100."""
+    counts = (100, 10_000)
+    costs: dict[int, list[float]] = {count: [] for count in counts}
+    for count in counts:
+        with FleetStand(agents=count) as stand:
+            nodes = [stand.node() for _ in range(3)]
+            for number, node in enumerate(nodes):
+                mine = stand.tokens[number::3]
+                fleet = stand.agents_at(node, mine)
+                # In batches: everybody at once is another case.
+                for begin in range(0, len(mine), 500):
+                    fleet.tell(f"connect {min(500, len(mine) - begin)}")
+                    done = min(begin + 500, len(mine))
+                    fleet.wait_for(f"connected {done}", 120)
+            paths = [f"/agents/agent-{n}/200" for n in range(count)]
+            for node in nodes:
+                load.requests(node.proxy, 64, 3, stand.user_token, paths)
+            for _ in range(ROUNDS):
+                for node in nodes:
+                    before = sum(one.process.cpu() for one in nodes)
+                    done_ = load.requests(
+                        node.proxy, 64, SECONDS, stand.user_token, paths
+                    )
+                    after = sum(one.process.cpu() for one in nodes)
+                    costs[count].append((after - before) / done_.requests * 1e6)
+    few, many = (statistics.median(costs[count]) for count in counts)
+    yield Figure(
+        "10,000 agents at 3 kas: CPU of all", many, "us/request", few, 1.15
+    )
+
+
+def dead_redis() -> Iterator[Figure]:
+    """p99 of requests through a second kas while Redis is dead."""
+    with FleetStand() as stand:
+        gateway, front = stand.node(), stand.node()
+        _, upstream_port = stand.upstream()
+        stand.agentk_at(gateway, upstream_port)
+        url = f"{front.proxy}/200"
+        _wait_until_routed(stand, url)
+        quiet = [load.requests(url, 16, SECONDS, stand.token).p99 for _ in range(5)]
+        os.kill(stand.redis.pid, signal.SIGKILL)
+        dead = [load.requests(url, 16, SECONDS, stand.token).p99 for _ in range(5)]
+        yield Figure(
+            "p99 of requests while Redis is dead",
+            statistics.median(dead) * 1e3,
+            "ms",
+            statistics.median(quiet) * 1e3,
+            1.2,
+        )
+
+
+def resumable_bulk() -> Iterator[Figure]:
+    """A download that survives its path, beside one that does not: kas and agentk."""
+    with Stand() as stand:
+        kas = stand.kas()
+        _, upstream_port = stand.server("upstream")
+        agentk = stand.agentk(upstream_port)
+        costs: dict[str, list[float]] = {"": [], "?follow=true": []}
+        for _ in range(ROUNDS):
+            for query, found in costs.items():
+                before = kas.cpu() + agentk.cpu()
+                load.download(
+                    f"{stand.proxy}/stream/{GIGABYTE}{query}", stand.token, GIGABYTE
+                )
+                found.append(kas.cpu() + agentk.cpu() - before)
+        yield Figure(
+            "resumable download of 1 GB: kas and agentk",
+            statistics.median(costs["?follow=true"]),
+            "s/GB",
+            statistics.median(costs[""]),
+            1.05,
+        )
+
+
+def failover() -> Iterator[Figure]:
+    """10,000 agents on one kas, which dies: until all are back on the others."""
+    count = 10_000
+    with FleetStand(agents=count) as stand:
+        nodes = [stand.node() for _ in range(3)]
+        others = ",".join(str(node.agent_port) for node in nodes[1:])
+        fleets = []
+        for number in range(4):
+            mine = stand.tokens[number::4]
+            file = Path(stand.folder / f"tokens-{number}")
+            file.write_text("\n".join(mine))
+            fleet = stand.started(
+                python(
+                    "bench.agents",
+                    str(nodes[0].agent_port),
+                    f"--ca={stand.ca}",
+                    f"--tokens={file}",
+                    f"--then={others}",
+                    log=stand.log("fleet"),
+                )
+            )
+            fleet.wait_for("fleet ready")
+            for begin in range(0, len(mine), 500):
+                fleet.tell(f"connect {min(500, len(mine) - begin)}")
+                fleet.wait_for(f"connected {min(begin + 500, len(mine))}", 120)
+            fleets.append(fleet)
+        before = [node.process.cpu() for node in nodes]
+        began = time.monotonic()
+        os.kill(nodes[0].process.pid, signal.SIGKILL)
+        for fleet in fleets:
+            fleet.wait_for("all are back", 180)
+        seconds = time.monotonic() - began
+        used = sum(
+            node.process.cpu() - cpu
+            for node, cpu in zip(nodes[1:], before[1:], strict=True)
+        )
+        memory = sum(node.process.private_memory() for node in nodes[1:]) / count / 1024
+        print(
+            f"  {used / count * 1e6:.0f} us of CPU for each agent, {memory:.1f} KiB of "
+            "memory with everything else of both kas"
+        )
+        yield Figure(
+            "10,000 agents are back after a kas died", seconds, "s", 60.0, 1.0
+        )
