@@ -18,7 +18,8 @@ from twisted.internet.task import Clock, deferLater
 from kas.config import Redis, RedisServer
 from kas.directory import redis_store
 from kas.directory.records import AgentRecord
-from kas.directory.redis_layout import RECORD_MS, Layout
+from kas.directory.redis_cleaning import clean
+from kas.directory.redis_layout import RECORD_MS, Layout, Place
 from kas.directory.redis_store import (
     BATCH_RECORDS,
     BATCH_SECONDS,
@@ -532,3 +533,113 @@ async def test_the_rights_that_the_documentation_names_are_enough(
         assert redis("ACL", "LOG") == []
         assert kas(9).kas_id.hex() not in str(keys(redis))
         assert redis("SMEMBERS", LAYOUT.everyone) == [kas(1).kas_id]
+
+
+@pytest.mark.parametrize("lost", ["lease", "held"])
+@pytest_twisted.ensureDeferred
+async def test_a_part_that_is_lost(redis: redisserver.RedisServer, lost: str) -> None:
+    """Each of them alone tells that it is not what we wrote."""
+    async with fleet(redis, 1) as kas_:
+        kas_.all[0].connected(record("a", at=1))
+        await kas_.quiet()
+        rewrites = kas_.stores[0].rewrites
+        redis("DEL", LAYOUT.agent("a"), getattr(LAYOUT, lost)(kas(1).kas_id))
+        await kas_.passes(LEASE_INTERVAL * 1.1, LEASE_INTERVAL / 4)
+        await kas_.quiet()
+        assert redis("HLEN", LAYOUT.agent("a")) == 1
+        assert redis("HLEN", LAYOUT.held(kas(1).kas_id)) == 1
+        assert kas_.stores[0].rewrites == rewrites + 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_redis_evicts_is_written_when_it_is_due(
+    redis: redisserver.RedisServer,
+) -> None:
+    async with fleet(redis, 1) as kas_:
+        for name in ("a", "b"):
+            kas_.all[0].connected(record(name, at=1, project_id=7))
+        await kas_.quiet()
+        rewrites = kas_.stores[0].rewrites
+        redis("DEL", LAYOUT.agent("a"), LAYOUT.project(7))
+        await kas_.passes(LEASE_INTERVAL * 3, LEASE_INTERVAL / 4)
+        await kas_.quiet()
+        assert redis("HLEN", LAYOUT.agent("a")) == 1
+        assert redis("HLEN", LAYOUT.project(7)) == 2
+        assert kas_.stores[0].rewrites == rewrites
+
+
+@pytest_twisted.ensureDeferred
+async def test_cleaning_up_behind_one_that_comes_back(
+    redis: redisserver.RedisServer,
+) -> None:
+    """Nobody else cleans then; and it learns what was removed before it was seen."""
+    async with fleet(redis, 1) as kas_:
+        store = kas_.stores[0]
+        lease, held = LAYOUT.lease(b"9"), LAYOUT.held(b"9")
+
+        class Between:
+            """Our client, and what happens between two of its commands."""
+
+            transaction = store.client.transaction
+
+            def call(self, *command: Any) -> Any:
+                if command[0] == "HSCAN":
+                    redis("SET", lease, "alive")
+                return store.client.call(*command)
+
+        def cleaning(pause: Any) -> Deferred[int | None]:
+            between: Any = Between()
+            arguments = (between, LAYOUT, b"9")
+            return Deferred.fromCoroutine(
+                clean(*arguments, by=b"1", count=BATCH_RECORDS, pause=pause)
+            )
+
+        async def back(seconds: float) -> None:
+            # It was removed while it came back: its lease went with it.
+            seen.append(redis("EXISTS", lease))
+            redis("SET", lease, "alive")
+            redis("HSET", held, Place("new", b"i").to_field(), "x")
+
+        seen: list[int] = []
+        for command in LAYOUT.put(b"9", [record(f"agent-{n}") for n in range(300)]):
+            redis(*command)
+        assert await cleaning(back) is None
+        assert seen == [0]
+        assert redis("HEXISTS", held, Place("new", b"i").to_field()) == 1
+        # The lock is still there for whoever comes next.
+        redis("DEL", lease)
+        assert await cleaning(back) is None
+        assert redis("HEXISTS", held, Place("new", b"i").to_field()) == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_write_that_found_too_many_waiting(
+    redis: redisserver.RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fleet(redis, 1) as kas_:
+        with monkeypatch.context() as patched:
+            patched.setattr("kas.redis.connection.MAX_WAITING", 0)
+            kas_.all[0].connected(record("a", at=1))
+            kas_.clock.advance(BATCH_SECONDS)
+            assert kas_.stores[0].client.up
+        assert redis("EXISTS", LAYOUT.agent("a")) == 0
+        await kas_.passes(LEASE_INTERVAL, LEASE_INTERVAL / 4)
+        await kas_.quiet()
+        assert redis("HLEN", LAYOUT.agent("a")) == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_messages_are_of_bounded_size(
+    redis: redisserver.RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fleet(redis) as kas_:
+        one, two = kas_.all
+        records = [record(f"agent-{n}", at=2) for n in range(100)]
+        size = records[0].to_message().ByteSize()
+        monkeypatch.setattr(redis_store, "EVENT_BYTES", 10 * size)
+        for change in (two.connected, two.disconnected):
+            before = one.news_received
+            for each in records:
+                change(each)
+            await kas_.quiet()
+            assert 3 <= one.news_received - before <= 10
