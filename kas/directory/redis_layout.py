@@ -184,13 +184,6 @@ class Layout:
             commands.append(("HDEL", self.held(kas_id), *held))
         return commands
 
-    def keep(self, place: Place) -> list[Command]:
-        """Let what stands at *place* live longer; each answers 0 if it is gone."""
-        commands: list[Command] = [("PEXPIRE", self.agent(place.agent_id), RECORD_MS)]
-        if place.project_id:
-            commands.append(("PEXPIRE", self.project(place.project_id), RECORD_MS))
-        return commands
-
 
 def _in_agent(place: Place, kas_id: bytes) -> bytes:
     return place.instance_id + kas_id

@@ -2,7 +2,7 @@
 A directory's store in Redis: what is ours is written there, and kept right.
 
     put, remove ──> what changed ──(20 ms)──> MULTI: our lease, HSET/HDEL, PUBLISH
-    every 10 s ───> MULTI: our lease, who else lives, a few records kept from expiring
+    every 10 s ───> MULTI: our lease, who else lives, a few records once more
     find, listed ─> HGETALL, without the connections of kas whose lease is over
 
 Every transaction reads our lease before it writes it anew, with a number that rises.
@@ -44,7 +44,7 @@ T = TypeVar("T")
 #: Seconds between two leases: three fit into the life of one.
 LEASE_INTERVAL = 10.0
 
-#: Seconds within which each record is kept from expiring once; they live twice as long.
+#: Seconds within which each record is written once more; they live twice as long.
 KEEP_SECONDS = 3600.0
 
 #: Seconds for which changes are collected: a storm of connections becomes few
@@ -98,7 +98,7 @@ class RedisStore:
     client: RedisClient = attrs.field(init=False)
     _layout: Layout = attrs.field(init=False)
     _listener: StoreListener | None = attrs.field(default=None, init=False)
-    #: What is ours; the one that was kept from expiring last stands last.
+    #: What is ours; the one that was written last stands last.
     _mine: OrderedDict[tuple[str, bytes], AgentRecord] = attrs.field(
         factory=OrderedDict, init=False
     )
@@ -339,7 +339,6 @@ class RedisStore:
     async def _renew(self) -> None:
         layout, me = self._layout, self._me.kas_id
         known = list(self._leases)
-        kept = self._due()
         commands: list[Command] = [
             ("SADD", layout.everyone, me),
             ("PEXPIRE", layout.everyone, RECORD_MS),
@@ -347,18 +346,14 @@ class RedisStore:
         ]
         if known:
             commands.append(("MGET", *map(layout.lease, known)))
+        keep_held: Command = ("PEXPIRE", layout.held(me), RECORD_MS)
         if self._mine:
-            commands.append(("PEXPIRE", layout.held(me), RECORD_MS))
-        owners = [(place, one) for place in kept for one in layout.keep(place)]
-        commands += dict.fromkeys(one for _, one in owners)
+            commands.append(keep_held)
         # What is being written now need not be there yet.
         settled = not {"write", "rewrite"} & self._running.keys()
-        results = await self._transaction(commands)
-        answers = dict(zip(commands, results, strict=True))
-        for place, command in owners:
-            if answers[command] == 0 and settled:
-                self._change(place, None)
-        if answers.get(("PEXPIRE", layout.held(me), RECORD_MS)) == 0 and settled:
+        results = await self._transaction(commands + layout.put(me, self._due()))
+        answers = dict(zip(commands, results, strict=False))
+        if answers.get(keep_held) == 0 and settled:
             self._rewrite("what we hold was gone")
         members = answers["SMEMBERS", layout.everyone]
         if isinstance(members, RedisRefused):
@@ -373,15 +368,20 @@ class RedisStore:
             chosen = dead[int(self._random() * len(dead)) % len(dead)]
             self._run("clean", self._clean(chosen))
 
-    def _due(self) -> list[Place]:
-        """Those of ours whose turn it is, so that all have theirs in time."""
+    def _due(self) -> list[AgentRecord]:
+        """
+        Those of ours whose turn it is, so that all have theirs in time.
+
+        They are written and not only kept from expiring: other fields of the same key
+        may be there although ours were evicted with it.
+        """
         count = math.ceil(len(self._mine) * LEASE_INTERVAL / KEEP_SECONDS)
-        places = []
+        due = []
         for _ in range(count):
             key, record = next(iter(self._mine.items()))
             self._mine.move_to_end(key)
-            places.append(Place.of(record))
-        return places
+            due.append(record)
+        return due
 
     def _learn(
         self, members: Sequence[bytes], found: Mapping[bytes, bytes | None]

@@ -90,6 +90,7 @@ class _Link:
     #: Attempts that failed in a row.
     failures: int = 0
     _keeping: Deferred[None] | None = None
+    _stopped: bool = False
     _log = Logger()
 
     def start(self) -> None:
@@ -97,6 +98,7 @@ class _Link:
         self._keeping.addErrback(self._failed)
 
     def stop(self) -> None:
+        self._stopped = True
         if self._keeping is not None:
             self._keeping.cancel()
 
@@ -109,6 +111,9 @@ class _Link:
             try:
                 connection = await self.make()
             except RedisUnavailable as error:
+                if self._stopped:
+                    # An endpoint that is cancelled says so in words of its own.
+                    return
                 reason = str(error)
             else:
                 began = self.clock.seconds()

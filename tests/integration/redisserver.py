@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hiredis
+from twisted.internet.task import deferLater
 
 from tests.integration import needs
 from tests.integration.processes import Process, eventually
 
 INSTALL = "apt-get install redis-server"
+
+
+async def until(look: Callable[[], Any], what: str, seconds: float = 20) -> None:
+    """Let the reactor run until something is so."""
+    from twisted.internet import reactor
+
+    end = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < end, f"after {seconds} s not yet: {what}"
+        await deferLater(cast(Any, reactor), 0.005, lambda: None)
 
 
 def free_port() -> int:
@@ -50,7 +63,11 @@ class RedisServer:
             ],
             self.folder / f"{self.name}.log",
         )
-        eventually(self._answers, 15, f"{self.name} answers")
+        try:
+            eventually(self._answers, 15, f"{self.name} answers")
+        except AssertionError:
+            self.stop()
+            raise
 
     def _answers(self) -> bool:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from kas.redis.connection import MAX_WAITING
 from kas.redis.dialling import Dialler
 from tests.integration import redisserver
 from tests.integration.processes import Process, eventually
+from tests.integration.redisserver import until
 from tests.tunnel.net import certificates
 
 reactor: Any = _reactor
@@ -49,14 +50,6 @@ class Owner:
 
     def redis_message(self, data: bytes) -> None:
         self.messages.append(data)
-
-
-async def until(look: Callable[[], Any], what: str, seconds: float = 20) -> None:
-    """Let the reactor run until something is so."""
-    end = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < end, f"after {seconds} s not yet: {what}"
-        await deferLater(reactor, 0.01, lambda: None)
 
 
 @contextlib.asynccontextmanager
