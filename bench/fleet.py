@@ -112,7 +112,7 @@ class Figure:
 
 def _wait_until_routed(stand: FleetStand, url: str) -> None:
     """The first request looks the agent up and connects to its kas."""
-    load.requests(url, 1, 0.5, stand.token)
+    load.requests(url, 1, 1, stand.token)
 
 
 def second_kas() -> Iterator[Figure]:
@@ -198,9 +198,7 @@ def known_agents() -> Iterator[Figure]:
                     after = sum(one.process.cpu() for one in nodes)
                     costs[count].append((after - before) / done_.requests * 1e6)
     few, many = (statistics.median(costs[count]) for count in counts)
-    yield Figure(
-        "10,000 agents at 3 kas: CPU of all", many, "us/request", few, 1.15
-    )
+    yield Figure("10,000 agents at 3 kas: CPU of all", many, "us/request", few, 1.15)
 
 
 def dead_redis() -> Iterator[Figure]:
@@ -287,6 +285,4 @@ def failover() -> Iterator[Figure]:
             f"  {used / count * 1e6:.0f} us of CPU for each agent, {memory:.1f} KiB of "
             "memory with everything else of both kas"
         )
-        yield Figure(
-            "10,000 agents are back after a kas died", seconds, "s", 60.0, 1.0
-        )
+        yield Figure("10,000 agents are back after a kas died", seconds, "s", 60.0, 1.0)

@@ -8,7 +8,7 @@ import tempfile
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bench.processes import Process, python, twistd
 from kas import pki
@@ -51,7 +51,7 @@ class Stand:
         #: For the URL of the first agent alone.
         self.token = f"user:1:{user}"
 
-    def __enter__(self) -> Stand:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
