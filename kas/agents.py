@@ -81,6 +81,8 @@ class AgentAcceptor(TunnelOwner):
     rate: ConnectionRate
     kas_id: bytes
     timing: Timing = attrs.Factory(Timing)
+    #: New agents shall look for another kas.
+    draining: bool = False
     _log = Logger()
 
     # tunnel.net.protocol.TunnelOwner
@@ -89,6 +91,9 @@ class AgentAcceptor(TunnelOwner):
         """Take the agent, or say why not."""
         if hello.role != "agent":
             tunnel.end(ErrorCode.PROTOCOL, "agents connect to this port")
+            return
+        if self.draining:
+            tunnel.end(ErrorCode.SHUTDOWN, "this kas is being drained; try another")
             return
         if not 0 < len(hello.instance_id) <= MAX_INSTANCE_ID:
             tunnel.end(ErrorCode.PROTOCOL, "HELLO without a usable instance id")

@@ -61,6 +61,8 @@ class Balance:
 
     def start(self) -> None:
         """Look from now on."""
+        if self._loop.running:
+            return
         self._loop.start(INTERVAL, now=False)
 
     def stop(self) -> None:

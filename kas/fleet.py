@@ -145,10 +145,12 @@ class Fleet:
         self.bus.subscribe("kas", "agent.disconnected", self._disconnected)
         await self.directory.start()
 
-    def update(self, *, draining: bool = False) -> None:
+    def update(self, *, draining: bool | None = None) -> None:
         """What others shall know: how many agents are here, and whether we leave."""
         self._me = attrs.evolve(
-            self._me, agents=len(self.registry), draining=draining or self._me.draining
+            self._me,
+            agents=len(self.registry),
+            draining=self._me.draining if draining is None else draining,
         )
         self.directory.update(self._me)
 

@@ -21,6 +21,7 @@ from kas import pki, running
 from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
 from kas.balance import Balance
 from kas.config import KasConfiguration
+from kas.control import ControlSocket
 from kas.fleet import Fleet
 from kas.identity import FileIdentity
 from kas.metrics import FleetCollector
@@ -140,6 +141,8 @@ class KasService(LogsItsOwnWay, Service):
             lambda: self.modules.states,
             lambda: len(self.fleet.directory.peers()),
         )
+        self.control = ControlSocket(state, self, reactor)
+        self._acceptor: AgentAcceptor | None = None
         self._agent_port: IListeningPort | None = None
         self._watchdog_call: Any = None
         self._renewal = LoopingCall(self._renew)
@@ -163,6 +166,7 @@ class KasService(LogsItsOwnWay, Service):
         )
         await self.fleet.start(self.listening)
         await self._listen_for_agents()
+        await self.control.open()
         self.balance.start()
         running.tell(self._state, self.listening.opened)
         self.health.ready = True
@@ -173,7 +177,7 @@ class KasService(LogsItsOwnWay, Service):
 
     async def _listen_for_agents(self) -> None:
         settings = self.configuration.agent.listen
-        acceptor = AgentAcceptor(
+        acceptor = self._acceptor = AgentAcceptor(
             authenticate=self.identity.authenticate_agent,
             registry=self.registry,
             dispatcher=self.dispatcher,
@@ -241,6 +245,41 @@ class KasService(LogsItsOwnWay, Service):
             sdnotify.notify("WATCHDOG=1")
             self._watchdog_call = self._reactor.callLater(interval, self._watchdog)
 
+    # What kasctl asks for; see `kas.control.Controlled`.
+
+    def drain(self) -> None:
+        """Send every agent elsewhere, take no new ones, and be not ready."""
+        self._log.info("drained by order: every agent is asked to connect elsewhere")
+        self.health.ready = False
+        self.balance.stop()
+        if self._acceptor is not None:
+            self._acceptor.draining = True
+        self.fleet.update(draining=True)
+        self.balance.send_away(self.registry, "this kas is being drained")
+
+    def undrain(self) -> None:
+        """Take agents again."""
+        self._log.info("taken into service again")
+        if self._acceptor is not None:
+            self._acceptor.draining = False
+        self.fleet.update(draining=False)
+        self.balance.start()
+        self.health.ready = True
+
+    def rebalance(self) -> int:
+        """Send away what is above the mean; how many were asked."""
+        return self.balance.rebalance(tolerance=0)
+
+    def progress(self) -> dict[str, Any]:
+        """How far it is."""
+        streams = sum(one.tunnel.load for one in self.registry) + self.router.remote
+        return {
+            "pid": os.getpid(),
+            "ready": self.health.ready,
+            "agents": self.registry.agents,
+            "requests": streams,
+        }
+
     # The end.
 
     def stopService(self) -> Deferred[None]:
@@ -279,6 +318,7 @@ class KasService(LogsItsOwnWay, Service):
         for connection in self.registry:
             connection.tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
         await self.fleet.stop()
+        await self.control.close()
         await self.listening.close_all()
         self.identity.stop()
 

@@ -7,6 +7,7 @@
     kubeconfig.py   kubeconfig
     checks.py       config check, status
     doctor.py       doctor
+    fleet.py        drain, rebalance
 """
 
 from __future__ import annotations

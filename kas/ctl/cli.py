@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kas.ctl import checks, doctor, kubeconfig
+from kas.ctl import checks, doctor, fleet, kubeconfig
 from kas.ctl.identities import agent, user
 from tunnel import __version__
 
@@ -28,3 +28,4 @@ cli.add_command(checks.config)
 kubeconfig.declare(cli)
 checks.declare(cli)
 doctor.declare(cli)
+fleet.declare(cli)

@@ -1,0 +1,126 @@
+"""Several kas: any of them reaches every agent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.stand import Fleet, FleetKas
+from tests.integration.processes import ROOT, Process, eventually, kasctl
+from tests.integration.rawhttp import Way
+from tests.integration.stack import Agentk
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The API server of the demo; its kubeconfig."""
+    folder = tmp_path_factory.mktemp("sandbox")
+    process = Process(
+        "sandbox",
+        [sys.executable, "-m", "demo.sandbox", "--state-directory", folder / "state"],
+        folder / "sandbox.log",
+        environment={"PYTHONPATH": str(ROOT)},
+    )
+    yield Path(process.wait_for(r"ready: (\S+)")[1])
+    process.kill()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Three kas."""
+    fleet = Fleet(tmp_path_factory.mktemp("fleet"))
+    try:
+        fleet.start()
+        fleet.know_each_other()
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+@pytest.fixture(scope="module")
+def agentk(fleet: Fleet, sandbox: Path) -> Agentk:
+    """Connected to the second of them."""
+    return fleet.agentk(fleet.kas[0].add_agent("main"), sandbox, at=fleet.kas[1])
+
+
+@pytest.fixture(scope="module")
+def ways(fleet: Fleet, agentk: Agentk) -> list[Way]:
+    """To the API server, through each of them."""
+    first = fleet.kas[0]
+    first.add_user("everywhere")
+    token = first.bearer("everywhere")
+    return [Way("everywhere", kas.proxy, kas.authority, token) for kas in fleet.kas]
+
+
+def test_any_of_them(fleet: Fleet, ways: list[Way]) -> None:
+    for way in ways:
+        answer = eventually(
+            lambda way=way: (
+                (found := way.ask("GET", "/version")).status == 200  # type: ignore[misc]
+                and found
+            )
+        )
+        assert b"gitVersion" in answer.body
+    one, two, three = fleet.kas
+    assert two.metric("kas_gateway_requests_total") >= 2
+    assert one.metric("kas_peer_sessions") == three.metric("kas_peer_sessions") == 1
+    # Once it is known where the agent is, Redis has nothing to do with a request.
+    before = one.metric("kas_directory_lookups_total")
+    for _ in range(20):
+        assert ways[0].ask("GET", "/version").status == 200
+    assert one.metric("kas_directory_lookups_total") == before
+
+
+def test_drain_and_undo(fleet: Fleet, agentk: Agentk, ways: list[Way]) -> None:
+    """The agent goes where it is told, and is never out of reach."""
+    two, three = fleet.kas[1], fleet.kas[2]
+    assert two.process is not None and three.process is not None
+    agentk.address = ""
+    moved = json.loads(
+        kasctl(
+            *("drain", "--timeout", "0", "--pid", str(two.process.pid)),
+            *("--output", "json"),
+            state=two.state,
+        ).stdout
+    )
+    assert moved["ready"] is False
+    assert two.status()["ready"] is False
+    assert ways[0].ask("GET", "/version").status == 200
+    kasctl("drain", "--undo", "--pid", str(two.process.pid), state=two.state)
+    assert two.status()["ready"] is True
+    agentk.wait_until_ready()
+    eventually(lambda: ways[2].ask("GET", "/version").status == 200)
+
+
+def test_which_kas(fleet: Fleet) -> None:
+    """Several share the state directory, so one has to be named."""
+    state = fleet.kas[0].state
+    done = kasctl("drain", state=state, check=False)
+    assert done.returncode == 1
+    for kas in fleet.kas:
+        assert kas.process is not None
+        assert str(kas.process.pid) in done.stderr
+    done = kasctl("rebalance", "--pid", "1", state=state, check=False)
+    assert "no kas with the number 1" in done.stderr
+
+
+def test_wrong_secret(fleet: Fleet, tmp_path: Path) -> None:
+    """A kas with another secret is nobody's peer, and both say so."""
+    folder = tmp_path / "stranger"
+    stranger = FleetKas(
+        folder,
+        shared=folder,
+        redis_address=f"127.0.0.1:{fleet.redis.port}",
+    )
+    (folder / "state").parent.mkdir(parents=True)
+    try:
+        process = stranger.start()
+        eventually(lambda: stranger.status()["peers"] >= 3)
+        assert stranger.metric("kas_peer_sessions") == 0
+        assert "Traceback" not in process.said()
+    finally:
+        stranger.stop()
