@@ -45,7 +45,8 @@ class Stand:
         self.certificate, self.key = str(files.certificate_file), str(files.key_file)
         self.ca = str(files.ca_file)
         store = IdentityStore(self.state, lambda: now)
-        self.tokens = [store.add_agent(f"agent-{n}")[1] for n in range(agents)]
+        added = store.add_agents([f"agent-{n}" for n in range(agents)])
+        self.tokens = [token for _, token in added]
         _, user = store.add_user("bench", ["*"], None)
         self.user_token = user
         #: For the URL of the first agent alone.

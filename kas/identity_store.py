@@ -105,31 +105,48 @@ class IdentityStore:
 
         :param project_id: of the project that it belongs to; 0: none.
         """
+        return self.add_agents([name], project_id)[0]
+
+    def add_agents(
+        self, names: Sequence[str], project_id: int = 0
+    ) -> list[tuple[Agent, str]]:
+        """As `add_agent`, for many at once: all of them, or none."""
         if not 0 <= project_id <= MAX_PROJECT_ID:
             raise IdentityError(f"{project_id} cannot be the id of a project")
         rule = "at most 63 of a-z, 0-9 and '-', neither beginning nor ending with '-'"
-        _check(_AGENT_NAME, "the name of an agent", name, rule)
-        if name.isdigit():
-            rule = "a number is taken for the id of an agent; add a letter"
-            raise IdentityError(f"{name!r} cannot be the name of an agent: {rule}")
+        for name in names:
+            _check(_AGENT_NAME, "the name of an agent", name, rule)
+            if name.isdigit():
+                number = "a number is taken for the id of an agent; add a letter"
+                raise IdentityError(
+                    f"{name!r} cannot be the name of an agent: {number}"
+                )
         with self._editing() as edit:
             identities = edit.identities
-            if any(agent.name == name for agent in identities.agents):
-                raise IdentityError(
-                    f"there is an agent {name!r} already; for a new token use "
-                    f"'kasctl agent rotate {name}'"
+            taken = {agent.name for agent in identities.agents}
+            added = []
+            for offset, name in enumerate(names):
+                if name in taken:
+                    raise IdentityError(
+                        f"there is an agent {name!r} already; for a new token use "
+                        f"'kasctl agent rotate {name}'"
+                    )
+                taken.add(name)
+                token, text = self._mint(AGENT_PREFIX, None)
+                agent = Agent(
+                    str(identities.next_agent_id + offset),
+                    name,
+                    token.created_at,
+                    (token,),
+                    project_id=project_id,
                 )
-            token, text = self._mint(AGENT_PREFIX, None)
-            number = identities.next_agent_id
-            agent = Agent(
-                str(number), name, token.created_at, (token,), project_id=project_id
-            )
+                added.append((agent, text))
             edit.identities = attrs.evolve(
                 identities,
-                agents=(*identities.agents, agent),
-                next_agent_id=number + 1,
+                agents=(*identities.agents, *(agent for agent, _ in added)),
+                next_agent_id=identities.next_agent_id + len(added),
             )
-        return agent, text
+        return added
 
     def rotate_agent(self, name: str, grace: timedelta) -> tuple[Agent, str]:
         """
