@@ -73,7 +73,7 @@ _T = TypeVar("_T")
 AGENT = ConnectedAgent("1", "agent-1", b"i", 1, 0.0)
 
 
-@implementer(ITransport)
+@implementer(ITransport, IConsumer, IPushProducer)
 class MemoryTransport:
     """One end of a `Pipe`; honours and causes pauses as a socket does."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kas.ctl import checks, doctor, kubeconfig
+from kas.ctl import checks, doctor, kubeconfig, status
 from kas.ctl.identities import agent, user
 from tunnel import __version__
 
@@ -26,5 +26,5 @@ cli.add_command(agent)
 cli.add_command(user)
 cli.add_command(checks.config)
 kubeconfig.declare(cli)
-checks.declare(cli)
+status.declare(cli)
 doctor.declare(cli)

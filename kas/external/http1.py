@@ -86,8 +86,9 @@ class Http1Exchange:
             self._request.unregisterProducer()
 
     def _cancelled(self, done: Deferred[bytes]) -> None:
-        # klein does so when the client is gone.
+        # klein does so when the client is gone; so is what one could unregister from.
         self._over = True
+        self._producing = False
         if self.call is not None:
             self.call.gone(StreamReset(ErrorCode.CANCELLED))
 
