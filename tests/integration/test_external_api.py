@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.server
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,7 @@ from tests.integration.processes import (
     Process,
     clean_environment,
     eventually,
+    kasctl,
     twistd,
 )
 
@@ -245,6 +248,84 @@ def test_over_tls_and_drained(tmp_path: Path) -> None:
     assert json.loads(client.stdout.readline()) == "SLOW"
     assert client.wait(20) == 0
     client.stdout.close()
+
+
+class _ApiServer(http.server.BaseHTTPRequestHandler):
+    """As much of a Kubernetes API server as agentk asks at its start."""
+
+    def do_GET(self) -> None:
+        body = b'{"major": "1", "minor": "36", "gitVersion": "v1.36.1"}'
+        self.send_response(200 if self.path == "/version" else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of one."""
+    with http.server.HTTPServer(("127.0.0.1", 0), _ApiServer) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        path = tmp_path / "kubeconfig"
+        address = f"http://127.0.0.1:{server.server_port}"
+        path.write_text(
+            f"clusters: [{{name: c, cluster: {{server: '{address}'}}}}]\n"
+            "users: [{name: u, user: {}}]\n"
+            "contexts: [{name: x, context: {cluster: c, user: u}}]\n"
+            "current-context: x\n"
+        )
+        yield path
+        server.shutdown()
+        thread.join(10)
+
+
+def test_connected_agent(api: Api, cluster: Path, tmp_path: Path) -> None:
+    """A real agentk, by gRPC and by kasctl; and gone when it is."""
+    state = api.folder / "state"
+    agent_token = tmp_path / "token"
+    kasctl("agent", "add", "prod", "--token-file", agent_token, state=state)
+    port = api.process.wait_for(_LISTENING.format("agents"))[1]
+    agentk = Process(
+        "agentk",
+        twistd(
+            "agentk",
+            *("--kas-address", f"tcp://127.0.0.1:{port}"),
+            *("--token-file", agent_token),
+            *("--kubeconfig", cluster),
+            *("--observability-listen-address", "127.0.0.1:0"),
+        ),
+        tmp_path / "agentk.log",
+        environment={"POD_NAMESPACE": "ns", "POD_NAME": "agentk-0"},
+    )
+
+    def status() -> Any:
+        done = kasctl(
+            "status",
+            *("--server", f"http://127.0.0.1:{api.port}"),
+            *("--secret-file", api.folder / "secret"),
+            *("--output", "json"),
+            state=state,
+        )
+        return json.loads(done.stdout)["agents"]
+
+    try:
+        (agent,) = eventually(status)
+        assert agent["agentName"] == "prod"
+        assert agent["meta"]["podName"] == "agentk-0"
+        assert agent["meta"]["kubernetesVersion"]["gitVersion"] == "v1.36.1"
+        seen = api.grpc("agents")
+        (info,) = seen["one"]["agents"]
+        assert info == seen["several"]["agents"][0]
+        assert info["agentId"] == agent["agentId"] == "1"
+        assert int(info["connectionId"]) > 0
+        assert agentk.stops_cleanly()
+        eventually(lambda: not status())
+    finally:
+        agentk.kill()
 
 
 @pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
