@@ -213,6 +213,8 @@ def make_site(
         def log(self, request: Any) -> None:
             """Calls are not worth a line each."""
 
-    site = Http11Site(app.resource(), BoundedRequest, timeout=limits.idle)
+    site = Http11Site(
+        app.resource(), BoundedRequest, timeout=limits.idle, reactor=clock
+    )
     site.noisy = False
     return site

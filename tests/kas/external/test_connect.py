@@ -329,6 +329,23 @@ class LimitTests(_Case):
                 pipe.flush()
                 self.assertTrue(client.lost, part)
 
+    def test_idle(self) -> None:
+        """Between two requests, and within a line that never ends."""
+        client, pipe = self.begin("Say", b'{"text": "a"}')
+        self.clock.advance(self.limits.idle - 1)
+        pipe.flush()
+        self.assertFalse(client.lost)
+        self.clock.advance(1)
+        pipe.flush()
+        self.assertTrue(client.lost)
+        client = _Client()
+        pipe = self.connect(client)
+        pipe.transports[0].write(b"POST /tests.proto")
+        pipe.flush()
+        self.clock.advance(self.limits.idle)
+        pipe.flush()
+        self.assertTrue(client.lost)
+
     def test_drain(self) -> None:
         """Idle connections end at once; a busy one after its answer."""
         idle, idle_pipe = self.begin("Say", b'{"text": "a"}')
@@ -341,6 +358,12 @@ class LimitTests(_Case):
         self.echo.waiting[0].callback(None)
         pipe.flush()
         self.assertIn(b"WAIT", busy.received)
+
+
+class AgeTests(_Case):
+    """Connections that others would keep for ever."""
+
+    age = 30.0
 
     def test_age(self) -> None:
         """An old connection ends after its next answer."""
