@@ -248,6 +248,7 @@ class ExternalApi:
             self._settings,
             self.factory,
             what="the external API",
+            setting="api.listen.address",
             alpn=("h2", "http/1.1"),
             # Ruby's gRPC of older GitLabs may not speak 1.3 yet.
             minimum=ssl.TLSVersion.TLSv1_2,
