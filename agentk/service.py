@@ -19,6 +19,7 @@ from agentk.config import AgentkOptions, TokenSource
 from agentk.dialer import Dialer
 from agentk.health import make_site
 from agentk.modules import AgentModuleApi, Lent
+from agentk.version import ClusterVersion
 from tunnel import __version__, sdnotify
 from tunnel.events import EventBus
 from tunnel.hosting import ModuleHost, Prepared
@@ -63,6 +64,7 @@ class AgentkService(LogsItsOwnWay, Service):
         self._listening = Listening(reactor)
         self._watchdog_call: Any = None
         self.cluster = cluster
+        self._version = ClusterVersion(cluster, reactor)
         self.metrics = CollectorRegistry()
         ProcessCollector(registry=self.metrics)
         GCCollector(registry=self.metrics)
@@ -128,7 +130,9 @@ class AgentkService(LogsItsOwnWay, Service):
         )
         await self.cluster.start()
         await self.modules.start()
+        await self._version.refresh()
         self.bus.subscribe("agentk", "tunnel.connected", self._connected)
+        self.bus.subscribe("agentk", "tunnel.disconnected", self._disconnected)
         self.dialer.start()
         self._watchdog()
         settle()
@@ -136,6 +140,9 @@ class AgentkService(LogsItsOwnWay, Service):
     def _connected(self, agent_id: Any) -> None:
         # For systemd, too, ready means that bytes flow.
         sdnotify.notify("READY=1")
+
+    def _disconnected(self, reason: Any) -> None:
+        Deferred.fromCoroutine(self._version.refresh())
 
     def _watchdog(self) -> None:
         interval = sdnotify.watchdog_interval()
@@ -169,6 +176,7 @@ class AgentkService(LogsItsOwnWay, Service):
                 version=__version__,
                 pod_namespace=self._options.pod_namespace,
                 pod_name=self._options.pod_name,
+                kubernetes_version=self._version.known,
             ),
         )
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
+from kas.jwt import read_secret
 from tunnel.config import (
     Duration,
     ExistingFile,
@@ -49,6 +50,10 @@ def _not_yet(advice: str) -> Callable[[Any, Any, Any], None]:
 def _url_path(instance: object, attribute: object, value: str) -> None:
     if not value.startswith("/") or any(c in value for c in "?# "):
         raise ValueError(f"{value!r} is not the path of a URL; write /{value.strip()}")
+
+
+def _secret(instance: object, attribute: object, value: Path) -> None:
+    read_secret(value)
 
 
 def _positive(instance: object, attribute: object, value: float) -> None:
@@ -164,15 +169,34 @@ class Observability:
 
 
 @attrs.frozen(kw_only=True)
-class ApiListen(Listen):
+class SignedListen(Listen):
+    """Where everyone comes with a token that is signed with a secret."""
+
+    authentication_secret_file: ExistingFile = field(
+        doc="secret of the tokens that clients sign, in base64", validator=_secret
+    )
+    accepted_secret_files: tuple[ExistingFile, ...] = field(
+        default=(),
+        doc="further secrets that are accepted, while the one is being replaced",
+        validator=attrs.validators.deep_iterable(_secret),
+    )
+    max_connection_age: Duration = field(
+        default=7200.0,
+        doc="after this a connection is asked to come anew",
+        validator=_positive,
+    )
+    shutdown_grace_period: Duration = field(
+        default=10.0, doc="how long calls that run may take after that"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ApiListen(SignedListen):
     """``api.listen``: calls of GitLab."""
 
     address: str = field(default="127.0.0.1:8153", doc="host:port for GitLab")
-    authentication_secret_file: ExistingFile | None = field(
-        default=None, doc="secret of the tokens that GitLab signs"
-    )
-    max_connection_age: Duration = field(
-        default=7200.0, doc="after this a connection is asked to come anew"
+    issuer: str = field(
+        default="gitlab", doc="who has to have signed (iss); '' for anybody"
     )
 
 
@@ -180,19 +204,16 @@ class ApiListen(Listen):
 class Api:
     """``api``."""
 
-    listen: ApiListen = field(factory=ApiListen, doc="where GitLab calls")
+    listen: ApiListen = field(doc="where GitLab calls")
 
 
 @attrs.frozen(kw_only=True)
-class PrivateApiListen(ApiListen):
+class PrivateApiListen(SignedListen):
     """``private_api.listen``: calls of other kas."""
 
     address: str = field(default="127.0.0.1:8155", doc="host:port for other kas")
     ca_certificate_file: ExistingFile | None = field(
         default=None, doc="PEM certificates that sign those of other kas"
-    )
-    accepted_secret_files: tuple[ExistingFile, ...] = field(
-        default=(), doc="further secrets that other kas may sign with, for rotation"
     )
 
 
@@ -200,9 +221,7 @@ class PrivateApiListen(ApiListen):
 class PrivateApi:
     """``private_api``."""
 
-    listen: PrivateApiListen = field(
-        factory=PrivateApiListen, doc="where other kas call"
-    )
+    listen: PrivateApiListen = field(doc="where other kas call")
 
 
 @attrs.frozen(kw_only=True)
@@ -343,11 +362,7 @@ class KasConfiguration:
     modules: dict[str, Section] = field(
         factory=dict, doc="one section per feature module, by the module's name"
     )
-    api: Api | None = field(
-        default=None,
-        doc="calls of GitLab",
-        validator=_not_yet("remove the section"),
-    )
+    api: Api | None = field(default=None, doc="calls of GitLab; on when present")
     private_api: PrivateApi | None = field(
         default=None,
         doc="calls between several kas",

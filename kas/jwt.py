@@ -157,7 +157,7 @@ class Secrets:
 
 
 def sign(
-    secrets: Secrets,
+    secrets: Secrets | bytes,
     *,
     issuer: str,
     audience: str,
@@ -168,6 +168,7 @@ def sign(
     """
     A token of ours.
 
+    :param secrets: signs with the current one; or the secret itself.
     :param lifetime: seconds; short, as one is made for each connection or call.
     """
     claims = {
@@ -177,7 +178,8 @@ def sign(
         "nbf": math.floor(now - NOT_BEFORE),
         "exp": math.ceil(now + lifetime),
     }
-    return _jws.encode(json.dumps(claims).encode(), secrets.current, algorithm)
+    secret = secrets.current if isinstance(secrets, Secrets) else secrets
+    return _jws.encode(json.dumps(claims).encode(), secret, algorithm)
 
 
 def verify(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kas.config import KasConfiguration, read_configuration_file
-from tunnel.config import PartlyRead
+from tunnel.config import PartlyRead, Section
 from tunnel.hosting import Prepared, load_modules
 from tunnel.plugin import ServerModule
 
@@ -13,6 +13,7 @@ __all__ = ["load"]
 
 # Where GitLab's kas has it; ``modules.kubernetes_api`` is the same section.
 _KUBERNETES_API = "kubernetes_api"
+_TRACKER = "agent_tracker"
 
 
 def load(file: str | Path | None) -> tuple[KasConfiguration, list[Prepared]]:
@@ -34,4 +35,7 @@ def load(file: str | Path | None) -> tuple[KasConfiguration, list[Prepared]]:
         proxy = error.sections.get(f"agent.{_KUBERNETES_API}")
     if proxy is not None:
         sections[_KUBERNETES_API] = proxy
+    if configuration.api is not None:
+        # It needs no section: who configures the external API wants it answered.
+        sections.setdefault(_TRACKER, Section.empty(f"modules.{_TRACKER}"))
     return configuration, load_modules(ServerModule, sections, problems)

@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from kas.external.services import ExternalServices
 from kas.identity import FileIdentity
 from kas.registry import Registry
 from kas.routing import Router
@@ -38,6 +39,7 @@ class Lent(lending.Lent):
     router: Router
     identity: FileIdentity
     listening: Listening
+    external: ExternalServices
     #: Ports that modules opened, by module.
     ports: dict[str, list[IListeningPort]] = attrs.Factory(dict)
 
@@ -45,6 +47,7 @@ class Lent(lending.Lent):
         """Take back what a module registered."""
         # Not super(): attrs makes the class anew for its slots.
         lending.Lent.release(self, name)
+        self.external.withdraw(name)
         for port in self.ports.pop(name, []):
             Deferred.fromCoroutine(self.listening.close(port))
 
@@ -58,6 +61,10 @@ class ServerModuleApi(lending.ModuleApi):
     ) -> None:
         super().__init__(lent, module, fail)
         self._lent = lent
+
+    def handle_external(self, service: Any, implementation: object) -> None:
+        """Answer calls of the external API."""
+        self._lent.external.handle(self.name, service, implementation)
 
     def client(self, service: Any, agent_id: str) -> ServiceClient:
         """Calls *service* at an agent."""
@@ -97,6 +104,15 @@ class ServerModuleApi(lending.ModuleApi):
     def connected_agents(self) -> list[ConnectedAgent]:
         """Every connection that this kas holds now."""
         return [connection.agent for connection in self._lent.registry]
+
+    async def agents(
+        self, agent_id: str = "", project_id: int = 0
+    ) -> list[ConnectedAgent]:
+        """The connections of an agent, of a project's agents, or all."""
+        found = await self._lent.router.directory.agents(
+            agent_id=agent_id, project_id=project_id
+        )
+        return [record.agent for record in found]
 
     def authorize(self, kind: str, agent: str, token: str) -> Deferred[Access]:
         """Check a credential of a user."""

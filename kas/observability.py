@@ -49,6 +49,7 @@ class Health:
                     "version": one.agent.version,
                     "pod_namespace": one.agent.pod_namespace,
                     "pod_name": one.agent.pod_name,
+                    "kubernetes_version": one.agent.kubernetes_version.git_version,
                     "peer": one.tunnel.peer,
                     "streams": one.tunnel.load,
                     "alive": one.tunnel.alive,

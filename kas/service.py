@@ -22,6 +22,8 @@ from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
 from kas.balance import Balance
 from kas.config import KasConfiguration
 from kas.control import ControlSocket
+from kas.external.api import ExternalApi
+from kas.external.services import ExternalServices
 from kas.fleet import Fleet
 from kas.identity import FileIdentity
 from kas.metrics import FleetCollector
@@ -116,6 +118,17 @@ class KasService(LogsItsOwnWay, Service):
         )
         self.listening = Listening(reactor, self._development_certificate)
         self.identity = FileIdentity(state.file("identity.json"), reactor, now)
+        self.external_services = ExternalServices(reactor)
+        self.external: ExternalApi | None = None
+        if configuration.api is not None:
+            self.external = ExternalApi(
+                configuration.api.listen,
+                self.external_services,
+                self.listening,
+                reactor,
+                now=now,
+                jitter=secrets.SystemRandom().random,
+            )
         self._lent = lent = Lent(
             reactor=reactor,
             dispatcher=self.dispatcher,
@@ -125,6 +138,7 @@ class KasService(LogsItsOwnWay, Service):
             router=self.router,
             identity=self.identity,
             listening=self.listening,
+            external=self.external_services,
         )
         self.modules = ModuleHost(
             modules,
@@ -168,6 +182,8 @@ class KasService(LogsItsOwnWay, Service):
         await self._listen_for_agents()
         await self.control.open()
         self.balance.start()
+        if self.external is not None:
+            await self.external.start()
         running.tell(self._state, self.listening.opened)
         self.health.ready = True
         sdnotify.notify("READY=1")
@@ -312,7 +328,9 @@ class KasService(LogsItsOwnWay, Service):
             for port in ports:
                 await self.listening.close(port)
         self.bus.publish("kas.draining", None)
+        external = Deferred.fromCoroutine(self._drain_external())
         await until(self._idle, self._reactor, grace)
+        await external
         await self.modules.stop()
         self.router.keeper.stop()
         for connection in self.registry:
@@ -321,6 +339,11 @@ class KasService(LogsItsOwnWay, Service):
         await self.control.close()
         await self.listening.close_all()
         self.identity.stop()
+
+    async def _drain_external(self) -> None:
+        if self.external is not None:
+            await self.external.drain()
+            await self.external.stop()
 
     async def _let_agents_leave(self) -> None:
         since = self._reactor.seconds()

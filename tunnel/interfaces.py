@@ -231,6 +231,14 @@ class _IModuleApi(Interface):
 class IServerModuleApi(_IModuleApi):
     """What kas lends to a server half."""
 
+    def handle_external(service: Any, implementation: object) -> None:
+        """
+        Answer calls of GitLab and others, who come to the external API with a token.
+
+        As `handle`, and the same object may be given to both; here ``call.agent`` is
+        None.  Where the external API is not configured, nobody calls.
+        """
+
     def client(service: Any, agent_id: str) -> Any:
         """A `tunnel.rpc.client.ServiceClient` that calls *service* at an agent."""
 
@@ -261,6 +269,14 @@ class IServerModuleApi(_IModuleApi):
 
     def connected_agents() -> list[ConnectedAgent]:
         """Every connection that this kas holds now."""
+
+    def agents(agent_id: str = "", project_id: int = 0) -> Any:
+        """
+        The connections of an agent, of a project's agents, or all, whichever kas has.
+
+        :return: an awaitable of a list of `ConnectedAgent`; fails with
+            `tunnel.errors.CallError` of status UNAVAILABLE when nobody can know.
+        """
 
     def authorize(kind: str, agent: str, token: str) -> Any:
         """

@@ -73,7 +73,7 @@ _T = TypeVar("_T")
 AGENT = ConnectedAgent("1", "agent-1", b"i", 1, 0.0)
 
 
-@implementer(ITransport)
+@implementer(ITransport, IConsumer, IPushProducer)
 class MemoryTransport:
     """One end of a `Pipe`; honours and causes pauses as a socket does."""
 
@@ -439,8 +439,20 @@ class FakeServerModuleApi(_FakeApi):
             method, receiver, metadata=metadata, fin=fin, timeout=timeout
         )
 
+    def handle_external(self, service: Any, implementation: object) -> None:
+        self._pair.door.dispatcher.handle(self.name, service, implementation)
+
     def connected_agents(self) -> list[ConnectedAgent]:
         return [AGENT]
+
+    async def agents(
+        self, agent_id: str = "", project_id: int = 0
+    ) -> list[ConnectedAgent]:
+        return [
+            agent
+            for agent in self.connected_agents()
+            if agent_id in ("", agent.agent_id) and project_id in (0, agent.project_id)
+        ]
 
     def authorize(self, kind: str, agent: str, token: str) -> Deferred[Access]:
         access = self.tokens.get(token)
@@ -473,6 +485,9 @@ class ModulePair:
         self.clock = clock
         self.agent, self.server, self.pipe = connected(clock)
         self._modules: list[tuple[End, str, Any]] = []
+        # Whoever calls the external API, and what answers there.
+        self._outside, self.door, self._street = connected(clock)
+        self.door.tunnel.agent = None
 
     def server_half(self, factory: Any, **configuration: Any) -> Any:
         """Make a server half; its API is at ``.api`` of the result if it kept it."""
@@ -489,6 +504,10 @@ class ModulePair:
         self._modules.append((end, name, module))
         return module
 
+    def external(self, service: Any) -> ServiceClient:
+        """Calls what server halves gave to `handle_external`, as GitLab would."""
+        return self._outside.client(service)
+
     def start(self) -> None:
         """Start all of them."""
         for _, _, module in self._modules:
@@ -499,6 +518,7 @@ class ModulePair:
         for end, name, module in reversed(self._modules):
             end.dispatcher.withdraw(name)
             end.bus.withdraw(name)
+            self.door.dispatcher.withdraw(name)
             self.run(module.stop())
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -507,6 +527,8 @@ class ModulePair:
         deferred = Deferred.fromCoroutine(coroutine)
         deferred.addBoth(results.append)
         self.pipe.flush()
+        while self._street.step():
+            self.pipe.flush()
         if not results:
             raise AssertionError("still waiting, and nothing moves any more")
         if isinstance(results[0], Failure):

@@ -1,20 +1,17 @@
-"""``kasctl config check`` and ``kasctl status``."""
+"""``kasctl config check``, and how to ask a running kas."""
 
 from __future__ import annotations
 
 import http.client
-import json
 import ssl
-from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
 from kas.ctl.common import Ctl, command
-from kas.running import OBSERVABILITY
-from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.errors import TunnelError
 
-__all__ = ["DEFAULT_URL", "config", "declare", "fetch"]
+__all__ = ["DEFAULT_URL", "NoAnswer", "config", "fetch"]
 
 DEFAULT_URL = "http://127.0.0.1:8151"
 # On the same machine; kas answers from memory.
@@ -83,54 +80,3 @@ def fetch(url: str, path: str) -> tuple[int, bytes]:
         ) from None
     finally:
         connection.close()
-
-
-def declare(group: click.Group) -> None:
-    """Add ``status`` to *group*."""
-    command(group, "status")(_status)
-
-
-@click.option(
-    "--url",
-    help="Where kas' observability listener is  [default: what the running kas says, "
-    f"else {DEFAULT_URL}]",
-)
-def _status(ctl: Ctl, url: str | None) -> None:
-    """Show what a running kas does: modules, agents, connections."""
-    if url is None and (running := ctl.running()) is not None:
-        url = running.url(OBSERVABILITY)
-    url = url or DEFAULT_URL
-    code, body = fetch(url, "/status")
-    try:
-        content = json.loads(body)
-    except ValueError:
-        content = None
-    if code != 200 or not isinstance(content, dict):
-        raise ConfigurationError(
-            [f"{url}/status answered {code} and no status; is that kas?"]
-        )
-    ctl.result(content, "\n".join(_lines(content)))
-
-
-def _lines(content: dict[str, Any]) -> list[str]:
-    lines = []
-    for key, value in content.items():
-        name = key.replace("_", " ")
-        if isinstance(value, dict):
-            lines.append(f"{name}:")
-            lines += [f"  {inner}: {_plain(shown)}" for inner, shown in value.items()]
-        elif isinstance(value, list):
-            lines.append(f"{name}: {len(value)}")
-            for item in value:
-                members = item.items() if isinstance(item, dict) else [("", item)]
-                pairs = (f"{k}={_plain(v)}" for k, v in members if v != "")
-                lines.append("  " + " ".join(pairs))
-        else:
-            lines.append(f"{name}: {_plain(value)}")
-    return lines
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kas.ctl import checks, doctor, fleet, kubeconfig
+from kas.ctl import checks, doctor, fleet, kubeconfig, status
 from kas.ctl.identities import agent, user
 from tunnel import __version__
 
@@ -26,6 +26,6 @@ cli.add_command(agent)
 cli.add_command(user)
 cli.add_command(checks.config)
 kubeconfig.declare(cli)
-checks.declare(cli)
+status.declare(cli)
 doctor.declare(cli)
 fleet.declare(cli)

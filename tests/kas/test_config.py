@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from tunnel.errors import ConfigurationError
 EXAMPLE = Path(__file__).parents[2] / "docs" / "kas.example.yaml"
 
 NOT_YET = (
-    "api",
     "gitlab",
     "gitaly",
     "agent.configuration",
@@ -56,6 +56,23 @@ def test_defaults() -> None:
     assert got.observability.logging.level == "info"
 
 
+def test_secret_of_the_api(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    file = f"{tmp_path}/kas.yaml"
+    text = "api:\n  listen:\n    authentication_secret_file: secret\n"
+    secret.write_bytes(base64.b64encode(bytes(32)))
+    api = read_configuration(text, file).api
+    assert api is not None
+    assert api.listen.issuer == "gitlab"
+    assert api.listen.listen_grace_period == 5.0
+    secret.write_bytes(base64.b64encode(bytes(31)))
+    (problem,) = problems(text, file)
+    assert problem.startswith(f"{file}:3:33: api.listen.authentication_secret_file: ")
+    assert "has 31 bytes once decoded, and needs 32" in problem
+    (problem,) = problems("api: {listen: {}}", file)
+    assert "the key 'authentication_secret_file' is missing" in problem
+
+
 def test_the_example_is_the_defaults() -> None:
     got = read_configuration_file(EXAMPLE)
     assert got.agent.kubernetes_api is not None
@@ -76,7 +93,7 @@ def test_the_example_has_every_key() -> None:
 
 @pytest.mark.parametrize("path", NOT_YET)
 def test_what_is_not_there_yet_is_said(path: str, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("x")
+    (tmp_path / "secret").write_bytes(base64.b64encode(bytes(32)))
     text = {
         "gitlab": "gitlab: {address: 'https://g', authentication_secret_file: secret}",
     }.get(path)

@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from kas.external.services import ExternalServices
 from kas.identity import FileIdentity
 from kas.identity_store import IdentityStore
 from kas.modules import Lent, ServerModuleApi
@@ -66,6 +67,7 @@ class _Case(SynchronousTestCase):
             router=self.world.router,
             identity=self.identity,
             listening=Listening(self.reactor),
+            external=ExternalServices(self.reactor),
         )
         self.failed: list[tuple[str, Exception]] = []
 

@@ -19,6 +19,9 @@ MAX_MESSAGE = 4 * 1024 * 1024
 #: Bytes of whole messages that wait for their reader before the peer is paused.
 MAX_PENDING = 256 * 1024
 
+#: What a message costs besides its bytes: empty ones fill memory, too.
+OVERHEAD = 64
+
 _LENGTH = struct.Struct(">I")
 
 
@@ -64,7 +67,7 @@ class Inbox:
             if stop > len(buffer):
                 break
             self._messages.append(bytes(buffer[start + _LENGTH.size : stop]))
-            self._pending += length
+            self._pending += length + OVERHEAD
             start = stop
         del buffer[:start]
         if self._pending > MAX_PENDING and not self._paused and self.stream:
@@ -96,7 +99,7 @@ class Inbox:
             finally:
                 self._waiter = None
         message = self._messages.popleft()
-        self._pending -= len(message)
+        self._pending -= len(message) + OVERHEAD
         if self._paused and self._pending <= MAX_PENDING // 2 and self.stream:
             self._paused = False
             self.stream.resumeProducing()

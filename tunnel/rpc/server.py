@@ -22,10 +22,14 @@ from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
 from tunnel.rpc.status import error_from_end, status_of, trailers
 
+# Before a capital after a small letter, and before the last capital of several, unless
+# only the s of a plural follows.
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z](?!s(?![a-z]))[a-z])")
+
 
 def snake_case(name: str) -> str:
-    """``GetPodList`` -> ``get_pod_list``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    """``GetPodList`` -> ``get_pod_list``, ``ListURIsByID`` -> ``list_uris_by_id``."""
+    return _WORD.sub("_", name).lower()
 
 
 def acceptor(

@@ -11,6 +11,10 @@ kas = ServiceMaker(
     "kas",
 )
 
+agent_tracker = ServerModule(
+    "agent_tracker", "modules.agent_tracker.server.AgentTrackerServer"
+)
+
 kubernetes_api = ServerModule(
     "kubernetes_api", "modules.kubernetes_api.server.KubernetesApiServer", default=True
 )

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jwt
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -82,7 +83,7 @@ class TestEveryCommand:
 
     def test_options(self) -> None:
         commands = list(self.leaves(cli))
-        assert len(commands) == 15
+        assert len(commands) == 17
         for found in commands:
             names = {name for option in found.params for name in option.opts}
             assert {"--output", "--state-directory"} <= names, found.name
@@ -599,6 +600,109 @@ class TestStatus:
         assert "is it running" in said
         for url in ("nonsense", "http://h:x", "ftp://h"):
             assert "is not a URL" in kasctl.fails("status", "--url", url)
+
+
+class _Api(http.server.BaseHTTPRequestHandler):
+    """An external API, as far as kasctl sees it."""
+
+    answer: tuple[int, bytes] = (200, b"{}")
+    asked: list[tuple[str, str]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append((self.path, self.headers["Authorization"]))
+        code, body = self.answer
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class TestAgentsOfStatus:
+    """status --server"""
+
+    CONNECTED = {
+        "agents": [
+            {
+                "agentName": "prod",
+                "agentId": "1",
+                "connectedAt": "2026-01-02T03:04:05.678Z",
+                "meta": {
+                    "version": "1.2",
+                    "podNamespace": "ns",
+                    "podName": "pod",
+                    "kubernetesVersion": {"gitVersion": "v1.36.1"},
+                },
+            },
+            {"agentName": "dev", "agentId": "2"},
+        ]
+    }
+
+    @pytest.fixture
+    def server(self, kasctl: Kasctl) -> Iterator[tuple[str, ...]]:
+        """The options for a server that answers `_Api.answer`."""
+        secret = kasctl.path / "secret"
+        secret.write_bytes(base64.b64encode(bytes(32)))
+        with http.server.HTTPServer(("127.0.0.1", 0), _Api) as server:
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+            thread.start()
+            try:
+                url = f"http://127.0.0.1:{server.server_port}"
+                yield ("--server", url, "--secret-file", str(secret))
+            finally:
+                server.shutdown()
+                thread.join(10)
+
+    def test_agents(self, kasctl: Kasctl, server: tuple[str, ...]) -> None:
+        _Api.answer = (200, json.dumps(self.CONNECTED).encode())
+        head, prod, dev = kasctl.ok("status", *server).splitlines()
+        assert head.split()[:3] == ["AGENT", "ID", "POD"]
+        shown = ["prod", "1", "ns/pod", "1.2", "v1.36.1", "2026-01-02T03:04:05Z"]
+        assert prod.split() == shown
+        assert dev.split()[:3] == ["dev", "2", "-"]
+        assert kasctl.data("status", *server) == self.CONNECTED
+        path, bearer = _Api.asked[-1]
+        assert path == "/txkas.agent_tracker.v1.Agents/List"
+        claims = jwt.decode(
+            bearer.removeprefix("Bearer "), bytes(32), ["HS256"], audience="gitlab-kas"
+        )
+        assert claims["iss"] == "gitlab"
+
+    def test_nothing(self, kasctl: Kasctl, server: tuple[str, ...]) -> None:
+        _Api.answer = (200, b"{}")
+        assert kasctl.ok("status", *server).strip() == "no agent is connected"
+        assert kasctl.data("status", *server) == {"agents": []}
+
+    def test_problems(self, kasctl: Kasctl, server: tuple[str, ...]) -> None:
+        _Api.answer = (401, b'{"code": "unauthenticated", "message": "JWT: no"}')
+        assert "refused: JWT: no" in kasctl.fails("status", *server)
+        _Api.answer = (200, b"<html>")
+        assert "is that kas?" in kasctl.fails("status", *server)
+        assert "--secret-file" in kasctl.fails("status", *server[:2])
+        away = ("--server", f"http://{free_address()}", *server[2:])
+        assert "is it running" in kasctl.fails("status", *away)
+        for url in ("nonsense", "http://h:x", "ftp://h"):
+            said = kasctl.fails("status", "--server", url, *server[2:])
+            assert "is not a URL" in said
+        Path(server[3]).write_text("short")
+        assert "base64" in kasctl.fails("status", *server)
+
+    def test_from_configuration(self, kasctl: Kasctl, server: tuple[str, ...]) -> None:
+        _Api.answer = (200, b"{}")
+        file = kasctl.path / "kas.yaml"
+        address = server[1].removeprefix("http://")
+        file.write_text(
+            f"api: {{listen: {{address: '{address}', "
+            f"authentication_secret_file: {server[3]}}}}}"
+        )
+        said = kasctl.ok("status", "--configuration-file", str(file))
+        assert said.strip() == "no agent is connected"
+        with observability() as address:
+            file.write_text(f"observability: {{listen: {{address: '{address}'}}}}")
+            said = kasctl.ok("status", "--configuration-file", str(file))
+            assert said.startswith("version: 1")
 
 
 class TestDoctor:

@@ -11,7 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.errors import CallError, ErrorCode, Status
-from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING
+from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING, OVERHEAD, Inbox
+from tunnel.rpc.server import snake_case
 from tunnel.testing import RecordingReceiver, connected
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -65,6 +66,53 @@ class Echo:
             yield Text(text=request.text.upper())
             if request.text == "bye":
                 return
+
+
+class NameTests(SynchronousTestCase):
+    """What a method is called in Python."""
+
+    def test_snake_case(self) -> None:
+        """Words begin with capitals; acronyms are one word, their plurals, too."""
+        for name, expected in (
+            ("Say", "say"),
+            ("GetPodList", "get_pod_list"),
+            ("GetURL", "get_url"),
+            ("HTTPServer", "http_server"),
+            ("GetAgentsByAgentIDs", "get_agents_by_agent_ids"),
+            ("ListIDsOfV2", "list_ids_of_v2"),
+            ("GetAsset", "get_asset"),
+        ):
+            self.assertEqual(snake_case(name), expected)
+
+
+class InboxTests(SynchronousTestCase):
+    """Messages that wait for their reader."""
+
+    def test_empty_messages(self) -> None:
+        """They fill memory as others do, and pause the peer as others do."""
+        inbox = Inbox()
+        stream: Any = RecordingStream()
+        inbox.stream = stream
+        most = MAX_PENDING // OVERHEAD
+        inbox.feed(bytes(4) * most)
+        self.assertFalse(stream.paused)
+        inbox.feed(bytes(4))
+        self.assertTrue(stream.paused)
+        for _ in range(most):
+            self.successResultOf(Deferred.fromCoroutine(inbox.next()))
+        self.assertFalse(stream.paused)
+
+
+class RecordingStream:
+    """Knows whether it was paused."""
+
+    paused = False
+
+    def pauseProducing(self) -> None:
+        self.paused = True
+
+    def resumeProducing(self) -> None:
+        self.paused = False
 
 
 class CallTests(SynchronousTestCase):

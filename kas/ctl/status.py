@@ -1,0 +1,269 @@
+"""``kasctl status``: what a running kas does, and which agents it knows."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import click
+
+from kas.config import ApiListen, KasConfiguration, read_configuration_file
+from kas.ctl.checks import DEFAULT_URL, TIMEOUT, NoAnswer, fetch
+from kas.ctl.common import Ctl, command
+from kas.external.auth import AUDIENCE
+from kas.jwt import read_secret, sign
+from kas.running import OBSERVABILITY
+from tunnel.errors import ConfigurationError
+
+__all__ = ["declare"]
+
+# A hundred thousand agents.
+MAX_ANSWER = 64 * 1024 * 1024
+
+# For one request; the clock of the other side may differ.
+LIFETIME = 30.0
+
+_PATH = "/txkas.agent_tracker.v1.Agents/List"
+
+
+@attrs.frozen
+class Server:
+    """An external API, and what it takes to be let in."""
+
+    url: str
+    secret_file: Path
+    issuer: str
+    #: Certificates that sign the server's; None: those of the system.
+    authorities: Path | None = None
+
+
+def declare(group: click.Group) -> None:
+    """Add ``status`` to *group*."""
+    command(group, "status")(_status)
+
+
+@click.option(
+    "--url",
+    help="Where kas' observability listener is  [default: what the running kas says, "
+    f"else {DEFAULT_URL}]",
+)
+@click.option(
+    "--server",
+    metavar="URL",
+    help="Ask the external API there, which knows the agents of every kas.",
+)
+@click.option(
+    "--secret-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Secret of the external API, as in api.listen.authentication_secret_file.",
+)
+@click.option(
+    "--issuer",
+    default="gitlab",
+    show_default=True,
+    help="The issuer that the external API expects.",
+)
+@click.option(
+    "--ca-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="PEM certificates that sign that of the external API.",
+)
+@click.option(
+    "--configuration-file",
+    type=click.Path(dir_okay=False),
+    help="Take all of it from the configuration file of kas.",
+)
+def _status(
+    ctl: Ctl,
+    url: str | None,
+    server: str | None,
+    secret_file: Path | None,
+    issuer: str,
+    ca_file: Path | None,
+    configuration_file: str | None,
+) -> None:
+    """
+    Show what a running kas does: modules, agents, connections.
+
+    With --server, or with a configuration file that has the external API: which agents
+    are connected, to whichever kas.
+    """
+    found: Server | None = None
+    if server is not None:
+        if secret_file is None:
+            raise ConfigurationError(["--server needs --secret-file"])
+        found = Server(server, secret_file, issuer, ca_file)
+    elif configuration_file is not None:
+        configuration = read_configuration_file(configuration_file)
+        if configuration.api is not None and url is None:
+            found = _from_listen(ctl, configuration.api.listen, ca_file)
+        url = url or _observability(configuration)
+    if found is not None:
+        _show_agents(ctl, found)
+    else:
+        if url is None and (running := ctl.running()) is not None:
+            url = running.url(OBSERVABILITY)
+        _show_process(ctl, url or DEFAULT_URL)
+
+
+def _show_process(ctl: Ctl, url: str) -> None:
+    code, body = fetch(url, "/status")
+    try:
+        content = json.loads(body)
+    except ValueError:
+        content = None
+    if code != 200 or not isinstance(content, dict):
+        raise ConfigurationError(
+            [f"{url}/status answered {code} and no status; is that kas?"]
+        )
+    ctl.result(content, "\n".join(_lines(content)))
+
+
+def _lines(content: dict[str, Any]) -> list[str]:
+    lines = []
+    for key, value in content.items():
+        name = key.replace("_", " ")
+        if isinstance(value, dict):
+            lines.append(f"{name}:")
+            lines += [f"  {inner}: {_plain(shown)}" for inner, shown in value.items()]
+        elif isinstance(value, list):
+            lines.append(f"{name}: {len(value)}")
+            for item in value:
+                members = item.items() if isinstance(item, dict) else [("", item)]
+                pairs = (f"{k}={_plain(v)}" for k, v in members if v != "")
+                lines.append("  " + " ".join(pairs))
+        else:
+            lines.append(f"{name}: {_plain(value)}")
+    return lines
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _show_agents(ctl: Ctl, server: Server) -> None:
+    agents = ask(server).get("agents", [])
+    if not agents:
+        ctl.result({"agents": []}, "no agent is connected")
+        return
+    rows = []
+    for agent in agents:
+        meta = agent.get("meta", {})
+        pod = "/".join(filter(None, (meta.get("podNamespace"), meta.get("podName"))))
+        kubernetes = meta.get("kubernetesVersion", {}).get("gitVersion", "")
+        rows.append(
+            [
+                agent.get("agentName", ""),
+                agent.get("agentId", ""),
+                pod or "-",
+                meta.get("version", "-"),
+                kubernetes or "-",
+                agent.get("connectedAt", "-").partition(".")[0].rstrip("Z") + "Z",
+            ]
+        )
+    head = ("AGENT", "ID", "POD", "VERSION", "KUBERNETES", "CONNECTED SINCE")
+    ctl.table({"agents": agents}, head, rows)
+
+
+def _from_listen(ctl: Ctl, listen: ApiListen, ca_file: Path | None) -> Server:
+    if listen.endpoint or listen.network == "unix":
+        raise ConfigurationError(
+            ["api.listen is no host and port; say where it is with --server"]
+        )
+    host, _, port = listen.address.rpartition(":")
+    if host in ("", "0.0.0.0", "[::]"):  # noqa: S104 - compared, not listened on
+        host = "127.0.0.1"
+    scheme = "https" if listen.tls else "http"
+    if ca_file is None and listen.own_certificate:
+        ca_file = ctl.path() / "ca.crt"
+    return Server(
+        f"{scheme}://{host}:{port}",
+        listen.authentication_secret_file,
+        listen.issuer or "gitlab",
+        ca_file,
+    )
+
+
+def _observability(configuration: KasConfiguration) -> str:
+    listen = configuration.observability.listen
+    if listen.endpoint or listen.network == "unix":
+        return DEFAULT_URL
+    scheme = "https" if listen.tls else "http"
+    return f"{scheme}://{listen.address}"
+
+
+def ask(server: Server) -> dict[str, Any]:
+    """
+    Every connected agent, as the external API says it.
+
+    :raises NoAnswer: saying what to look at.
+    """
+    try:
+        parts = urlsplit(server.url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise NoAnswer(f"{server.url!r} is not a URL like http://127.0.0.1:8153")
+    try:
+        secret = read_secret(server.secret_file)
+    except ValueError as error:
+        raise ConfigurationError([str(error)]) from None
+    token = sign(
+        secret,
+        issuer=server.issuer,
+        audience=AUDIENCE,
+        now=time.time(),
+        lifetime=LIFETIME,
+    )
+    connection: http.client.HTTPConnection
+    try:
+        if parts.scheme == "https":
+            context = ssl.create_default_context(
+                cafile=str(server.authorities) if server.authorities else None
+            )
+            connection = http.client.HTTPSConnection(
+                parts.hostname, port or 443, timeout=TIMEOUT, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection(
+                parts.hostname, port or 80, timeout=TIMEOUT
+            )
+        try:
+            connection.request(
+                "POST",
+                parts.path.rstrip("/") + _PATH,
+                b"{}",
+                {
+                    "Authorization": f"Bearer {token}",
+                    "Content-Type": "application/json",
+                },
+            )
+            response = connection.getresponse()
+            status, body = response.status, response.read(MAX_ANSWER)
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise NoAnswer(
+            f"kas does not answer at {server.url} ({reason}); is it running, and is "
+            "api.listen.address that one?  (--server says another)"
+        ) from None
+    try:
+        content = json.loads(body)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise NoAnswer(f"{server.url} answered {status} and no JSON; is that kas?")
+    if status != 200:
+        reason = content.get("message") or content.get("code") or str(status)
+        raise NoAnswer(f"kas at {server.url} refused: {reason}")
+    return content

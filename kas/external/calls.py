@@ -1,0 +1,265 @@
+"""
+One call: a stream, for the machinery of `tunnel.rpc`, over an HTTP request.
+
+`ServerCall` reads and writes messages with four bytes of length before each, and ends
+with a block of trailers.  A `Codec` turns these into what gRPC or Connect want to see;
+an `Exchange` is the HTTP request below, of either version.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from twisted.internet.interfaces import IConsumer, IPushProducer
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from kas.external.services import ExternalServices
+from tunnel.errors import CallError, ErrorCode, Status, StreamReset, TunnelError
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.rpc.fields import decode_fields
+from tunnel.rpc.messages import MAX_MESSAGE
+from tunnel.rpc.status import error_from_trailers, is_trailers
+
+__all__ = ["Codec", "Envelopes", "Exchange", "metadata_from", "metadata_to"]
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+LENGTH = struct.Struct(">I")
+
+#: What comes before a message on the wire: flags, and its length.
+_ENVELOPE = struct.Struct(">BI")
+
+# Of HTTP, of the protocols, and the token: no module has any use for them.
+_NOT_METADATA = re.compile(
+    r":.*|(grpc|connect)-.*|x-forwarded-.*|authorization|cookie|host|te|trailer|accept"
+    r"|accept-encoding|connection|content-.*|keep-alive|proxy-.*|transfer-encoding"
+    r"|upgrade|date|server"
+)
+_NAME = re.compile(r"[a-z0-9_.-]+")
+_NOT_PRINTABLE = re.compile(r"[^ -~]")
+
+
+class Exchange(Protocol):
+    """One HTTP request, and where its answer goes."""
+
+    def start(self, status: int, headers: Headers, end: bool = False) -> None:
+        """Send the head of the answer; with *end*, nothing follows."""
+
+    def write(self, data: bytes) -> None:
+        """Send a part of the body."""
+
+    def end(self, trailers: Headers = ()) -> None:
+        """The answer is complete; HTTP/1.1 has no trailers."""
+
+    def reset(self) -> None:
+        """Abort."""
+
+    def pauseProducing(self) -> None:
+        """Deliver no more of the request."""
+
+    def resumeProducing(self) -> None:
+        """Go on with it."""
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """Pause *producer* while the answer cannot leave."""
+
+    def unregisterProducer(self) -> None:
+        """Nothing more comes of it."""
+
+
+@implementer(IStream, IConsumer, IPushProducer)
+class Codec:
+    """
+    A call between `ServerCall` above and an `Exchange` below.
+
+    The exchange calls `body`, `body_ended` and `gone`; what derives from this sends.
+    """
+
+    _log = Logger()
+
+    #: No agent calls here.
+    agent: ConnectedAgent | None = None
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self._receiver: IStreamReceiver | None = None
+        #: Initial metadata of the answer, until that has begun.
+        self.metadata: dict[str, str] = {}
+        self.ended = False
+
+    # For the derived classes.
+
+    def open(
+        self,
+        services: ExternalServices,
+        path: str,
+        metadata: Mapping[str, str],
+        timeout: float | None,
+    ) -> None:
+        """Begin the call."""
+        receiver = services.open(self, path, metadata, timeout)
+        if self.ended:
+            # The handler is done without having waited for anything.
+            receiver.stream_closed(None)
+        else:
+            self._receiver = receiver
+
+    def request(self, message: bytes) -> None:
+        """One message of the client."""
+        self._deliver(LENGTH.pack(len(message)))
+        if message:
+            self._deliver(message)
+
+    def requests_ended(self) -> None:
+        """It sends no more."""
+        if self._receiver is not None:
+            self._receiver.fin_received()
+
+    def refuse(self, error: CallError) -> None:
+        """End the call, whether it has begun or not."""
+        if not self.ended:
+            self.ended = True
+            self.finished(error)
+            self._close(error)
+
+    def respond(self, message: bytes) -> None:
+        """Send one message."""
+        raise NotImplementedError
+
+    def finished(self, error: CallError | None) -> None:
+        """Send how the call went; called once."""
+        raise NotImplementedError
+
+    # From the exchange.
+
+    def body(self, data: bytes) -> None:
+        """A part of the request."""
+        raise NotImplementedError
+
+    def body_ended(self) -> None:
+        """The request is complete."""
+        raise NotImplementedError
+
+    def gone(self, reason: TunnelError) -> None:
+        """The client gave up, or its connection is lost."""
+        self.ended = True
+        self._close(reason)
+
+    def _deliver(self, data: bytes) -> None:
+        if self._receiver is not None:
+            self._receiver.data_received(data)
+
+    def _close(self, reason: Exception | None) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.stream_closed(reason)
+
+    # IStream, for ServerCall.
+
+    def send_headers(self, block: bytes, fin: bool = False) -> None:
+        """Initial metadata, or the trailers."""
+        if self.ended:
+            return
+        if is_trailers(block):
+            self.ended = True
+            self.finished(error_from_trailers(block))
+            self._close(None)
+        else:
+            self.metadata = decode_fields(block)
+
+    def write(self, data: bytes) -> None:
+        """One message with its length before it: `Outlet` writes them as a whole."""
+        if not self.ended:
+            self.respond(data[LENGTH.size :])
+
+    def finish(self) -> None:
+        """`ServerCall` ends with trailers."""
+
+    def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
+        """Abort."""
+        if not self.ended:
+            self.ended = True
+            self.exchange.reset()
+            self._close(StreamReset(ErrorCode(code), message, by_peer=False))
+
+    def pauseProducing(self) -> None:
+        self.exchange.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        self.exchange.resumeProducing()
+
+    def stopProducing(self) -> None:
+        self.reset()
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        self.exchange.registerProducer(producer, streaming)
+
+    def unregisterProducer(self) -> None:
+        self.exchange.unregisterProducer()
+
+
+class Envelopes:
+    """
+    Cuts messages out of a body: flags and length before each, as both protocols do it.
+
+    Holds at most one message that is not whole.
+    """
+
+    def __init__(self, limit: int = MAX_MESSAGE) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterable[tuple[int, bytes]]:
+        """
+        Flags and content of each message that is whole now.
+
+        :raises CallError: one is too large; said as soon as its length is here.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _ENVELOPE.size:
+            flags, length = _ENVELOPE.unpack_from(self._buffer)
+            if length > self._limit:
+                raise CallError(
+                    Status.RESOURCE_EXHAUSTED,
+                    f"a message of {length} bytes; at most {self._limit} are taken",
+                )
+            stop = _ENVELOPE.size + length
+            if len(self._buffer) < stop:
+                return
+            message = bytes(self._buffer[_ENVELOPE.size : stop])
+            del self._buffer[:stop]
+            yield flags, message
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is left that is not whole."""
+        return not self._buffer
+
+
+def envelope(message: bytes, flags: int = 0) -> bytes:
+    """One message as it goes into a body."""
+    return _ENVELOPE.pack(flags, len(message)) + message
+
+
+def metadata_from(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """What a handler may see of the headers; those of one name are joined."""
+    metadata: dict[str, str] = {}
+    for raw_name, raw_value in headers:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if _NOT_METADATA.fullmatch(name) is None:
+            known = metadata.get(name)
+            metadata[name] = value if known is None else f"{known},{value}"
+    return metadata
+
+
+def metadata_to(metadata: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Headers that a handler wants to send, without those that are not its own."""
+    return [
+        (name.encode("ascii"), _NOT_PRINTABLE.sub("?", value).strip().encode("ascii"))
+        for name, value in metadata.items()
+        if _NAME.fullmatch(name) and _NOT_METADATA.fullmatch(name) is None
+    ]

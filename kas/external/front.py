@@ -1,0 +1,121 @@
+"""From an HTTP request to a call: which protocol, whose token, which method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from google.protobuf.descriptor import MethodDescriptor
+
+from kas.external import connect, grpc
+from kas.external.auth import Authenticator
+from kas.external.calls import Codec, Exchange, metadata_from
+from kas.external.connect import CONTENT_TYPES, StreamingCall, UnaryCall
+from kas.external.grpc import GrpcCall, is_grpc
+from kas.external.services import ExternalServices
+from tunnel.errors import CallError, Status
+
+__all__ = ["Front"]
+
+#: Characters of a path that are repeated in an error.
+SHOWN = 200
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+@attrs.frozen
+class Begun:
+    """What became of a request."""
+
+    #: None: it is answered already.
+    call: Codec | None
+    #: A good token came with it.
+    authenticated: bool
+
+
+@attrs.frozen
+class Front:
+    """Begins calls, for both versions of HTTP."""
+
+    services: ExternalServices
+    authenticator: Authenticator
+
+    def begin(
+        self, exchange: Exchange, method: str, path: str, headers: Headers, http2: bool
+    ) -> Begun:
+        """
+        Begin the call that a request asks for, or answer why not.
+
+        The token is looked at before anything that could tell what there is.
+        """
+        fields = _fields(headers)
+        if method != "POST":
+            exchange.start(405, [(b"allow", b"POST")], end=True)
+            return Begun(None, False)
+        call = _codec(exchange, fields, http2)
+        if call is None:
+            accepted = ", ".join(CONTENT_TYPES)
+            exchange.start(415, [(b"accept-post", accepted.encode())], end=True)
+            return Begun(None, False)
+        authenticated = False
+        try:
+            self.authenticator.check(fields.get("authorization"))
+            authenticated = True
+            found = self._method(path)
+            timeout = _timeout(call, fields)
+            if isinstance(call, UnaryCall | StreamingCall):
+                streams = found.client_streaming or found.server_streaming
+                if call.unary == streams:
+                    exchange.start(
+                        415, [(b"accept-post", _accepted(streams))], end=True
+                    )
+                    return Begun(None, True)
+                if found.client_streaming and found.server_streaming and not http2:
+                    exchange.start(505, [], end=True)
+                    return Begun(None, True)
+                call.check_encoding()
+                call.method = found
+        except CallError as error:
+            call.refuse(error)
+            return Begun(None, authenticated)
+        call.open(self.services, path, metadata_from(headers), timeout)
+        return Begun(call, True)
+
+    def _method(self, path: str) -> MethodDescriptor:
+        found = self.services.method(path)
+        if found is None:
+            raise CallError(Status.UNIMPLEMENTED, f"{path[:SHOWN]} is not served here")
+        return found
+
+
+def _fields(headers: Headers) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for raw_name, raw_value in headers:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        fields[name] = f"{fields[name]},{value}" if name in fields else value
+    return fields
+
+
+def _codec(exchange: Exchange, fields: dict[str, str], http2: bool) -> Codec | None:
+    content_type = fields.get("content-type", "")
+    if http2 and is_grpc(content_type):
+        return GrpcCall(exchange, fields)
+    kind, _, rest = content_type.partition(";")
+    kind = kind.strip().lower()
+    charset = rest.replace(" ", "").replace('"', "").lower()
+    if kind not in CONTENT_TYPES or charset not in ("", "charset=utf-8"):
+        return None
+    if "connect+" in kind:
+        return StreamingCall(exchange, kind, fields)
+    return UnaryCall(exchange, kind, fields)
+
+
+def _timeout(call: Codec, fields: dict[str, str]) -> float | None:
+    if isinstance(call, GrpcCall):
+        return grpc.parse_timeout(fields.get("grpc-timeout"))
+    return connect.parse_timeout(fields.get("connect-timeout-ms"))
+
+
+def _accepted(streams: bool) -> bytes:
+    kinds = [kind for kind in CONTENT_TYPES if ("connect+" in kind) == streams]
+    return ", ".join(kinds).encode("ascii")

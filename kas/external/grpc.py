@@ -1,0 +1,106 @@
+"""gRPC's way to write a call down, over HTTP/2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from kas.external.calls import Codec, Envelopes, Exchange, envelope, metadata_to
+from tunnel.errors import CallError, Status
+
+__all__ = ["GrpcCall", "is_grpc", "parse_timeout"]
+
+#: Seconds of each unit that a deadline can have.
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
+
+#: Characters of a message: all trailers together have to fit into what clients take,
+#: which is 8 KiB with many of them, and each may become three.
+MAX_TEXT = 2048
+
+_SAFE = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) != "%")
+
+_COMPRESSED = 0x1
+
+
+def is_grpc(content_type: str) -> bool:
+    """Tell gRPC from everything else that is POSTed; messages have to be protobuf."""
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind in ("application/grpc", "application/grpc+proto")
+
+
+def parse_timeout(text: str | None) -> float | None:
+    """
+    Seconds in ``grpc-timeout``.
+
+    :raises CallError: it is none.
+    """
+    if text is None:
+        return None
+    found = _TIMEOUT.fullmatch(text)
+    if found is None:
+        raise CallError(Status.INVALID_ARGUMENT, "grpc-timeout cannot be read")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+class GrpcCall(Codec):
+    """One call of gRPC: messages in envelopes, and the outcome in trailers."""
+
+    def __init__(self, exchange: Exchange, headers: Mapping[str, str]) -> None:
+        super().__init__(exchange)
+        self._encoding = headers.get("grpc-encoding", "identity")
+        self._envelopes = Envelopes()
+        self._begun = False
+
+    def body(self, data: bytes) -> None:
+        """Messages, or parts of them."""
+        if self.ended:
+            return
+        try:
+            for flags, message in self._envelopes.feed(data):
+                if flags:
+                    raise self._not_plain(flags)
+                self.request(message)
+        except CallError as error:
+            self.refuse(error)
+
+    def _not_plain(self, flags: int) -> CallError:
+        if flags == _COMPRESSED and self._encoding != "identity":
+            return CallError(
+                Status.UNIMPLEMENTED,
+                f"messages in {self._encoding[:40]!r}: only identity is taken",
+            )
+        return CallError(Status.INTERNAL, "a message with flags that mean nothing here")
+
+    def body_ended(self) -> None:
+        """The client sends no more."""
+        if not self._envelopes.empty:
+            self.refuse(CallError(Status.INTERNAL, "cut within a message"))
+        self.requests_ended()
+
+    def respond(self, message: bytes) -> None:
+        """Send one message."""
+        if not self._begun:
+            self._begun = True
+            self.exchange.start(200, self._head())
+        self.exchange.write(envelope(message))
+
+    def finished(self, error: CallError | None) -> None:
+        """Trailers; where nothing was sent before them, they are all there is."""
+        status = Status.OK if error is None else error.status
+        trailers = [(b"grpc-status", str(int(status)).encode())]
+        if error is not None and error.message:
+            text = quote(error.message[:MAX_TEXT], safe=_SAFE)
+            trailers.append((b"grpc-message", text.encode()))
+        if self._begun:
+            self.exchange.end(trailers)
+        else:
+            self.exchange.start(200, [*self._head(), *trailers], end=True)
+
+    def _head(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"content-type", b"application/grpc+proto"),
+            (b"grpc-accept-encoding", b"identity"),
+            *metadata_to(self.metadata),
+        ]

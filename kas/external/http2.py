@@ -1,0 +1,473 @@
+"""
+HTTP/2 connections: the h2 library knows the protocol, and this the transport.
+
+A stream is an `Exchange` for the call on it.  What the call writes waits in its stream
+until the client's windows and the transport have room; streams take turns, a frame
+each.  What the client sends is given back to its window once the call has consumed it;
+a call that pauses holds back its own, and the connection's has room for all of them, so
+that slow calls do not stop the others.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import DenialOfServiceError, ProtocolError
+from h2.settings import SettingCodes, Settings
+from hyperframe.frame import GoAwayFrame
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.protocol import Protocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from kas.external.limits import Limits
+from kas.external.meter import Flood, Meter, Purse
+from kas.external.stream import Call, Http2Stream, RawHeaders
+from tunnel.errors import ErrorCode, SessionClosed, TunnelError
+from tunnel.errors import StreamReset as CallReset
+
+__all__ = ["Http2Connection"]
+
+#: The last stream of a GOAWAY that lets everything pass that is under way.
+_EVERY_STREAM = 2**31 - 1
+
+_PING = b"kas is 8"
+
+#: Begins a call for a new stream, or answers at once; None: the answer is given.
+#: :raises CallError: never; what is wrong goes into the answer.
+Begin = Callable[["Http2Connection", Http2Stream, RawHeaders], Call | None]
+
+
+@implementer(IPushProducer)
+class Http2Connection(Protocol):
+    """
+    One connection of a client.
+
+    :param begin: begins the call of each stream.
+    :param lost: told at the end.
+    """
+
+    _log = Logger()
+    transport: Any = None
+
+    def __init__(
+        self,
+        begin: Begin,
+        clock: IReactorTime,
+        limits: Limits,
+        *,
+        age: float,
+        jitter: Callable[[], float],
+        lost: Callable[[Http2Connection], None],
+    ) -> None:
+        self.limits = limits
+        self._begin = begin
+        self._clock = clock
+        self._age = age * (1 + limits.age_jitter * (2 * jitter() - 1))
+        self._age_grace = age * limits.age_grace
+        self._lost = lost
+        self._meter = Meter(limits, clock.seconds)
+        self._refusals = Purse(limits.refusals, "refused calls", clock.seconds)
+        self._h2 = H2Connection(
+            H2Configuration(client_side=False, header_encoding=None)
+        )
+        self._h2.local_settings = Settings(
+            client=False,
+            initial_values={
+                SettingCodes.MAX_CONCURRENT_STREAMS: limits.streams,
+                SettingCodes.MAX_HEADER_LIST_SIZE: limits.header_list,
+                SettingCodes.MAX_FRAME_SIZE: limits.frame,
+                SettingCodes.INITIAL_WINDOW_SIZE: limits.stream_window,
+            },
+        )
+        self._h2.decoder.max_header_list_size = limits.header_list
+        self._streams: dict[int, Http2Stream] = {}
+        #: Streams whose request is complete with what arrived just now.
+        self._whole: set[int] = set()
+        #: Those with something to send, whose turn comes in this order.
+        self._ready: OrderedDict[int, Http2Stream] = OrderedDict()
+        #: Those whose window is used up.
+        self._blocked: dict[int, Http2Stream] = {}
+        self._paused = False
+        #: Bytes written since the transport asked us to wait.
+        self._unread = 0
+        self._proven = False
+        self._last_seen = clock.seconds()
+        self._goodbye: int | None = None
+        self._closing = False
+        self._flushing: IDelayedCall | None = None
+        self._timers: dict[str, IDelayedCall] = {}
+
+    def connectionMade(self) -> None:
+        """Send our settings, and begin to count."""
+        self.transport.registerProducer(self, True)
+        self._h2.initiate_connection()
+        room = self.limits.connection_window - self._h2.inbound_flow_control_window
+        if room > 0:
+            self._h2.increment_flow_control_window(room)
+        self._later("unproven", self.limits.unproven, self._not_proven)
+        self._later("age", self._age, self._aged)
+        self._later("ping", self.limits.ping_after, self._silent)
+        self._flush()
+
+    # What arrives.
+
+    def dataReceived(self, data: bytes) -> None:
+        """Bytes of the client: count them, then do what they say."""
+        if self._closing:
+            return
+        self._last_seen = self._clock.seconds()
+        try:
+            self._meter.feed(data)
+            events = self._h2.receive_data(data)
+        except Flood as flood:
+            self._fail(flood.code, str(flood))
+            return
+        except DenialOfServiceError:
+            self._fail(ErrorCodes.ENHANCE_YOUR_CALM, "too much")
+            return
+        except ProtocolError as error:
+            # h2 has put its GOAWAY into what is to be sent.
+            self._log.debug("a client broke HTTP/2: {error}", error=str(error))
+            self._h2.clear_outbound_data_buffer()
+            self._fail(error.error_code, "")
+            return
+        # Streams that are over again need not begin.
+        dead = {one.stream_id for one in events if isinstance(one, StreamReset)}
+        self._whole = {one.stream_id for one in events if isinstance(one, StreamEnded)}
+        for stream_id in self._whole & self._streams.keys():
+            self._streams[stream_id].receiving = False
+        try:
+            for event in events:
+                self._event(event, dead)
+        except Flood as flood:
+            self._fail(flood.code, str(flood))
+            return
+        if not self._closing:
+            self._turn()
+
+    def _event(self, event: Any, dead: set[int]) -> None:
+        if self._closing:
+            return
+        if isinstance(event, DataReceived):
+            self._data(event)
+        elif isinstance(event, RequestReceived):
+            if event.stream_id not in dead:
+                self._request(event.stream_id, event.headers)
+            else:
+                self._meter.ended(event.stream_id)
+        elif isinstance(event, StreamEnded):
+            stream = self._streams.get(event.stream_id)
+            if stream is not None and stream.call is not None:
+                stream.call.body_ended()
+        elif isinstance(event, StreamReset):
+            stream = self._streams.get(event.stream_id)
+            if stream is not None:
+                self._forget(stream, CallReset(ErrorCode.CANCELLED))
+        elif isinstance(event, WindowUpdated):
+            self._unblock(event.stream_id)
+        elif isinstance(event, RemoteSettingsChanged):
+            # Perhaps larger windows.
+            self._unblock(None)
+        elif isinstance(event, ConnectionTerminated):
+            # h2 sends nothing after this.  Clients say it when they leave.
+            self._close()
+
+    def _request(self, stream_id: int, headers: RawHeaders) -> None:
+        stream = Http2Stream(self, stream_id)
+        stream.receiving = stream_id not in self._whole
+        self._streams[stream_id] = stream
+        if self._goodbye is not None and stream_id > self._goodbye:
+            self.reset(stream, ErrorCodes.REFUSED_STREAM)
+            return
+        call = self._begin(self, stream, headers)
+        if call is None:
+            self._refusals.spend()
+        elif stream_id in self._streams:
+            stream.call = call
+
+    def proven(self) -> None:
+        """Somebody with a good token is at the other end."""
+        if not self._proven:
+            self._proven = True
+            self._cancel("unproven")
+
+    def _data(self, event: DataReceived) -> None:
+        count = event.flow_controlled_length or 0
+        stream = self._streams.get(event.stream_id or 0)
+        if stream is None or stream.call is None:
+            # Nobody reads it; the connection must not run dry for that.
+            self._acknowledge(event.stream_id or 0, count)
+            return
+        if event.data:
+            stream.call.body(event.data)
+        if stream.paused and event.stream_id in self._streams:
+            stream.unread += count
+            return
+        self._acknowledge(event.stream_id or 0, count)
+
+    def consumed(self, stream: Http2Stream, count: int) -> None:
+        """A call went on reading."""
+        if count and not self._closing:
+            self._acknowledge(stream.stream_id, count)
+            self._flush_soon()
+
+    def _acknowledge(self, stream_id: int, count: int) -> None:
+        if count and not self._closing:
+            self._try(self._h2.acknowledge_received_data, count, stream_id)
+
+    # What leaves.
+
+    def send_headers(self, stream: Http2Stream, headers: RawHeaders, end: bool) -> None:
+        """The head of an answer, at once: it is small."""
+        if stream.stream_id in self._streams:
+            self._try(self._h2.send_headers, stream.stream_id, headers, end)
+            if end:
+                self._finished(stream)
+            self._flush_soon()
+
+    def ready(self, stream: Http2Stream) -> None:
+        """A stream has something to send."""
+        if stream.stream_id in self._streams:
+            self._blocked.pop(stream.stream_id, None)
+            self._ready.setdefault(stream.stream_id, stream)
+            self._flush_soon()
+
+    def reset(self, stream: Http2Stream, code: ErrorCodes) -> None:
+        """Abort a stream."""
+        if stream.stream_id in self._streams:
+            self._try(self._h2.reset_stream, stream.stream_id, code)
+            self._forget(stream, None)
+            self._flush_soon()
+
+    def _send(self) -> None:
+        """Let the streams take turns, as long as there is room."""
+        collected = 0
+        while self._ready and not self._paused and not self._closing:
+            stream_id, stream = self._ready.popitem(last=False)
+            if stream.waiting:
+                collected += self._send_piece(stream)
+            if stream.complete:
+                trailers = stream.take_trailers()
+                if trailers:
+                    self._try(self._h2.send_headers, stream_id, trailers, True)
+                else:
+                    self._try(self._h2.end_stream, stream_id)
+                self._finished(stream)
+            if collected >= self.limits.outgoing:
+                # The transport says whether it takes more.
+                collected = 0
+                self._flush()
+
+    def _send_piece(self, stream: Http2Stream) -> int:
+        stream_id = stream.stream_id
+        try:
+            window = self._h2.local_flow_control_window(stream_id)
+        except ProtocolError:
+            self._forget(stream, CallReset(ErrorCode.CANCELLED))
+            return 0
+        count = min(window, self._h2.max_outbound_frame_size, self.limits.frame)
+        if count <= 0:
+            self._blocked[stream_id] = stream
+            return 0
+        data = stream.take(count)
+        self._try(self._h2.send_data, stream_id, data)
+        self._meter.data_sent()
+        if stream.waiting:
+            self._ready[stream_id] = stream
+        return count
+
+    def _unblock(self, stream_id: int | None) -> None:
+        if stream_id:
+            stream = self._blocked.pop(stream_id, None)
+            if stream is not None:
+                self._ready[stream_id] = stream
+        else:
+            blocked, self._blocked = self._blocked, {}
+            self._ready.update(blocked)
+
+    def _finished(self, stream: Http2Stream) -> None:
+        """The answer is complete; who still sends can stop (RFC 9113, 8.1)."""
+        if stream.receiving:
+            self._try(self._h2.reset_stream, stream.stream_id, ErrorCodes.NO_ERROR)
+        self._forget(stream, None)
+
+    def _forget(self, stream: Http2Stream, reason: TunnelError | None) -> None:
+        stream_id = stream.stream_id
+        self._streams.pop(stream_id, None)
+        self._ready.pop(stream_id, None)
+        self._blocked.pop(stream_id, None)
+        self._meter.ended(stream_id)
+        unread, stream.unread = stream.unread, 0
+        self._acknowledge(stream_id, unread)
+        stream.closed(reason)
+
+    def _try(self, action: Callable[..., object], *arguments: object) -> None:
+        """What h2 does not allow any more: the client closed the stream meanwhile."""
+        try:
+            action(*arguments)
+        except ProtocolError as error:
+            self._log.debug("not sent: {error!r}", error=error)
+
+    def _flush_soon(self) -> None:
+        if self._flushing is None and not self._closing:
+            self._flushing = self._clock.callLater(0, self._woken)
+
+    def _woken(self) -> None:
+        self._flushing = None
+        self._turn()
+
+    def _turn(self) -> None:
+        self._send()
+        self._flush()
+        self._end_if_done()
+
+    def _flush(self) -> None:
+        data = self._h2.data_to_send()
+        if not data:
+            return
+        if self._paused:
+            # Answers to PINGs and the like, which nobody reads.
+            self._unread += len(data)
+            if self._unread > self.limits.unread:
+                self._log.info("a client reads nothing and goes on asking: cut off")
+                self._abort()
+                return
+        self.transport.write(data)
+
+    # IPushProducer, for the transport.
+
+    def pauseProducing(self) -> None:
+        """The transport holds enough."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        """It takes more."""
+        self._paused = False
+        self._unread = 0
+        self._flush_soon()
+
+    def stopProducing(self) -> None:
+        """The connection is lost; `connectionLost` does the rest."""
+        self._paused = True
+
+    # The end.
+
+    def drain(self, grace: float) -> None:
+        """Ask the client to go elsewhere; what runs gets *grace* seconds."""
+        if self._closing:
+            return
+        if self._goodbye is None:
+            self._goodbye = _EVERY_STREAM
+            self._go_away(_EVERY_STREAM, ErrorCodes.NO_ERROR)
+            self._later("goaway", self.limits.goaway, self._last_call)
+        self._later("grace", grace, self._close)
+
+    def _last_call(self) -> None:
+        self._goodbye = self._h2.highest_inbound_stream_id
+        self._go_away(self._goodbye, ErrorCodes.NO_ERROR)
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._goodbye not in (None, _EVERY_STREAM) and not self._streams:
+            self._close()
+
+    def _go_away(self, last: int, code: ErrorCodes | int, why: str = "") -> None:
+        # Not by h2, which sends nothing after a GOAWAY.
+        self._flush()
+        frame = GoAwayFrame(0, last, int(code), why.encode("ascii", "replace"))
+        self.transport.write(frame.serialize())
+
+    def _aged(self) -> None:
+        self.drain(self._age_grace)
+
+    def _not_proven(self) -> None:
+        self._fail(ErrorCodes.NO_ERROR, "no call with a token was made")
+
+    def _silent(self) -> None:
+        quiet = self._clock.seconds() - self._last_seen
+        if quiet < self.limits.ping_after:
+            self._later("ping", self.limits.ping_after - quiet, self._silent)
+            return
+        self._try(self._h2.ping, _PING)
+        self._flush()
+        seen = self._last_seen
+        self._later("ping", self.limits.ping_timeout, lambda: self._dead(seen))
+
+    def _dead(self, seen: float) -> None:
+        if self._last_seen == seen:
+            self._abort()
+        else:
+            self._silent()
+
+    def _fail(self, code: ErrorCodes | int | None, why: str) -> None:
+        """The peer did what it must not: say so, and close."""
+        if why:
+            peer = getattr(self.transport.getPeer(), "host", "a local client")
+            self._log.info("closed a connection from {peer}: {why}", peer=peer, why=why)
+        self._h2.clear_outbound_data_buffer()
+        code = ErrorCodes.PROTOCOL_ERROR if code is None else code
+        self._go_away(self._h2.highest_inbound_stream_id, code, why)
+        self._close()
+
+    def _close(self) -> None:
+        if not self._closing:
+            self._flush()
+            self._end_streams()
+            self._closing = True
+            self.transport.unregisterProducer()
+            self.transport.loseConnection()
+            # A client that reads nothing would keep it open.
+            self._later("abort", self.limits.ping_timeout, self._abort)
+
+    def _abort(self) -> None:
+        self._closing = True
+        self.transport.abortConnection()
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        self._abort()
+
+    @property
+    def calls(self) -> int:
+        """Streams whose answer is not complete."""
+        return len(self._streams)
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """Everything on it is over."""
+        self._closing = True
+        self._end_streams()
+        for name in tuple(self._timers):
+            self._cancel(name)
+        if self._flushing is not None and self._flushing.active():
+            self._flushing.cancel()
+        self._flushing = None
+        self._lost(self)
+
+    def _end_streams(self) -> None:
+        for stream in tuple(self._streams.values()):
+            self._forget(stream, SessionClosed(ErrorCode.NONE, "the client is gone"))
+
+    def _cancel(self, name: str) -> None:
+        known = self._timers.pop(name, None)
+        if known is not None and known.active():
+            known.cancel()
+
+    def _later(self, name: str, seconds: float, action: Callable[[], None]) -> None:
+        self._cancel(name)
+        self._timers[name] = self._clock.callLater(seconds, action)

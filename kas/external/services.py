@@ -1,0 +1,75 @@
+"""Which module answers which method of the external API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from twisted.internet.interfaces import IReactorTime
+
+from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.rpc.fields import encode_fields
+
+__all__ = ["MAX_TIMEOUT", "ExternalServices"]
+
+#: Seconds.  No call takes longer than a day, and gRPC can write 11,000 years.
+MAX_TIMEOUT = 86400.0
+
+
+class ExternalServices:
+    """
+    Services that modules declared external: a table of its own.
+
+    What agents may call and what the outside may call never mix, but the same object
+    can be in both: calls are made by the same machinery (`tunnel.rpc.server`).
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self.clock = clock
+        self._dispatcher = Dispatcher(clock)
+        self._methods: dict[str, tuple[str, MethodDescriptor]] = {}
+
+    def handle(
+        self, owner: str, service: ServiceDescriptor, implementation: object
+    ) -> None:
+        """Answer each method of *service*; see `tunnel.rpc.dispatch.Dispatcher`."""
+        self._dispatcher.handle(owner, service, implementation)
+        for method in service.methods:
+            self._methods[f"/{service.full_name}/{method.name}"] = (owner, method)
+
+    def withdraw(self, owner: str) -> None:
+        """Forget everything that *owner* declared."""
+        self._dispatcher.withdraw(owner)
+        self._methods = {
+            path: entry for path, entry in self._methods.items() if entry[0] != owner
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """Full names of the services."""
+        return self._dispatcher.services
+
+    def method(self, path: str) -> MethodDescriptor | None:
+        """What ``/package.Service/Method`` is; None: nobody answers it."""
+        entry = self._methods.get(path)
+        return None if entry is None else entry[1]
+
+    def open(
+        self,
+        stream: IStream,
+        path: str,
+        metadata: Mapping[str, str],
+        timeout: float | None,
+    ) -> IStreamReceiver:
+        """
+        Begin a call of a method that is answered.
+
+        :param timeout: seconds; None: as long as it takes.
+        """
+        open_ = pb.Open(method=path, metadata=encode_fields(metadata))
+        if timeout is not None:
+            # 0 would be no limit at all.
+            open_.timeout_ms = max(1, round(min(timeout, MAX_TIMEOUT) * 1000))
+        return self._dispatcher.accept(stream, open_)

@@ -1,0 +1,168 @@
+"""The half in kas: answers from what `IServerModuleApi.agents` knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+from google.protobuf.timestamp_pb2 import Timestamp
+from twisted.logger import Logger
+from zope.interface import implementer, provider
+
+from modules.agent_tracker import list_pb2, rpc_pb2
+from modules.agent_tracker.entity_pb2 import AgentMeta, KubernetesVersion
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    ConnectedAgent,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+)
+
+__all__ = ["AgentTrackerConfiguration", "AgentTrackerServer"]
+
+TRACKER = rpc_pb2.DESCRIPTOR.services_by_name["AgentTracker"]
+AGENTS = list_pb2.DESCRIPTOR.services_by_name["Agents"]
+
+#: Agents of one request: each may cost a look-up, and a page of GitLab shows a hundred.
+MAX_IDS = 1000
+
+_INT63 = 2**63 - 1
+
+
+@attrs.frozen(kw_only=True)
+class AgentTrackerConfiguration:
+    """``modules.agent_tracker``: there is nothing to say."""
+
+
+@provider(IServerModuleFactory)
+@implementer(IServerModule)
+class AgentTrackerServer:
+    """Answers `AgentTracker`, for GitLab, and `Agents`, for everybody else."""
+
+    _log = Logger()
+    configuration = AgentTrackerConfiguration
+
+    def __init__(self, api: IServerModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        self._complained = False
+        api.handle_external(TRACKER, self)
+        api.handle_external(AGENTS, self)
+
+    async def start(self) -> None:
+        """Nothing is to be done."""
+
+    async def stop(self) -> None:
+        """Nothing is held."""
+
+    async def get_connected_agents(
+        self, request: rpc_pb2.GetConnectedAgentsRequest, call: Any
+    ) -> rpc_pb2.GetConnectedAgentsResponse:
+        """The connections of one agent, or of the agents of one project."""
+        which = request.WhichOneof("request")
+        if which is None:
+            raise CallError(
+                Status.INVALID_ARGUMENT, "either project_id or agent_id is needed"
+            )
+        number = getattr(request, which)
+        if number <= 0:
+            raise CallError(Status.INVALID_ARGUMENT, f"{which} has to be above 0")
+        if which == "agent_id":
+            found = await self._api.agents(agent_id=str(number))
+        else:
+            found = await self._api.agents(project_id=number)
+        return rpc_pb2.GetConnectedAgentsResponse(agents=self._infos(found))
+
+    async def get_connected_agents_by_agent_ids(
+        self, request: rpc_pb2.GetConnectedAgentsByAgentIDsRequest, call: Any
+    ) -> rpc_pb2.GetConnectedAgentsByAgentIDsResponse:
+        """The connections of several agents."""
+        if len(request.agent_ids) > MAX_IDS:
+            raise CallError(
+                Status.INVALID_ARGUMENT, f"at most {MAX_IDS} agents at a time"
+            )
+        if any(number <= 0 for number in request.agent_ids):
+            raise CallError(Status.INVALID_ARGUMENT, "agent_ids have to be above 0")
+        found: list[ConnectedAgent] = []
+        for number in dict.fromkeys(request.agent_ids):
+            found += await self._api.agents(agent_id=str(number))
+        return rpc_pb2.GetConnectedAgentsByAgentIDsResponse(agents=self._infos(found))
+
+    async def list(
+        self, request: list_pb2.ListRequest, call: Any
+    ) -> list_pb2.ListResponse:
+        """Every connection."""
+        found = sorted(
+            await self._api.agents(), key=lambda one: (one.agent_name, one.connected_at)
+        )
+        return list_pb2.ListResponse(
+            agents=[
+                list_pb2.Agent(
+                    agent_id=agent.agent_id,
+                    agent_name=agent.agent_name,
+                    project_id=agent.project_id,
+                    instance_id=agent.instance_id,
+                    connected_at=_timestamp(agent.connected_at),
+                    meta=_meta(agent),
+                )
+                for agent in found
+            ]
+        )
+
+    def _infos(
+        self, agents: Iterable[ConnectedAgent]
+    ) -> Iterable[rpc_pb2.ConnectedAgentInfo]:
+        for agent in agents:
+            number = _number(agent.agent_id)
+            if number is None:
+                if not self._complained:
+                    self._log.warn(
+                        "agent {agent_id} is left out of the answers to GitLab, which "
+                        "knows agents by numbers only",
+                        agent_id=agent.agent_id,
+                    )
+                self._complained = True
+                continue
+            yield rpc_pb2.ConnectedAgentInfo(
+                agent_meta=_meta(agent),
+                connected_at=_timestamp(agent.connected_at),
+                connection_id=connection_id(agent.instance_id),
+                agent_id=number,
+                project_id=agent.project_id,
+            )
+
+
+def connection_id(instance_id: bytes) -> int:
+    """The positive number that stands for one agentk process."""
+    return int.from_bytes(instance_id[:8], "big") & _INT63 or 1
+
+
+def _number(agent_id: str) -> int | None:
+    if not (agent_id.isascii() and agent_id.isdecimal() and len(agent_id) < 20):
+        return None
+    number = int(agent_id)
+    return number if 0 < number <= _INT63 else None
+
+
+def _timestamp(seconds: float) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromMilliseconds(round(seconds * 1000))
+    return stamp
+
+
+def _meta(agent: ConnectedAgent) -> AgentMeta:
+    kubernetes = agent.kubernetes_version
+    return AgentMeta(
+        version=agent.version,
+        commit_id=agent.commit_id,
+        pod_namespace=agent.pod_namespace,
+        pod_name=agent.pod_name,
+        kubernetes_version=KubernetesVersion(
+            major=kubernetes.major,
+            minor=kubernetes.minor,
+            git_version=kubernetes.git_version,
+            platform=kubernetes.platform,
+        ),
+    )

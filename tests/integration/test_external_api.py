@@ -1,0 +1,368 @@
+"""The external API of a real kas, asked by grpcio and by curl."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from tests.integration import needs
+from tests.integration.echo_module import DROPIN
+from tests.integration.processes import (
+    ROOT,
+    Process,
+    clean_environment,
+    eventually,
+    kasctl,
+    twistd,
+)
+
+SECRET = secrets.token_bytes(32)
+
+_LISTENING = r"listening for {} on 127\.0\.0\.1:(\d+)"
+
+_CONFIGURATION = """\
+agent:
+  listen: {{address: "127.0.0.1:0", development_certificate: false}}
+  kubernetes_api:
+    listen: {{address: "127.0.0.1:0", development_certificate: false}}
+observability:
+  listen: {{address: "127.0.0.1:0"}}
+api:
+  listen:
+    address: 127.0.0.1:0
+    development_certificate: {tls}
+    authentication_secret_file: secret
+    listen_grace_period: 0s
+modules:
+  echo: {{}}
+"""
+
+TRACKER = "gitlab.agent.agent_tracker.rpc.AgentTracker/GetConnectedAgents"
+
+
+def token(secret: bytes = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
+    """A token as GitLab makes it."""
+    now = time.time()
+    content = {"iss": "gitlab", "aud": "gitlab-kas", "exp": now + 60, "iat": now}
+    return jwt.encode({**content, **claims}, secret, algorithm)
+
+
+class Api:
+    """A kas with the external API and the module ``echo``."""
+
+    def __init__(self, folder: Path, *, tls: bool = False) -> None:
+        self.folder = folder
+        (folder / "twisted" / "plugins").mkdir(parents=True)
+        (folder / "twisted" / "plugins" / "tests_echo_modules.py").write_text(DROPIN)
+        (folder / "secret").write_bytes(base64.b64encode(SECRET))
+        configuration = folder / "kas.yaml"
+        configuration.write_text(_CONFIGURATION.format(tls=str(tls).lower()))
+        self.authority = folder / "state" / "ca.crt" if tls else None
+        self.process = Process(
+            "kas",
+            twistd(
+                "kas",
+                "--configuration-file",
+                configuration,
+                "--state-directory",
+                folder / "state",
+            ),
+            folder / "kas.log",
+            environment={"PYTHONPATH": os.pathsep.join([str(folder), *_path()])},
+        )
+        self.process.wait_for("kas is ready")
+        found = self.process.wait_for(_LISTENING.format("the external API"))
+        self.port = int(found[1])
+
+    def grpc(self, scenario: str, with_token: str = "") -> Any:
+        """What the client saw in a scenario."""
+        done = subprocess.run(
+            self.command(scenario, with_token),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=ROOT,
+            env=clean_environment({"PYTHONPATH": os.pathsep.join(_path())}),
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def command(self, scenario: str, with_token: str = "") -> list[str]:
+        """How to run it."""
+        return [
+            sys.executable,
+            "-m",
+            "tests.integration.grpc_client",
+            f"localhost:{self.port}",
+            with_token or token(),
+            scenario,
+            *([str(self.authority)] if self.authority else []),
+        ]
+
+    def curl(self, path: str, body: str, *options: str) -> tuple[int, str]:
+        """POST with curl: the status, and the body."""
+        if shutil.which("curl") is None:
+            needs.missing("curl", "apt-get install curl")
+        done = subprocess.run(
+            [
+                "curl",
+                *("-sS", "--noproxy", "*", "-w", "\n%{http_code}"),
+                *("-H", f"Authorization: Bearer {token()}"),
+                *("-H", "Content-Type: application/json"),
+                *("--data-binary", body),
+                *options,
+                f"http://127.0.0.1:{self.port}/{path}",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        text, _, status = done.stdout.rpartition("\n")
+        return int(status), text
+
+    def stop(self) -> None:
+        """End it, and see that it ends well."""
+        assert self.process.stops_cleanly()
+        self.process.kill()
+
+
+def _path() -> list[str]:
+    known = os.environ.get("PYTHONPATH", "")
+    return [str(ROOT), *([known] if known else [])]
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """One for all tests that leave it running."""
+    api = Api(tmp_path_factory.mktemp("external"))
+    yield api
+    said = api.process.said()
+    api.stop()
+    assert "eyJ" not in said, "a token is in the log"
+    assert "Unhandled" not in said
+
+
+def test_agents(api: Api) -> None:
+    """Nobody is connected, and that is an answer."""
+    assert api.grpc("agents") == {"one": {}, "several": {}}
+
+
+def test_refusals(api: Api) -> None:
+    """Without a good token one does not even learn what there is."""
+    seen = api.grpc("refusals")
+    for name in ("none", "wrong", "basic", "large", "unknown without token"):
+        code, text = seen[name]
+        assert code == "UNAUTHENTICATED", (name, text)
+        assert text.startswith("JWT validation failed: "), name
+    assert seen["empty"][0] == "INVALID_ARGUMENT"
+    assert seen["unknown"] == ["UNIMPLEMENTED", "/no.Such/Method is not served here"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (token(secrets.token_bytes(32)), "signature"),
+        (token(aud="gitlab"), "audience"),
+        (token(iss="gitlab-kas"), "issuer"),
+        (token(exp=time.time() - 120), "check the clocks"),
+        (token(nbf=time.time() + 300), "check the clocks"),
+        (jwt.encode({"aud": "gitlab-kas"}, "", "none"), "algorithm"),
+    ],
+    ids=["secret", "audience", "issuer", "expired", "early", "none"],
+)
+def test_wrong_token(api: Api, bad: str, says: str) -> None:
+    """Each is refused with its reason."""
+    code, text = api.grpc("refusals", bad)["empty"]
+    assert code == "UNAUTHENTICATED"
+    assert says in text
+
+
+def test_all_kinds_of_calls(api: Api) -> None:
+    """Unary and streams in each direction; both at once do not wait for each other."""
+    assert api.grpc("echo") == {
+        "say": "HELLO",
+        "spell": ["x", "y", "z"],
+        "join": "abc",
+        "chat": ["ONE", "TWO", "BYE"],
+    }
+
+
+def test_errors(api: Api) -> None:
+    """Statuses, deadlines, metadata and sizes as gRPC wants them."""
+    seen = api.grpc("errors")
+    assert seen["refuse"] == ["PERMISSION_DENIED", "not you: ünïcode\r\n%"]
+    code, text = seen["crash"]
+    assert code == "INTERNAL"
+    assert "secret" not in text
+    assert seen["late"][0] == "DEADLINE_EXCEEDED"
+    assert seen["soon"]
+    assert seen["metadata"] == ["here", "echo"]
+    assert seen["large"] == 4 * 1024 * 1024 - 100
+    assert seen["too large"][0] == "RESOURCE_EXHAUSTED"
+    assert seen["gzip"][0] == "UNIMPLEMENTED"
+
+
+def test_cancel(api: Api) -> None:
+    """An endless stream that the client leaves; the connection goes on."""
+    assert api.grpc("cancel") == {"first": [10_000] * 3, "after": "A"}
+
+
+def test_many_and_bulk(api: Api) -> None:
+    """No limit stands in the way of an honest client."""
+    assert api.grpc("many") == 1000
+    assert api.grpc("bulk") == 160 * 65536
+
+
+def test_over_tls_and_drained(tmp_path: Path) -> None:
+    """ALPN chooses HTTP/2, and what runs is finished when kas is told to stop."""
+    api = Api(tmp_path, tls=True)
+    assert api.grpc("echo")["say"] == "HELLO"
+    client = subprocess.Popen(
+        api.command("drain"),
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=clean_environment({"PYTHONPATH": os.pathsep.join(_path())}),
+    )
+    assert client.stdout is not None
+    assert client.stdout.readline() == "running\n"
+    # The call has to be there before the order to stop.
+    api.process.wait_for("a slow call runs")
+    api.stop()
+    assert json.loads(client.stdout.readline()) == "SLOW"
+    assert client.wait(20) == 0
+    client.stdout.close()
+
+
+class _ApiServer(http.server.BaseHTTPRequestHandler):
+    """As much of a Kubernetes API server as agentk asks at its start."""
+
+    def do_GET(self) -> None:
+        body = b'{"major": "1", "minor": "36", "gitVersion": "v1.36.1"}'
+        self.send_response(200 if self.path == "/version" else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of one."""
+    with http.server.HTTPServer(("127.0.0.1", 0), _ApiServer) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        path = tmp_path / "kubeconfig"
+        address = f"http://127.0.0.1:{server.server_port}"
+        path.write_text(
+            f"clusters: [{{name: c, cluster: {{server: '{address}'}}}}]\n"
+            "users: [{name: u, user: {}}]\n"
+            "contexts: [{name: x, context: {cluster: c, user: u}}]\n"
+            "current-context: x\n"
+        )
+        yield path
+        server.shutdown()
+        thread.join(10)
+
+
+def test_connected_agent(api: Api, cluster: Path, tmp_path: Path) -> None:
+    """A real agentk, by gRPC and by kasctl; and gone when it is."""
+    state = api.folder / "state"
+    agent_token = tmp_path / "token"
+    kasctl("agent", "add", "prod", "--token-file", agent_token, state=state)
+    port = api.process.wait_for(_LISTENING.format("agents"))[1]
+    agentk = Process(
+        "agentk",
+        twistd(
+            "agentk",
+            *("--kas-address", f"tcp://127.0.0.1:{port}"),
+            *("--token-file", agent_token),
+            *("--kubeconfig", cluster),
+            *("--observability-listen-address", "127.0.0.1:0"),
+        ),
+        tmp_path / "agentk.log",
+        environment={"POD_NAMESPACE": "ns", "POD_NAME": "agentk-0"},
+    )
+
+    def status() -> Any:
+        done = kasctl(
+            "status",
+            *("--server", f"http://127.0.0.1:{api.port}"),
+            *("--secret-file", api.folder / "secret"),
+            *("--output", "json"),
+            state=state,
+        )
+        return json.loads(done.stdout)["agents"]
+
+    try:
+        (agent,) = eventually(status)
+        assert agent["agentName"] == "prod"
+        assert agent["meta"]["podName"] == "agentk-0"
+        assert agent["meta"]["kubernetesVersion"]["gitVersion"] == "v1.36.1"
+        seen = api.grpc("agents")
+        (info,) = seen["one"]["agents"]
+        assert info == seen["several"]["agents"][0]
+        assert info["agentId"] == agent["agentId"] == "1"
+        assert int(info["connectionId"]) > 0
+        assert agentk.stops_cleanly()
+        eventually(lambda: not status())
+    finally:
+        agentk.kill()
+
+
+@pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
+def test_curl(api: Api, version: str) -> None:
+    """JSON, by a client that knows nothing of any of this."""
+    said = "tests.proto.Echo/Say"
+    assert api.curl(said, '{"text": "hi"}', version) == (
+        200,
+        '{"text":"HI"}'.replace(":", ": "),
+    )
+    status, text = api.curl(TRACKER, "{}", version)
+    assert (status, json.loads(text)["code"]) == (400, "invalid_argument")
+    assert api.curl(TRACKER, '{"agentId": "1"}', version) == (200, "{}")
+    status, text = api.curl(said, "{", version)
+    assert (status, json.loads(text)["code"]) == (400, "invalid_argument")
+    status, text = api.curl("no.Such/Method", "{}", version)
+    assert (status, json.loads(text)["code"]) == (501, "unimplemented")
+    bad = ("-H", "Authorization: Bearer nonsense")
+    assert api.curl(said, "{}", version, *bad)[0] == 401
+    late = ("-H", "Connect-Timeout-Ms: 200")
+    status, text = api.curl(said, '{"text": "wait"}', version, *late)
+    assert (status, json.loads(text)["code"]) == (504, "deadline_exceeded")
+    squeezed = ("-H", "Content-Encoding: gzip")
+    assert api.curl(said, "{}", version, *squeezed)[0] == 501
+    assert api.curl(said, "", version, "-H", "Content-Type: text/plain")[0] == 415
+    assert api.curl(said, "", version, "-X", "GET")[0] == 405
+
+
+def test_secret_is_replaced(tmp_path: Path) -> None:
+    """The new one is in force a moment later, without a restart."""
+    api = Api(tmp_path)
+    new = secrets.token_bytes(32)
+    assert api.grpc("refusals", token(new))["empty"][0] == "UNAUTHENTICATED"
+    (tmp_path / "secret.new").write_bytes(base64.b64encode(new))
+    os.rename(tmp_path / "secret.new", tmp_path / "secret")
+    eventually(
+        lambda: api.grpc("refusals", token(new))["empty"][0] == "INVALID_ARGUMENT"
+    )
+    assert re.search("secret .* read again", api.process.said())
+    api.stop()

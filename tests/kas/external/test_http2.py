@@ -1,0 +1,335 @@
+"""gRPC over HTTP/2: honest clients, slow ones, and the end of connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from h2.errors import ErrorCodes
+from h2.events import PingReceived, TrailersReceived
+from h2.settings import SettingCodes
+
+from kas.external.calls import envelope
+from kas.external.limits import DEFAULT_LIMITS
+from tests.kas.external.clients import ExternalCase, token
+from tests.proto.echo_pb2 import Text
+from tunnel.errors import Status
+from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING
+
+
+class CallTests(ExternalCase):
+    """Calls as an honest client makes them."""
+
+    def test_unary(self) -> None:
+        """One request, one response, trailers."""
+        client, pipe = self.http2()
+        stream = client.open("Say")
+        client.send(stream, "hello", end=True)
+        pipe.flush()
+        self.assertEqual(client.texts(stream), ["HELLO"])
+        self.assertEqual(client.status(stream), 0)
+        self.assertEqual(client.resets(stream), [])
+
+    def test_in_small_pieces(self) -> None:
+        """Frames may be cut anywhere."""
+        client, pipe = self.http2(chunk=7)
+        stream = client.open("Chat")
+        for text in ("a", "", "bye"):
+            client.send(stream, text)
+        pipe.flush()
+        self.assertEqual(client.texts(stream), ["A", "", "BYE"])
+        self.assertEqual(client.status(stream), 0)
+
+    def test_early_end(self) -> None:
+        """A call that is answered while the client sends: it is told to stop."""
+        client, pipe = self.http2()
+        stream = client.open("Chat")
+        client.send(stream, "bye")
+        pipe.flush()
+        self.assertEqual(client.status(stream), 0)
+        (reset,) = client.resets(stream)
+        self.assertEqual(reset.error_code, ErrorCodes.NO_ERROR)
+
+    def test_cancel(self) -> None:
+        """The handler is cancelled where it waits."""
+        client, pipe = self.http2()
+        stream = client.open("Say")
+        client.send(stream, "wait", end=True)
+        pipe.flush()
+        client.h2.reset_stream(stream, ErrorCodes.CANCEL)
+        client.flush()
+        pipe.flush()
+        self.assertEqual(self.echo.cancelled, 1)
+
+    def test_deadline(self) -> None:
+        """After the time that the client gave, whatever its unit."""
+        for text in ("2S", "2000m", "2000000u"):
+            client, pipe = self.http2()
+            stream = client.open("Say", ("grpc-timeout", text))
+            client.send(stream, "wait", end=True)
+            pipe.flush()
+            self.clock.advance(1.9)
+            pipe.flush()
+            self.assertIsNone(client.status(stream))
+            self.clock.advance(0.2)
+            pipe.flush()
+            self.assertEqual(client.status(stream), Status.DEADLINE_EXCEEDED)
+
+    def test_bad_timeout(self) -> None:
+        """What is no time is refused."""
+        client, pipe = self.http2()
+        for text in ("", "2", "S", "123456789S", "-1S", "2s"):
+            stream = client.open("Say", ("grpc-timeout", text))
+            pipe.flush()
+            self.assertEqual(client.status(stream), Status.INVALID_ARGUMENT)
+
+    def test_lost(self) -> None:
+        """Handlers of a connection that is cut do not go on."""
+        client, pipe = self.http2()
+        client.send(client.open("Say"), "wait", end=True)
+        pipe.flush()
+        pipe.transports[0].abortConnection()
+        pipe.flush()
+        self.assertEqual(self.echo.cancelled, 1)
+
+    def test_too_large(self) -> None:
+        """Refused by its length; nothing of it is waited for."""
+        client, pipe = self.http2()
+        stream = client.open("Say")
+        client.send_bytes(stream, b"\0" + (MAX_MESSAGE + 1).to_bytes(4, "big"))
+        pipe.flush()
+        self.assertEqual(client.status(stream), Status.RESOURCE_EXHAUSTED)
+
+    def test_flags(self) -> None:
+        """Compressed, or marked with what nobody knows."""
+        client, pipe = self.http2()
+        stream = client.open("Say", ("grpc-encoding", "gzip"))
+        client.send_bytes(stream, b"\1\0\0\0\0")
+        other = client.open("Say")
+        client.send_bytes(other, b"\2\0\0\0\0")
+        cut = client.open("Say")
+        client.send_bytes(cut, b"\0\0\0\0\5ab", end=True)
+        pipe.flush()
+        self.assertEqual(client.status(stream), Status.UNIMPLEMENTED)
+        self.assertEqual(client.status(other), Status.INTERNAL)
+        self.assertEqual(client.status(cut), Status.INTERNAL)
+
+    def test_withdrawn(self) -> None:
+        """A module that is stopped answers no more."""
+        self.services.withdraw("tests")
+        client, pipe = self.http2()
+        stream = client.open("Say")
+        pipe.flush()
+        self.assertEqual(client.status(stream), Status.UNIMPLEMENTED)
+        self.assertEqual(self.services.names, [])
+
+
+class BackPressureTests(ExternalCase):
+    """What a slow client, or a slow handler, makes us hold."""
+
+    def test_slow_reader(self) -> None:
+        """A client that grants no credit: the handler waits, and goes on later."""
+        client, pipe = self.http2()
+        client.reads = False
+        stream = client.open("Spell")
+        client.send(stream, "endless", end=True)
+        pipe.flush()
+        window = 65535
+        self.assertEqual(client.received, window)
+        held = self.echo.produced * 1000 - window
+        self.assertLess(held, self.limits.outgoing + 10_000)
+        # The others on the connection are not stopped by an answer in one window.
+        before = self.echo.produced
+        client.h2.increment_flow_control_window(500_000)
+        client.h2.increment_flow_control_window(100_000, stream)
+        client.flush()
+        pipe.flush()
+        self.assertEqual(client.received, window + 100_000)
+        self.assertGreater(self.echo.produced, before + 90)
+        other = client.open("Say")
+        client.send(other, "hello", end=True)
+        pipe.flush()
+        self.assertEqual(client.status(other), 0)
+
+    def test_larger_window_by_settings(self) -> None:
+        """SETTINGS may grant credit, too."""
+        client, pipe = self.http2()
+        client.reads = False
+        stream = client.open("Spell")
+        client.send(stream, "endless", end=True)
+        client.h2.increment_flow_control_window(500_000)
+        client.flush()
+        pipe.flush()
+        self.assertEqual(client.received, 65535)
+        client.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 100_000})
+        client.flush()
+        pipe.flush()
+        self.assertEqual(client.received, 100_000)
+
+    def test_transport_is_full(self) -> None:
+        """A client that does not read its socket at all."""
+        client, pipe = self.http2(capacity=32768)
+        client.h2.increment_flow_control_window(2**30)
+        stream = client.open("Spell")
+        client.h2.increment_flow_control_window(2**30, stream)
+        client.send(stream, "endless", end=True)
+        pipe.transports[0].reading = False
+        pipe.flush()
+        held = self.echo.produced * 1000
+        self.assertLess(held, 32768 + 2 * self.limits.outgoing + 10_000)
+        self.assertEqual(client.received, 0)
+
+    def test_handler_does_not_read(self) -> None:
+        """Its stream stops within its window; the others go on."""
+        client, pipe = self.http2()
+        slow = [client.open("Join") for _ in range(5)]
+        sent = 0
+        for stream in slow:
+            client.send(stream, "stop reading")
+            pipe.flush()
+            for _ in range(100):
+                if client.h2.local_flow_control_window(stream) < 10_010:
+                    break
+                client.send(stream, "x" * 10_000)
+                sent += 1
+                pipe.flush()
+            # Here the stream has no window left although everything was delivered.
+            self.assertLess(client.h2.local_flow_control_window(stream), 10_010)
+        self.assertLess(sent / len(slow) * 10_000, MAX_PENDING + 2 * 65536)
+        other = client.open("Say")
+        client.send(other, "hello", end=True)
+        pipe.flush()
+        self.assertEqual(client.status(other), 0)
+        self.echo.waiting[0].callback(None)
+        pipe.flush()
+        self.assertGreater(client.h2.local_flow_control_window(slow[0]), 40_000)
+
+    def test_turns(self) -> None:
+        """A small answer does not wait for the end of a large one."""
+        client, pipe = self.http2()
+        client.h2.increment_flow_control_window(2**24)
+        large = client.open("Say")
+        client.h2.increment_flow_control_window(2**24, large)
+        client.flush()
+        data = envelope(Text(text="x" * 1_000_000).SerializeToString())
+        for start in range(0, len(data), 30_000):
+            pipe.flush()
+            client.send_bytes(large, data[start : start + 30_000])
+        client.h2.end_stream(large)
+        small = client.open("Say")
+        client.send(small, "small", end=True)
+        pipe.flush()
+        self.assertEqual(client.status(small), 0)
+        self.assertEqual(client.status(large), 0)
+        ends = [one.stream_id for one in client.of(TrailersReceived)]
+        self.assertEqual(ends, [small, large])
+
+
+class LifeTests(ExternalCase):
+    """How connections end when nobody did anything wrong."""
+
+    def proven(self) -> tuple[Any, Any]:
+        client, pipe = self.http2()
+        client.send(client.open("Say"), "hello", end=True)
+        pipe.flush()
+        return client, pipe
+
+    def test_no_token(self) -> None:
+        """Who never makes a call with a token has to go."""
+        client, pipe = self.http2()
+        client.open("Say", with_token=token(b"x" * 32))
+        pipe.flush()
+        self.clock.advance(self.limits.unproven)
+        pipe.flush()
+        self.assertTrue(client.lost)
+        good, pipe = self.proven()
+        self.clock.advance(self.limits.unproven)
+        pipe.flush()
+        self.assertFalse(good.lost)
+
+    def test_ping(self) -> None:
+        """Silence is asked about; who answers stays."""
+        client, pipe = self.proven()
+        for count in range(1, 4):
+            self.clock.advance(self.limits.ping_after)
+            pipe.flush()
+            self.assertEqual(len(client.of(PingReceived)), count)
+        pipe.cut = True
+        self.clock.advance(self.limits.ping_after)
+        self.clock.advance(self.limits.ping_timeout)
+        self.assertTrue(pipe.transports[1].disconnecting)
+
+    def test_age(self) -> None:
+        """GOAWAY twice; what runs is finished, and what comes late is refused."""
+        client, pipe = self.proven()
+        running = client.open("Say")
+        client.send(running, "wait", end=True)
+        pipe.flush()
+        while not client.goodbyes:
+            self.clock.advance(10)
+            pipe.flush()
+        self.assertAlmostEqual(self.clock.seconds(), self.age, delta=30)
+        self.assertEqual(client.goodbyes[0].error_code, ErrorCodes.NO_ERROR)
+        self.assertEqual(client.goodbyes[0].last_stream_id, 2**31 - 1)
+        self.clock.advance(self.limits.goaway)
+        pipe.flush()
+        self.assertEqual(client.goodbyes[1].last_stream_id, running)
+        self.assertFalse(client.lost)
+        self.echo.waiting[0].callback(None)
+        pipe.flush()
+        self.assertTrue(client.lost)
+
+    def test_age_grace(self) -> None:
+        """What runs on and on is cut in the end."""
+        client, pipe = self.proven()
+        client.send(client.open("Say"), "wait", end=True)
+        for _ in range(250):
+            self.clock.advance(45)
+            pipe.flush()
+        self.assertTrue(client.lost)
+        self.assertEqual(self.echo.cancelled, 1)
+
+    def test_jitter(self) -> None:
+        """Connections differ by a tenth, up and down."""
+        self.assertEqual(DEFAULT_LIMITS.age_jitter, 0.1)
+        for number, age in ((0.0, 6480), (1.0, 7920)):
+            self.factory._jitter = iter([number]).__next__
+            self.proven()
+            (connection,) = self.factory.http2 - set(getattr(self, "seen", ()))
+            self.seen = set(self.factory.http2)
+            self.assertAlmostEqual(connection._age, age)
+
+    def test_drain(self) -> None:
+        """Told to stop: idle connections go at once, busy ones when they are done."""
+        idle, idle_pipe = self.proven()
+        busy, pipe = self.proven()
+        busy.send(busy.open("Say"), "wait", end=True)
+        pipe.flush()
+        self.factory.drain(30)
+        self.clock.advance(self.limits.goaway)
+        idle_pipe.flush()
+        pipe.flush()
+        self.assertTrue(idle.lost)
+        self.assertFalse(busy.lost)
+        self.assertEqual(self.factory.calls, 1)
+        self.clock.advance(30)
+        pipe.flush()
+        self.assertTrue(busy.lost)
+
+
+class ManyConnectionsTests(ExternalCase):
+    """Places are limited."""
+
+    limits = attrs.evolve(DEFAULT_LIMITS, connections=3)
+
+    def test_connections(self) -> None:
+        """One too many is closed; a place that becomes free is given again."""
+        pipes = [self.http2()[1] for _ in range(3)]
+        self.assertIsNone(self.factory.buildProtocol(pipes[0].transports[0].getPeer()))
+        pipes[0].transports[0].abortConnection()
+        pipes[0].flush()
+        client, pipe = self.http2()
+        stream = client.open("Say")
+        client.send(stream, "a", end=True)
+        pipe.flush()
+        self.assertEqual(client.status(stream), 0)
