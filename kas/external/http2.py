@@ -172,10 +172,12 @@ class Http2Connection(Protocol):
             else:
                 self._meter.ended(event.stream_id)
         elif isinstance(event, StreamEnded):
+            self._cancel(f"linger {event.stream_id}")
             stream = self._streams.get(event.stream_id)
             if stream is not None and stream.call is not None:
                 stream.call.body_ended()
         elif isinstance(event, StreamReset):
+            self._cancel(f"linger {event.stream_id}")
             stream = self._streams.get(event.stream_id)
             if stream is not None:
                 self._forget(stream, CallReset(ErrorCode.CANCELLED))
@@ -212,6 +214,8 @@ class Http2Connection(Protocol):
         stream = self._streams.get(event.stream_id or 0)
         if stream is None or stream.call is None:
             # Nobody reads it; the connection must not run dry for that.
+            if event.stream_ended is None:
+                self._stop_sending(event.stream_id or 0)
             self._acknowledge(event.stream_id or 0, count)
             return
         if event.data:
@@ -303,9 +307,21 @@ class Http2Connection(Protocol):
 
     def _finished(self, stream: Http2Stream) -> None:
         """The answer is complete; who still sends can stop (RFC 9113, 8.1)."""
-        if stream.receiving:
-            self._try(self._h2.reset_stream, stream.stream_id, ErrorCodes.NO_ERROR)
         self._forget(stream, None)
+        if stream.receiving:
+            # Not at once: curl takes a reset for a failure although the answer is
+            # complete, and most clients have sent all they wanted to.
+            stream_id = stream.stream_id
+            self._later(
+                f"linger {stream_id}",
+                self.limits.linger,
+                lambda: self._stop_sending(stream_id),
+            )
+
+    def _stop_sending(self, stream_id: int) -> None:
+        if self._cancel(f"linger {stream_id}"):
+            self._try(self._h2.reset_stream, stream_id, ErrorCodes.NO_ERROR)
+            self._flush_soon()
 
     def _forget(self, stream: Http2Stream, reason: TunnelError | None) -> None:
         stream_id = stream.stream_id
@@ -463,10 +479,11 @@ class Http2Connection(Protocol):
         for stream in tuple(self._streams.values()):
             self._forget(stream, SessionClosed(ErrorCode.NONE, "the client is gone"))
 
-    def _cancel(self, name: str) -> None:
+    def _cancel(self, name: str) -> bool:
         known = self._timers.pop(name, None)
         if known is not None and known.active():
             known.cancel()
+        return known is not None
 
     def _later(self, name: str, seconds: float, action: Callable[[], None]) -> None:
         self._cancel(name)

@@ -90,6 +90,10 @@ class Limits:
     #: with an old secret calls on and on.
     refusals: Budget = Budget(300, 20)
 
+    #: Seconds that a client gets to finish a request which is answered already.  One
+    #: that sends more than a last frame is stopped before.
+    linger: float = 1.0
+
     #: Bytes of answers to control frames that wait because the client does not read.
     unread: int = 64 * 1024
 

@@ -99,7 +99,8 @@ class FloodTests(_Case):
         client, pipe = self.http2()
         bad = token(b"x" * 32)
         for _ in range(int(self.limits.refusals.burst)):
-            client.open("Say", with_token=bad)
+            client.h2.end_stream(client.open("Say", with_token=bad))
+            client.flush()
             pipe.flush()
         self.assertEqual(client.goodbyes, [])
         client.open("Say", with_token=bad)

@@ -47,8 +47,27 @@ class CallTests(ExternalCase):
         client.send(stream, "bye")
         pipe.flush()
         self.assertEqual(client.status(stream), 0)
+        self.assertEqual(client.resets(stream), [])
+        self.clock.advance(self.limits.linger)
+        pipe.flush()
         (reset,) = client.resets(stream)
         self.assertEqual(reset.error_code, ErrorCodes.NO_ERROR)
+
+    def test_end_after_the_answer(self) -> None:
+        """A client that was about to end is not reset; one that goes on is, at once."""
+        client, pipe = self.http2()
+        ends, goes_on = client.open("Chat"), client.open("Chat")
+        for stream in (ends, goes_on):
+            client.send(stream, "bye")
+        pipe.flush()
+        client.h2.end_stream(ends)
+        client.send(goes_on, "more")
+        pipe.flush()
+        self.assertEqual(client.resets(ends), [])
+        self.assertEqual(len(client.resets(goes_on)), 1)
+        self.clock.advance(self.limits.linger)
+        pipe.flush()
+        self.assertEqual(client.resets(ends), [])
 
     def test_cancel(self) -> None:
         """The handler is cancelled where it waits."""
