@@ -8,6 +8,7 @@ import signal
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import attrs
@@ -171,32 +172,38 @@ def second_kas_bulk() -> Iterator[Figure]:
         )
 
 
+def _connect(stand: FleetStand, count: int) -> list[Node]:
+    """Three kas, and *count* agents spread over them."""
+    nodes = [stand.node() for _ in range(3)]
+    for number, node in enumerate(nodes):
+        mine = stand.tokens[number::3]
+        fleet = stand.agents_at(node, mine)
+        # In batches: everybody at once is another case.
+        for begin in range(0, len(mine), 500):
+            done = min(begin + 500, len(mine))
+            fleet.tell(f"connect {done - begin}")
+            fleet.wait_for(f"connected {done}", 120)
+    return nodes
+
+
 def known_agents() -> Iterator[Figure]:
     """Requests over 10,000 agents at 3 kas, beside the same over 100."""
     counts = (100, 10_000)
     costs: dict[int, list[float]] = {count: [] for count in counts}
-    for count in counts:
-        with FleetStand(agents=count) as stand:
-            nodes = [stand.node() for _ in range(3)]
-            for number, node in enumerate(nodes):
-                mine = stand.tokens[number::3]
-                fleet = stand.agents_at(node, mine)
-                # In batches: everybody at once is another case.
-                for begin in range(0, len(mine), 500):
-                    fleet.tell(f"connect {min(500, len(mine) - begin)}")
-                    done = min(begin + 500, len(mine))
-                    fleet.wait_for(f"connected {done}", 120)
-            paths = [f"/agents/agent-{n}/200" for n in range(count)]
-            for node in nodes:
-                load.requests(node.proxy, 64, 3, stand.user_token, paths)
-            for _ in range(ROUNDS):
-                for node in nodes:
-                    before = sum(one.process.cpu() for one in nodes)
-                    done_ = load.requests(
-                        node.proxy, 64, SECONDS, stand.user_token, paths
-                    )
-                    after = sum(one.process.cpu() for one in nodes)
-                    costs[count].append((after - before) / done_.requests * 1e6)
+    with ExitStack() as stack:
+        # Both at the same time, and in turns: the machine is the same for both then.
+        stands = {c: stack.enter_context(FleetStand(agents=c)) for c in counts}
+        nodes = {count: _connect(stand, count) for count, stand in stands.items()}
+        for measured in (False, *[True] * ROUNDS):
+            for number in range(3):
+                for count, stand in stands.items():
+                    paths = [f"/agents/agent-{n}/200" for n in range(count)]
+                    before = sum(one.process.cpu() for one in nodes[count])
+                    proxy = nodes[count][number].proxy
+                    done = load.requests(proxy, 64, SECONDS, stand.user_token, paths)
+                    after = sum(one.process.cpu() for one in nodes[count])
+                    if measured:
+                        costs[count].append((after - before) / done.requests * 1e6)
     few, many = (statistics.median(costs[count]) for count in counts)
     yield Figure("10,000 agents at 3 kas: CPU of all", many, "us/request", few, 1.15)
 
