@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.stand import Fleet, FleetKas
+from tests.integration import needs
 from tests.integration.processes import ROOT, Process, eventually, kasctl
 from tests.integration.rawhttp import Way
-from tests.integration.stack import Agentk
+from tests.integration.stack import Agentk, fetch
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +126,15 @@ def test_wrong_secret(fleet: Fleet, tmp_path: Path) -> None:
         assert "Traceback" not in process.said()
     finally:
         stranger.stop()
+
+
+def test_metrics_are_well_formed(fleet: Fleet, agentk: Agentk) -> None:
+    """promtool finds nothing to say about them."""
+    promtool = needs.program("promtool", "apt-get install prometheus")
+    for port in (fleet.kas[1].observability, agentk.observability):
+        code, body = fetch(port, "/metrics")
+        assert code == 200
+        done = subprocess.run(
+            [promtool, "check", "metrics"], input=body, capture_output=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, b""), done.stderr + done.stdout
