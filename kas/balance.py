@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from kas.directory import Directory
+from kas.directory import Directory, KasRecord
 from kas.registry import AgentConnection, Registry
 from tunnel.errors import ErrorCode
 from tunnel.pb import tunnel_pb2 as pb
@@ -19,6 +19,13 @@ __all__ = ["Balance"]
 
 #: Seconds between two looks: as often as kas tell each other how many they have.
 INTERVAL = 10.0
+
+#: Looks in a row that have to find too many before the first agent is moved: a kas that
+#: died is counted until its lease is over, and its agents are here already.
+FIRST_LOOKS = 3
+
+#: The same after a move: those who left have to arrive, and to be told of.
+NEXT_LOOKS = 2
 
 #: How far above the mean a kas may be before it sends agents away.  Moving one
 #: costs a handshake, and a tenth more agents is not felt.
@@ -52,11 +59,12 @@ class Balance:
     random: Callable[[], float]
     #: Agents that were sent away, since the start.
     moved: int = 0
+    _looks: int = FIRST_LOOKS
     _loop: LoopingCall = attrs.field(init=False)
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._loop = LoopingCall(self.rebalance)
+        self._loop = LoopingCall(self.look)
         self._loop.clock = self.clock
 
     def start(self) -> None:
@@ -70,15 +78,32 @@ class Balance:
         if self._loop.running:
             self._loop.stop()
 
-    def rebalance(self, tolerance: float = TOLERANCE) -> int:
-        """Send away what is above the mean; returns how many agents were asked."""
-        peers = [kas for kas in self.directory.peers() if not kas.draining]
-        if not peers:
-            return 0
-        here = [one for one in self.registry if not (one.leaving or one.retired)]
-        kas = 1 + len(peers)
-        mean = (len(here) + sum(peer.agents for peer in peers)) / kas
-        if len(here) <= math.ceil(mean * (1 + tolerance)):
+    def look(self) -> None:
+        """Send away what is above the mean, if that is not for a moment only."""
+        here, mean = self._here(), self._mean()
+        if len(here) <= math.ceil(mean * (1 + TOLERANCE)):
+            self._looks = FIRST_LOOKS
+            return
+        self._looks -= 1
+        if self._looks <= 0:
+            self._looks = NEXT_LOOKS
+            self.rebalance()
+
+    def _here(self) -> list[AgentConnection]:
+        return [one for one in self.registry if not (one.leaving or one.retired)]
+
+    def _peers(self) -> list[KasRecord]:
+        return [kas for kas in self.directory.living() if not kas.draining]
+
+    def _mean(self) -> float:
+        peers = self._peers()
+        agents = len(self._here()) + sum(peer.agents for peer in peers)
+        return agents / (1 + len(peers))
+
+    def rebalance(self) -> int:
+        """Send away what is above the mean, now; returns how many were asked."""
+        here, mean, kas = self._here(), self._mean(), 1 + len(self._peers())
+        if len(here) <= math.ceil(mean):
             return 0
         # Some of them will come back: a load balancer does not know what we want.
         many = math.ceil((len(here) - mean) * kas / (kas - 1))

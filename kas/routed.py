@@ -36,6 +36,8 @@ MAX_LOST = 3
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
 
+_SENT = pb.Open()
+
 TOO_MANY = "and too many requests wait for it already"
 
 
@@ -238,6 +240,8 @@ class RoutedStream:
         if self._kept is None:
             return
         self._kept = None
+        # It may last, and its head is not needed any more.
+        self._open = _SENT
         path = self._path
         if type(path) is StreamTransport and self._pacer is None:
             hop = self._hop

@@ -284,7 +284,7 @@ class KasService(LogsItsOwnWay, Service):
 
     def rebalance(self) -> int:
         """Send away what is above the mean; how many were asked."""
-        return self.balance.rebalance(tolerance=0)
+        return self.balance.rebalance()
 
     def progress(self) -> dict[str, Any]:
         """How far it is."""

@@ -65,6 +65,9 @@ class Directory(Protocol):
     def peers(self) -> Sequence[KasRecord]:
         """The other kas that are known, alive or not long gone."""
 
+    def living(self) -> Sequence[KasRecord]:
+        """Those of them whose lease is not over."""
+
     async def agents(
         self, *, agent_id: str = "", project_id: int = 0
     ) -> list[AgentRecord]:

@@ -241,6 +241,10 @@ class SharedDirectory:
         """The other kas that are known, alive or not long gone."""
         return [peer.record for peer in self._peers.values()]
 
+    def living(self) -> Sequence[KasRecord]:
+        """Those of them whose lease is not over."""
+        return [peer.record for peer in self._peers.values() if not peer.missing]
+
     def seen(self, kas: KasRecord) -> None:
         """A peer gave a sign of life, such as an answer of its private API."""
         if kas.kas_id == self._me.kas_id:
