@@ -16,12 +16,14 @@ def test_many_agents_come_back(record: Record) -> None:
     needs.program("redis-server", "apt-get install redis-server")
     found = fail_over(COUNT)
     what = f"F19, {COUNT} agents of a killed kas"
-    record.note(what, f"back after {found.seconds:.1f} s", "<= 60 s", found.seconds <= 60)
+    record.note(
+        what, f"back after {found.seconds:.1f} s", "<= 60 s", found.seconds <= 60
+    )
     each = found.redis_commands / COUNT
     record.note(what, f"{each:.1f} Redis commands for each", "<= 8", each <= 8)
     record.note(
         what,
-        f"{found.cpu_us:.0f} us of CPU for each, {found.memory_kib:.1f} KiB of both kas",
+        f"for each {found.cpu_us:.0f} us of CPU, {found.memory_kib:.1f} KiB of both",
         "for information",
         True,
     )

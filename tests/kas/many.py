@@ -22,6 +22,7 @@ from kas.registry import Registry
 from kas.routing import Router
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.test_registry import World
+from tests.tunnel.rpc.test_calls import ECHO, Echo
 from tunnel.errors import CallError, Status
 from tunnel.events import EventBus
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
@@ -204,6 +205,7 @@ class Agentk:
         self.streams: list[tuple[IStream, RecordingReceiver]] = []
         dispatcher = Dispatcher(many.clock)
         dispatcher.handle_stream("test", "/test", self._accept)
+        dispatcher.handle("test", ECHO, Echo())
         self.dialer = Dialer(
             endpoint=lambda: many.network.door(self.at.agents_url),
             hello=lambda: pb.Hello(

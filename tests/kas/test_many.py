@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.routing import ROUTING_TIMEOUT
 from tests.kas.many import GRACE, Agentk, Kas, Many
+from tests.proto.echo_pb2 import Text
+from tests.tunnel.rpc.test_calls import ECHO
 from tunnel.errors import AgentUnavailable, ErrorCode, StreamReset
+from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.client import ServiceClient
 from tunnel.testing import RecordingReceiver
 
 
@@ -164,6 +171,41 @@ class RouteTests(_Case):
         self.many.settle()
         self.assertEqual(told[1:], ["resume"])
         self.assertGreater(len(self.client.data), 256 * 1024)
+
+
+class CallTests(_Case):
+    """Calls of modules, whoever wrote them."""
+
+    def test_routed_by_agent_id(self) -> None:
+        """A service of an agent's module answers through any kas."""
+        self.many.agent(self.two)
+        for kas in self.many.kas:
+            client = ServiceClient(ECHO, partial(self.opener, kas), self.many.clock)
+            answer = Deferred.fromCoroutine(client.call("Say", Text(text="hello")))
+            self.many.settle()
+            self.assertEqual(self.successResultOf(answer).text, "HELLO")
+
+    def test_waits_for_its_agent(self) -> None:
+        """As any other request does."""
+        client = ServiceClient(ECHO, partial(self.opener, self.one), self.many.clock)
+        answer = Deferred.fromCoroutine(client.call("Say", Text(text="hello")))
+        self.many.later(5)
+        self.assertNoResult(answer)
+        self.many.agent(self.three)
+        self.many.later(3)
+        self.assertEqual(self.successResultOf(answer).text, "HELLO")
+
+    @staticmethod
+    def opener(
+        kas: Kas,
+        method: str,
+        receiver: IStreamReceiver,
+        *,
+        metadata: bytes = b"",
+        timeout: float = 0,
+    ) -> IStream:
+        open_ = pb.Open(method=method, metadata=metadata)
+        return kas.router.open_stream("7", open_, receiver, False)
 
 
 class LossTests(_Case):
@@ -409,8 +451,6 @@ class MoveTests(_Case):
         stream.write(b"body")
         stream.finish()
         stopping = idle.dialer.stop(10)
-        from twisted.internet.defer import Deferred
-
         done = Deferred.fromCoroutine(stopping)
         self.many.later(2)
         self.assertEqual(busy.streams[-1][1].data, b"body")
