@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.interfaces import IConsumer, IDelayedCall, IPushProducer
+from twisted.internet.interfaces import IConsumer, IPushProducer
 from zope.interface import implementer
 
+from kas.resumption import Resumption
+from kas.waiting import Wait
 from tunnel.errors import (
     AgentUnavailable,
     ErrorCode,
     SessionClosed,
     StreamReset,
-    TunnelError,
 )
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.net.resumable import ResumableStream
@@ -31,9 +31,6 @@ MAX_KEPT = DEFAULT_LIMITS.initial_window
 #: Ways that may break under one request before it is given up: one that breaks what it
 #: touches has to end.
 MAX_LOST = 3
-
-#: Seconds before another attempt, at first and at most; half of it is jitter.
-RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
 
 _SENT = pb.Open()
@@ -111,7 +108,7 @@ class RoutedStream:
         self._lost = 0
         self._attempts = 0
         self._why = ""
-        self._waits: _Wait | None = None
+        self._waits: Wait | None = None
 
     @property
     def agent(self) -> ConnectedAgent | None:
@@ -179,7 +176,7 @@ class RoutedStream:
             if not self._router.may_wait(self._agent_id):
                 self._close(self._unavailable(TOO_MANY))
                 return
-            self._waits = _Wait(self._router, self._agent_id, self._woken, self._late)
+            self._waits = Wait(self._router, self._agent_id, self._woken, self._late)
         self._waits.again(self._attempts)
 
     def _woken(self) -> None:
@@ -295,7 +292,7 @@ class RoutedStream:
         hop, self._hop = self._hop, None
         if hop is not None:
             self._router.left(hop)
-            _Resumption(self._router, hop.agent, stream, self._resumed).begin()
+            Resumption(self._router, hop.agent, stream, self._resumed).begin()
 
     def _resumed(self, hop: Hop) -> None:
         self._hop = hop
@@ -380,150 +377,3 @@ class RoutedStream:
         self._pacer = None
         if self._path is not None:
             self._path.unregisterProducer()
-
-
-class _Wait:
-    """What a stream without a way waits for: news, the next attempt, and the end."""
-
-    def __init__(
-        self,
-        router: Router,
-        agent_id: str,
-        woken: Callable[[], None],
-        late: Callable[[], None],
-    ) -> None:
-        self._router = router
-        self._agent_id = agent_id
-        self._woken = woken
-        self._late = router.clock.callLater(router.timeout, late)
-        self._retry: IDelayedCall | None = None
-        self._give_up: list[Callable[[], None]] = []
-
-    def again(self, attempts: int) -> None:
-        """Wait for the next news; after an attempt that failed, also for a while."""
-        self._drop()
-        self._give_up = self._router.wait(self._agent_id, self._wake)
-        if attempts:
-            most = min(RETRY_MOST, RETRY_FIRST * 2 ** min(attempts, 10))
-            delay = most * (0.5 + self._router.random() / 2)
-            self._retry = self._router.clock.callLater(delay, self._wake)
-
-    def _wake(self) -> None:
-        self._drop()
-        self._woken()
-
-    def _drop(self) -> None:
-        give_up, self._give_up = self._give_up, []
-        for one in give_up:
-            one()
-        if self._retry is not None and self._retry.active():
-            self._retry.cancel()
-        self._retry = None
-
-    def stop(self) -> None:
-        """It waits no longer."""
-        self._drop()
-        if self._late.active():
-            self._late.cancel()
-        self._router.stopped_waiting(self._agent_id)
-
-
-@implementer(IStreamReceiver)
-class _Resumption:
-    """
-    Looks for a new way to the same instance, until the stream's grace is over.
-
-    It is the receiver of the attempt that runs.
-    """
-
-    def __init__(
-        self,
-        router: Router,
-        agent: ConnectedAgent,
-        stream: ResumableStream,
-        resumed: Callable[[Hop], None],
-    ) -> None:
-        self._router = router
-        self._agent = agent
-        self._stream = stream
-        self._told = resumed
-        self._attempts = 0
-        self._attempt: StreamTransport | None = None
-        self._hop: Hop | None = None
-        self._retry: IDelayedCall | None = None
-        self._give_up: list[Callable[[], None]] = []
-
-    def begin(self) -> None:
-        """Try, now or when there is news."""
-        self._drop()
-        if self._stream.closed or self._stream.has_path or self._attempt is not None:
-            return
-        agent = self._agent
-        hop = self._router.hop_to(agent.agent_id, agent.instance_id)
-        if hop is not None:
-            resume = pb.Resume(
-                resume_id=self._stream.resume_id, received=self._stream.received
-            )
-            try:
-                attempt = hop.resume(resume, self)
-            except (SessionClosed, StreamReset):
-                pass
-            else:
-                self._hop, self._attempt = hop, attempt
-                attempt.resumable = self
-                return
-        self._wait()
-
-    def _wait(self) -> None:
-        self._attempts += 1
-        self._give_up = self._router.wait(self._agent.agent_id, self.begin)
-        most = min(RETRY_MOST, RETRY_FIRST * 2 ** min(self._attempts, 10))
-        delay = most * (0.5 + self._router.random() / 2)
-        self._retry = self._router.clock.callLater(delay, self.begin)
-
-    def _drop(self) -> None:
-        give_up, self._give_up = self._give_up, []
-        for one in give_up:
-            one()
-        if self._retry is not None and self._retry.active():
-            self._retry.cancel()
-        self._retry = None
-
-    # The attempt.
-
-    def resumed(self, path: StreamTransport, received: int) -> None:
-        """The instance knows the stream, and goes on."""
-        self._attempt = None
-        if self._stream.closed:
-            path.reset(ErrorCode.CANCELLED, "nobody wants the rest")
-            return
-        assert self._hop is not None
-        self._told(self._hop)
-        self._stream.resumed(path, received)
-
-    def acked(self, received: int) -> None:
-        """Nothing was sent yet."""
-
-    def headers_received(self, block: bytes) -> None:
-        """Never before RESUMED."""
-        raise TunnelError("bytes before RESUMED")
-
-    def data_received(self, data: bytes) -> None:
-        """Never before RESUMED."""
-        raise TunnelError("bytes before RESUMED")
-
-    def fin_received(self) -> None:
-        """Never before RESUMED."""
-
-    def stream_closed(self, reason: Exception | None) -> None:
-        """This attempt failed."""
-        self._attempt = None
-        hop, self._hop = self._hop, None
-        if isinstance(reason, StreamReset):
-            if reason.code is ErrorCode.NOT_RESUMABLE:
-                self._stream.end(reason)
-                return
-            if hop is not None and reason.code is ErrorCode.REFUSED:
-                self._router.refused(hop, reason)
-        if not self._stream.closed:
-            self._wait()

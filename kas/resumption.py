@@ -1,0 +1,121 @@
+"""A stream that survives its path looks for another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IDelayedCall
+from zope.interface import implementer
+
+from kas.waiting import pause_before
+from tunnel.errors import ErrorCode, SessionClosed, StreamReset, TunnelError
+from tunnel.interfaces import ConnectedAgent, IStreamReceiver
+from tunnel.net.resumable import ResumableStream
+from tunnel.net.stream import StreamTransport
+from tunnel.pb import tunnel_pb2 as pb
+
+if TYPE_CHECKING:
+    from kas.routing import Hop, Router
+
+__all__ = ["Resumption"]
+
+
+@implementer(IStreamReceiver)
+class Resumption:
+    """
+    Looks for a new way to the same instance, until the stream's grace is over.
+
+    It is the receiver of the attempt that runs.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        agent: ConnectedAgent,
+        stream: ResumableStream,
+        resumed: Callable[[Hop], None],
+    ) -> None:
+        self._router = router
+        self._agent = agent
+        self._stream = stream
+        self._told = resumed
+        self._attempts = 0
+        self._attempt: StreamTransport | None = None
+        self._hop: Hop | None = None
+        self._retry: IDelayedCall | None = None
+        self._give_up: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Try, now or when there is news."""
+        self._drop()
+        if self._stream.closed or self._stream.has_path or self._attempt is not None:
+            return
+        agent = self._agent
+        hop = self._router.hop_to(agent.agent_id, agent.instance_id)
+        if hop is not None:
+            resume = pb.Resume(
+                resume_id=self._stream.resume_id, received=self._stream.received
+            )
+            try:
+                attempt = hop.resume(resume, self)
+            except (SessionClosed, StreamReset):
+                pass
+            else:
+                self._hop, self._attempt = hop, attempt
+                attempt.resumable = self
+                return
+        self._wait()
+
+    def _wait(self) -> None:
+        self._attempts += 1
+        self._give_up = self._router.wait(self._agent.agent_id, self.begin)
+        pause = pause_before(self._attempts, self._router.random)
+        self._retry = self._router.clock.callLater(pause, self.begin)
+
+    def _drop(self) -> None:
+        give_up, self._give_up = self._give_up, []
+        for one in give_up:
+            one()
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
+        self._retry = None
+
+    # The attempt.
+
+    def resumed(self, path: StreamTransport, received: int) -> None:
+        """The instance knows the stream, and goes on."""
+        self._attempt = None
+        if self._stream.closed:
+            path.reset(ErrorCode.CANCELLED, "nobody wants the rest")
+            return
+        assert self._hop is not None
+        self._told(self._hop)
+        self._stream.resumed(path, received)
+
+    def acked(self, received: int) -> None:
+        """Nothing was sent yet."""
+
+    def headers_received(self, block: bytes) -> None:
+        """Never before RESUMED."""
+        raise TunnelError("bytes before RESUMED")
+
+    def data_received(self, data: bytes) -> None:
+        """Never before RESUMED."""
+        raise TunnelError("bytes before RESUMED")
+
+    def fin_received(self) -> None:
+        """Never before RESUMED."""
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """This attempt failed."""
+        self._attempt = None
+        hop, self._hop = self._hop, None
+        if isinstance(reason, StreamReset):
+            if reason.code is ErrorCode.NOT_RESUMABLE:
+                self._stream.end(reason)
+                return
+            if hop is not None and reason.code is ErrorCode.REFUSED:
+                self._router.refused(hop, reason)
+        if not self._stream.closed:
+            self._wait()

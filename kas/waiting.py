@@ -1,0 +1,67 @@
+"""What a stream without a way waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twisted.internet.interfaces import IDelayedCall
+
+if TYPE_CHECKING:
+    from kas.routing import Router
+
+__all__ = ["Wait", "pause_before"]
+
+#: Seconds before another attempt, at first and at most; half of it is jitter.
+RETRY_FIRST, RETRY_MOST = 0.05, 1.0
+
+
+def pause_before(attempt: int, random: Callable[[], float]) -> float:
+    """Seconds to wait before an attempt that is not the first."""
+    most: float = min(RETRY_MOST, RETRY_FIRST * 2 ** min(attempt, 10))
+    return most * (0.5 + random() / 2)
+
+
+class Wait:
+    """News, the next attempt, and the end of patience."""
+
+    def __init__(
+        self,
+        router: Router,
+        agent_id: str,
+        woken: Callable[[], None],
+        late: Callable[[], None],
+    ) -> None:
+        self._router = router
+        self._agent_id = agent_id
+        self._woken = woken
+        self._late = router.clock.callLater(router.timeout, late)
+        self._retry: IDelayedCall | None = None
+        self._give_up: list[Callable[[], None]] = []
+
+    def again(self, attempts: int) -> None:
+        """Wait for the next news; after an attempt that failed, also for a while."""
+        self._drop()
+        self._give_up = self._router.wait(self._agent_id, self._wake)
+        if attempts:
+            pause = pause_before(attempts, self._router.random)
+            self._retry = self._router.clock.callLater(pause, self._wake)
+
+    def _wake(self) -> None:
+        self._drop()
+        self._woken()
+
+    def _drop(self) -> None:
+        give_up, self._give_up = self._give_up, []
+        for one in give_up:
+            one()
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
+        self._retry = None
+
+    def stop(self) -> None:
+        """It waits no longer."""
+        self._drop()
+        if self._late.active():
+            self._late.cancel()
+        self._router.stopped_waiting(self._agent_id)
