@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import attrs
-from twisted.internet.interfaces import IAddress, IReactorTime
-from twisted.internet.protocol import Factory
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from kas.identity import AgentIdentity
@@ -20,13 +20,11 @@ from tunnel.interfaces import (
     IStreamReceiver,
     KubernetesVersion,
 )
-from tunnel.net.flusher import Flusher
-from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.factory import TunnelFactory
+from tunnel.net.keepalive import Timing
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.wire.limits import DEFAULT_LIMITS, Limits
-from tunnel.wire.session import Session
 
 #: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
 MAX_META = 200
@@ -194,33 +192,8 @@ class AgentAcceptor(TunnelOwner):
             self.bus.publish("agent.disconnected", agent)
 
 
-class AgentFactory(Factory):
+class AgentFactory(TunnelFactory):
     """A tunnel for each connection to the agents' port."""
 
-    noisy = False
-
-    def __init__(
-        self,
-        acceptor: AgentAcceptor,
-        *,
-        clock: IReactorTime,
-        flusher: Flusher,
-        keepalive: Keepalive,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        self._acceptor = acceptor
-        self._clock = clock
-        self._flusher = flusher
-        self._keepalive = keepalive
-        self._limits = limits
-
-    def buildProtocol(self, addr: IAddress | None) -> TunnelProtocol:
-        """The tunnel of one connection."""
-        return TunnelProtocol(
-            Session(dialler=False, limits=self._limits),
-            self._acceptor,
-            clock=self._clock,
-            flusher=self._flusher,
-            keepalive=self._keepalive,
-            timing=self._acceptor.timing,
-        )
+    def __init__(self, acceptor: AgentAcceptor, **rest: Any) -> None:
+        super().__init__(acceptor, timing=acceptor.timing, **rest)

@@ -7,10 +7,10 @@ A gateway follows the request and looks no further, so there is no way to go in 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import attrs
-from twisted.internet.interfaces import IAddress, IPushProducer, IReactorTime
-from twisted.internet.protocol import Factory
+from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -24,14 +24,12 @@ from tunnel.errors import (
     StreamReset,
 )
 from tunnel.interfaces import IStreamReceiver
-from tunnel.net.flusher import Flusher
-from tunnel.net.keepalive import Keepalive
+from tunnel.net.factory import TunnelFactory
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.wire.limits import DEFAULT_LIMITS, Limits
-from tunnel.wire.session import Session
+from tunnel.wire.limits import DEFAULT_LIMITS
 
 __all__ = ["Gateway", "GatewayFactory", "Relay"]
 
@@ -213,33 +211,8 @@ class Gateway(TunnelOwner):
             tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
 
 
-class GatewayFactory(Factory):
+class GatewayFactory(TunnelFactory):
     """A tunnel for each connection to the private port."""
 
-    noisy = False
-
-    def __init__(
-        self,
-        gateway: Gateway,
-        *,
-        clock: IReactorTime,
-        flusher: Flusher,
-        keepalive: Keepalive,
-        limits: Limits = PEER_LIMITS,
-    ) -> None:
-        self._gateway = gateway
-        self._clock = clock
-        self._flusher = flusher
-        self._keepalive = keepalive
-        self._limits = limits
-
-    def buildProtocol(self, addr: IAddress | None) -> TunnelProtocol:
-        """The tunnel of one connection."""
-        return TunnelProtocol(
-            Session(dialler=False, limits=self._limits),
-            self._gateway,
-            clock=self._clock,
-            flusher=self._flusher,
-            keepalive=self._keepalive,
-            timing=PEER_TIMING,
-        )
+    def __init__(self, gateway: Gateway, **rest: Any) -> None:
+        super().__init__(gateway, timing=PEER_TIMING, limits=PEER_LIMITS, **rest)
