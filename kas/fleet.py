@@ -118,6 +118,7 @@ class Fleet:
                 self.random,
                 ask=self._ask,
                 on_superseded=self._superseded,
+                on_connected=lambda record: self.registry.replaced(record.agent),
             )
 
     async def start(self, listening: Listening) -> None:

@@ -73,6 +73,8 @@ class Registry:
             )
             self._supersede(older)
             instances = self._agents.setdefault(agent.agent_id, {})
+        self._replace_pod(agent)
+        instances = self._agents.setdefault(agent.agent_id, {})
         instances[agent.instance_id] = connection
         self._by_tunnel[connection.tunnel] = connection
         self.wake(agent.agent_id)
@@ -93,6 +95,31 @@ class Registry:
         held = self._agents.get(agent.agent_id, {}).get(agent.instance_id)
         if held is not None and held.agent.generation == agent.generation:
             self._supersede(held)
+
+    def replaced(self, agent: ConnectedAgent) -> None:
+        """Another kas has a connection of this pod; ours may be of an earlier run."""
+        self._replace_pod(agent)
+
+    def _replace_pod(self, newer: ConnectedAgent) -> None:
+        # One agentk runs in a pod: an earlier run of it is dead, though its connection
+        # may seem to be alive for a while.
+        if not newer.pod_name:
+            return
+        for held in tuple(self._agents.get(newer.agent_id, {}).values()):
+            agent = held.agent
+            if (
+                agent.instance_id != newer.instance_id
+                and agent.pod_name == newer.pod_name
+                and agent.pod_namespace == newer.pod_namespace
+                and agent.connected_at < newer.connected_at
+            ):
+                self._log.info(
+                    "agent {agent_name}: pod {pod} runs anew",
+                    agent_name=agent.agent_name,
+                    pod=agent.pod_name,
+                )
+                # It leaves by its end, which is told to everyone.
+                held.tunnel.end(ErrorCode.SUPERSEDED, "the pod runs anew")
 
     def send_away(self, connection: AgentConnection, go_away: pb.GoAway) -> None:
         """Ask an agent to connect elsewhere; it serves until then."""

@@ -85,6 +85,7 @@ class SharedDirectory:
         store is down.
     :param on_superseded: a newer connection of the same instance is at another kas, so
         the one that is given is dead.
+    :param on_connected: another kas has a connection, whoever's it is.
     """
 
     _me: KasRecord
@@ -95,6 +96,9 @@ class SharedDirectory:
         default=None, kw_only=True
     )
     on_superseded: Callable[[AgentRecord], None] = attrs.field(
+        default=lambda record: None, kw_only=True
+    )
+    on_connected: Callable[[AgentRecord], None] = attrs.field(
         default=lambda record: None, kw_only=True
     )
     #: For metrics: look-ups in the store, those that went to the peers, news taken in.
@@ -340,6 +344,7 @@ class SharedDirectory:
                 self.seen(KasRecord(record.kas_id, record.kas_url))
             else:
                 peer.seen, peer.missing = self._clock.seconds(), False
+            self.on_connected(record)
             agent_id = record.agent.agent_id
             # Only what somebody wanted is kept: not every agent at every kas.
             answer = self._answers.get(agent_id)

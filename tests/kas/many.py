@@ -106,6 +106,7 @@ class Kas:
             lambda: 0.5,
             ask=self._ask,
             on_superseded=lambda record: self.registry.superseded(record.agent),
+            on_connected=lambda record: self.registry.replaced(record.agent),
         )
         flusher, keepalive = Flusher(clock), Keepalive(clock)
         self.peers = Peers(

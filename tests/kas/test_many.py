@@ -290,6 +290,73 @@ class LossTests(_Case):
         self.assertEqual(self.two.registry.agents, 0)
 
 
+class SilenceTests(_Case):
+    """Agents that say nothing any more, and of whom nobody says that they are gone."""
+
+    def pods(self, at: Kas) -> tuple[Agentk, Agentk]:
+        """Two instances at one kas; the first is idle, the second is not."""
+        first = self.many.agent(at, instance=b"a" * 16)
+        second = self.many.agent(at, instance=b"b" * 16)
+        at.open(RecordingReceiver())
+        self.many.settle()
+        if first.streams:
+            first, second = second, first
+        return first, second
+
+    def darken(self, agent: Agentk) -> None:
+        """Nothing passes between it and its kas from now on."""
+        for _, pipe in self.many.network.pipes:
+            if pipe.protocols[0] is agent.tunnel:
+                pipe.cut = True
+
+    def test_another_is_asked(self) -> None:
+        """A request that may be done twice does not wait for a dead connection."""
+        dark, other = self.pods(self.two)
+        self.darken(dark)
+        self.two.open(self.client, fin=True, repeatable=True)
+        self.many.later(8)
+        self.answer(other)
+        self.assert_answered()
+        for _ in range(5):
+            self.two.open(RecordingReceiver(), fin=True)
+        self.many.settle()
+        self.assertEqual((len(dark.streams), len(other.streams)), (0, 7))
+
+    def test_through_a_gateway(self) -> None:
+        """The gateway says that the agent does not answer."""
+        dark, other = self.pods(self.two)
+        self.one.open(RecordingReceiver(), fin=True, repeatable=True)
+        self.many.settle()
+        self.darken(dark)
+        self.one.open(self.client, fin=True, repeatable=True)
+        self.many.later(9)
+        self.answer(other)
+        self.assert_answered()
+
+    def test_others_wait(self) -> None:
+        """What may not be done twice gets its answer when the connection is back."""
+        dark, _ = self.pods(self.two)
+        self.darken(dark)
+        self.two.open(self.client, fin=True)
+        self.many.later(10)
+        self.assertEqual(self.client.closed, [])
+        for _, pipe in self.many.network.pipes:
+            pipe.cut = False
+        self.many.later(1)
+        self.answer(dark)
+        self.assert_answered()
+        self.assertTrue(next(iter(self.two.registry)).tunnel.alive)
+
+    def test_quiet_is_not_silent(self) -> None:
+        """An agent that answers pings may take as long as it likes for the rest."""
+        agent = self.many.agent(self.two)
+        self.two.open(self.client, fin=True, repeatable=True)
+        self.many.later(120)
+        self.assertEqual(len(agent.streams), 1)
+        self.answer(agent)
+        self.assert_answered()
+
+
 class ResumeTests(_Case):
     """Streams that survive their path."""
 

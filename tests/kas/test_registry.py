@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import attrs
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -230,6 +231,52 @@ class GenerationTests(_Case):
         self.assertIsNone(self.registry.remove(agent.there))
         self.world.clock.advance(60)
         self.assertEqual(self.world.clock.getDelayedCalls(), [])
+
+
+class PodTests(_Case):
+    """One agentk runs in a pod."""
+
+    def pod(self, instance: bytes, name: str = "agentk-0") -> Agent:
+        self.world.clock.advance(1)
+        return self.world.dial(
+            pb.Hello(
+                role="agent",
+                credential=b"7",
+                instance_id=instance,
+                generation=1,
+                agent=pb.AgentMeta(pod_namespace="ns", pod_name=name),
+            )
+        )
+
+    def test_runs_anew(self) -> None:
+        """The connection of its earlier run is dead, whatever it looks like."""
+        earlier, later = self.pod(b"a"), self.pod(b"b")
+        earlier.pipe.flush()
+        self.assertEqual(reason(earlier).code, ErrorCode.SUPERSEDED)
+        self.assertIs(self.held("7"), later.there)
+        self.assertEqual(len(self.registry), 1)
+
+    def test_other_pods(self) -> None:
+        """Replicas have names of their own, and processes outside of pods none."""
+        agents = [self.pod(b"a"), self.pod(b"b", "agentk-1")]
+        agents += [self.pod(b"c", ""), self.pod(b"d", "")]
+        for agent in agents:
+            agent.pipe.flush()
+        self.assertEqual([agent.closed for agent in agents], [[], [], [], []])
+
+    def test_at_another_kas(self) -> None:
+        """News of a later run end the earlier one; those of an earlier do not."""
+        agent = self.pod(b"a")
+        held = next(iter(self.registry)).agent
+        before = attrs.evolve(
+            held, instance_id=b"b", connected_at=held.connected_at - 5
+        )
+        self.registry.replaced(before)
+        agent.pipe.flush()
+        self.assertEqual(agent.closed, [])
+        self.registry.replaced(attrs.evolve(before, connected_at=held.connected_at + 5))
+        agent.pipe.flush()
+        self.assertEqual(reason(agent).code, ErrorCode.SUPERSEDED)
 
 
 class FindTests(_Case):

@@ -16,7 +16,12 @@ __all__ = ["ChunkedDecoder", "encode_chunk", "encode_last_chunk"]
 
 # Sixteen digits are 64 bits: more than any body, and no room for tricks with overflow.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
-_EXTENDED = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*+;([\t -~]*+)\r\n")
+# RFC 9112, 7.1.1: each extension has a name, and perhaps a value.
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_QUOTED: Final = rb'"(?:[\t !#-\[\]-~]|\\[\t -~])*+"'
+_EXTENDED = re.compile(
+    rb"([0-9A-Fa-f]{1,16})((?:;%b(?:=(?:%b|%b))?)++)\r\n" % (_TOKEN, _TOKEN, _QUOTED)
+)
 
 _MAX_LINE: Final = 256  # a size line; an extension has no meaning to anybody here
 _MAX_EXTENSIONS: Final = 4096  # per body: padding every byte with one costs CPU only
@@ -104,7 +109,7 @@ class ChunkedDecoder:
             if len(data) - position >= _MAX_LINE:
                 raise HeadError(400, "the size line of a chunk is too long")
             line = data[position:].rstrip(b"\r")
-            if re.fullmatch(rb"[0-9A-Fa-f]{1,16}[ \t]*(?:;[\t -~]*)?", line) is None:
+            if re.fullmatch(rb"[0-9A-Fa-f]{1,16}(?:;[\t -~]*)?", line) is None:
                 raise HeadError(400, "malformed size of a chunk")
             return None
         match = _EXTENDED.match(data, position)
