@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,6 +23,7 @@ from kas.gateway import Gateway, GatewayFactory
 from kas.own_address import OwnAddress, own_address, parse_peer_url
 from kas.pb import directory_pb2
 from kas.peers import Peers
+from kas.pki import ServerFiles
 from kas.registry import Registry
 from tunnel import __version__
 from tunnel.errors import ConfigurationError, TunnelError
@@ -70,8 +70,8 @@ class Fleet:
     random: Callable[[], float]
     environ: Mapping[str, str]
     addresses: Callable[[], Iterable[str]]
-    #: Makes the development certificate, and returns the CA that signed it.
-    development_authority: Callable[[], Path | None]
+    #: Makes the development certificate, if need be, and returns it.
+    development: Callable[[], ServerFiles]
     directory: SharedDirectory = attrs.field(init=False)
     peers: Peers | None = attrs.field(init=False, default=None)
     gateway: Gateway | None = attrs.field(init=False, default=None)
@@ -79,7 +79,6 @@ class Fleet:
     _me: KasRecord = attrs.field(init=False)
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
     _secrets: jwt.Secrets | None = attrs.field(init=False, default=None)
-    _context: ssl.SSLContext | None = attrs.field(init=False, default=None)
     _port: IListeningPort | None = attrs.field(init=False, default=None)
     _log = Logger()
 
@@ -92,7 +91,8 @@ class Fleet:
         self._own = own_address(listen, self.environ, self.addresses)
         self._me = attrs.evolve(self._me, url=self._own.url)
         self._secrets = _secrets(listen, self.reactor)
-        self._context = self._client_context(listen)
+        if listen.tls or self._own.url.startswith("tls:"):
+            self._tls_context()  # says now what is wrong with it
         dispatcher = Dispatcher(self.reactor)
         dispatcher.handle("kas", _DIRECTORY, self)
         self.gateway = Gateway(self._verify, self.registry, dispatcher, self.kas_id)
@@ -287,36 +287,35 @@ class Fleet:
         )
 
     def _tls_context(self) -> ssl.SSLContext:
-        if self._context is None:
-            raise ConfigurationError(
-                ["private_api: a peer wants TLS, and we have none"]
-            )
-        return self._context
+        """
+        Made for each dial, which is rare: the files may have been replaced.
 
-    def _client_context(self, listen: PrivateApiListen) -> ssl.SSLContext | None:
-        if not listen.tls and self._own.url.startswith("tcp:"):
-            return None
+        :raises ConfigurationError: one of them cannot be used.
+        """
+        assert self.configuration.private_api is not None
+        listen = self.configuration.private_api.listen
         authorities = listen.ca_certificate_file
-        if authorities is None and listen.own_certificate:
-            authorities = self.development_authority()
-        mutual = listen.client_ca_certificate_file is not None
+        certificate, key = listen.certificate_file, listen.key_file
+        if listen.own_certificate:
+            own = self.development()
+            certificate, key = own.certificate_file, own.key_file
+            authorities = authorities or own.ca_file
+        # Shown only where they would ask us, too.
+        mutual = listen.client_ca_certificate_file is not None and certificate
         return client_context(
             ca_file=str(authorities) if authorities else None,
-            cert_file=str(listen.certificate_file) if mutual else None,
-            key_file=str(listen.key_file) if mutual else None,
+            cert_file=str(certificate) if mutual else None,
+            key_file=str(key) if mutual else None,
         )
 
 
 def _secrets(listen: PrivateApiListen, reactor: Any) -> jwt.Secrets:
-    current = listen.authentication_secret_file
-    if current is None:
-        raise ConfigurationError(
-            [
-                "private_api.listen: 'authentication_secret_file' is missing; make one "
-                "with 'head -c 32 /dev/urandom | base64' and give it to every kas"
-            ]
-        )
+    assert listen.authentication_secret_file is not None
     try:
-        return jwt.Secrets(current, listen.accepted_secret_files, clock=reactor)
+        return jwt.Secrets(
+            listen.authentication_secret_file,
+            listen.accepted_secret_files,
+            clock=reactor,
+        )
     except ValueError as error:
         raise ConfigurationError([f"private_api.listen: {error}"]) from None

@@ -169,7 +169,10 @@ class DevelopmentPki:
         key = self._key(SERVER_KEY) or ec.generate_private_key(ec.SECP256R1())
         self._write_key(SERVER_KEY, key)
         public = key.public_key()
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        # Kas show it to each other as clients, where they are asked to.
+        usage = x509.ExtendedKeyUsage(
+            [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        )
         identifier = x509.SubjectKeyIdentifier.from_public_key(public)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
         life = min(SERVER_LIFE, authority.not_valid_after_utc - self.now())

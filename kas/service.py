@@ -104,7 +104,7 @@ class KasService(LogsItsOwnWay, Service):
             random,
             environ,
             interface_addresses,
-            lambda: self._development_files().ca_file,
+            self._development_files,
         )
         self.balance = Balance(self.registry, self.fleet.directory, reactor, random)
         grace = configuration.agent.listen.resume_grace_period

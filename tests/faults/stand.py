@@ -20,7 +20,7 @@ private_api:
     address: 127.0.0.1:{private}
     development_certificate: true
     authentication_secret_file: {secret}
-redis:
+{mutual}redis:
   server: {{address: "{redis}"}}
   network: {network}
 """
@@ -42,6 +42,8 @@ class FleetKas(Kas):
     private: int = 0
     redis_address: str = ""
     more: str = ""
+    #: Who has to have signed the certificates that kas show to each other.
+    mutual: Path | None = None
 
     @property
     def state(self) -> Path:
@@ -59,10 +61,14 @@ class FleetKas(Kas):
         secret = self.shared / "private-api-secret"
         if not secret.exists():
             secret.write_text(base64.b64encode(os.urandom(32)).decode())
+        mutual = ""
+        if self.mutual is not None:
+            mutual = f"    client_ca_certificate_file: {self.mutual}\n"
         unix = self.redis_address.startswith("/")
         self.settings = self.more + _FLEET.format(
             private=self.private,
             secret=secret,
+            mutual=mutual,
             redis=self.redis_address,
             network="unix" if unix else "tcp",
         )

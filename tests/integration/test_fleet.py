@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,6 +110,39 @@ def test_which_kas(fleet: Fleet) -> None:
         assert str(kas.process.pid) in done.stderr
     done = kasctl("rebalance", "--pid", "1", state=state, check=False)
     assert "no kas with the number 1" in done.stderr
+
+
+def test_certificates_for_each_other(
+    tmp_path_factory: pytest.TempPathFactory, sandbox: Path
+) -> None:
+    """Kas that want to see certificates show theirs; nobody else gets in."""
+    folder = tmp_path_factory.mktemp("mutual")
+    fleet = Fleet(folder, count=2)
+    state = folder / "state"
+    kasctl("agent", "add", "other", state=state)
+    for kas in fleet.kas:
+        kas.mutual = state / "ca.crt"
+    try:
+        fleet.start()
+        fleet.know_each_other()
+        one, two = fleet.kas
+        fleet.agentk(one.add_agent("main"), sandbox, at=two)
+        one.add_user("me")
+        way = Way("me", one.proxy, one.authority, one.bearer("me"))
+        eventually(lambda: way.ask("GET", "/version").status == 200)
+        assert one.metric("kas_peer_sessions") == 1
+        context = ssl.create_default_context(cafile=str(state / "ca.crt"))
+        with (
+            socket.create_connection(("127.0.0.1", two.private)) as tcp,
+            context.wrap_socket(tcp, server_hostname="localhost") as tls,
+            pytest.raises((ssl.SSLError, ConnectionError)),
+        ):
+            # With TLS 1.3 the refusal comes after the client's part of the handshake.
+            tls.settimeout(10)
+            assert tls.recv(1), "it was closed"
+            raise AssertionError("nobody asked for a certificate")
+    finally:
+        fleet.stop()
 
 
 def test_wrong_secret(fleet: Fleet, tmp_path: Path) -> None:
