@@ -1,21 +1,17 @@
-"""F15-F18, F20: Redis dies, forgets, fails over, stalls and refuses; and what it costs."""
+"""F15-F18 and F20: Redis dies, forgets, fails over, stalls, refuses; what it costs."""
 
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kas.directory.redis_layout import LEASE_MS
 from kas.directory.redis_store import LEASE_INTERVAL
 from kas.redis.client import LONGEST_PAUSE
-from kas.routing import ROUTING_TIMEOUT
 from tests.faults.record import Record
 from tests.faults.redis_clients import Agents, Churn, Load
 from tests.faults.redis_stand import Stand, commands, since

@@ -418,7 +418,7 @@ class DownTests(SynchronousTestCase):
         self.assertEqual(len(self.fleet.asked), 10)
 
     def test_peers_are_asked_at_once_where_somebody_waits(self) -> None:
-        """What is believed may be half dead; the agent has moved, and nobody says so."""
+        """What is believed may be half dead: the agent moved, and nobody says so."""
         self.two.connected(record())
         self.one.routes("agent")
         self.fleet.hub.fail()
