@@ -25,7 +25,7 @@ LOST = SessionClosed(ErrorCode.DEAD_PEER, "it said nothing")
 
 
 class Path:
-    """A stream of a tunnel, as far as a resumable one sees it; notes what it is told."""
+    """A stream of a tunnel, as a resumable one sees it; notes what it is told."""
 
     def __init__(self) -> None:
         self.receiver: Any = None
