@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IConsumer, IPushProducer
@@ -142,6 +143,9 @@ class RoutedStream:
         return True
 
     def _open_resumable(self, hop: Hop) -> ResumableStream:
+        if self._attempts:
+            # The instance may still hold what the last attempt began, under its id.
+            self._open.resume_id = secrets.token_bytes(16)
         stream = ResumableStream(
             self._router.keeper, self._open.resume_id, self, self._path_lost
         )

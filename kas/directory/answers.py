@@ -47,6 +47,8 @@ class Answer:
     agent_id: str
     #: When somebody last wanted it.
     used: float
+    #: Between 0 and 1: spreads in time what would be due for all at once.
+    spread: float = 0.5
     #: The next look-up may begin.
     next_look: float = 0.0
     #: When the last one ended.

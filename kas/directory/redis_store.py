@@ -113,6 +113,8 @@ class RedisStore:
     #: What the last lease that was sent had; -1: none since Redis came back.
     _sent: int = attrs.field(default=-1, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
+    #: What the listener was told.
+    _listening: bool = attrs.field(default=False, init=False)
     #: Everything has to be written again, for this reason.
     _stale: str = attrs.field(default="", init=False)
     _timers: dict[str, IDelayedCall] = attrs.field(factory=dict, init=False)
@@ -295,14 +297,23 @@ class RedisStore:
         self._sent = -1
         self._later("lease", 0.0, self._lease)
         self._rewrite("")
+        self._tell_listening()
 
     def redis_down(self) -> None:
         """It does not: nothing is queued for it."""
         self._changed.clear()
+        self._tell_listening()
 
     def redis_listening(self, on: bool) -> None:
         """Whether news come in."""
-        if self._listener is not None and not self._stopping:
+        self._tell_listening()
+
+    def _tell_listening(self) -> None:
+        # Where we cannot write, others can hardly publish: that nothing is heard means
+        # nothing then, although the connection for news stands.
+        on = self.client.up and self.client.listening
+        if on != self._listening and self._listener is not None and not self._stopping:
+            self._listening = on
             self._listener.listening(on)
 
     def redis_message(self, data: bytes) -> None:

@@ -12,7 +12,7 @@ nothing is known, the store is read: once for everybody who wants the same agent
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
@@ -34,6 +34,11 @@ LOOK_INTERVAL = 1.0
 #: The same where the last look-up found nothing and news come in: whoever connects says
 #: so, and this is only a net below that.
 ABSENT_INTERVAL = 30.0
+
+#: The same, more or less a half, where nobody waits for the agent and no news come in.
+#: An answer that is wrong shows itself when a request goes there, so all that these
+#: find are further instances, and every kas pays for them with a call to each other.
+REACHED_INTERVAL = 20.0
 
 #: Seconds after which an answer that nobody wants is dropped.
 UNUSED_SECONDS = 300.0
@@ -106,6 +111,8 @@ class SharedDirectory:
     asked: int = attrs.field(default=0, init=False)
     news_received: int = attrs.field(default=0, init=False)
     _mine: dict[tuple[str, bytes], AgentRecord] = attrs.field(factory=dict, init=False)
+    #: How many of these an agent has.
+    _here: Counter[str] = attrs.field(factory=Counter, init=False)
     #: The one that was used last stands last.
     _answers: OrderedDict[str, Answer] = attrs.field(factory=OrderedDict, init=False)
     _watchers: dict[str, dict[object, Callable[[], None]]] = attrs.field(
@@ -116,6 +123,8 @@ class SharedDirectory:
     _listening: bool = attrs.field(default=False, init=False)
     #: Counts the gaps in the news: answers of an earlier one are old.
     _epoch: int = attrs.field(default=0, init=False)
+    #: When the last one began.
+    _gap: float = attrs.field(default=0.0, init=False)
     _looking: int = attrs.field(default=0, init=False)
     _queue: OrderedDict[str, Answer] = attrs.field(factory=OrderedDict, init=False)
     _sweeping: IDelayedCall | None = attrs.field(default=None, init=False)
@@ -163,7 +172,10 @@ class SharedDirectory:
     def connected(self, record: AgentRecord) -> None:
         """An agent connected here: write it down and tell everyone."""
         agent = record.agent
-        self._mine[agent.agent_id, agent.instance_id] = record
+        key = (agent.agent_id, agent.instance_id)
+        if key not in self._mine:
+            self._here[agent.agent_id] += 1
+        self._mine[key] = record
         if self._store is None:
             return
         self._store.put(record)
@@ -180,6 +192,9 @@ class SharedDirectory:
         if mine is None or mine.agent.generation != agent.generation:
             return
         del self._mine[key]
+        self._here[agent.agent_id] -= 1
+        if not self._here[agent.agent_id]:
+            del self._here[agent.agent_id]
         if self._store is not None:
             self._store.remove(record)
 
@@ -300,7 +315,7 @@ class SharedDirectory:
         if answer is None:
             while len(self._answers) >= MAX_ANSWERS:
                 _cancel(self._answers.popitem(last=False)[1])
-            answer = self._answers[agent_id] = Answer(agent_id, now)
+            answer = self._answers[agent_id] = Answer(agent_id, now, self._random())
         else:
             self._answers.move_to_end(agent_id)
             answer.used = now
@@ -357,6 +372,8 @@ class SharedDirectory:
     def listening(self, on: bool) -> None:
         """Whether news come in from now on; every answer is old now."""
         self._epoch += 1
+        if not on:
+            self._gap = self._clock.seconds()
         self._listening = on
         self._poll_later(0.0)
 
@@ -398,7 +415,15 @@ class SharedDirectory:
         now = self._clock.seconds()
         if now < answer.next_look:
             return False
-        if not self._listening or answer.epoch != self._epoch:
+        if not self._listening:
+            agent_id = answer.agent_id
+            reached = known or agent_id in self._here
+            if not reached or agent_id in self._watchers:
+                return True
+            # Not all of them at once when a gap begins.
+            wait = REACHED_INTERVAL * (0.5 + answer.spread)
+            return now >= max(answer.looked, self._gap) + wait
+        if answer.epoch != self._epoch:
             return True
         return not known and now >= answer.looked + ABSENT_INTERVAL
 

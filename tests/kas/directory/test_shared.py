@@ -20,6 +20,7 @@ from kas.directory.shared import (
     LOOK_INTERVAL,
     MAX_LOOKUPS,
     PEER_SECONDS,
+    REACHED_INTERVAL,
     SWEEP_INTERVAL,
     UNUSED_SECONDS,
     SharedDirectory,
@@ -395,6 +396,37 @@ class DownTests(SynchronousTestCase):
             self.one.routes("agent")
         self.assertEqual(self.fleet.asked, ["agent"])
         self.assertEqual(list(self.one.routes("agent")), [record()])
+
+    def test_peers_are_seldom_asked_for_agents_that_are_reached(self) -> None:
+        """Thousands of busy agents would keep all kas busy with each other."""
+        self.one.connected(record("here", at=1))
+        self.two.connected(record())
+        self.one.routes("agent")
+        passes(self.clock, 100)
+        self.fleet.hub.fail()
+        for _ in range(100):
+            self.one.routes("agent")
+            self.one.routes("here")
+            passes(self.clock, LOOK_INTERVAL)
+        asked = [self.fleet.asked.count(one) for one in ("agent", "here")]
+        self.assertEqual(asked, [99 // REACHED_INTERVAL] * 2)
+        self.one.disconnected(record("here", at=1))
+        self.fleet.asked.clear()
+        for _ in range(10):
+            self.one.routes("here")
+            passes(self.clock, LOOK_INTERVAL)
+        self.assertEqual(len(self.fleet.asked), 10)
+
+    def test_peers_are_asked_at_once_where_somebody_waits(self) -> None:
+        """What is believed may be half dead: the agent moved, and nobody says so."""
+        self.two.connected(record())
+        self.one.routes("agent")
+        self.fleet.hub.fail()
+        self.fleet.answers["agent"] = [record(generation=2, at=3)]
+        told: list[bool] = []
+        self.one.watch("agent", lambda: told.append(True))
+        passes(self.clock, _POLL)
+        self.assertEqual(told, [True])
 
     def test_who_waits_is_told_what_the_peers_say(self) -> None:
         self.fleet.hub.fail()
