@@ -46,17 +46,16 @@ class Relay:
     stands for *other*: the half that it receives from can be full as well.
     """
 
-    __slots__ = ("_repeatable", "other")
+    __slots__ = ("other",)
 
-    def __init__(self, other: StreamTransport, repeatable: bool = False) -> None:
+    def __init__(self, other: StreamTransport) -> None:
         self.other = other
-        #: Nothing came from this side yet, and whoever asked may ask somebody else.
-        self._repeatable = repeatable
 
     @classmethod
-    def join(cls, near: StreamTransport, far: StreamTransport, back: Relay) -> Relay:
-        """Join two streams: *far* was opened with *back*, *near* gets the result."""
-        far.resumable = back
+    def join(cls, near: StreamTransport, far: StreamTransport) -> Relay:
+        """Join two streams; *near* has just been opened, and gets the result."""
+        back = cls(near)
+        far.receiver = far.resumable = back
         forth = cls(far)
         near.resumable = forth
         near.registerProducer(forth, True)
@@ -65,22 +64,15 @@ class Relay:
 
     def headers_received(self, block: bytes) -> None:
         """As `IStreamReceiver.headers_received`."""
-        self._repeatable = False
         self.other.send_headers(block)
 
     def data_received(self, data: bytes) -> None:
         """As `IStreamReceiver.data_received`."""
-        self._repeatable = False
         self.other.write(data)
 
     def fin_received(self) -> None:
         """As `IStreamReceiver.fin_received`."""
         self.other.finish()
-
-    def path_is_silent(self) -> None:
-        """The agent does not answer: whoever asked may want to ask elsewhere."""
-        if self._repeatable:
-            self.other.reset(ErrorCode.PATH_LOST, "the agent does not answer")
 
     def stream_closed(self, reason: Exception | None) -> None:
         """The other half learns why; one that finished ends by itself."""
@@ -167,7 +159,6 @@ class Gateway(TunnelOwner):
             lambda receiver: tunnel.open_stream(
                 open_, receiver, fin=stream.opened_finished
             ),
-            open_.repeatable,
         )
 
     def stream_resumed(
@@ -191,18 +182,16 @@ class Gateway(TunnelOwner):
         self,
         near: StreamTransport,
         open_far: Callable[[IStreamReceiver], StreamTransport],
-        repeatable: bool = False,
     ) -> IStreamReceiver:
-        back = Relay(near, repeatable)
         try:
-            far = open_far(back)
+            far = open_far(Relay(near))
         except SessionClosed as error:
             self.refused += 1
             raise ProtocolError(ErrorCode.REFUSED, str(error)) from None
         except StreamReset as error:
             raise ProtocolError(error.code, str(error)) from None
         self.relayed += 1
-        return Relay.join(near, far, back)
+        return Relay.join(near, far)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """A peer stops: it will ask for nothing more."""

@@ -283,20 +283,6 @@ class RoutedStream:
         self._lost += 1
         return self._repeatable and self._lost <= MAX_LOST
 
-    def path_is_silent(self) -> None:
-        """Who should answer is not heard of: another may, if nothing came back yet."""
-        path = self._path
-        if self._kept is None or not self._repeatable or path is None:
-            return
-        if self._lost >= MAX_LOST:
-            return
-        # Not to hear of it once more; agentk, should it live, hears that it may stop.
-        if isinstance(path, StreamTransport):
-            self._why = "the agent does not answer"
-            path.receiver = None
-            path.reset(ErrorCode.CANCELLED, "somebody else is asked")
-            self.stream_closed(SessionClosed(ErrorCode.DEAD_PEER, self._why))
-
     # A way that broke under a stream that survives it.
 
     def _path_lost(self) -> None:

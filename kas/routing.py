@@ -123,7 +123,6 @@ class Router:
         resumable: bool = False,
     ) -> IStream:
         """See `tunnel.interfaces.IServerModuleApi.open_stream`."""
-        open_.repeatable = repeatable
         if resumable and self.keeper.grace() > 0:
             open_.resume_id = secrets.token_bytes(16)
         stream = RoutedStream(self, agent_id, open_, receiver, fin, repeatable)

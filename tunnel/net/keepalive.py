@@ -15,10 +15,6 @@ from tunnel.pb import tunnel_pb2 as pb
 #: costs more than a look at all of them.
 SWEEP = 2.0
 
-#: Seconds without an answer to a ping after which a connection that owes us one is
-#: avoided.  It may come back; whoever can go elsewhere does not wait for that.
-SUSPECT = 4.0
-
 #: Seconds after which an unanswered greeting ends the connection: a stranger may hold
 #: a socket and a TLS session that long, not longer.
 GREETING_TIMEOUT = 10.0
@@ -81,14 +77,9 @@ class Watched(Protocol):
     #: Seconds of silence before this side asks.
     patience: float
     greeted: bool
-    #: Something was sent since it was last heard of, and should be answered.
-    expecting: bool
-    #: It was asked, and has not answered for too long.
-    suspect: bool
 
     def send_ping(self) -> None: ...
     def peer_is_dead(self) -> None: ...
-    def peer_is_silent(self) -> None: ...
     def greeting_is_late(self) -> None: ...
     def renew_budget(self) -> None: ...
 
@@ -137,17 +128,5 @@ class Keepalive:
                     connection.greeting_is_late()
             elif connection.silence >= connection.timing.dead_after:
                 connection.peer_is_dead()
-            elif connection.expecting and not connection.suspect:
-                # Whoever was asked something a moment ago is asked whether it is there.
-                self._press(connection)
             elif before < connection.patience <= connection.silence:
                 connection.send_ping()
-
-    @staticmethod
-    def _press(connection: Watched) -> None:
-        asked = connection.silence - SWEEP
-        if asked < SWEEP:
-            connection.send_ping()
-        elif asked >= SUSPECT:
-            connection.suspect = True
-            connection.peer_is_silent()

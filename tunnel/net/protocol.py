@@ -112,8 +112,6 @@ class TunnelProtocol(TwistedProtocol):
         self.heard = False
         self.silence = 0.0
         self.greeted = False
-        self.expecting = False
-        self.suspect = False
         self._owner = owner
         self._clock = clock
         self._flusher = flusher
@@ -173,7 +171,6 @@ class TunnelProtocol(TwistedProtocol):
         stream = StreamTransport(self, stream_id)
         stream.receiver = receiver
         self._streams[stream_id] = stream
-        self.expecting = True
         self.has_output()
         return stream
 
@@ -218,7 +215,6 @@ class TunnelProtocol(TwistedProtocol):
         """Greeted, not ending, and heard of within one ping interval and a bit."""
         return (
             self.greeted
-            and not self.suspect
             and not self.session.going
             and self.silence <= self.timing.ping_interval * 1.5
         )
@@ -264,7 +260,6 @@ class TunnelProtocol(TwistedProtocol):
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the peer."""
         self.heard = True
-        self.expecting = self.suspect = False
         estimator = self._estimator
         if estimator is None:
             estimator = self._estimator = WindowEstimator(
@@ -365,16 +360,6 @@ class TunnelProtocol(TwistedProtocol):
             seconds=self.silence,
         )
         self.abort(ErrorCode.DEAD_PEER, f"silent for {self.silence:.0f} s")
-
-    def peer_is_silent(self) -> None:
-        """It owes us an answer: whoever can go elsewhere is told."""
-        self._log.info(
-            "{peer} has not answered for {seconds:.0f} s and is avoided",
-            peer=self.peer,
-            seconds=self.silence,
-        )
-        for stream in tuple(self._streams.values()):
-            stream.path_is_silent()
 
     def greeting_is_late(self) -> None:
         """The other side did not say who it is."""

@@ -263,12 +263,6 @@ class StreamTransport:
             self._log.failure("the receiver of a stream failed")
             self.reset(ErrorCode.INTERNAL, "the receiver failed")
 
-    def path_is_silent(self) -> None:
-        """The tunnel: nothing was heard of the peer, though it owes us an answer."""
-        told = getattr(self.receiver, "path_is_silent", None)
-        if told is not None:
-            told()
-
     def close(self, reason: TunnelError | None) -> None:
         """The end, however it came; told to the receiver once."""
         if self._closed:
