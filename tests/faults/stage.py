@@ -79,6 +79,12 @@ class Stage:
         """Allow an agent; the file with its token."""
         return self.kas[0].add_agent(name)
 
+    def add_user_for(self, agents: Sequence[str]) -> None:
+        """These agents, and the user ``of-AGENT`` for each."""
+        for agent in agents:
+            self.add_agent(agent)
+            self.kas[0].add_user(f"of-{agent}", agent=agent)
+
     def agentk(self, name: str = "agentk", at: Sequence[FleetKas] = ()) -> Agentk:
         """
         One agentk of ``main``, which dials through `back`.

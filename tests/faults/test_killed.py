@@ -88,8 +88,9 @@ def test_under_load(
         got, made = gets.stop(), posts.stop()
         events.stop()
         time.sleep(1)
-        for one in (*execs, logs):
-            one.stop()
+        logs.stop()
+        for each in execs:
+            each.stop()
         seen = watches.stop()
     note = _noter(record, f"F11, {fault}")
     note(f"agent elsewhere after {back:.1f} s", "<= 10 s", back <= 10)
