@@ -15,7 +15,7 @@ from tests.faults import clients
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.integration import pods
-from tests.integration.cluster import ControlPlane
+from tests.integration.cluster import Audit, ControlPlane
 from tests.integration.processes import die_with_parent, eventually
 
 #: Watches and execs beside the requests, as in the experiment's description.
@@ -106,7 +106,7 @@ def test_under_load(
         "201, 502 or 503",
         not bad,
     )
-    twice = _twice(audit, made["by_name"])
+    twice = tried_twice(audit, made["by_name"])
     note(f"{len(twice)} POSTs done twice {twice[:3]}", "0", not twice)
     missing = _missing(control_plane, namespace, made["by_name"])
     note(f"{len(missing)} objects missing after 201", "0", not missing)
@@ -177,7 +177,7 @@ def test_requests_in_flight(
     clean = counts.keys() <= {"201", "502", "503"}
     note(f"POSTs: {counts}", "201, 502 or 503", clean)
     assert "502" in counts, "no request was in flight"
-    twice = _twice(audit, outcomes)
+    twice = tried_twice(audit, outcomes)
     note(f"{len(twice)} of them done twice {twice[:3]}", "0", not twice)
     missing = _missing(control_plane, namespace, outcomes)
     note(f"{len(missing)} objects missing after 201", "0", not missing)
@@ -277,10 +277,10 @@ def _noter(record: Record, experiment: str) -> Callable[[str, str, bool], None]:
     return lambda figure, line, ok: record.note(experiment, figure, line, ok)
 
 
-def _twice(audit: object, by_name: dict[str, str]) -> list[str]:
+def tried_twice(audit: Audit, by_name: dict[str, str]) -> list[str]:
     """Names that somebody tried to make more than once."""
     count: dict[str, int] = {}
-    for event in audit.events():  # type: ignore[attr-defined]
+    for event in audit.events():
         if event["verb"] != "create" or event["stage"] != "ResponseComplete":
             continue
         if event.get("objectRef", {}).get("resource") != "configmaps":
