@@ -59,7 +59,7 @@ class Stage:
         self.fleet.start()
         self.fleet.know_each_other()
         self.token = self.add_agent("main")
-        self._kubeconfig = self.kas[0].add_user("user")
+        self.kas[0].add_user("user")
         for kas in self.kas:
             # Those that did not write the file look at it every two seconds.
             way = self.way(kas)
@@ -114,19 +114,24 @@ class Stage:
         self, path: Path | FleetKas, namespace: str, transport: str = "websocket"
     ) -> Kubectl:
         """The same with kubectl."""
-        port = path.port if isinstance(path, Path) else path.proxy
-        content: Any = yaml.safe_load(self._kubeconfig.read_text())
-        content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
-        kubeconfig = self.folder / f"kubeconfig-{port}"
-        kubeconfig.write_text(yaml.safe_dump(content))
-        kubeconfig.chmod(0o600)
         return Kubectl(
             self.plane.assets / "kubectl",
-            kubeconfig,
+            self.kubeconfig(path),
             namespace,
             transport,
             self.folder / "kubectl-cache",
         )
+
+    def kubeconfig(self, path: Path | FleetKas, user: str = "user") -> File:
+        """For *user* through *path*."""
+        port = path.port if isinstance(path, Path) else path.proxy
+        own = self.kas[0].folder / f"{user}.kubeconfig"
+        content: Any = yaml.safe_load(own.read_text())
+        content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+        kubeconfig = self.folder / f"kubeconfig-{user}-{port}"
+        kubeconfig.write_text(yaml.safe_dump(content))
+        kubeconfig.chmod(0o600)
+        return kubeconfig
 
     def direct(self, namespace: str) -> Kubectl:
         """kubectl past kas."""
