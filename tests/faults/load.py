@@ -27,6 +27,10 @@ MAX_TOLD = 50
 MAX_CONNECTIONS = 400
 
 
+#: Connections that are made to begin with.
+LEAST_CONNECTIONS = 12
+
+
 class Failed(Exception):
     """A request without a whole answer, and why."""
 
@@ -242,6 +246,9 @@ class Load:
             return str(status), b"" if status == 200 else body
 
     async def _connection(self) -> Connection:
+        if self.count <= LEAST_CONNECTIONS:
+            # A balancer gives them to all of its targets.
+            return await Connection.make(self.port, self.context)
         while self.idle:
             # In turn, so that each of them is used.
             connection = self.idle.popleft()

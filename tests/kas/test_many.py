@@ -290,6 +290,68 @@ class LossTests(_Case):
         self.assertEqual(self.two.registry.agents, 0)
 
 
+class DoubtTests(_Case):
+    """Agents that are silent, and nobody said that they are gone."""
+
+    def silent(self, at: Kas) -> tuple[Agentk, Agentk]:
+        """The instance that is asked first, on a dark path, and another one."""
+        agents = [self.many.agent(at, instance=bytes([n]) * 16) for n in (1, 2)]
+        self.one.open(RecordingReceiver(), fin=True)
+        self.many.settle()
+        asked = 0 if agents[0].streams else 1
+        self.answer(agents[asked])
+        pipes = [p for url, p in self.many.network.pipes if url == at.agents_url]
+        pipes[asked].cut = True
+        return agents[asked], agents[1 - asked]
+
+    def test_here(self) -> None:
+        """What may be done twice goes to another instance, long before it is dead."""
+        self.silent_then_other(self.one)
+
+    def test_through_another(self) -> None:
+        """The gateway notices, and the routing kas asks another instance."""
+        self.silent_then_other(self.two)
+
+    def silent_then_other(self, at: Kas) -> None:
+        dark, other = self.silent(at)
+        self.one.open(self.client, fin=True, repeatable=True)
+        self.many.later(1)
+        self.assertEqual(other.streams, [])
+        self.many.later(8)
+        self.assertEqual(len(other.streams), 1)
+        self.answer(other)
+        self.assert_answered()
+        self.assertEqual(len(at.registry), 2)
+        # Those that come now do not even try.
+        self.one.open(RecordingReceiver(), fin=True)
+        self.many.settle()
+        self.assertEqual((len(dark.streams), len(other.streams)), (1, 2))
+
+    def test_not_repeatable(self) -> None:
+        """Anything else waits: it may be under way, and must not be done twice."""
+        _, other = self.silent(self.two)
+        self.one.open(self.client, fin=True)
+        self.many.later(10)
+        self.assertEqual((other.streams, self.client.closed), ([], []))
+        self.many.later(25)
+        self.assertEqual((other.streams, len(self.client.closed)), ([], 1))
+
+    def test_answer_that_has_begun(self) -> None:
+        """A silent path is not given up while the answer is on it."""
+        agents = [self.many.agent(self.two, instance=bytes([n]) * 16) for n in (1, 2)]
+        self.one.open(self.client, fin=True, repeatable=True)
+        self.many.settle()
+        asked = 0 if agents[0].streams else 1
+        agents[asked].streams[0][0].send_headers(b"head")
+        self.many.settle()
+        pipes = [p for url, p in self.many.network.pipes if url == self.two.agents_url]
+        pipes[asked].cut = True
+        self.two.open(RecordingReceiver(), fin=True)
+        self.two.open(RecordingReceiver(), fin=True)
+        self.many.later(12)
+        self.assertEqual(self.client.closed, [])
+
+
 class ResumeTests(_Case):
     """Streams that survive their path."""
 

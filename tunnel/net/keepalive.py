@@ -88,6 +88,7 @@ class Watched(Protocol):
     greeted: bool
 
     def send_ping(self) -> None: ...
+    def peer_is_doubted(self) -> None: ...
     def peer_is_dead(self) -> None: ...
     def greeting_is_late(self) -> None: ...
     def renew_budget(self) -> None: ...
@@ -131,7 +132,7 @@ class Keepalive:
                 connection.silence = 0.0
                 if connection.doubt:
                     # It speaks, and does not hear us.
-                    connection.doubt += SWEEP
+                    _doubt(connection)
                     if connection.doubt >= connection.timing.dead_after:
                         connection.peer_is_dead()
                 continue
@@ -141,7 +142,7 @@ class Keepalive:
             if connection.expecting:
                 # Nobody is to wait for what is dead until it is given up: ask at once.
                 asks = asks or not connection.doubt
-                connection.doubt += SWEEP
+                _doubt(connection)
             if not connection.greeted:
                 if connection.silence >= GREETING_TIMEOUT:
                     connection.greeting_is_late()
@@ -149,3 +150,10 @@ class Keepalive:
                 connection.peer_is_dead()
             elif asks:
                 connection.send_ping()
+
+
+def _doubt(connection: Watched) -> None:
+    before = connection.doubt
+    connection.doubt += SWEEP
+    if before < DOUBTED <= connection.doubt:
+        connection.peer_is_doubted()

@@ -362,6 +362,15 @@ class TunnelProtocol(TwistedProtocol):
         self.session.ping(0)
         self.has_output()
 
+    def peer_is_doubted(self) -> None:
+        """A request was not answered, nor the question whether anybody is there."""
+        self._log.info("{peer} is silent after a request", peer=self.peer)
+        for stream in tuple(self._streams.values()):
+            receiver: Any = stream.receiver
+            tell = getattr(receiver, "path_in_doubt", None)
+            if tell is not None:
+                tell()
+
     def peer_is_dead(self) -> None:
         """It was quiet, or did not answer, for too long."""
         seconds = max(self.silence, self.doubt)
