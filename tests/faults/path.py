@@ -16,7 +16,7 @@ T = TypeVar("T")
 CHUNK = 64 * 1024
 
 #: Bytes that the kernel may hold for each socket: a path is to be full when it is.
-KERNEL_BUFFER = 256 * 1024
+KERNEL_BUFFER = 64 * 1024
 
 #: Seconds' worth of bytes that wait where there is a rate, as in a router.
 ROUTER_BUFFER = 0.02
@@ -82,7 +82,7 @@ class Path:
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
         self._server = self._loop.run(
-            asyncio.start_server(self._accept, sock=listener, limit=CHUNK)
+            asyncio.start_server(self._accept, sock=listener, limit=CHUNK // 4)
         )
         self.port: int = self._server.sockets[0].getsockname()[1]
 
@@ -102,7 +102,9 @@ class Path:
             return
         for port in await asyncio.to_thread(self._choose):
             try:
-                far = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK)
+                far = await asyncio.open_connection(
+                    "127.0.0.1", port, limit=CHUNK // 4
+                )
             except OSError:
                 continue
             break

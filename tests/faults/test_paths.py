@@ -218,8 +218,8 @@ def test_stopped_reader(
         "bug 1",
         f"p99 of {beside['requests']} requests: {1000 * beside['p99']:.0f} ms, "
         f"{1000 * before['p99']:.0f} ms before; {beside['failed']} failed",
-        "< 2 times (or 20 ms), 0 failed",
-        beside["failed"] == 0 and beside["p99"] < max(2 * before["p99"], 0.02),
+        "< 2 times (or 50 ms), 0 failed",
+        beside["failed"] == 0 and beside["p99"] < max(2 * before["p99"], 0.05),
     )
     record.note(
         "F08",
