@@ -46,15 +46,20 @@ class Relay:
     stands for *other*: the half that it receives from can be full as well.
     """
 
-    __slots__ = ("other",)
+    __slots__ = ("other", "repeatable")
 
     def __init__(self, other: StreamTransport) -> None:
         self.other = other
+        #: Nothing came yet, and somebody else may be asked instead.
+        self.repeatable = False
 
     @classmethod
-    def join(cls, near: StreamTransport, far: StreamTransport) -> Relay:
+    def join(
+        cls, near: StreamTransport, far: StreamTransport, repeatable: bool
+    ) -> Relay:
         """Join two streams; *near* has just been opened, and gets the result."""
         back = cls(near)
+        back.repeatable = repeatable
         far.receiver = far.resumable = back
         forth = cls(far)
         near.resumable = forth
@@ -64,6 +69,7 @@ class Relay:
 
     def headers_received(self, block: bytes) -> None:
         """As `IStreamReceiver.headers_received`."""
+        self.repeatable = False
         self.other.send_headers(block)
 
     def data_received(self, data: bytes) -> None:
@@ -73,6 +79,11 @@ class Relay:
     def fin_received(self) -> None:
         """As `IStreamReceiver.fin_received`."""
         self.other.finish()
+
+    def path_in_doubt(self) -> None:
+        """The agent is silent: another one may do it."""
+        if self.repeatable:
+            self.other.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def stream_closed(self, reason: Exception | None) -> None:
         """The other half learns why; one that finished ends by itself."""
@@ -153,12 +164,14 @@ class Gateway(TunnelOwner):
         if not open_.HasField("target"):
             return self.dispatcher.accept(stream, open_)
         tunnel = self._held(open_.target)
+        repeatable = open_.target.repeatable
         open_.ClearField("target")
         return self._relay(
             stream,
             lambda receiver: tunnel.open_stream(
                 open_, receiver, fin=stream.opened_finished
             ),
+            repeatable,
         )
 
     def stream_resumed(
@@ -182,6 +195,7 @@ class Gateway(TunnelOwner):
         self,
         near: StreamTransport,
         open_far: Callable[[IStreamReceiver], StreamTransport],
+        repeatable: bool = False,
     ) -> IStreamReceiver:
         try:
             far = open_far(Relay(near))
@@ -191,7 +205,7 @@ class Gateway(TunnelOwner):
         except StreamReset as error:
             raise ProtocolError(error.code, str(error)) from None
         self.relayed += 1
-        return Relay.join(near, far)
+        return Relay.join(near, far, repeatable)
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """A peer stops: it will ask for nothing more."""

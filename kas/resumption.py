@@ -107,6 +107,11 @@ class Resumption:
     def fin_received(self) -> None:
         """Never before RESUMED."""
 
+    def path_in_doubt(self) -> None:
+        """The agent is silent: try again once it is not."""
+        if self._attempt is not None:
+            self._attempt.reset(ErrorCode.PATH_LOST, "the agent is silent")
+
     def stream_closed(self, reason: Exception | None) -> None:
         """This attempt failed."""
         self._attempt = None

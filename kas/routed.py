@@ -108,6 +108,8 @@ class RoutedStream:
         self._closed = False
         self._lost = 0
         self._attempts = 0
+        #: Instances that did not answer.
+        self._tried: tuple[bytes, ...] = ()
         self._why = ""
         self._waits: Wait | None = None
 
@@ -126,7 +128,16 @@ class RoutedStream:
 
     def _go(self) -> bool:
         """Take the best way that there is now; False when there is none."""
-        return any(self._try(hop) for hop in self._router.hops(self._agent_id))
+        hops = self._router.hops(self._agent_id)
+        if self._tried:
+            # What refused it may do so again, though it is not busy.
+            return any(
+                self._try(hop)
+                for hop in sorted(
+                    hops, key=lambda hop: hop.agent.instance_id in self._tried
+                )
+            )
+        return any(self._try(hop) for hop in hops)
 
     def _try(self, hop: Hop) -> bool:
         path: StreamTransport | ResumableStream
@@ -134,7 +145,7 @@ class RoutedStream:
             if self._open.resume_id:
                 path = self._open_resumable(hop)
             else:
-                path = hop.open(self._open, self, self._fin)
+                path = hop.open(self._open, self, self._fin, self._repeatable)
         except (SessionClosed, StreamReset):
             # It began to go away since it was last heard of, or is full: its refusal
             # costs a look at the next one, never a failed request.
@@ -149,7 +160,7 @@ class RoutedStream:
         stream = ResumableStream(
             self._router.keeper, self._open.resume_id, self, self._path_lost
         )
-        stream.attach(hop.open(self._open, stream, self._fin))
+        stream.attach(hop.open(self._open, stream, self._fin, self._repeatable))
         if self._fin:
             stream.finish()
         return stream
@@ -268,6 +279,7 @@ class RoutedStream:
             return
         self._why = str(reason)
         self._attempts += 1
+        self._tried = (*self._tried, hop.agent.instance_id)[-MAX_LOST:]
         self._router.refused(hop, reason)
         if self._attempts > 1 or not self._go():
             self._wait()
@@ -282,6 +294,11 @@ class RoutedStream:
             return False
         self._lost += 1
         return self._repeatable and self._lost <= MAX_LOST
+
+    def path_in_doubt(self) -> None:
+        """Nothing comes from there any more: ask somebody else, where that is fine."""
+        if self._repeatable and self._kept is not None and self._path is not None:
+            self._path.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     # A way that broke under a stream that survives it.
 

@@ -60,11 +60,12 @@ class Hop:
         )
 
     def open(
-        self, open_: pb.Open, receiver: IStreamReceiver, fin: bool
+        self, open_: pb.Open, receiver: IStreamReceiver, fin: bool, repeatable: bool
     ) -> StreamTransport:
         """Open a stream there; raises as `TunnelProtocol.open_stream`."""
         if self.record is not None:
             open_.target.CopyFrom(self._target)
+            open_.target.repeatable = repeatable
         elif open_.HasField("target"):
             open_.ClearField("target")
         return self.tunnel.open_stream(open_, receiver, fin=fin)

@@ -16,6 +16,8 @@ import pytest
 #: that would never end.
 UNIT_SECONDS = 60
 INTEGRATION_SECONDS = 300
+#: ... and for an experiment of `make faults`.
+FAULTS_SECONDS = 1200
 
 #: After this many more the whole run ends: the test did not let itself be interrupted.
 GRACE_SECONDS = 20
@@ -34,6 +36,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _seconds(item: pytest.Item) -> int:
+    faults = item.get_closest_marker("faults") is not None
+    if faults and os.environ.get("TXKAS_FAULTS") == "long":
+        return FAULTS_SECONDS
     if item.get_closest_marker("integration") is not None:
         return INTEGRATION_SECONDS
     return UNIT_SECONDS

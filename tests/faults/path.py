@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +14,15 @@ T = TypeVar("T")
 
 #: Bytes that are taken at a time: small enough that a rate is smooth.
 CHUNK = 64 * 1024
+
+#: Bytes that the kernel may hold for each socket: a path is to be full when it is.
+KERNEL_BUFFER = 64 * 1024
+
+#: Seconds' worth of bytes that wait where there is a rate, as in a router.
+ROUTER_BUFFER = 0.02
+
+#: Bytes that are on the way where there is none.
+MOST = 64 * 1024 * 1024
 
 _RESET = struct.pack("ii", 1, 0)
 
@@ -66,10 +76,13 @@ class Path:
         self.connections = 0
         self._next = 0
         self._open: dict[asyncio.StreamWriter, asyncio.StreamWriter] = {}
+        #: Those that pass nothing any more, and were not told.
+        self._frozen: set[asyncio.StreamWriter] = set()
         self._loop = _loop()
-        self._resume = asyncio.Event()
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
         self._server = self._loop.run(
-            asyncio.start_server(self._accept, "127.0.0.1", 0, limit=CHUNK)
+            asyncio.start_server(self._accept, sock=listener, limit=CHUNK // 4)
         )
         self.port: int = self._server.sockets[0].getsockname()[1]
 
@@ -89,7 +102,7 @@ class Path:
             return
         for port in await asyncio.to_thread(self._choose):
             try:
-                far = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK)
+                far = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK // 4)
             except OSError:
                 continue
             break
@@ -97,12 +110,17 @@ class Path:
             _reset(writer)
             return
         far_reader, far_writer = far
+        far_writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER
+        )
         self._open[writer] = far_writer
+        frozen = self._frozen
         await asyncio.gather(
-            self._pass(reader, far_writer, lambda: self.drop_forth),
-            self._pass(far_reader, writer, lambda: self.drop_back),
+            self._pass(reader, far_writer, lambda: self.drop_forth or writer in frozen),
+            self._pass(far_reader, writer, lambda: self.drop_back or writer in frozen),
         )
         self._open.pop(writer, None)
+        frozen.discard(writer)
         for one in (writer, far_writer):
             one.close()
 
@@ -112,23 +130,39 @@ class Path:
         writer: asyncio.StreamWriter,
         dropped: Callable[[], bool],
     ) -> None:
-        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(4096)
         loop = asyncio.get_running_loop()
+        queue: deque[tuple[float, bytes]] = deque()
+        size = 0
+        changed = asyncio.Event()
+        clear = 0.0
+
+        def room() -> bool:
+            rate = self.rate
+            return size < (rate * (self.delay + ROUTER_BUFFER) if rate else MOST)
 
         async def read() -> None:
+            nonlocal size
             while True:
                 try:
                     data = await reader.read(CHUNK)
                 except OSError:
                     data = b""
-                await queue.put((loop.time() + self.delay, data))
+                while data and not room():
+                    changed.clear()
+                    await changed.wait()
+                size += len(data)
+                queue.append((loop.time() + self.delay, data))
+                changed.set()
                 if not data:
                     return
 
         reading = asyncio.create_task(read())
         try:
             while True:
-                due, data = await queue.get()
+                while not queue:
+                    changed.clear()
+                    await changed.wait()
+                due, data = queue.popleft()
                 if (wait := due - loop.time()) > 0:
                     await asyncio.sleep(wait)
                 while dropped():
@@ -140,7 +174,13 @@ class Path:
                 writer.write(data)
                 await writer.drain()
                 if self.rate:
-                    await asyncio.sleep(len(data) / self.rate)
+                    # By the clock, so that a sleep that is too long costs nothing.
+                    clear = max(clear, loop.time() - ROUTER_BUFFER)
+                    clear += len(data) / self.rate
+                    if (wait := clear - loop.time()) > 0:
+                        await asyncio.sleep(wait)
+                size -= len(data)
+                changed.set()
         except (OSError, RuntimeError):
             return
         finally:
@@ -157,6 +197,10 @@ class Path:
             return len(pairs)
 
         return self._loop.run(now())
+
+    def freeze(self) -> None:
+        """Nothing passes on the connections of now, and nobody is told."""
+        self._frozen.update(self._open)
 
     @property
     def open(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import socket
 from collections.abc import Mapping
@@ -26,10 +27,18 @@ private_api:
 """
 
 
+#: Below those that the system gives to clients: what is restarted needs its port back.
+_PORTS = itertools.count(12_000 + os.getpid() * 37 % 18_000)
+
+
 def free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    """One that nobody listens on now, and that is given to nobody else."""
+    while True:
+        port = next(_PORTS)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
         return port
 
 

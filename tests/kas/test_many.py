@@ -290,62 +290,83 @@ class LossTests(_Case):
         self.assertEqual(self.two.registry.agents, 0)
 
 
-class SilenceTests(_Case):
-    """Agents that say nothing any more, and of whom nobody says that they are gone."""
+class DoubtTests(_Case):
+    """Agents that are silent, and nobody said that they are gone."""
 
-    def pods(self, at: Kas) -> tuple[Agentk, Agentk]:
-        """Two instances at one kas; the first is idle, the second is not."""
-        first = self.many.agent(at, instance=b"a" * 16)
-        second = self.many.agent(at, instance=b"b" * 16)
-        at.open(RecordingReceiver())
+    def silent(self, at: Kas) -> tuple[Agentk, Agentk]:
+        """The instance that is asked first, on a dark path, and another one."""
+        agents = [self.many.agent(at, instance=bytes([n]) * 16) for n in (1, 2)]
+        self.one.open(RecordingReceiver(), fin=True)
         self.many.settle()
-        if first.streams:
-            first, second = second, first
-        return first, second
+        asked = 0 if agents[0].streams else 1
+        self.answer(agents[asked])
+        pipes = [p for url, p in self.many.network.pipes if url == at.agents_url]
+        pipes[asked].cut = True
+        return agents[asked], agents[1 - asked]
 
-    def darken(self, agent: Agentk) -> None:
-        """Nothing passes between it and its kas from now on."""
-        for _, pipe in self.many.network.pipes:
-            if pipe.protocols[0] is agent.tunnel:
-                pipe.cut = True
+    def test_here(self) -> None:
+        """What may be done twice goes to another instance, long before it is dead."""
+        self.silent_then_other(self.one)
 
-    def test_another_is_asked(self) -> None:
-        """A request that may be done twice does not wait for a dead connection."""
-        dark, other = self.pods(self.two)
-        self.darken(dark)
-        self.two.open(self.client, fin=True, repeatable=True)
-        self.many.later(8)
-        self.answer(other)
-        self.assert_answered()
-        for _ in range(5):
-            self.two.open(RecordingReceiver(), fin=True)
-        self.many.settle()
-        self.assertEqual((len(dark.streams), len(other.streams)), (0, 7))
+    def test_through_another(self) -> None:
+        """The gateway notices, and the routing kas asks another instance."""
+        self.silent_then_other(self.two)
 
-    def test_through_a_gateway(self) -> None:
-        """The gateway says that the agent does not answer."""
-        dark, other = self.pods(self.two)
-        self.one.open(RecordingReceiver(), fin=True, repeatable=True)
-        self.many.settle()
-        self.darken(dark)
+    def silent_then_other(self, at: Kas) -> None:
+        dark, other = self.silent(at)
         self.one.open(self.client, fin=True, repeatable=True)
-        self.many.later(9)
+        self.many.later(1)
+        self.assertEqual(other.streams, [])
+        self.many.later(8)
+        self.assertEqual(len(other.streams), 1)
         self.answer(other)
         self.assert_answered()
+        self.assertEqual(len(at.registry), 2)
+        # Those that come now do not even try.
+        self.one.open(RecordingReceiver(), fin=True)
+        self.many.settle()
+        self.assertEqual((len(dark.streams), len(other.streams)), (1, 2))
 
-    def test_others_wait(self) -> None:
-        """What may not be done twice gets its answer when the connection is back."""
-        dark, _ = self.pods(self.two)
-        self.darken(dark)
-        self.two.open(self.client, fin=True)
+    def test_not_repeatable(self) -> None:
+        """Anything else waits: it may be under way, and must not be done twice."""
+        _, other = self.silent(self.two)
+        self.one.open(self.client, fin=True)
         self.many.later(10)
+        self.assertEqual((other.streams, self.client.closed), ([], []))
+        self.many.later(25)
+        self.assertEqual((other.streams, len(self.client.closed)), ([], 1))
+
+    def test_answer_that_has_begun(self) -> None:
+        """A silent path is not given up while the answer is on it."""
+        agents = [self.many.agent(self.two, instance=bytes([n]) * 16) for n in (1, 2)]
+        self.one.open(self.client, fin=True, repeatable=True)
+        self.many.settle()
+        asked = 0 if agents[0].streams else 1
+        agents[asked].streams[0][0].send_headers(b"head")
+        self.many.settle()
+        pipes = [p for url, p in self.many.network.pipes if url == self.two.agents_url]
+        pipes[asked].cut = True
+        self.two.open(RecordingReceiver(), fin=True)
+        self.two.open(RecordingReceiver(), fin=True)
+        self.many.later(12)
         self.assertEqual(self.client.closed, [])
-        for _, pipe in self.many.network.pipes:
-            pipe.cut = False
+
+    def test_it_comes_back(self) -> None:
+        """What waits gets its answer then, and the tunnel is used again."""
+        agent = self.many.agent(self.two)
+        self.one.open(RecordingReceiver(), fin=True)
+        self.many.settle()
+        pipes = [p for url, p in self.many.network.pipes if url == self.two.agents_url]
+        pipes[0].cut = True
+        self.one.open(self.client, fin=True)
+        self.many.later(10)
+        (connection,) = self.two.registry
+        self.assertFalse(connection.tunnel.alive)
+        pipes[0].cut = False
         self.many.later(1)
-        self.answer(dark)
+        self.answer(agent)
         self.assert_answered()
-        self.assertTrue(next(iter(self.two.registry)).tunnel.alive)
+        self.assertTrue(connection.tunnel.alive)
 
     def test_quiet_is_not_silent(self) -> None:
         """An agent that answers pings may take as long as it likes for the rest."""

@@ -15,6 +15,11 @@ from tunnel.pb import tunnel_pb2 as pb
 #: costs more than a look at all of them.
 SWEEP = 2.0
 
+#: Seconds of silence after a request at which the other side is doubted.  It was asked
+#: one sweep before, so a path is bad that took longer; requests have a better one, or
+#: wait for this one to speak again.
+DOUBTED = 4.0
+
 #: Seconds after which an unanswered greeting ends the connection: a stranger may hold
 #: a socket and a TLS session that long, not longer.
 GREETING_TIMEOUT = 10.0
@@ -74,11 +79,16 @@ class Watched(Protocol):
     heard: bool
     #: Seconds of silence, in whole sweeps.
     silence: float
+    #: A stream was opened, and nothing arrived since.
+    expecting: bool
+    #: Seconds since it was asked because of that, in whole sweeps; only PONG ends it.
+    doubt: float
     #: Seconds of silence before this side asks.
     patience: float
     greeted: bool
 
     def send_ping(self) -> None: ...
+    def peer_is_doubted(self) -> None: ...
     def peer_is_dead(self) -> None: ...
     def greeting_is_late(self) -> None: ...
     def renew_budget(self) -> None: ...
@@ -120,13 +130,30 @@ class Keepalive:
             if connection.heard and connection.greeted:
                 connection.heard = False
                 connection.silence = 0.0
+                if connection.doubt:
+                    # It speaks, and does not hear us.
+                    _doubt(connection)
+                    if connection.doubt >= connection.timing.dead_after:
+                        connection.peer_is_dead()
                 continue
             before = connection.silence
             connection.silence += SWEEP
+            asks = before < connection.patience <= connection.silence
+            if connection.expecting:
+                # Nobody is to wait for what is dead until it is given up: ask at once.
+                asks = asks or not connection.doubt
+                _doubt(connection)
             if not connection.greeted:
                 if connection.silence >= GREETING_TIMEOUT:
                     connection.greeting_is_late()
             elif connection.silence >= connection.timing.dead_after:
                 connection.peer_is_dead()
-            elif before < connection.patience <= connection.silence:
+            elif asks:
                 connection.send_ping()
+
+
+def _doubt(connection: Watched) -> None:
+    before = connection.doubt
+    connection.doubt += SWEEP
+    if before < DOUBTED <= connection.doubt:
+        connection.peer_is_doubted()

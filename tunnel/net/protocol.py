@@ -25,7 +25,7 @@ from tunnel.errors import (
     StreamReset,
 )
 from tunnel.net.flusher import Flusher
-from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.keepalive import DOUBTED, Keepalive, Timing
 from tunnel.net.sockets import address_text, tune_socket
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
@@ -111,6 +111,8 @@ class TunnelProtocol(TwistedProtocol):
         self.agent: ConnectedAgent | None = None
         self.heard = False
         self.silence = 0.0
+        self.expecting = False
+        self.doubt = 0.0
         self.greeted = False
         self._owner = owner
         self._clock = clock
@@ -171,6 +173,7 @@ class TunnelProtocol(TwistedProtocol):
         stream = StreamTransport(self, stream_id)
         stream.receiver = receiver
         self._streams[stream_id] = stream
+        self.expecting = True
         self.has_output()
         return stream
 
@@ -212,10 +215,15 @@ class TunnelProtocol(TwistedProtocol):
 
     @property
     def alive(self) -> bool:
-        """Greeted, not ending, and heard of within one ping interval and a bit."""
+        """
+        Greeted, not ending, and heard of within one ping interval and a bit.
+
+        With a request unanswered, it has to be heard of much sooner.
+        """
         return (
             self.greeted
             and not self.session.going
+            and self.doubt < DOUBTED
             and self.silence <= self.timing.ping_interval * 1.5
         )
 
@@ -260,6 +268,8 @@ class TunnelProtocol(TwistedProtocol):
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the peer."""
         self.heard = True
+        if not self.doubt:
+            self.expecting = False
         estimator = self._estimator
         if estimator is None:
             estimator = self._estimator = WindowEstimator(
@@ -352,14 +362,24 @@ class TunnelProtocol(TwistedProtocol):
         self.session.ping(0)
         self.has_output()
 
+    def peer_is_doubted(self) -> None:
+        """A request was not answered, nor the question whether anybody is there."""
+        self._log.info("{peer} is silent after a request", peer=self.peer)
+        for stream in tuple(self._streams.values()):
+            receiver: Any = stream.receiver
+            tell = getattr(receiver, "path_in_doubt", None)
+            if tell is not None:
+                tell()
+
     def peer_is_dead(self) -> None:
-        """It was quiet for too long."""
+        """It was quiet, or did not answer, for too long."""
+        seconds = max(self.silence, self.doubt)
         self._log.info(
             "{peer} was silent for {seconds:.0f} s: connection given up",
             peer=self.peer,
-            seconds=self.silence,
+            seconds=seconds,
         )
-        self.abort(ErrorCode.DEAD_PEER, f"silent for {self.silence:.0f} s")
+        self.abort(ErrorCode.DEAD_PEER, f"silent for {seconds:.0f} s")
 
     def greeting_is_late(self) -> None:
         """The other side did not say who it is."""
@@ -409,6 +429,8 @@ class TunnelProtocol(TwistedProtocol):
 
     def _connection_event(self, event: events.Event) -> None:
         if isinstance(event, events.Ponged):
+            self.expecting = False
+            self.doubt = 0.0
             if event.token and event.token == self._token and self._estimator:
                 self.session.window_target = self._estimator.probe_answered(
                     self._clock.seconds(), self.session.limits.max_window

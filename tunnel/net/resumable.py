@@ -497,6 +497,12 @@ class ResumableStream:
             if self.receiver is not None:
                 self.receiver.fin_received()
 
+    def path_in_doubt(self) -> None:
+        """Nothing comes from the path any more; whoever looks for paths may know."""
+        tell = getattr(self.receiver, "path_in_doubt", None)
+        if tell is not None:
+            tell()
+
     def stream_closed(self, reason: Exception | None) -> None:
         """The path is gone, and the stream with it unless another may be found."""
         self._path = None

@@ -111,14 +111,16 @@ class Open(_message.Message):
     def __init__(self, method: _Optional[str] = ..., metadata: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ..., resume_id: _Optional[bytes] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("agent_id", "instance_id", "generation")
+    __slots__ = ("agent_id", "instance_id", "generation", "repeatable")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    REPEATABLE_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     instance_id: bytes
     generation: int
-    def __init__(self, agent_id: _Optional[str] = ..., instance_id: _Optional[bytes] = ..., generation: _Optional[int] = ...) -> None: ...
+    repeatable: bool
+    def __init__(self, agent_id: _Optional[str] = ..., instance_id: _Optional[bytes] = ..., generation: _Optional[int] = ..., repeatable: bool = ...) -> None: ...
 
 class Credit(_message.Message):
     __slots__ = ("bytes",)

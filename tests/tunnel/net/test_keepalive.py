@@ -9,7 +9,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.net.flusher import Flusher
-from tunnel.net.keepalive import BUDGET_INTERVAL, GREETING_TIMEOUT, Keepalive, Timing
+from tunnel.net.keepalive import (
+    BUDGET_INTERVAL,
+    DOUBTED,
+    GREETING_TIMEOUT,
+    SWEEP,
+    Keepalive,
+    Timing,
+)
 from tunnel.net.protocol import CLOSE_TIMEOUT, TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import End, MemoryTransport, Pipe, RecordingReceiver, connected
@@ -52,6 +59,52 @@ class KeepaliveTests(SynchronousTestCase):
         self.pass_time(25)
         self.assertEqual(self.kas.closed, [])
         self.assertFalse(self.kas.tunnel.alive)
+
+    def test_silence_after_a_request_is_doubted_at_once(self) -> None:
+        """Who comes next must not hang until the peer is given up."""
+        self.pass_time(3)
+        self.pipe.cut = True
+        self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        self.pass_time(int(DOUBTED + SWEEP))
+        self.assertFalse(self.kas.tunnel.alive)
+        self.assertEqual(self.kas.closed, [])
+
+    def test_slow_answer_is_no_silence(self) -> None:
+        """A peer that answers pings may think as long as it likes."""
+        self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        for _ in range(60):
+            self.pass_time(1)
+            self.assertTrue(self.kas.tunnel.alive)
+
+    def test_doubt_ends_with_the_answer(self) -> None:
+        """The path was away for a while, and is back."""
+        agent = self.agent.tunnel
+        hears = agent.dataReceived
+        late: list[bytes] = []
+        agent.dataReceived = late.append  # type: ignore[method-assign,assignment]
+        self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        self.pass_time(int(DOUBTED + SWEEP))
+        self.assertFalse(self.kas.tunnel.alive)
+        # It asks whether we are there, and so does not hear us.
+        agent.send_ping()
+        self.pass_time(1)
+        self.assertFalse(self.kas.tunnel.alive)
+        agent.dataReceived = hears  # type: ignore[method-assign]
+        for data in late:
+            hears(data)
+        self.pass_time(1)
+        self.assertTrue(self.kas.tunnel.alive)
+
+    def test_peer_that_speaks_and_does_not_hear(self) -> None:
+        """Is as dead as one that is silent."""
+        agent = self.agent.tunnel
+        agent.dataReceived = lambda data: None  # type: ignore[method-assign]
+        self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        agent.timing = Timing(dead_after=1e9)
+        for _ in range(5):
+            self.pass_time(8)
+            agent.send_ping()
+        self.assertEqual(self.kas.closed[0].code, ErrorCode.DEAD_PEER)
 
     def test_one_direction_is_enough_to_be_dead(self) -> None:
         """A peer that hears us and is not heard."""

@@ -1,0 +1,86 @@
+"""What the experiments share: a control plane, and the record of their figures."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.record import Record
+from tests.integration import needs, processes
+from tests.integration.cluster import ControlPlane
+from tests.integration.conftest import make_namespace
+
+#: Of each log, in the report of an experiment that failed.
+LOG_TAIL = 5000
+
+_RECORD = pytest.StashKey[Record]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder starts processes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+            item.add_marker(pytest.mark.faults)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Show what the processes said when an experiment fails."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed and Path(__file__).parent in item.path.parents:
+        for process in processes.running:
+            if process.name != "control plane":
+                lines = process.said().splitlines()
+                text = "\n".join(one for one in lines if "GET /" not in one)
+                report.sections.append((f"log of {process.name}", text[-LOG_TAIL:]))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The figures, good and bad."""
+    record = config.stash.get(_RECORD, None)
+    if record is not None and record.figures:
+        terminalreporter.section("faults")
+        terminalreporter.line(record.table())
+
+
+@pytest.fixture(scope="session")
+def record(pytestconfig: pytest.Config) -> Iterator[Record]:
+    """For every figure; kept in ``build/faults.json`` at the end."""
+    record = pytestconfig.stash[_RECORD] = Record()
+    yield record
+    if record.figures:
+        record.write()
+
+
+@pytest.fixture(scope="session")
+def long() -> bool:
+    """Whether to take the time that ``make faults`` takes."""
+    return os.environ.get("TXKAS_FAULTS") == "long"
+
+
+@pytest.fixture(scope="package")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server with everything around it."""
+    folder = tmp_path_factory.mktemp("faults-kube")
+    plane = ControlPlane(needs.kubernetes(), folder / "kube")
+    yield plane
+    plane.stop()
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A name of its own in which pods can start; removed, but not waited for."""
+    name = f"fault-{next(_numbers):03}"
+    make_namespace(control_plane, name)
+    yield name
+    control_plane.call("DELETE", f"/api/v1/namespaces/{name}")

@@ -1,0 +1,296 @@
+"""F11: the kas that holds the agent is killed, or the agent's connection is cut."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.faults import clients
+from tests.faults.record import Record
+from tests.faults.stage import Stage
+from tests.integration import pods
+from tests.integration.cluster import Audit, ControlPlane
+from tests.integration.processes import die_with_parent, eventually
+
+#: Watches and execs beside the requests, as in the experiment's description.
+WATCHES, EXECS = 50, 5
+
+
+@pytest.fixture
+def stage(tmp_path: Path, control_plane: ControlPlane) -> Iterator[Stage]:
+    """Three kas; agents come to the first one."""
+    with Stage(tmp_path, control_plane) as stage:
+        yield stage.start()
+
+
+def _kill(stage: Stage) -> None:
+    process = stage.kas[0].process
+    assert process is not None
+    process.child.send_signal(signal.SIGKILL)
+
+
+def _cut(stage: Stage) -> None:
+    assert stage.back.cut() >= 1
+
+
+FAULTS = {"SIGKILL of the gateway": _kill, "a cut of the agent's connection": _cut}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_under_load(
+    fault: str,
+    stage: Stage,
+    control_plane: ControlPlane,
+    namespace: str,
+    record: Record,
+    long: bool,
+) -> None:
+    """Those who speak with other kas notice a pause, and nothing else."""
+    pods.start_pods(stage.direct(namespace))
+    stage.agentk(at=[stage.kas[0]])
+    assert stage.spread() == [1, 0, 0]
+    front = stage.path([kas.proxy for kas in stage.kas[1:]])
+    way = stage.way(front)
+    eventually(lambda: stage.answers(way), 20, "other kas reach the agent")
+    rate = 185 if long else 100
+    audit = control_plane.audit()
+    with ExitStack() as stack:
+        events = stack.enter_context(clients.Events(control_plane, namespace, 5))
+        watches = stack.enter_context(
+            clients.watches(way, WATCHES, namespace, control_plane)
+        )
+        kubectl = stage.kubectl(front, namespace)
+        execs = [
+            stack.enter_context(clients.Exec(kubectl, "main", "tick"))
+            for _ in range(EXECS)
+        ]
+        logs = stack.enter_context(
+            clients.Follower(kubectl, "logs", "-f", "main", "-c", "tick")
+        )
+        for one in execs:
+            eventually(lambda one=one: one.numbers("got"), 30, "exec runs")  # type: ignore[misc]
+        gets = stack.enter_context(clients.gets(way, rate))
+        posts = stack.enter_context(clients.posts(way, 10, namespace, "made"))
+        time.sleep(10 if long else 3)
+        before = [len(one.numbers("got")) for one in execs]
+        FAULTS[fault](stage)
+        others = stage.kas if fault != "SIGKILL of the gateway" else stage.kas[1:]
+        back = clients.seconds_until(
+            lambda: any(stage.agents(kas) for kas in others), 30
+        )
+        time.sleep(40 if long else 8)
+        got, made = gets.stop(), posts.stop()
+        events.stop()
+        time.sleep(1)
+        logs.stop()
+        for each in execs:
+            each.stop()
+        seen = watches.stop()
+    note = _noter(record, f"F11, {fault}")
+    note(f"agent elsewhere after {back:.1f} s", "<= 10 s", back <= 10)
+    note(
+        f"{got['requests']} GETs, {got['failed']} failed, longest {got['longest']} s, "
+        f"p99 {got['p99']} s {got['failures'][:3] or ''}",
+        "0 failed",
+        got["failed"] == 0,
+    )
+    bad = {o: n for o, n in made["outcomes"].items() if o not in ("201", "502", "503")}
+    note(
+        f"{made['requests']} POSTs: {made['outcomes']} {made['failures'][:2] or ''}",
+        "201, 502 or 503",
+        not bad,
+    )
+    twice = tried_twice(audit, made["by_name"])
+    note(f"{len(twice)} POSTs done twice {twice[:3]}", "0", not twice)
+    missing = _missing(control_plane, namespace, made["by_name"])
+    note(f"{len(missing)} objects missing after 201", "0", not missing)
+    problems = clients.watch_problems(seen["seen"], events.made)
+    note(
+        f"{WATCHES} watches of {len(events.made)} events: {seen['broken_count']} "
+        f"broken, {seen['ends']} ended, {len(problems)} with lost or repeated events "
+        f"{seen['broken'][:2]} {problems[:2]}",
+        "0 broken, 0 lost or repeated",
+        not problems and not seen["broken"],
+    )
+    wrong = [problem for one in execs for problem in one.problems]
+    assert all(
+        len(one.numbers("got")) > count + 20
+        for one, count in zip(execs, before, strict=True)
+    )
+    note(f"{EXECS} execs: {wrong or 'no byte lost or repeated'}", "none", not wrong)
+    note(
+        f"logs -f, {len(logs.numbers)} lines: {logs.problems or 'none lost'}",
+        "none lost or repeated",
+        not logs.problems,
+    )
+
+
+def test_requests_in_flight(
+    stage: Stage, control_plane: ControlPlane, namespace: str, record: Record
+) -> None:
+    """What changes something is done once, or answered cleanly; never done twice."""
+    stage.agentk(at=[stage.kas[0]])
+    front = stage.path([kas.proxy for kas in stage.kas[1:]])
+    way = stage.way(front)
+    eventually(lambda: stage.answers(way), 20, "other kas reach the agent")
+    target = f"/api/v1/namespaces/{namespace}/configmaps"
+    audit = control_plane.audit()
+    note = _noter(record, "F11, in flight")
+    with ExitStack() as stack:
+        # So that some are on their way at every moment.
+        stage.back.delay = 0.15
+        gets = stack.enter_context(clients.gets(way, 40))
+        posts = stack.enter_context(clients.posts(way, 40, namespace, "made"))
+        halves = []
+        for number in range(10):
+            body = b'{"metadata": {"name": "half-%06d"}}' % number
+            connection = stack.enter_context(way.connect())
+            length = f"Content-Length: {len(body)}"
+            kind = "Content-Type: application/json"
+            connection.send(way.head("POST", target, length, kind) + body[:10])
+            halves.append((f"half-{number:06}", connection, body))
+        time.sleep(2)
+        _kill(stage)
+        stage.back.delay = 0
+        time.sleep(0.5)
+        outcomes = {}
+        for name, connection, body in halves:
+            connection.send(body[10:])
+            answer = connection.answer("POST")
+            assert answer.status < 300 or b'"Status"' in answer.body
+            outcomes[name] = str(answer.status)
+        time.sleep(5)
+        got, made = gets.stop(), posts.stop()
+    outcomes.update(made["by_name"])
+    counts = {one: list(outcomes.values()).count(one) for one in outcomes.values()}
+    note(
+        f"{got['requests']} GETs, {got['failed']} failed {got['failures'][:3] or ''}",
+        "0 failed",
+        got["failed"] == 0,
+    )
+    clean = counts.keys() <= {"201", "502", "503"}
+    note(f"POSTs: {counts}", "201, 502 or 503", clean)
+    assert "502" in counts, "no request was in flight"
+    twice = tried_twice(audit, outcomes)
+    note(f"{len(twice)} of them done twice {twice[:3]}", "0", not twice)
+    missing = _missing(control_plane, namespace, outcomes)
+    note(f"{len(missing)} objects missing after 201", "0", not missing)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_copy(
+    fault: str,
+    stage: Stage,
+    control_plane: ControlPlane,
+    namespace: str,
+    record: Record,
+    long: bool,
+    tmp_path: Path,
+) -> None:
+    """``kubectl cp`` of a large file, up and down, and ``get -w`` beside it."""
+    pods.start_pods(stage.direct(namespace))
+    stage.agentk(at=[stage.kas[0]])
+    front = stage.path([kas.proxy for kas in stage.kas[1:]])
+    way = stage.way(front)
+    eventually(lambda: stage.answers(way), 20, "other kas reach the agent")
+    kubectl = stage.kubectl(front, namespace)
+    size, rate = (1000, 60e6) if long else (100, 40e6)
+    large = pods.random_file(tmp_path / "large", size)
+    wanted = pods.digest(large)
+    back = tmp_path / "back"
+    inside = stage.direct(namespace)
+    with ExitStack() as stack:
+        watch = stack.enter_context(
+            clients.Follower(
+                kubectl,
+                "get",
+                "configmaps",
+                "-w",
+                "-o=name",
+                "--watch-only",
+                word="event",
+            )
+        )
+        time.sleep(1)
+        events = stack.enter_context(clients.Events(control_plane, namespace, 5))
+        stage.back.rate = rate
+        for way_of, source, target in (
+            ("up", str(large), "main:large"),
+            ("down", "main:large", str(back)),
+        ):
+            begin = time.monotonic()
+            child = subprocess.Popen(
+                kubectl.command("cp", source, target, "-c", "echo"),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=kubectl.environment(),
+                preexec_fn=die_with_parent,
+            )
+            stack.callback(child.kill)
+            time.sleep(size * 1e6 / rate / 3)
+            assert child.poll() is None
+            FAULTS[fault](stage)
+            out, _ = child.communicate(timeout=240)
+            took = time.monotonic() - begin
+            if way_of == "up":
+                found = inside.ok(
+                    "exec", "main", "-c", "echo", "--", "sha256sum", "large"
+                )
+                same = found.split()[0] == wanted
+            else:
+                same = back.exists() and pods.digest(back) == wanted
+            record.note(
+                f"F11, {fault}",
+                f"cp of {size} MB {way_of}: exit {child.returncode}, "
+                f"{'equal' if same else 'OTHER'} checksum, {took:.0f} s {out[-300:]!r}",
+                "exit 0, equal checksum",
+                same and child.returncode == 0,
+            )
+            if fault == "SIGKILL of the gateway":
+                process = stage.kas[0].process
+                assert process is not None
+                process.kill()
+                stage.kas[0].start()
+                # Back to where the next fault will be.
+                stage.back.targets = [stage.kas[0].agents]
+                stage.back.cut()
+                eventually(lambda: stage.spread() == [1, 0, 0], 40, "agentk is back")
+                stage.back.targets = [kas.agents for kas in stage.kas]
+        events.stop()
+        eventually(lambda: len(watch.numbers) >= len(events.made), 10, "all events")
+        watch.stop()
+    record.note(
+        f"F11, {fault}",
+        f"get -w of {len(events.made)} events: {watch.problems or 'none lost'}",
+        "none lost or repeated",
+        not watch.problems and len(watch.numbers) == len(events.made),
+    )
+
+
+def _noter(record: Record, experiment: str) -> Callable[[str, str, bool], None]:
+    return lambda figure, line, ok: record.note(experiment, figure, line, ok)
+
+
+def tried_twice(audit: Audit, by_name: dict[str, str]) -> list[str]:
+    """Names that somebody tried to make more than once."""
+    count: dict[str, int] = {}
+    for event in audit.events():
+        if event["verb"] != "create" or event["stage"] != "ResponseComplete":
+            continue
+        if event.get("objectRef", {}).get("resource") != "configmaps":
+            continue
+        name = event["objectRef"].get("name", "")
+        count[name] = count.get(name, 0) + 1
+    return [name for name in by_name if count.get(name, 0) > 1]
+
+
+def _missing(plane: ControlPlane, namespace: str, by_name: dict[str, str]) -> list[str]:
+    target = f"/api/v1/namespaces/{namespace}/configmaps"
+    there = {one["metadata"]["name"] for one in plane.call("GET", target)["items"]}
+    return [n for n, outcome in by_name.items() if outcome == "201" and n not in there]

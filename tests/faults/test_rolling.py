@@ -1,0 +1,278 @@
+"""F12-F14: kas and agentk are restarted, added and taken away in good order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.faults import clients
+from tests.faults.record import Record
+from tests.faults.stage import Stage
+from tests.faults.stand import FleetKas
+from tests.integration import pods
+from tests.integration.cluster import ControlPlane
+from tests.integration.processes import (
+    ROOT,
+    Process,
+    clean_environment,
+    die_with_parent,
+    eventually,
+)
+
+WATCHES = 50
+
+#: Seconds that a kas may take to stop: what its agents and load balancers get to
+#: notice, the grace of 2 s for what runs, and the time of this machine.
+DRAIN_SECONDS = 30
+
+#: Seconds for which an agent may be out of reach in a planned restart.
+UNREACHABLE = 2.0
+
+
+@pytest.fixture
+def stage(tmp_path: Path, control_plane: ControlPlane) -> Iterator[Stage]:
+    """Three kas."""
+    with Stage(tmp_path, control_plane) as stage:
+        yield stage.start()
+
+
+def _errors(process: Process | None) -> list[str]:
+    """Lines that would wake somebody up."""
+    assert process is not None
+    found = []
+    for line in process.said().splitlines():
+        if line.startswith("{"):
+            content = json.loads(line)
+            if content["level"] in ("error", "critical"):
+                found.append(content["message"][:300])
+    return found
+
+
+class Everybody:
+    """All kinds of clients at once, through the balancer; a context manager."""
+
+    def __init__(self, stage: Stage, namespace: str, rate: float) -> None:
+        way = stage.way(stage.front)
+        stack = self._stack = ExitStack()
+        enter = stack.enter_context
+        self.events = clients.Events(stage.plane, namespace, 5)
+        self.watches = clients.watches(way, WATCHES, namespace, stage.plane)
+        enter(self.watches)
+        enter(self.events)
+        self.gets = enter(clients.gets(way, rate))
+        self.posts = enter(clients.posts(way, 10, namespace, "made"))
+
+    def __enter__(self) -> Everybody:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def note(self, record: Record, experiment: str) -> None:
+        """End them; what they saw."""
+        got, made = self.gets.stop(), self.posts.stop()
+        self.events.stop()
+        time.sleep(1.5)
+        seen = self.watches.stop()
+        record.note(
+            experiment,
+            f"{got['requests']} GETs: {got['failed']} failed, p99 {got['p99']} s, "
+            f"longest {got['longest']} s {got['failures'][:3] or ''}",
+            f"0 failed, none longer than {UNREACHABLE} s",
+            got["failed"] == 0 and got["longest"] <= UNREACHABLE,
+        )
+        record.note(
+            experiment,
+            f"{made['requests']} POSTs: {made['failed']} failed, longest "
+            f"{made['longest']} s {made['failures'][:3] or ''}",
+            "0 failed",
+            made["failed"] == 0,
+        )
+        problems = clients.watch_problems(seen["seen"], self.events.made)
+        record.note(
+            experiment,
+            f"{WATCHES} watches of {len(self.events.made)} events: "
+            f"{seen['broken_count']} broken, {seen['ends']} ended between events, "
+            f"{len(problems)} with lost or repeated events "
+            f"{seen['broken'][:2] or ''} {problems[:2] or ''}",
+            "0 broken, 0 lost or repeated",
+            not problems and not seen["broken"],
+        )
+
+
+def test_kas(
+    stage: Stage,
+    control_plane: ControlPlane,
+    namespace: str,
+    record: Record,
+    long: bool,
+) -> None:
+    """F12: one kas after the other, with an exec open at each of them."""
+    pods.start_pods(stage.direct(namespace))
+    agentk = stage.agentk(at=[stage.kas[0]])
+    eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas), 20)
+    rounds = 3 if long else 1
+    with Everybody(stage, namespace, 185 if long else 100) as everybody:
+        for _ in range(rounds):
+            for number, kas in enumerate(stage.kas):
+                # What goes through it stays; what ends here is cut in time.
+                other = stage.kas[(number + 1) % len(stage.kas)]
+                with (
+                    clients.Exec(
+                        stage.kubectl(other, namespace), "main", "tick"
+                    ) as far,
+                    clients.Exec(stage.kubectl(kas, namespace), "main", "tick") as near,
+                ):
+                    for one in (far, near):
+                        eventually(lambda one=one: one.numbers("got"), 30)  # type: ignore[misc]
+                    _restart(kas, record)
+                    far.stop()
+                record.note(
+                    "F12",
+                    f"an exec through another kas: {far.problems or 'whole'}",
+                    "no byte lost or repeated",
+                    not far.problems,
+                )
+        everybody.note(record, "F12")
+    errors = [one for kas in stage.kas for one in _errors(kas.process)]
+    errors += _errors(agentk.process)
+    record.note("bug 26", f"errors in the logs: {errors or 'none'}", "none", not errors)
+
+
+def _restart(kas: FleetKas, record: Record) -> None:
+    process = kas.process
+    assert process is not None
+    begin = time.monotonic()
+    process.child.send_signal(signal.SIGTERM)
+    code = process.ended(DRAIN_SECONDS + 30)
+    took = time.monotonic() - begin
+    clean = code == -signal.SIGTERM and "Server Shut Down." in process.said()
+    errors = _errors(process)
+    process.kill()
+    record.note(
+        "F12",
+        f"drained in {took:.1f} s, an exec open; {'clean' if clean else code}",
+        f"<= {DRAIN_SECONDS} s, clean",
+        clean and took <= DRAIN_SECONDS,
+    )
+    record.note("bug 26", f"errors in its log: {errors or 'none'}", "none", not errors)
+    kas.start()
+
+
+def test_agentk(
+    stage: Stage,
+    control_plane: ControlPlane,
+    namespace: str,
+    record: Record,
+    long: bool,
+) -> None:
+    """F13, bugs 7 and 42: one of two replicas after the other."""
+    replicas = [
+        stage.agentk("agentk-1", at=[stage.kas[0]]),
+        stage.agentk("agentk-2", at=[stage.kas[1]]),
+    ]
+    eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas), 20)
+    with Everybody(stage, namespace, 185 if long else 100) as everybody:
+        time.sleep(2)
+        for replica in replicas * (3 if long else 1):
+            process = replica.process
+            assert process is not None
+            begin = time.monotonic()
+            clean = process.stops_cleanly(seconds=60)
+            took = time.monotonic() - begin
+            errors = _errors(process)
+            process.kill()
+            record.note(
+                "F13",
+                f"agentk stopped in {took:.1f} s; errors: {errors or 'none'}",
+                "cleanly, none",
+                clean and not errors,
+            )
+            replica.start()
+            time.sleep(2)
+        everybody.note(record, "F13")
+
+
+def test_scale(
+    tmp_path: Path, control_plane: ControlPlane, record: Record, long: bool
+) -> None:
+    """F14: from one kas to three and back; 60 connections of twelve agents."""
+    agents, instances = 12, 5
+    total = agents * instances
+    with Stage(tmp_path, control_plane) as stage, ExitStack() as stack:
+        first, second, third = stage.kas
+        first.start()
+        stage.add_user_for([f"agent-{number}" for number in range(agents)])
+        tokens = [
+            first.folder / f"agent-agent-{number}.token" for number in range(agents)
+        ]
+        fleet = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.faults.agents", str(stage.back.port)),
+                *(str(first.authority), str(instances), *map(str, tokens)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=clean_environment(),
+            cwd=ROOT,
+            preexec_fn=die_with_parent,
+        )
+        stack.callback(fleet.wait)
+        stack.callback(fleet.kill)
+        assert fleet.stdout is not None
+        assert fleet.stdout.readline() == b"up\n"
+        assert stage.spread() == [total, 0, 0]
+        ways = [stage.way(stage.front, user) for user in ("of-agent-0", "of-agent-7")]
+        loads = [
+            stack.enter_context(clients.gets(way, 40, "/anything")) for way in ways
+        ]
+        second.start()
+        third.start()
+
+        def even() -> bool:
+            mean = total / 3
+            return all(0.8 * mean <= here <= 1.2 * mean for here in stage.spread())
+
+        took = clients.seconds_until(even, 150, 0.5)
+        record.note(
+            "F14",
+            f"1 -> 3 kas: {stage.spread()} connections after {took:.0f} s",
+            "within 20 % of even in <= 120 s",
+            took <= 120,
+        )
+        time.sleep(40 if long else 12)
+        record.note("F14", f"later: {stage.spread()}", "as even", even())
+        begin = time.monotonic()
+        for kas in (first, second):
+            assert kas.process is not None
+            kas.process.child.send_signal(signal.SIGTERM)
+        for kas in (first, second):
+            assert kas.process is not None
+            assert kas.process.ended(60) == -signal.SIGTERM
+        took = time.monotonic() - begin
+        eventually(lambda: stage.agents(third) == total, 60, "all are at the third")
+        record.note(
+            "F14",
+            f"3 -> 1 kas, two at once: stopped after {took:.0f} s, "
+            f"all {total} at the third after {time.monotonic() - begin:.0f} s",
+            "<= 120 s",
+            time.monotonic() - begin <= 120,
+        )
+        time.sleep(2)
+        for load in loads:
+            seen = load.stop()
+            record.note(
+                "F14",
+                f"{seen['requests']} GETs: {seen['failed']} failed, longest "
+                f"{seen['longest']} s {seen['failures'][:3] or ''}",
+                "0 failed",
+                seen["failed"] == 0,
+            )

@@ -1,0 +1,311 @@
+"""F01-F03, F09, F10: somebody says nothing any more, and nobody is told."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.faults import clients
+from tests.faults.path import Path as Wire
+from tests.faults.record import Record
+from tests.faults.stage import Stage
+from tests.faults.test_killed import tried_twice
+from tests.integration import pods
+from tests.integration.cluster import ControlPlane
+from tests.integration.processes import eventually
+from tests.integration.rawhttp import Way
+from tests.integration.stack import Agentk
+
+#: Seconds of silence after which an agent is gone, and the two sweeps around them.
+DEAD = 28 + 4
+
+#: Seconds after which requests that hang at such a path go elsewhere.
+HANGS = 8.0
+
+#: Seconds after which new requests avoid what they would hang at.
+AVOIDED = 8.0
+
+
+@pytest.fixture(scope="module")
+def stage(
+    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
+) -> Iterator[Stage]:
+    """Three kas for all experiments of this file."""
+    with Stage(tmp_path_factory.mktemp("silence"), control_plane) as stage:
+        yield stage.start()
+
+
+def _wired(stage: Stage, token: Path, name: str, number: int) -> tuple[Agentk, Wire]:
+    """An agentk on a wire of its own to one kas."""
+    kas = stage.kas[number]
+    wire = stage.path([kas.agents], balanced=False)
+    address = f"tls://127.0.0.1:{wire.port}"
+    agentk = stage.fleet.agentk(token, stage.plane.agent, name=name, address=address)
+    return agentk, wire
+
+
+@pytest.fixture(autouse=True)
+def no_agents(stage: Stage) -> Iterator[None]:
+    """The next experiment has its own."""
+    yield
+    for agentk in stage.fleet.agentks:
+        if agentk.process is not None:
+            agentk.process.kill()
+    stage.fleet.agentks.clear()
+    eventually(lambda: not any(stage.spread()), 40, "no agents are left")
+
+
+def _connections(stage: Stage, number: int, name: str) -> int:
+    status = stage.kas[number].status()
+    return sum(one["agent_name"] == name for one in status["agents"])
+
+
+class Probe:
+    """Asks once in a while, each on its own, and how long it takes at most."""
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+
+    def __call__(self) -> tuple[float, int]:
+        """Seconds and status of one request."""
+        begin = time.monotonic()
+        status = self.way.ask("GET", "/readyz").status
+        return time.monotonic() - begin, status
+
+
+def test_paths(
+    stage: Stage,
+    control_plane: ControlPlane,
+    namespace: str,
+    record: Record,
+    long: bool,
+) -> None:
+    """
+    F01, F02, F09, bugs 5 and 12, all at once: they take half a minute each.
+
+    Of two agents one replica's path goes dark, of one both ways and of one on the way
+    to agentk; the third agent's only process is stopped.
+    """
+    stage.add_user_for(["f01", "f02", "f09"])
+    tokens = {
+        name: stage.kas[0].folder / f"agent-{name}.token"
+        for name in ("f01", "f02", "f09")
+    }
+    # In an order in which no kas has too many at any time.
+    cut, wire = _wired(stage, tokens["f01"], "f01-a", 0)
+    _wired(stage, tokens["f01"], "f01-b", 1)
+    stopped, _ = _wired(stage, tokens["f09"], "f09", 2)
+    deaf, half = _wired(stage, tokens["f02"], "f02-a", 0)
+    _wired(stage, tokens["f02"], "f02-b", 1)
+    ways = {name: stage.way(stage.front, f"of-{name}") for name in tokens}
+    for name in ways:
+        for kas in stage.kas:
+            there = stage.way(kas, f"of-{name}")
+            eventually(lambda there=there: stage.answers(there), 20, name)  # type: ignore[misc]
+    seconds = 65 if long else 36
+    audit = control_plane.audit()
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        loads = {name: enter(clients.gets(ways[name], 20)) for name in ("f01", "f02")}
+        posts = enter(clients.posts(ways["f09"], 5, namespace, "f09"))
+        time.sleep(3)
+        begin = time.monotonic()
+        wire.drop_forth = wire.drop_back = True
+        half.drop_back = True
+        assert stopped.process is not None
+        stopped.process.child.send_signal(signal.SIGSTOP)
+        time.sleep(AVOIDED)
+        # Whoever comes now is not to wait for one that is silent.
+        slow = {"f01": 0.0, "f02": 0.0}
+        gone: dict[str, float] = {}
+        while time.monotonic() - begin < seconds:
+            for name in slow:
+                took, status = Probe(ways[name])()
+                slow[name] = max(slow[name], took)
+                assert status == 200
+                if name not in gone and not _connections(stage, 0, name):
+                    gone[name] = time.monotonic() - begin
+            time.sleep(0.2)
+        unready = {"f01": not cut.ready(), "f02": not deaf.ready()}
+        wire.drop_forth = wire.drop_back = half.drop_back = False
+        stopped.process.child.send_signal(signal.SIGCONT)
+        back = {
+            "f01": clients.seconds_until(cut.ready, 40),
+            "f02": clients.seconds_until(deaf.ready, 40),
+            "f09": clients.seconds_until(lambda: stage.answers(ways["f09"]), 40),
+        }
+        time.sleep(3)
+        made = posts.stop()
+        for name, load in loads.items():
+            seen = load.stop()
+            number = name.upper()
+            record.note(
+                number,
+                f"given up after {gone.get(name, 99):.0f} s",
+                f"<= {DEAD} s",
+                gone.get(name, 99) <= DEAD,
+            )
+            record.note(
+                number,
+                f"{seen['requests']} GETs: {seen['failed']} failed, longest "
+                f"{seen['longest']} s {seen['failures'][:3] or ''}",
+                f"0 failed, none longer than {HANGS} s",
+                seen["failed"] == 0 and seen["longest"] <= HANGS,
+            )
+            record.note(
+                number,
+                f"requests {AVOIDED:.0f} s later took {slow[name]:.2f} s at most",
+                "<= 2 s: they go to the other replica",
+                slow[name] <= 2,
+            )
+            record.note(
+                "bug 12",
+                f"{name}: readiness {'false' if unready[name] else 'TRUE'} meanwhile, "
+                f"back {back[name]:.1f} s after the path",
+                "false, <= 30 s",
+                unready[name] and back[name] <= 30,
+            )
+    record.note(
+        "F09", f"serves {back['f09']:.1f} s after SIGCONT", "<= 30 s", back["f09"] <= 30
+    )
+    twice = tried_twice(audit, made["by_name"])
+    record.note(
+        "F09",
+        f"{made['requests']} POSTs {made['outcomes']}, {len(twice)} done twice",
+        "201, 502, 503; none twice",
+        not twice and made["outcomes"].keys() <= {"201", "502", "503"},
+    )
+
+
+def test_half_open(stage: Stage, record: Record, long: bool) -> None:
+    """F03, bugs 17 and 18: a connection that is dead, and the next one is here."""
+    stage.add_user_for(["f03"])
+    token = stage.kas[0].folder / "agent-f03.token"
+    agentk, wire = _wired(stage, token, "f03", 0)
+    way = stage.way(stage.kas[1], "of-f03")
+    eventually(lambda: stage.answers(way), 20)
+    # The network forgot the connection; agentk comes back as another process.
+    wire.freeze()
+    assert agentk.process is not None
+    agentk.process.kill()
+    agentk.start()
+    began = time.monotonic()
+    slowest = 0.0
+    for _ in range(40):
+        took, status = Probe(way)()
+        assert status == 200
+        slowest = max(slowest, took)
+        time.sleep(0.1)
+    record.note(
+        "F03",
+        f"after another process came: slowest request {slowest:.2f} s",
+        f"<= {AVOIDED} s",
+        slowest <= AVOIDED,
+    )
+    eventually(
+        lambda: _connections(stage, 0, "f03") == 1, DEAD + 5, "the dead one is gone"
+    )
+    record.note(
+        "F03",
+        f"the dead one is gone {time.monotonic() - began:.0f} s later",
+        f"<= {DEAD} s",
+        time.monotonic() - began <= DEAD,
+    )
+    # Killed and started again at once.
+    rounds = 30 if long else 4
+    slowest = 0.0
+    for _ in range(rounds):
+        agentk.process.kill()
+        agentk.start()
+        took, status = Probe(way)()
+        assert status == 200
+        slowest = max(slowest, took)
+    count = _connections(stage, 0, "f03")
+    record.note(
+        "bug 18",
+        f"{rounds} kills: first request after each {slowest:.2f} s at most, {count} "
+        "connection left",
+        "<= 1 s, 1",
+        slowest <= 1 and count == 1,
+    )
+
+
+def test_kas_stops_dead(
+    stage: Stage, control_plane: ControlPlane, namespace: str, record: Record
+) -> None:
+    """F10, bug 13: the kas with the agent is stopped and comes back to life."""
+    pods.start_pods(stage.direct(namespace))
+    first = stage.kas[0]
+    stage.agentk("f10", at=[first])
+    stage.agentk("f10-b", at=[stage.kas[1]])
+    front = stage.path([kas.proxy for kas in stage.kas[1:]])
+    way = stage.way(front)
+    eventually(lambda: stage.answers(way), 20)
+    assert first.process is not None
+    audit = control_plane.audit()
+    with (
+        clients.gets(way, 20) as load,
+        clients.posts(way, 5, namespace, "f10") as posts,
+    ):
+        time.sleep(2)
+        first.process.child.send_signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        try:
+            time.sleep(AVOIDED)
+            slowest = 0.0
+            moved = 99.0
+            while time.monotonic() - begin < DEAD + 3:
+                took, status = Probe(way)()
+                assert status == 200
+                slowest = max(slowest, took)
+                if moved == 99 and sum(stage.agents(kas) for kas in stage.kas[1:]) == 2:
+                    moved = time.monotonic() - begin
+                time.sleep(0.3)
+        finally:
+            first.process.child.send_signal(signal.SIGCONT)
+        # It believes for a moment that it has the agent still.
+        stale = stage.way(first)
+        late = [Probe(stale)() for _ in range(10)]
+        time.sleep(2)
+    seen, made = load.seen, posts.seen
+    record.note(
+        "F10",
+        f"requests {AVOIDED:.0f} s later took {slowest:.2f} s at most",
+        "<= 2 s",
+        slowest <= 2,
+    )
+    record.note(
+        "F10",
+        f"{seen['requests']} GETs: {seen['failed']} failed, longest {seen['longest']} "
+        f"s {seen['failures'][:3] or ''}",
+        f"0 failed, none longer than {HANGS} s",
+        seen["failed"] == 0 and seen["longest"] <= HANGS,
+    )
+    record.note(
+        "F10", f"its agent elsewhere after {moved:.0f} s", f"<= {DEAD} s", moved <= DEAD
+    )
+    twice = tried_twice(audit, made["by_name"])
+    record.note(
+        "F10",
+        f"{made['requests']} POSTs {made['outcomes']}, {len(twice)} done twice",
+        "201, 502, 503; none twice",
+        not twice and made["outcomes"].keys() <= {"201", "502", "503"},
+    )
+    record.note(
+        "F10",
+        f"at the kas that came back: {[(round(t, 2), s) for t, s in late]}",
+        "200, <= 2 s each",
+        all(status == 200 and took <= 2 for took, status in late),
+    )
+    eventually(lambda: stage.agents(first) == 0, 10, "its view converges")
+    record.note(
+        "bug 13",
+        f"agents of each kas: {stage.spread()}",
+        "2 in all",
+        sum(stage.spread()) == 2,
+    )
