@@ -9,7 +9,7 @@ PYTEST = $(BIN)/python -m pytest
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
 .PHONY: help demo test unit integration lint types layers docs protos wheel bench \
-	lock kube clean
+	faults lock kube clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -32,6 +32,9 @@ unit: $(STAMP)  ## the tests that start no server
 
 integration: $(STAMP)  ## the tests with real processes and servers
 	$(PYTEST) -m integration $(PYTEST_ARGS)
+
+faults: $(STAMP)  ## what breaks, and who notices, at length; build/faults.json
+	TXKAS_FAULTS=long $(PYTEST) -m faults tests/faults $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .

@@ -301,7 +301,9 @@ class UpstreamConnection(HttpConnection):
                 self._end_raw()
             self._request = None
             self._state = _DEAD
-            if broken is None and self._ended:
+            if self._ended:
+                # All of the answer was read, and may be on its way still: what is lost
+                # is only that nobody takes our half any more.
                 request.over()
             else:
                 self._told(request, UpstreamError(_why(broken)))

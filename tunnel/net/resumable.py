@@ -375,7 +375,7 @@ class ResumableStream:
             kept.popleft()
         if (
             self._kept_full
-            and self._kept_size * 2 < self._keeper.limits.kept_per_stream
+            and self._kept_size < self._keeper.limits.kept_per_stream * 7 // 8
         ):
             self._kept_full = False
             self._pace()

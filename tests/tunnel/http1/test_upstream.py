@@ -582,6 +582,23 @@ class UpgradeTests(PoolCase):
         self.assertEqual(len(answer.failures), 1)
         self.assert_empty()
 
+    def test_broken_after_the_end(self) -> None:
+        """
+        The answer was read to its end, and is complete.
+
+        An origin that is done closes while we still send, and its kernel resets.
+        """
+        answer, request = self.upgrade()
+        self.wire.receive(SWITCH + b"all of it")
+        self.wire.receive_end()
+        request.write(b"a ping")
+        self.wire.lose(clean=False)
+        self.assertEqual((answer.body, answer.trailers), (b"all of it", [b""]))
+        self.assertEqual(answer.failures, [])
+        request.write(b"another")
+        request.finish()
+        self.assert_empty()
+
     def test_half_closed_for_ever(self) -> None:
         """Nobody holds a connection with nothing but one half of it."""
         answer, request = self.upgrade()
