@@ -142,6 +142,20 @@ class Stage:
             cache=self.folder / "kubectl-cache-direct",
         )
 
+    def clear(self) -> None:
+        """Every kas runs, no agent does, the path is good: for the next experiment."""
+        self.back.delay = self.back.rate = 0
+        self.back.targets = [kas.agents for kas in self.kas]
+        for agentk in self.fleet.agentks:
+            if agentk.process is not None:
+                agentk.process.kill()
+        self.fleet.agentks.clear()
+        for kas in self.kas:
+            if kas.process is not None and kas.process.child.poll() is not None:
+                kas.process.kill()
+                kas.start()
+        eventually(lambda: not any(self.spread()), 40, "no agents are left")
+
     def agents(self, kas: FleetKas) -> int:
         """Connections of agents at a kas; none where it does not answer."""
         code, body = fetch(kas.observability, "/status")

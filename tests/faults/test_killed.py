@@ -22,11 +22,20 @@ from tests.integration.processes import die_with_parent, eventually
 WATCHES, EXECS = 50, 5
 
 
-@pytest.fixture
-def stage(tmp_path: Path, control_plane: ControlPlane) -> Iterator[Stage]:
-    """Three kas; agents come to the first one."""
-    with Stage(tmp_path, control_plane) as stage:
+@pytest.fixture(scope="module")
+def all_kas(
+    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
+) -> Iterator[Stage]:
+    """Three kas for all experiments of this file."""
+    with Stage(tmp_path_factory.mktemp("killed"), control_plane) as stage:
         yield stage.start()
+
+
+@pytest.fixture
+def stage(all_kas: Stage) -> Iterator[Stage]:
+    """All of them run."""
+    yield all_kas
+    all_kas.clear()
 
 
 def _kill(stage: Stage) -> None:

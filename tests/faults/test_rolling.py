@@ -37,11 +37,20 @@ DRAIN_SECONDS = 30
 UNREACHABLE = 2.0
 
 
-@pytest.fixture
-def stage(tmp_path: Path, control_plane: ControlPlane) -> Iterator[Stage]:
-    """Three kas."""
-    with Stage(tmp_path, control_plane) as stage:
+@pytest.fixture(scope="module")
+def all_kas(
+    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
+) -> Iterator[Stage]:
+    """Three kas for those experiments of this file that do not count them."""
+    with Stage(tmp_path_factory.mktemp("rolling"), control_plane) as stage:
         yield stage.start()
+
+
+@pytest.fixture
+def stage(all_kas: Stage) -> Iterator[Stage]:
+    """All of them run."""
+    yield all_kas
+    all_kas.clear()
 
 
 def _errors(process: Process | None) -> list[str]:

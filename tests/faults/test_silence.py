@@ -53,11 +53,7 @@ def _wired(stage: Stage, token: Path, name: str, number: int) -> tuple[Agentk, W
 def no_agents(stage: Stage) -> Iterator[None]:
     """The next experiment has its own."""
     yield
-    for agentk in stage.fleet.agentks:
-        if agentk.process is not None:
-            agentk.process.kill()
-    stage.fleet.agentks.clear()
-    eventually(lambda: not any(stage.spread()), 40, "no agents are left")
+    stage.clear()
 
 
 def _connections(stage: Stage, number: int, name: str) -> int:
