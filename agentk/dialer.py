@@ -144,6 +144,8 @@ class Dialer(TunnelOwner):
             await until(lambda: not self._tunnels, self.clock, FAREWELL)
         self.keeper.stop()
         for tunnel in tuple(self._tunnels):
+            # First that those streams end: kas would wait for us to go on with them.
+            tunnel.flush()
             tunnel.end(ErrorCode.SHUTDOWN, "agentk stops")
         if self._tunnels:
             self._idle = Deferred()

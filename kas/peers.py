@@ -124,7 +124,9 @@ class Peer(TunnelOwner):
         self._retry_at = peers.clock.seconds() + most * (0.5 + peers.random() / 2)
         if self._failures == 1:
             self._log.warn("kas at {url} {why}", url=self.url, why=why)
-        self._tell()
+        # Not before `connect` returned: some attempts fail at once, and who asked for
+        # one has not yet noted what would end the wish.
+        peers.clock.callLater(0, self._tell)
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, []

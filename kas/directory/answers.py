@@ -122,6 +122,12 @@ class Answer:
             if same and known.generation == wrong.agent.generation:
                 del self._instances[wrong.agent.instance_id]
 
+    def forget_kas(self, kas_id: bytes) -> None:
+        """It is dead, and all that it had."""
+        for key, known in tuple(self._instances.items()):
+            if known.record is not None and known.record.kas_id == kas_id:
+                del self._instances[key]
+
 
 def newest(records: Iterable[AgentRecord]) -> list[AgentRecord]:
     """Of each instance of each agent the connection with the highest generation."""

@@ -385,9 +385,15 @@ class SharedDirectory:
             if kas_id not in ids:
                 peer.missing = True
                 if now - peer.seen >= GONE_SECONDS:
-                    del self._peers[kas_id]
+                    self._gone(kas_id)
         for kas in alive:
             self.lease(kas)
+
+    def _gone(self, kas_id: bytes) -> None:
+        """Nobody would say any more that what it had is not to be believed."""
+        del self._peers[kas_id]
+        for answer in self._answers.values():
+            answer.forget_kas(kas_id)
 
     def lease(self, alive: KasRecord) -> None:
         """One that lives and was met on the way."""
@@ -556,7 +562,7 @@ class SharedDirectory:
             _cancel(answer)
         for kas_id, peer in tuple(self._peers.items()):
             if now - peer.seen >= PEER_SECONDS:
-                del self._peers[kas_id]
+                self._gone(kas_id)
         if self._running:
             self._sweeping = self._clock.callLater(SWEEP_INTERVAL, self._sweep)
 

@@ -88,24 +88,29 @@ class Network:
 
 
 class Kas:
-    """One kas."""
+    """
+    One kas.
 
-    def __init__(self, many: Many, number: int) -> None:
+    :param run: how often there was one of this number before.
+    """
+
+    def __init__(self, many: Any, number: int, run: int = 0) -> None:
         self.many = many
         self.number = number
         self.registry = Registry()
         self.bus = EventBus()
         clock = self.many.clock
-        self.me = KasRecord(bytes([self.number]) * 16, f"tcp://kas-{self.number}:8155")
+        kas_id = bytes([number]) * 15 + bytes([run or number])
+        self.me = KasRecord(kas_id, f"tcp://kas-{self.number}:8155")
         self.agents_url = f"tcp://kas-{self.number}:8150"
-        self.store = MemoryStore(self.many.hub, self.me)
+        self.store = self.many.store(self.me)
         self.directory = SharedDirectory(
             self.me,
             self.store,
             clock,
             lambda: 0.5,
             ask=self._ask,
-            on_superseded=lambda record: self.registry.superseded(record.agent),
+            on_superseded=self._superseded,
             on_connected=lambda record: self.registry.replaced(record.agent),
         )
         flusher, keepalive = Flusher(clock), Keepalive(clock)
@@ -152,6 +157,10 @@ class Kas:
 
     def _record(self, agent: ConnectedAgent) -> AgentRecord:
         return AgentRecord(agent, self.me.kas_id, self.me.url)
+
+    def _superseded(self, record: AgentRecord) -> None:
+        self.registry.superseded(record.agent)
+        self.directory.disconnected(record)
 
     def _connected(self, agent: ConnectedAgent) -> None:
         self.directory.connected(self._record(agent))
@@ -200,7 +209,7 @@ class Kas:
 class Agentk:
     """One agentk: the real dialer, and what it was asked."""
 
-    def __init__(self, many: Many, at: Kas, id_: str, instance: bytes) -> None:
+    def __init__(self, many: Any, at: Kas, id_: str, instance: bytes) -> None:
         self.many = many
         self.at = at
         self.streams: list[tuple[IStream, RecordingReceiver]] = []
@@ -243,6 +252,10 @@ class Many:
         self.kas: list[Kas] = []
         for number in range(1, count + 1):
             self.kas.append(Kas(self, number))
+
+    def store(self, me: KasRecord) -> MemoryStore:
+        """What a directory of one of them writes to."""
+        return MemoryStore(self.hub, me)
 
     def agent(self, at: Kas, id_: str = "7", instance: bytes = b"i" * 16) -> Agentk:
         """An agentk that connects to one of them."""

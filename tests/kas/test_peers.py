@@ -73,6 +73,7 @@ class PeersTests(SynchronousTestCase):
     def connect(self, url: str = URL) -> module.Peer:
         peer = self.peers.at(url)
         peer.connect(self.tell)
+        self.clock.advance(0)
         self.network.settle()
         return peer
 
@@ -130,6 +131,14 @@ class PeersTests(SynchronousTestCase):
         peer = self.connect("nonsense")
         self.assertEqual((self.told, peer.worth_trying), (1, False))
 
+    def test_told_when_it_is_known_what_ends_the_wish(self) -> None:
+        """An attempt may fail at once; who asked must be able to give it up before."""
+        give_up = self.peers.at(URL).connect(self.tell)
+        self.assertEqual(self.told, 0)
+        give_up()
+        self.clock.advance(0)
+        self.assertEqual(self.told, 0)
+
     def test_who_does_not_answer(self) -> None:
         nowhere = _Nowhere()
         self.endpoint = lambda url: nowhere
@@ -138,6 +147,7 @@ class PeersTests(SynchronousTestCase):
         self.clock.advance(DIAL_TIMEOUT - 0.1)
         self.assertEqual(self.told, 0)
         self.clock.advance(0.1)
+        self.clock.advance(0)
         self.assertEqual((self.told, nowhere.cancelled), (1, 1))
         self.assertFalse(peer.worth_trying)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from kas.routed import MAX_KEPT, MAX_LOST
 from kas.routing import ROUTING_TIMEOUT
 from tests.kas.many import GRACE, Agentk
@@ -227,6 +229,16 @@ class ResumptionTests(_Case):
         self.assertEqual(len(self.client.closed), 1)
         self.assertEqual(len(agent.streams[0][1].closed), 1)
         self.assertEqual(self.one.router.remote, 0)
+
+    def test_agentk_stops(self) -> None:
+        """Nobody waits for a process that said goodbye."""
+        agent = self.begin()
+        stopped = Deferred.fromCoroutine(agent.dialer.stop(1.0))
+        self.many.later(3, 0.1)
+        self.successResultOf(stopped)
+        (reason,) = self.client.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.SHUTDOWN)
 
     def test_bytes_before_the_answer(self) -> None:
         """A peer that sends something else than RESUMED ends its own attempt."""

@@ -504,6 +504,8 @@ class PeerTests(SynchronousTestCase):
         clock.advance(GONE_SECONDS)
         self.one.leases([])
         self.assertEqual(list(self.one.peers()), [])
+        # What it had does not come back with the memory of it.
+        self.assertEqual(list(self.one.routes("agent")), [])
 
     def test_news_are_a_sign_of_life(self) -> None:
         self.two.connected(record())
