@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import (
     IDelayedCall,
     INegotiated,
@@ -84,6 +84,10 @@ class Dialer(TunnelOwner):
     random: Callable[[], float]
     flusher: Flusher
     keepalive: Keepalive
+    #: What is dialled, for people.
+    where: str = "kas"
+    #: Connections that kas welcomed, since the start.
+    connections: int = 0
     #: Streams of kas that survive the tunnel they came through.
     keeper: Keeper = attrs.field(
         default=attrs.Factory(
@@ -228,8 +232,11 @@ class Dialer(TunnelOwner):
         self._dialling = None
         if failure.check(CancelledError) and not self._running:
             return
-        text = failure.getErrorMessage() or type(failure.value).__name__
-        self._plan(f"cannot connect to kas: {text}{_hint(failure.value)}")
+        if failure.check(TimeoutError):
+            text = f"no answer within {CONNECT_TIMEOUT:g} s"
+        else:
+            text = failure.getErrorMessage() or type(failure.value).__name__
+        self._plan(f"cannot connect to {self.where}: {text}{_hint(failure.value)}")
 
     def _plan(self, problem: str, within: float = 0.0) -> None:
         """
@@ -267,6 +274,7 @@ class Dialer(TunnelOwner):
         """Kas took us."""
         self._timing = tunnel.timing
         self._greeting = None
+        self.connections += 1
         self.tunnel = tunnel
         # Those that kas asked us to leave went on taking requests, so that none had
         # to wait; from here on the new one does.

@@ -18,6 +18,7 @@ from agentk.cluster import ClusterAccess
 from agentk.config import AgentkOptions, TokenSource
 from agentk.dialer import Dialer
 from agentk.health import make_site
+from agentk.metrics import TunnelCollector
 from agentk.modules import AgentModuleApi, Lent
 from agentk.version import ClusterVersion
 from tunnel import __version__, sdnotify
@@ -79,7 +80,9 @@ class AgentkService(LogsItsOwnWay, Service):
             random=secrets.SystemRandom().random,
             flusher=Flusher(reactor),
             keepalive=Keepalive(reactor),
+            where=f"kas at {options.kas_address}",
         )
+        self.metrics.register(TunnelCollector(self.dialer))
         lent = Lent(
             reactor=reactor,
             dispatcher=self.dispatcher,

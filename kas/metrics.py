@@ -79,6 +79,11 @@ class FleetCollector(Collector):
             "kas_peers", "Other kas that are known.", len(fleet.directory.peers())
         )
         yield _gauge("kas_peer_sessions", "Sessions to them.", fleet.peers.connected)
+        yield _counter(
+            "kas_peer_failures",
+            "Attempts to reach another kas that failed.",
+            fleet.peers.failures,
+        )
         yield _gauge(
             "kas_gateway_streams",
             "Streams that other kas have open to agents here.",

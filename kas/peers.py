@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
@@ -53,6 +53,8 @@ class Peer(TunnelOwner):
     _waiting: list[Callable[[], None]] = attrs.Factory(list)
     _failures: int = 0
     _retry_at: float = 0.0
+    #: Why it could not be reached the last time; empty while it can.
+    problem: str = ""
     _log = Logger()
 
     @property
@@ -113,13 +115,17 @@ class Peer(TunnelOwner):
 
     def _failed(self, failure: Failure) -> None:
         self._dialling = None
-        if not failure.check(CancelledError):
+        if failure.check(TimeoutError):
+            self._down(f"cannot be reached: no answer within {DIAL_TIMEOUT:g} s")
+        elif not failure.check(CancelledError):
             text = failure.getErrorMessage() or type(failure.value).__name__
             self._down(f"cannot be reached: {text}")
 
     def _down(self, why: str) -> None:
         peers = self._peers
         self._failures += 1
+        peers.failures += 1
+        self.problem = why
         most = min(RETRY_MOST, RETRY_FIRST * 2 ** min(self._failures, 10))
         self._retry_at = peers.clock.seconds() + most * (0.5 + peers.random() / 2)
         if self._failures == 1:
@@ -154,6 +160,7 @@ class Peer(TunnelOwner):
         if self._failures > 1:
             self._log.info("kas at {url} is back", url=self.url)
         self._failures = 0
+        self.problem = ""
         self._tell()
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
@@ -191,6 +198,8 @@ class Peers:
     flusher: Flusher
     keepalive: Keepalive
     random: Callable[[], float]
+    #: Attempts to reach one that failed, since the start.
+    failures: int = 0
     _peers: dict[str, Peer] = attrs.Factory(dict)
 
     def at(self, url: str) -> Peer:

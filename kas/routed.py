@@ -36,7 +36,7 @@ MAX_LOST = 3
 
 _SENT = pb.Open()
 
-TOO_MANY = "and too many requests wait for it already"
+TOO_MANY = "yet, and too many requests wait for it already"
 
 
 @implementer(IPushProducer)
@@ -206,14 +206,21 @@ class RoutedStream:
             self._wait()
 
     def _late(self) -> None:
-        timeout = self._router.timeout
-        self._close(self._unavailable(f"and did not connect within {timeout:.0f} s"))
+        self._close(self._unavailable(f"within {self._router.timeout:.0f} s"))
 
     def _unavailable(self, why: str) -> AgentUnavailable:
-        text = f"agent {self._agent_id} is not connected, {why}"
-        if self._why:
-            text = f"agent {self._agent_id} cannot be reached ({self._why}), {why}"
-        return AgentUnavailable(self._agent_id, text)
+        agent = self._agent_id
+        if there := self._router.obstacle(agent):
+            # The agent may be well: it is the way to it that is not.
+            text = f"agent {agent} is connected to another kas, and {there}"
+        elif self._why:
+            text = f"agent {agent} could not be reached ({self._why}), not {why}"
+        else:
+            text = (
+                f"agent {agent} is not connected, and did not connect {why}; check "
+                "that agentk runs and reaches kas"
+            )
+        return AgentUnavailable(agent, text)
 
     def _settle(self) -> None:
         waits, self._waits = self._waits, None

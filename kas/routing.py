@@ -177,6 +177,15 @@ class Router:
                     return Hop(peer.tunnel, record.agent, record)
         return None
 
+    def obstacle(self, agent_id: str) -> str:
+        """What keeps us from the kas that has the agent; empty where none is known."""
+        for record in self.directory.routes(agent_id):
+            peer = self._peer(record)
+            if peer is not None and not peer.alive:
+                why = peer.problem or "does not answer"
+                return f"the kas at {peer.url} {why}"
+        return ""
+
     def _peer(self, record: AgentRecord) -> Peer | None:
         return None if self._peers is None else self._peers.at(record.kas_url)
 

@@ -189,7 +189,7 @@ class KasService(LogsItsOwnWay, Service):
         sdnotify.notify("READY=1")
         self._watchdog()
         settle()
-        self._log.info("kas is ready")
+        self._log.info("kas is ready, known to others as {me}", me=self._kas_id.hex())
 
     async def _listen_for_agents(self) -> None:
         settings = self.configuration.agent.listen

@@ -437,7 +437,10 @@ class RedisStore:
 
     def _rewrite(self, reason: str) -> None:
         if reason:
-            self._log.info("Redis lost what this kas wrote: {reason}", reason=reason)
+            self._log.info(
+                "Redis lost what this kas wrote, which writes it again: {reason}",
+                reason=reason,
+            )
         self._stale = reason or "Redis is back"
         if "rewrite" not in self._running:
             self._run("rewrite", self._write_everything())

@@ -12,6 +12,7 @@ nothing is known, the store is read: once for everybody who wants the same agent
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -129,7 +130,8 @@ class SharedDirectory:
     _queue: OrderedDict[str, Answer] = attrs.field(factory=OrderedDict, init=False)
     _sweeping: IDelayedCall | None = attrs.field(default=None, init=False)
     _polling: IDelayedCall | None = attrs.field(default=None, init=False)
-    _namesakes: set[bytes] = attrs.field(factory=set, init=False)
+    #: Others at our address: since when, and never again once it was said.
+    _namesakes: dict[bytes, float] = attrs.field(factory=dict, init=False)
     _log = Logger()
 
     async def start(self) -> None:
@@ -402,15 +404,16 @@ class SharedDirectory:
             self._namesake(alive)
 
     def _namesake(self, kas: KasRecord) -> None:
-        # Once is what a restart leaves behind; its lease is over after a while.
+        now = self._clock.seconds()
         if len(self._namesakes) >= MAX_PEERS:
             self._namesakes.clear()
-        if kas.kas_id in self._namesakes:
+        # What a restart leaves behind has no lease any more after a while.
+        since = self._namesakes.setdefault(kas.kas_id, now)
+        if now - since < 2 * LEASE_GRACE:
             return
-        self._namesakes.add(kas.kas_id)
-        self._log.info(
-            "another kas has or had our address {url}; each needs one of its own",
-            url=kas.url,
+        self._namesakes[kas.kas_id] = math.inf
+        self._log.warn(
+            "another kas has our address {url}; each needs one of its own", url=kas.url
         )
 
     # Looking up.

@@ -312,7 +312,7 @@ def _explain(reason: Any) -> tuple[int, str, bytes]:
     if isinstance(reason, AgentUnavailable):
         return (
             503,
-            f"{_BROKEN_HOP}: {reason}; check that agentk runs and reaches kas",
+            f"{_BROKEN_HOP}: {reason}",
             b"\r\nRetry-After: 5",
         )
     if isinstance(reason, StreamReset):

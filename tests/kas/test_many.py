@@ -132,6 +132,12 @@ class RouteTests(_Case):
         self.one.open(self.client, fin=True)
         self.many.later(ROUTING_TIMEOUT + 1)
         self.assertIsInstance(self.client.closed[0], AgentUnavailable)
+        # The agent is well, and nobody is to restart it because of this.
+        self.assertRegex(
+            str(self.client.closed[0]),
+            "agent 7 is connected to another kas, and the kas at tcp://kas-2:8155 "
+            "did not take us: not one of us",
+        )
         self.assertEqual(self.two.gateway.tunnels, set())
 
     def test_agents_are_no_peers(self) -> None:

@@ -76,7 +76,7 @@ class RepeatTests(_Case):
         self.many.later(ROUTING_TIMEOUT + 1)
         (reason,) = self.client.closed
         self.assertIsInstance(reason, AgentUnavailable)
-        self.assertIn("cannot be reached (", str(reason))
+        self.assertIn("could not be reached (", str(reason))
 
 
 class UserTests(_Case):

@@ -185,7 +185,9 @@ class WaitTests(_Case):
         self.assertIsInstance(reason, AgentUnavailable)
         self.assertEqual(reason.agent, "7")
         self.assertEqual(
-            str(reason), "agent 7 is not connected, and did not connect within 20 s"
+            str(reason),
+            "agent 7 is not connected, and did not connect within 20 s; "
+            "check that agentk runs and reaches kas",
         )
         self.assert_nothing_left()
         self.world.agent()

@@ -1,0 +1,46 @@
+"""The tunnel, as metrics; read when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from agentk.dialer import Dialer
+
+__all__ = ["TunnelCollector"]
+
+
+@attrs.define(eq=False)
+class TunnelCollector(Collector):
+    """No label here takes a value from outside."""
+
+    dialer: Dialer
+
+    def collect(self) -> Iterable[Any]:
+        """The metrics of now."""
+        dialer, keeper = self.dialer, self.dialer.keeper
+        yield GaugeMetricFamily(
+            "agentk_tunnel_up", "1 while bytes flow to kas.", value=int(dialer.ready)
+        )
+        yield CounterMetricFamily(
+            "agentk_tunnel_connections",
+            "Connections that kas welcomed.",
+            value=dialer.connections,
+        )
+        yield GaugeMetricFamily(
+            "agentk_resumable_kept_bytes",
+            "Bytes kept for streams that survive their path.",
+            value=keeper.held,
+        )
+        paths = CounterMetricFamily(
+            "agentk_resumable_paths",
+            "Paths of such streams: lost, found again, not found in time.",
+            labels=["event"],
+        )
+        for event in ("lost", "resumed", "expired"):
+            paths.add_metric([event], getattr(keeper, event))
+        yield paths
