@@ -153,6 +153,25 @@ class UserTests(_Case):
         self.assertEqual(stream.agent.agent_id, "7")
 
 
+class WaitTests(_Case):
+    """What a stream that waits leaves behind."""
+
+    def test_an_answer_that_comes_at_once(self) -> None:
+        """Nobody is woken before he holds what ends his waiting."""
+        directory, told = self.one.directory, []
+
+        def routes(agent_id: str) -> list[Any]:
+            directory._wake(agent_id)
+            return []
+
+        self.patch(directory, "routes", routes)
+        give_up = self.one.router.wait("7", lambda: told.append(1))
+        self.assertEqual(told, [])
+        for one in give_up:
+            one()
+        self.assertEqual((directory._watchers, self.one.registry.waiting), ({}, 0))
+
+
 class ResumptionTests(_Case):
     """Attempts to go on that fail themselves."""
 
