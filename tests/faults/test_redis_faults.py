@@ -22,8 +22,6 @@ from tests.faults.redis_clients import Agents, Churn, Load
 from tests.faults.redis_stand import Stand, commands, since
 from tests.integration.processes import eventually
 
-pytestmark = pytest.mark.integration
-
 LONG = os.environ.get("TXKAS_FAULTS") == "long"
 
 #: Agents that are connected, evenly over the three kas, and some that are not yet.
@@ -42,16 +40,6 @@ HEAL = LONGEST_PAUSE + 5
 
 #: Lines that one kas may log for one outage.
 LOG_LINES = 30
-
-
-@pytest.fixture(scope="module")
-def record() -> Iterator[Record]:
-    """For every figure; kept in ``build/faults.json`` at the end."""
-    record = Record()
-    yield record
-    if record.figures:
-        print(record.table())
-        record.write()
 
 
 @pytest.fixture(scope="module")
