@@ -216,15 +216,18 @@ class Router:
         self, agent_id: str, woken: Callable[[], None]
     ) -> list[Callable[[], None]]:
         """
-        Call *woken* when there may be a way to the agent; maybe more than once.
+        Call *woken* when there may be a way to the agent; maybe more than once, and
+        never before this returns.
 
         :return: what ends it.
         """
+        # Asked first: an answer that comes at once must not wake who does not wait yet.
+        routes = self.directory.routes(agent_id)
         give_up = [
             self.registry.wait(agent_id, woken),
             self.directory.watch(agent_id, woken),
         ]
-        for record in self.directory.routes(agent_id):
+        for record in routes:
             peer = self._peer(record)
             if peer is not None and not peer.alive and peer.worth_trying:
                 give_up.append(peer.connect(woken))

@@ -94,7 +94,7 @@ class Agents(Child):
         self.ask("connect", tokens, port)
 
     def move(self, tokens: list[str], port: int) -> None:
-        """Cut their connections, and come back at another kas."""
+        """Cut their connections, which stand, and come back at another kas."""
         self.ask("move", tokens, port)
 
     @property

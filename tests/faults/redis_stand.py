@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,6 +66,11 @@ class PlainKas(FleetKas):
         lines = self.process.said().splitlines()
         return sum('"GET /' not in line for line in lines)
 
+    def resident(self) -> int:
+        """Bytes of memory."""
+        assert self.process is not None
+        return self.process.resident()
+
     def runs(self) -> bool:
         """It did not end."""
         return self.process is not None and self.process.child.poll() is None
@@ -84,6 +89,7 @@ class Stand(Fleet):
         self.kas: list[PlainKas] = [  # type: ignore[assignment]
             PlainKas(**attrs.asdict(one, recurse=False)) for one in self.kas
         ]
+        self._later = ThreadPoolExecutor(4)
         state = StateDirectory.open(self.kas[0].state)
         self.authority = pki.ensure(state, time.time, "localhost").ca_file
         store = IdentityStore(state, lambda: datetime.now(UTC))
@@ -110,6 +116,7 @@ class Stand(Fleet):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._later.shutdown()
 
     def agents(self) -> Agents:
         """For agents of this stand; none is connected yet."""
@@ -145,6 +152,10 @@ class Stand(Fleet):
             return answer.status, time.monotonic() - began
         finally:
             connection.close()
+
+    def later_get(self, kas: PlainKas, number: int) -> Future[tuple[int, float]]:
+        """The same in the background."""
+        return self._later.submit(self.timed_get, kas, number)
 
     def up(self) -> bool:
         """Every kas has Redis, and hears its news."""
@@ -191,8 +202,3 @@ def since(redis: RedisServer, before: Mapping[str, int]) -> dict[str, int]:
         for name, count in commands(redis).items()
         if count != before.get(name, 0) and name not in ("info", "keys")
     }
-
-
-def said(window: Mapping[str, object]) -> str:
-    """A window of a load, for the record."""
-    return json.dumps(window)

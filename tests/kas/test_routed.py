@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from kas.directory.shared import SharedDirectory
 from kas.routed import MAX_KEPT, MAX_LOST
 from kas.routing import ROUTING_TIMEOUT
 from tests.kas.many import GRACE, Agentk
@@ -151,6 +152,26 @@ class UserTests(_Case):
         self.many.settle()
         assert stream.agent is not None
         self.assertEqual(stream.agent.agent_id, "7")
+
+
+class WaitTests(_Case):
+    """What a stream that waits leaves behind."""
+
+    def test_an_answer_that_comes_at_once(self) -> None:
+        """Nobody is woken before he holds what ends his waiting."""
+        directory = self.one.directory
+        told: list[int] = []
+
+        def routes(directory: SharedDirectory, agent_id: str) -> list[Any]:
+            directory._wake(agent_id)
+            return []
+
+        self.patch(SharedDirectory, "routes", routes)
+        give_up = self.one.router.wait("7", lambda: told.append(1))
+        self.assertEqual(told, [])
+        for one in give_up:
+            one()
+        self.assertEqual((directory._watchers, self.one.registry.waiting), ({}, 0))
 
 
 class ResumptionTests(_Case):
