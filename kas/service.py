@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from kas import pki, running
 from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
-from kas.balance import Balance
+from kas.balance import PER_SECOND, Balance
 from kas.config import KasConfiguration
 from kas.control import ControlSocket
 from kas.external.api import ExternalApi
@@ -318,11 +318,11 @@ class KasService(LogsItsOwnWay, Service):
             await self.listening.close(self._agent_port)
         self.fleet.update(draining=True)
         grace = self.configuration.agent.listen.shutdown_grace_period
-        self.balance.send_away(
-            self.registry, "kas stops", deadline=LEAVE_PATIENCE + grace
-        )
+        # Many are spread over more time, and all of it is theirs.
+        patience = LEAVE_PATIENCE + len(self.registry) / PER_SECOND
+        self.balance.send_away(self.registry, "kas stops", deadline=patience + grace)
         if self.fleet.directory.peers():
-            await self._let_agents_leave()
+            await self._let_agents_leave(patience)
         # Health stays, because somebody watches the end.
         for ports in self._lent.ports.values():
             for port in ports:
@@ -345,9 +345,9 @@ class KasService(LogsItsOwnWay, Service):
             await self.external.drain()
             await self.external.stop()
 
-    async def _let_agents_leave(self) -> None:
+    async def _let_agents_leave(self, patience: float) -> None:
         since = self._reactor.seconds()
-        await until(lambda: not self.registry.agents, self._reactor, LEAVE_PATIENCE)
+        await until(lambda: not self.registry.agents, self._reactor, patience)
         left = LISTEN_GRACE - (self._reactor.seconds() - since)
         await until(lambda: False, self._reactor, left)
 

@@ -280,7 +280,7 @@ class StopTests(_Case):
         (going,) = agent.going_away
         self.assertEqual(
             (going.code, going.deadline_ms, going.elsewhere, agent.closed),
-            (ErrorCode.SHUTDOWN, 18_000, True, []),
+            (ErrorCode.SHUTDOWN, 18_005, True, []),
         )
         self.assertGreater(going.reconnect_within_ms, 0)
         self.assertEqual(self.reactor.open, [8151])
