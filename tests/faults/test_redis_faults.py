@@ -537,7 +537,7 @@ def test_killed_and_started_again(stand: Stand, record: Record, agents: Agents) 
 
 def test_idle(tmp_path_factory: pytest.TempPathFactory, record: Record) -> None:
     """Agents that are known cost nothing; those that are connected, next to nothing."""
-    count, seconds = (10_000, 120) if LONG else (2_000, 20)
+    count, seconds = (10_000, 120) if LONG else (2_000, 12)
     few = 50
     with Stand(tmp_path_factory.mktemp("idle"), max(5_000, count)) as stand:
         # Past what every start does.
