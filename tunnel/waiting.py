@@ -19,11 +19,12 @@ async def until(
 
     :return: whether it did.
     """
+    end = clock.seconds() + seconds
     while not true():
-        if seconds <= 0:
+        left = end - clock.seconds()
+        if left <= 0:
             return False
         pause: Deferred[None] = Deferred()
-        clock.callLater(step, pause.callback, None)
+        clock.callLater(min(step, left), pause.callback, None)
         await pause
-        seconds -= step
     return True
