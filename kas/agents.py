@@ -104,6 +104,9 @@ class AgentAcceptor(TunnelOwner):
             )
             tunnel.end(ErrorCode.UNAUTHENTICATED, error.message)
             return
+        if self.registry.is_full(identity.agent_id, hello.instance_id):
+            tunnel.end(ErrorCode.FLOOD, "this agent has too many instances here")
+            return
         if not self.rate.allows(identity.credential_id):
             tunnel.end(ErrorCode.FLOOD, "this token connects too often; slow down")
             return

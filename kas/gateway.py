@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from kas.peers import PEER_TIMING
+from kas.peers import PEER_LIMITS, PEER_TIMING
 from kas.registry import Registry
 from tunnel.errors import (
     CallError,
@@ -29,12 +29,8 @@ from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.wire.limits import DEFAULT_LIMITS
 
 __all__ = ["Gateway", "GatewayFactory", "Relay"]
-
-#: Streams that one peer may have open here: all that its clients ask of our agents.
-PEER_LIMITS = attrs.evolve(DEFAULT_LIMITS, max_streams=100_000, session_bytes=256 << 20)
 
 
 @implementer(IStreamReceiver, IPushProducer)
@@ -46,12 +42,13 @@ class Relay:
     stands for *other*: the half that it receives from can be full as well.
     """
 
-    __slots__ = ("other", "repeatable")
+    __slots__ = ("_acked", "other", "repeatable")
 
     def __init__(self, other: StreamTransport) -> None:
         self.other = other
         #: Nothing came yet, and somebody else may be asked instead.
         self.repeatable = False
+        self._acked = 0
 
     @classmethod
     def join(
@@ -107,8 +104,10 @@ class Relay:
         """`stream_closed` follows, and says why."""
 
     def acked(self, received: int) -> None:
-        """ACK passes."""
-        self.other.ack(received)
+        """ACK passes, if it says anything new."""
+        if received > self._acked:
+            self._acked = received
+            self.other.ack(received)
 
     def resumed(self, path: StreamTransport, received: int) -> None:
         """RESUMED passes."""

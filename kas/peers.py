@@ -19,6 +19,7 @@ from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.wire.limits import DEFAULT_LIMITS
 from tunnel.wire.session import Session
 
 __all__ = ["PEER_TIMING", "Peer", "Peers"]
@@ -26,6 +27,20 @@ __all__ = ["PEER_TIMING", "Peer", "Peers"]
 #: Kas are close to each other, and one that stopped must be noticed before its clients
 #: lose patience.
 PEER_TIMING = Timing(ping_interval=4.0, dead_after=8.0)
+
+#: What a session between kas may hold: all that the clients of one ask of the agents of
+#: the other.  Kas trust each other, and what an agent or a client does must not end the
+#: session that the others share: so the budgets of small frames are out of reach, and
+#: windows are short, because the way is.
+PEER_LIMITS = attrs.evolve(
+    DEFAULT_LIMITS,
+    max_streams=100_000,
+    max_window=1 << 20,
+    session_bytes=512 << 20,
+    resets_per_interval=10_000_000,
+    small_frames_per_interval=50_000_000,
+    max_queued_control=1_000_000,
+)
 
 #: Seconds for TCP, TLS and greeting: a request waits for it, and there may be another
 #: kas to ask.
@@ -100,7 +115,7 @@ class Peer(TunnelOwner):
     def _make_tunnel(self) -> TunnelProtocol:
         peers = self._peers
         return TunnelProtocol(
-            Session(dialler=True),
+            Session(dialler=True, limits=PEER_LIMITS),
             self,
             clock=peers.clock,
             flusher=peers.flusher,

@@ -12,6 +12,10 @@ from tunnel.interfaces import ConnectedAgent
 from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 
+#: Instances (pods) of one agent here.  Two or three are usual; each is looked at for
+#: every request, and a token that somebody stole must not fill the table.
+MAX_INSTANCES = 256
+
 
 @attrs.define(eq=False)
 class AgentConnection:
@@ -138,6 +142,11 @@ class Registry:
         connection.retired = True
         self._take_out(connection)
         return connection
+
+    def is_full(self, agent_id: str, instance_id: bytes) -> bool:
+        """One more instance of the agent would be too many."""
+        instances = self._agents.get(agent_id, {})
+        return len(instances) >= MAX_INSTANCES and instance_id not in instances
 
     def wake(self, agent_id: str) -> None:
         """The agent is here, or takes more: tell everyone who waits for it."""

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Resumption"]
 
+#: Seconds for the answer to RESUME: it takes no more than looking into a table.
+RESUME_TIMEOUT = 10.0
+
 
 @implementer(IStreamReceiver)
 class Resumption:
@@ -64,6 +67,12 @@ class Resumption:
             else:
                 self._hop, self._attempt = hop, attempt
                 attempt.resumable = self
+                self._retry = self._router.clock.callLater(
+                    RESUME_TIMEOUT,
+                    attempt.reset,
+                    ErrorCode.CANCELLED,
+                    "RESUME was not answered",
+                )
                 return
         self._wait()
 
@@ -86,6 +95,7 @@ class Resumption:
     def resumed(self, path: StreamTransport, received: int) -> None:
         """The instance knows the stream, and goes on."""
         self._attempt = None
+        self._drop()
         if self._stream.closed:
             path.reset(ErrorCode.CANCELLED, "nobody wants the rest")
             return
@@ -115,6 +125,7 @@ class Resumption:
     def stream_closed(self, reason: Exception | None) -> None:
         """This attempt failed."""
         self._attempt = None
+        self._drop()
         hop, self._hop = self._hop, None
         if isinstance(reason, StreamReset):
             if reason.code is ErrorCode.NOT_RESUMABLE:

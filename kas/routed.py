@@ -158,7 +158,11 @@ class RoutedStream:
             # The instance may still hold what the last attempt began, under its id.
             self._open.resume_id = secrets.token_bytes(16)
         stream = ResumableStream(
-            self._router.keeper, self._open.resume_id, self, self._path_lost
+            self._router.keeper,
+            self._open.resume_id,
+            self,
+            self._path_lost,
+            self._agent_id,
         )
         stream.attach(hop.open(self._open, stream, self._fin, self._repeatable))
         if self._fin:

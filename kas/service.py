@@ -55,7 +55,7 @@ from tunnel.waiting import until
 RENEWAL_INTERVAL = 3600.0
 
 #: A kas holds the streams of all agents, and is not counted in MiB as agentk is.
-KAS_RESUME_LIMITS = ResumeLimits(kept=256 << 20)
+KAS_RESUME_LIMITS = ResumeLimits(kept=256 << 20, kept_per_owner=32 << 20)
 
 #: Seconds that agents get to connect elsewhere before this kas goes on stopping.
 LEAVE_PATIENCE = 15.0

@@ -10,6 +10,10 @@ from tunnel.interfaces import ConnectedAgent, KubernetesVersion
 __all__ = ["AgentRecord", "KasRecord"]
 
 
+#: The end of the year 9999: what a store says is not to break whoever shows it.
+LATEST = 253_402_300_799.0
+
+
 @attrs.frozen
 class AgentRecord:
     """One connection of an agent, and which kas holds it."""
@@ -53,7 +57,7 @@ class AgentRecord:
                 instance_id=message.instance_id,
                 generation=message.generation,
                 project_id=message.project_id,
-                connected_at=message.connected_at_ms / 1000,
+                connected_at=min(message.connected_at_ms / 1000, LATEST),
                 version=message.version,
                 commit_id=message.commit_id,
                 pod_namespace=message.pod_namespace,

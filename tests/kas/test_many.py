@@ -495,6 +495,34 @@ class ResumeTests(_Case):
         self.assertEqual(len(request.closed), 1)
         self.assertEqual(len(agent.dialer.keeper), 0)
 
+    def test_acknowledged_again_and_again(self) -> None:
+        """A gateway passes only what says something new."""
+        agent, _ = self.begin(self.two)
+        self.many.later(2)
+        (stream,) = agent.tunnel._streams.values()
+        received = stream.resumable.received  # type: ignore[union-attr]
+        session = next(iter(self.two.gateway.tunnels)).session
+        before = session._outbox.waiting_control
+        for _ in range(1000):
+            stream.ack(received)
+        for _, pipe in self.many.network.pipes:
+            if pipe.protocols[0] is agent.tunnel:
+                pipe.flush()
+        self.assertEqual(session._outbox.waiting_control, before)
+
+    def test_resume_is_never_answered(self) -> None:
+        """Attempts end, and leave nothing behind in any session."""
+        agent, _ = self.begin(self.two)
+        agent.dialer.stream_resumed = (  # type: ignore[method-assign]
+            lambda stream, resume: RecordingReceiver()
+        )
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(GRACE + 20)
+        self.assertEqual(len(self.client.closed), 1)
+        (peer,) = self.one.peers._peers.values()
+        assert peer.tunnel is not None
+        self.assertEqual((peer.tunnel.load, self.two.gateway.load), (0, 0))
+
     def test_acknowledged(self) -> None:
         """What arrived is kept no longer than a moment."""
         agent, _ = self.begin(self.two)

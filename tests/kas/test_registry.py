@@ -9,6 +9,7 @@ import attrs
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from kas import registry
 from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
 from kas.directory import KasRecord
 from kas.directory.shared import SharedDirectory
@@ -277,6 +278,22 @@ class PodTests(_Case):
         self.registry.replaced(attrs.evolve(before, connected_at=held.connected_at + 5))
         agent.pipe.flush()
         self.assertEqual(reason(agent).code, ErrorCode.SUPERSEDED)
+
+
+class InstanceTests(_Case):
+    """How many instances one agent may have here."""
+
+    def test_too_many(self) -> None:
+        """One token cannot fill the table; those that are in it may come anew."""
+        self.patch(registry, "MAX_INSTANCES", 3)
+        agents = [self.world.agent(instance=bytes([n])) for n in range(3)]
+        one_more = self.world.agent(instance=b"x")
+        self.assertEqual(reason(one_more).code, ErrorCode.FLOOD)
+        self.world.agent(instance=b"\x00", generation=2)
+        agents[0].pipe.flush()
+        self.assertEqual(reason(agents[0]).code, ErrorCode.SUPERSEDED)
+        self.assertEqual(len(self.registry), 3)
+        self.assertEqual(self.world.agent("8").closed, [])
 
 
 class FindTests(_Case):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 
 class Flushable(Protocol):
@@ -22,6 +23,8 @@ class Flusher:
     hundred TLS records and system calls, written together they are one.
     """
 
+    _log = Logger()
+
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._dirty: set[Flushable] = set()
@@ -35,4 +38,8 @@ class Flusher:
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, set()
         for connection in dirty:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:
+                # The others share nothing with it but this loop.
+                self._log.failure("a connection could not be flushed")

@@ -43,6 +43,10 @@ class ResumeLimits:
     #: it goes on and keeps nothing any more: it ends with its connection.
     kept: int = 32 * MIB
 
+    #: Bytes that the streams of one owner (in kas: of one agent) keep together: who
+    #: never acknowledges shall not use up what everybody has.
+    kept_per_owner: int = 32 * MIB
+
     #: Consumed bytes after which the other end is told at once...
     ack_every: int = 256 * KIB
 
@@ -53,6 +57,9 @@ class ResumeLimits:
     #: read their end.  The oldest go first.
     lingering: int = 1_000
 
+
+#: Small pieces are kept joined: each costs a hundred bytes beside its own.
+SMALL, JOINED = 1 * KIB, 4 * KIB
 
 DEFAULT_RESUME_LIMITS = ResumeLimits()
 
@@ -75,6 +82,7 @@ class Keeper:
     lost: int = 0
     resumed: int = 0
     expired: int = 0
+    _held_by: dict[str, int] = attrs.Factory(dict)
     #: Those that the other side opened, by their id.
     _accepted: dict[bytes, ResumableStream] = attrs.Factory(dict)
     #: Finished, and until when they may be asked for; the oldest first.
@@ -85,6 +93,21 @@ class Keeper:
 
     def __len__(self) -> int:
         return len(self._accepted)
+
+    def hold(self, owner: str, size: int) -> bool:
+        """Count bytes that are kept; False when they are too many."""
+        self.held += size
+        mine = self._held_by[owner] = self._held_by.get(owner, 0) + size
+        return self.held <= self.limits.kept and mine <= self.limits.kept_per_owner
+
+    def release(self, owner: str, size: int) -> None:
+        """They are not kept any more."""
+        self.held -= size
+        left = self._held_by.get(owner, 0) - size
+        if left > 0:
+            self._held_by[owner] = left
+        else:
+            self._held_by.pop(owner, None)
 
     def accept(
         self,
@@ -210,8 +233,11 @@ class ResumableStream:
         resume_id: bytes,
         receiver: IStreamReceiver | None = None,
         lost: Callable[[], None] | None = None,
+        owner: str = "",
     ) -> None:
         self.resume_id = resume_id
+        #: Whose bytes it keeps; see `ResumeLimits.kept_per_owner`.
+        self.owner = owner
         self.receiver = receiver
         self.received = 0
         self.lost = lost
@@ -290,14 +316,15 @@ class ResumableStream:
             self._timer.cancel()
         self._timer = None
         self._keeper.resumed += 1
-        self.attach(path)
-        self.acked(received)
+        self._drop(received)
         assert self._kept is not None
+        # Before the path is ours: a producer that may go on must not get in between.
         for is_headers, data in self._kept:
             if is_headers:
                 path.send_headers(data)
             else:
                 path.write(data)
+        self.attach(path)
         if self._finished:
             path.finish()
         self._pace()
@@ -328,10 +355,18 @@ class ResumableStream:
         if kept is None or not data:
             return
         size = len(data)
-        kept.append((is_headers, data))
+        if (
+            size < SMALL
+            and kept
+            and not is_headers
+            and not kept[-1][0]
+            and len(kept[-1][1]) < JOINED
+        ):
+            kept[-1] = (False, kept[-1][1] + data)
+        else:
+            kept.append((is_headers, data))
         self._kept_size += size
-        self._keeper.held += size
-        if self._keeper.held > self._keeper.limits.kept:
+        if not self._keeper.hold(self.owner, size):
             self._log.info(
                 "a stream keeps nothing any more: {held} bytes are kept already",
                 held=self._keeper.held,
@@ -345,7 +380,7 @@ class ResumableStream:
 
     def keep_nothing(self) -> None:
         """From here on the stream ends with its path."""
-        self._keeper.held -= self._kept_size
+        self._keeper.release(self.owner, self._kept_size)
         self._acked += self._kept_size
         self._kept_size = 0
         self._kept = None
@@ -361,11 +396,18 @@ class ResumableStream:
         if gone > self._kept_size:
             self.reset(ErrorCode.PROTOCOL, "more was acknowledged than sent")
             return
-        if gone <= 0:
-            return
+        if gone > 0:
+            self._drop(received)
+            self._pace()
+
+    def _drop(self, received: int) -> None:
+        """Keep only what the other end has not consumed."""
+        kept = self._kept
+        assert kept is not None
+        gone = received - self._acked
         self._acked = received
         self._kept_size -= gone
-        self._keeper.held -= gone
+        self._keeper.release(self.owner, gone)
         while gone:
             is_headers, data = kept[0]
             if len(data) > gone:
@@ -378,7 +420,6 @@ class ResumableStream:
             and self._kept_size < self._keeper.limits.kept_per_stream * 7 // 8
         ):
             self._kept_full = False
-            self._pace()
 
     def ack(self) -> None:
         """Tell the other end what we consumed."""

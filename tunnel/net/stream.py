@@ -184,14 +184,22 @@ class StreamTransport:
         if self._producer is None:
             return
         if self._streaming:
-            self._producer.resumeProducing()
+            self._resume_producer()
         else:
             self._tunnel.pull_from(self)
 
     def pull(self) -> None:
         """The tunnel: a producer that gives one piece at a time may give one."""
         if self._producer is not None:
+            self._resume_producer()
+
+    def _resume_producer(self) -> None:
+        try:
             self._producer.resumeProducing()
+        except Exception:
+            # One producer's fault must not reach the connection that others share.
+            self._log.failure("the producer of a stream failed")
+            self.reset(ErrorCode.INTERNAL, "the producer failed")
 
     # Reading.
 

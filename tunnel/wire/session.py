@@ -316,14 +316,17 @@ class Session:
         self._spend_small()
         go_away = pb.GoAway.FromString(payload)
         go_away.message = _words(go_away.message)
-        self._peer_going = True
+        first, self._peer_going = not self._peer_going, True
         out.append(events.GoAwayReceived(go_away))
-        for stream in list(self._streams.values()):
-            if self._is_ours(stream.id) and stream.id > go_away.last_stream:
-                self._drop(stream)
-                out.append(
-                    events.StreamEnded(stream.id, ErrorCode.REFUSED, go_away.message)
-                )
+        # We opened none since the first, so only that and the last have to look.
+        if first or not go_away.deadline_ms:
+            for stream in list(self._streams.values()):
+                if self._is_ours(stream.id) and stream.id > go_away.last_stream:
+                    self._drop(stream)
+                    reason = events.StreamEnded(
+                        stream.id, ErrorCode.REFUSED, go_away.message
+                    )
+                    out.append(reason)
         if not go_away.deadline_ms:
             code = _code(go_away.code)
             self.ended = events.SessionEnded(code, go_away.message, True)

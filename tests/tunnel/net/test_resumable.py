@@ -267,7 +267,7 @@ class LossTests(_Case):
         self.assertEqual((self.lost, stream.has_path), ([None], False))
         new: Any = Path()
         stream.resumed(new, 7)
-        self.assertEqual(new.told, [b"y", b"more", "fin"])
+        self.assertEqual(new.told, [b"ymore", "fin"])
         self.assertEqual((self.keeper.lost, self.keeper.resumed), (1, 1))
         self.assertEqual(self.clock.getDelayedCalls(), [])
         new.receiver.fin_received()
@@ -382,7 +382,7 @@ class AcceptTests(_Case):
         path.receiver.stream_closed(LOST)
         stream.write(b" and more")
         new = self.resume(2)
-        self.assertEqual(new.told, [("resumed", 7), b"swer", b" and more"])
+        self.assertEqual(new.told, [("resumed", 7), b"swer and more"])
         self.assertEqual(self.receiver.data, b"request")
         self.assertFalse(self.receiver.closed)
 
@@ -478,3 +478,74 @@ class AcceptTests(_Case):
         self.assertLess(limits.ack_every * 4, limits.kept_per_stream)
         with self.assertRaises(attrs.exceptions.FrozenInstanceError):
             limits.kept = 0  # type: ignore[misc]
+
+
+class HostileTests(_Case):
+    """What the other end, or a producer, may try."""
+
+    def owned(self, owner: str = "") -> tuple[ResumableStream, Path]:
+        stream = ResumableStream(
+            self.keeper, ID, RecordingReceiver(), lambda: None, owner
+        )
+        path: Any = Path()
+        stream.attach(path)
+        return stream, path
+
+    def test_a_producer_that_goes_on_at_once(self) -> None:
+        """What it gives while the stream goes on comes after what was kept, once."""
+        keeper = self.keeper
+        path: Any = Path()
+        made: list[Any] = []
+
+        def accept(stream: Any, open_: pb.Open) -> RecordingReceiver:
+            made.append(stream)
+            return RecordingReceiver()
+
+        keeper.accept(path, pb.Open(resume_id=ID), accept)
+        (stream,) = made
+        left = [bytes([65 + number]) * 60 for number in range(4)]
+
+        class Chunks(Producer):
+            def resumeProducing(self) -> None:
+                super().resumeProducing()
+                while left and not stream.full:
+                    stream.write(left.pop(0))
+
+        producer = Chunks()
+        stream.registerProducer(producer, True)
+        producer.resumeProducing()
+        self.assertEqual(len(left), 2)
+        path.receiver.stream_closed(LOST)
+        new: Any = Path()
+        resume = pb.Resume(resume_id=ID, received=120)
+        new.receiver = keeper.resume(new, resume)
+        sent = b"".join(one for one in path.told + new.told if isinstance(one, bytes))
+        self.assertEqual(sent, b"A" * 60 + b"B" * 60 + b"C" * 60 + b"D" * 60)
+
+    def test_one_owner_does_not_keep_everything(self) -> None:
+        """Who never acknowledges loses what survives, and nobody else does."""
+        self.keeper.limits = attrs.evolve(LIMITS, kept_per_owner=120)
+        bad = [self.owned("bad")[0] for _ in range(3)]
+        good, _ = self.owned("good")
+        for stream in bad:
+            stream.write(b"x" * 60)
+        good.write(b"y" * 60)
+        self.assertEqual([one.goes_on(0) for one in bad], [True, True, False])
+        self.assertTrue(good.goes_on(0))
+        self.assertEqual(self.keeper.held, 180)
+        for stream in (*bad, good):
+            stream.keep_nothing()
+        self.assertEqual((self.keeper.held, self.keeper._held_by), (0, {}))
+
+    def test_small_pieces_are_joined(self) -> None:
+        """A byte that is kept by itself costs a hundred."""
+        stream, _ = self.owned()
+        for _ in range(50):
+            stream.write(b"x")
+        assert stream._kept is not None
+        self.assertEqual(len(stream._kept), 1)
+        stream.send_headers(b"h")
+        stream.write(b"y")
+        self.assertEqual(len(stream._kept), 3)
+        stream.acked(51)
+        self.assertEqual(list(stream._kept), [(False, b"y")])

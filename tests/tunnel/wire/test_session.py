@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.tunnel.wire.helpers import deliver, ended, greeted
+from tests.tunnel.wire.helpers import deliver, ended, frame, greeted
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
+from tunnel.wire.framing import FrameType
 from tunnel.wire.limits import KIB, Limits, PeerLimits
 from tunnel.wire.session import Session
 
@@ -265,3 +266,27 @@ def test_giving_up_a_finished_stream_frees_what_was_not_consumed() -> None:
     listener.reset(sid, ErrorCode.CANCELLED)
     assert (listener.open_streams, listener.buffered) == (0, 0)
     assert not listener.has_output
+
+
+def test_only_the_first_farewell_is_walked_through() -> None:
+    dialler, listener = greeted()
+    sids = [dialler.open_stream(pb.Open()) for _ in range(3)]
+    deliver(dialler, listener)
+    for last in (sids[1], 0, 0):
+        message = pb.GoAway(last_stream=last, deadline_ms=1000).SerializeToString()
+        happened = dialler.receive_bytes(frame(FrameType.GO_AWAY, 0, message))
+        refused = [one for one in happened if isinstance(one, events.StreamEnded)]
+        assert len(refused) == (1 if last else 0)
+    assert dialler.open_streams == 2
+
+
+def test_the_last_farewell_tells_what_was_never_seen() -> None:
+    dialler, listener = greeted()
+    seen = dialler.open_stream(pb.Open())
+    deliver(dialler, listener)
+    unseen = dialler.open_stream(pb.Open())
+    listener.end(ErrorCode.SHUTDOWN, "bye")
+    refused, end = deliver(listener, dialler)[1:]
+    assert isinstance(refused, events.StreamEnded)
+    assert (refused.stream_id, refused.code) == (unseen, ErrorCode.REFUSED)
+    assert isinstance(end, events.SessionEnded) and seen != unseen
