@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kas.config import KasConfiguration, read_configuration_file
-from tunnel.config import PartlyRead, Section
+from kas.own_address import ANYWHERE, interface_addresses, own_address
+from tunnel.config import Listen, PartlyRead, Section
+from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared, load_modules
 from tunnel.plugin import ServerModule
 
@@ -16,10 +21,16 @@ _KUBERNETES_API = "kubernetes_api"
 _TRACKER = "agent_tracker"
 
 
-def load(file: str | Path | None) -> tuple[KasConfiguration, list[Prepared]]:
+def load(
+    file: str | Path | None,
+    environ: Mapping[str, str] = os.environ,
+    addresses: Callable[[], Iterable[str]] = interface_addresses,
+) -> tuple[KasConfiguration, list[Prepared]]:
     """
     What is in *file* (None: the defaults), and the modules that it asks for.
 
+    :param environ: says where other kas reach this one.
+    :param addresses: those of this machine.
     :raises ConfigurationError: with every problem of the file and of all modules; those
         of modules are told whatever is wrong elsewhere in the file.
     """
@@ -38,4 +49,56 @@ def load(file: str | Path | None) -> tuple[KasConfiguration, list[Prepared]]:
     if configuration.api is not None:
         # It needs no section: who configures the external API wants it answered.
         sections.setdefault(_TRACKER, Section.empty(f"modules.{_TRACKER}"))
-    return configuration, load_modules(ServerModule, sections, problems)
+    if configuration.private_api is not None:
+        try:
+            own_address(configuration.private_api.listen, environ, addresses)
+        except ConfigurationError as error:
+            problems += error.problems
+    modules = load_modules(ServerModule, sections, problems)
+    twice = _same_address(list(_listeners(configuration, modules, sections)))
+    if twice:
+        raise ConfigurationError(twice)
+    return configuration, modules
+
+
+def _listeners(
+    configuration: KasConfiguration,
+    modules: Sequence[Prepared],
+    sections: Mapping[str, Section],
+) -> Iterator[tuple[str, Listen]]:
+    """Whoever listens, by the place in the file."""
+    yield "agent.listen", configuration.agent.listen
+    yield "observability.listen", configuration.observability.listen
+    if configuration.api is not None:
+        yield "api.listen", configuration.api.listen
+    if configuration.private_api is not None:
+        yield "private_api.listen", configuration.private_api.listen
+    for module in modules:
+        listen = getattr(module.configuration, "listen", None)
+        if isinstance(listen, Listen):
+            section = sections.get(module.name)
+            where = section.path if section else f"modules.{module.name}"
+            yield f"{where}.listen", listen
+
+
+def _same_address(listeners: Sequence[tuple[str, Listen]]) -> list[str]:
+    """Listeners of which only one could start."""
+    return [
+        f"{one} and {other} are at the same address ({listen.address}); give one of "
+        "them another"
+        for (one, first), (other, listen) in itertools.combinations(listeners, 2)
+        if _collide(first, listen)
+    ]
+
+
+def _collide(one: Listen, other: Listen) -> bool:
+    if one.endpoint or other.endpoint:
+        return False  # what they say is known to Twisted alone
+    if one.network == "unix" or other.network == "unix":
+        return one.network == other.network and one.address == other.address
+    host, _, port = one.address.rpartition(":")
+    other_host, _, other_port = other.address.rpartition(":")
+    if int(port) != int(other_port) or int(port) == 0:
+        return False
+    hosts = {host.strip("[]"), other_host.strip("[]")}
+    return len(hosts) == 1 or bool(hosts.intersection(ANYWHERE))

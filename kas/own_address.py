@@ -21,12 +21,19 @@ import attrs
 from kas.config import PrivateApiListen
 from tunnel.errors import ConfigurationError
 
-__all__ = ["OwnAddress", "interface_addresses", "own_address", "parse_peer_url"]
+__all__ = [
+    "ANYWHERE",
+    "OwnAddress",
+    "interface_addresses",
+    "own_address",
+    "parse_peer_url",
+]
 
 #: What GitLab's kas calls them, and what they are here.
 _SCHEMES = {"grpc": "tcp", "grpcs": "tls", "tcp": "tcp", "tls": "tls", "unix": "unix"}
 
-_ANYWHERE = ("", "0.0.0.0", "::", "*")  # noqa: S104
+#: Hosts to listen on that are no place to be reached at.
+ANYWHERE = ("", "0.0.0.0", "::", "*")  # noqa: S104
 
 
 @attrs.frozen
@@ -54,14 +61,17 @@ def parse_peer_url(text: str) -> PeerURL:
     """
     Read ``tls://host:port``, ``tcp://host:port`` or ``unix:///path``.
 
+    ``grpcs`` and ``grpc`` are other names of the first two; the port is 8155 unless it
+    is said.
+
     :raises ValueError: saying what would be right.
     """
     url = urlsplit(text.strip())
     scheme = _SCHEMES.get(url.scheme.lower(), "")
     if not scheme:
         raise ValueError(
-            f"{text!r} is no address between kas; write tls://HOST:8155, "
-            "tcp://HOST:8155 or unix:///path"
+            f"{text!r} is no address between kas; write tls://HOST:8155 (or "
+            "grpcs://), tcp://HOST:8155 (or grpc://) or unix:///path"
         )
     if scheme == "unix":
         if not url.path.startswith("/") or url.netloc:
@@ -96,7 +106,7 @@ def own_address(
                 "OWN_PRIVATE_API_URL and OWN_PRIVATE_API_CIDR exclude each other"
             )
         if url:
-            parse_peer_url(url)
+            _agrees(listen, "OWN_PRIVATE_API_URL", url, parse_peer_url(url).scheme)
         elif cidr:
             host = _within(cidr, addresses())
             url = _url(listen, environ, host, port)
@@ -111,7 +121,7 @@ def _listened(listen: PrivateApiListen, environ: Mapping[str, str], port: int) -
     if listen.network == "unix":
         return f"unix://{listen.address}"
     host = listen.address.rpartition(":")[0].strip("[]")
-    if listen.endpoint or host in _ANYWHERE:
+    if listen.endpoint or host in ANYWHERE:
         raise ValueError(
             "other kas cannot be told where this one is: set OWN_PRIVATE_API_URL, or "
             "OWN_PRIVATE_API_CIDR to the network that its address is in"
@@ -124,13 +134,29 @@ def _url(
 ) -> str:
     scheme = environ.get("OWN_PRIVATE_API_SCHEME", "tls" if listen.tls else "tcp")
     if scheme not in ("grpc", "grpcs", "tcp", "tls"):
-        raise ValueError(f"OWN_PRIVATE_API_SCHEME {scheme!r}: write tls or tcp")
+        raise ValueError(
+            f"OWN_PRIVATE_API_SCHEME {scheme!r}: write tls (grpcs) or tcp (grpc)"
+        )
+    _agrees(listen, "OWN_PRIVATE_API_SCHEME", scheme, _SCHEMES[scheme])
     text = environ.get("OWN_PRIVATE_API_PORT", "")
     if text and not (text.isdecimal() and 0 < int(text) < 65536):
         raise ValueError(f"OWN_PRIVATE_API_PORT {text!r} is not a port")
     number = int(text) if text else port or int(listen.address.rpartition(":")[2])
     shown = f"[{host}]" if ":" in host else host
     return f"{_SCHEMES[scheme]}://{shown}:{number}"
+
+
+def _agrees(listen: PrivateApiListen, name: str, value: str, scheme: str) -> None:
+    """Refuse a scheme by which nobody could talk to the listener."""
+    if listen.endpoint:
+        return  # whether that is TLS is known to Twisted alone
+    if scheme == "tcp" and listen.tls:
+        raise ValueError(f"{name} {value}: the listener speaks TLS; write tls://")
+    if scheme == "tls" and not listen.tls:
+        raise ValueError(
+            f"{name} {value}: the listener speaks no TLS; write tcp://, or set "
+            "certificate_file and key_file in private_api.listen"
+        )
 
 
 def _within(text: str, addresses: Iterable[str]) -> str:

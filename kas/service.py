@@ -179,6 +179,11 @@ class KasService(LogsItsOwnWay, Service):
             setting="observability.listen.address",
         )
         await self.fleet.start(self.listening)
+        if self.fleet.gateway is not None and self.fleet.redis is None:
+            self._log.warn(
+                "there is 'private_api' and no 'redis': this kas knows of no other, and "
+                "is alone"
+            )
         await self._listen_for_agents()
         await self.control.open()
         self.balance.start()

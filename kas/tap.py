@@ -85,9 +85,9 @@ def makeService(options: Options) -> IService:
     tune_allocator()
     try:
         state = StateDirectory.open(locate(options["state-directory"], os.environ))
+        service = KasService(options.configuration, options.modules, state, reactor)
     except ConfigurationError as error:
         refuse(error.problems)
-    service = KasService(options.configuration, options.modules, state, reactor)
     service.log_as_told(
         options.parent or {},
         options["log-format"],

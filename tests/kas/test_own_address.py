@@ -91,16 +91,17 @@ def test_said_outright() -> None:
         "OWN_PRIVATE_API_URL": "grpcs://kas-1:8155",
         "OWN_PRIVATE_API_HOST": "kas.example",
     }
-    assert own(environ, address="0.0.0.0:1") == OwnAddress(
-        "grpcs://kas-1:8155", "kas.example"
-    )
+    assert own(
+        environ, address="0.0.0.0:1", development_certificate=True
+    ) == OwnAddress("grpcs://kas-1:8155", "kas.example")
 
 
 def test_by_network() -> None:
     environ = {"OWN_PRIVATE_API_CIDR": "10.0.0.0/8, 172.16.0.0/12"}
     assert own(environ, address="0.0.0.0:8155").url == "tcp://10.1.2.3:8155"
     environ |= {"OWN_PRIVATE_API_SCHEME": "grpcs", "OWN_PRIVATE_API_PORT": "99"}
-    assert own(environ, address="0.0.0.0:8155").url == "tls://10.1.2.3:99"
+    found = own(environ, address="0.0.0.0:8155", development_certificate=True)
+    assert found.url == "tls://10.1.2.3:99"
     six = {"OWN_PRIVATE_API_CIDR": "fd00::/8"}
     assert own(six, address="[::]:8155").url == "tcp://[fd00::7]:8155"
 
@@ -124,8 +125,11 @@ def test_an_endpoint_says_nothing() -> None:
         ({"CIDR": "ten"}, "OWN_PRIVATE_API_CIDR"),
         ({"CIDR": "11.0.0.0/8"}, "no address of this machine"),
         ({"CIDR": "10.0.0.0/8,192.168.0.0/16"}, "10.1.2.3, 192.168.0.7 is in it"),
-        ({"CIDR": "10.0.0.0/8", "SCHEME": "https"}, "write tls or tcp"),
-        ({"CIDR": "10.0.0.0/8", "SCHEME": "unix"}, "write tls or tcp"),
+        ({"CIDR": "10.0.0.0/8", "SCHEME": "https"}, r"write tls \(grpcs\) or tcp"),
+        ({"CIDR": "10.0.0.0/8", "SCHEME": "unix"}, r"write tls \(grpcs\) or tcp"),
+        ({"CIDR": "10.0.0.0/8", "SCHEME": "grpcs"}, "the listener speaks no TLS"),
+        ({"URL": "tls://kas"}, "the listener speaks no TLS"),
+        ({"URL": "grpcs://kas"}, "the listener speaks no TLS"),
         ({"CIDR": "10.0.0.0/8", "PORT": "0"}, "is not a port"),
         ({"CIDR": "10.0.0.0/8", "PORT": "65536"}, "is not a port"),
         ({"CIDR": "10.0.0.0/8", "PORT": "http"}, "is not a port"),
@@ -135,6 +139,21 @@ def test_contradictions(environ: dict[str, str], says: str) -> None:
     named = {f"OWN_PRIVATE_API_{name}": value for name, value in environ.items()}
     with pytest.raises(ConfigurationError, match=says):
         own(named, address="0.0.0.0:8155")
+
+
+def test_without_tls_where_the_listener_has_it() -> None:
+    for name, value in (("URL", "tcp://kas"), ("URL", "grpc://kas:1")):
+        with pytest.raises(ConfigurationError, match="speaks TLS; write tls://"):
+            own(
+                {f"OWN_PRIVATE_API_{name}": value},
+                address="0.0.0.0:8155",
+                development_certificate=True,
+            )
+
+
+def test_an_endpoint_may_be_anything() -> None:
+    environ = {"OWN_PRIVATE_API_URL": "tls://kas"}
+    assert own(environ, endpoint="ssl:8155").url == "tls://kas"
 
 
 def test_this_machine() -> None:

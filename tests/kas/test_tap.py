@@ -204,6 +204,22 @@ class MakeServiceTests(_Case):
         error = self.assertRaises(SystemExit, makeService, options)
         self.assertIn("cannot be the state directory", str(error.code))
 
+    def test_what_only_the_parts_find_out(self) -> None:
+        """Such as a file for TLS between kas, which is not read before: one line."""
+        self.file("secret", "c3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3M=")
+        self.file("ca.crt", "nonsense")
+        path = self.yaml(
+            "private_api:\n  listen:\n    address: 127.0.0.1:8155\n"
+            "    authentication_secret_file: secret\n"
+            "    development_certificate: true\n"
+            "    ca_certificate_file: ca.crt\n"
+        )
+        state = str(self.folder / "state")
+        options = self.parse("--state-directory", state, "--configuration-file", path)
+        error = self.assertRaises(SystemExit, makeService, options)
+        self.assertIn("ca.crt", str(error.code))
+        self.assertNotIn("\n", str(error.code))
+
 
 DROPIN = """\
 from tunnel.plugin import ServerModule

@@ -1,0 +1,92 @@
+"""What is wrong beyond single keys: our own address, and who listens where."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kas.loading import load
+from tunnel.errors import ConfigurationError
+
+PRIVATE = (
+    "private_api:\n  listen:\n    address: {address}\n"
+    "    authentication_secret_file: secret\n"
+)
+
+
+def problems(
+    folder: Path, text: str, environ: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """What `load` says of a file."""
+    (folder / "secret").write_bytes(base64.b64encode(b"s" * 32))
+    (folder / "kas.yaml").write_text(text)
+    try:
+        load(folder / "kas.yaml", environ or {}, lambda: ["10.1.2.3"])
+    except ConfigurationError as error:
+        return error.problems
+    return ()
+
+
+def test_an_own_address_that_nobody_knows(tmp_path: Path) -> None:
+    text = PRIVATE.format(address='":8155"')
+    (problem,) = problems(tmp_path, text)
+    assert "set OWN_PRIVATE_API_URL" in problem
+    (problem,) = problems(tmp_path, text, {"OWN_PRIVATE_API_CIDR": "11.0.0.0/8"})
+    assert "no address of this machine" in problem
+    assert not problems(tmp_path, text, {"OWN_PRIVATE_API_CIDR": "10.0.0.0/8"})
+    assert not problems(tmp_path, text, {"OWN_PRIVATE_API_URL": "tcp://kas"})
+
+
+def test_beside_what_is_wrong_with_modules(tmp_path: Path) -> None:
+    text = PRIVATE.format(address='":8155"') + "modules: {nothing: {}}\n"
+    first, second = problems(tmp_path, text)
+    assert "OWN_PRIVATE_API_URL" in first
+    assert "module nothing is not installed" in second
+
+
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        (
+            "agent: {listen: {address: 127.0.0.1:8151}}\n",
+            "agent.listen and observability.listen",
+        ),
+        (
+            "observability: {listen: {address: ':8150'}}\n",
+            "agent.listen and observability.listen",
+        ),
+        (
+            "agent: {kubernetes_api: {listen: {address: '127.0.0.1:8151'}}}\n",
+            "observability.listen and agent.kubernetes_api.listen",
+        ),
+        (
+            PRIVATE.format(address="127.0.0.1:8150"),
+            "agent.listen and private_api.listen",
+        ),
+        (
+            "agent: {listen: {network: unix, address: /a}}\n"
+            "observability: {listen: {network: unix, address: /a}}\n",
+            "agent.listen and observability.listen",
+        ),
+    ],
+)
+def test_two_at_one_address(tmp_path: Path, text: str, who: str) -> None:
+    (problem,) = problems(tmp_path, text)
+    assert problem.startswith(f"{who} are at the same address")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "agent: {listen: {address: '127.0.0.1:0'}}\n"
+        "observability: {listen: {address: '127.0.0.1:0'}}\n",
+        "agent: {listen: {address: '127.0.0.2:8151'}}\n",
+        "agent: {listen: {endpoint: 'tcp:8151:interface=127.0.0.1'}}\n",
+        "agent: {listen: {network: unix, address: /a}}\n",
+    ],
+)
+def test_each_at_its_own(tmp_path: Path, text: str) -> None:
+    assert not problems(tmp_path, text)
