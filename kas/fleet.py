@@ -134,6 +134,7 @@ class Fleet:
                     keepalive=self.keepalive,
                 ),
                 what="other kas",
+                setting="private_api.listen.address",
                 alpn=(ALPN_TUNNEL,),
             )
             if not listen.tls and listen.network != "unix":

@@ -29,6 +29,8 @@ class Health:
     module_states: Callable[[], dict[str, str]]
     #: How many other kas are known.
     peers: Callable[[], int] = lambda: 0
+    #: The process, and what it knows of others.
+    about: Callable[[], dict[str, Any]] = dict
     #: All listeners are open, and nothing was told to stop.
     ready: bool = False
 
@@ -36,6 +38,7 @@ class Health:
         """For ``kasctl status``."""
         return {
             "version": __version__,
+            **self.about(),
             "ready": self.ready,
             "modules": self.module_states(),
             "peers": self.peers(),

@@ -1,35 +1,42 @@
 """
 What a running kas says of itself in the state directory, for `kasctl`: its addresses.
 
-The file is there from when the listeners are open until kas stops.  One that a crash
-left behind is recognised by its process, which is gone.
+Each process has a file, because several may share a directory.  It is there from when
+the listeners are open until kas stops.  What a crash left behind is recognised by its
+process, which is gone, and removed by the next kas that starts.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
 from twisted.logger import Logger
 
+from kas.control import PREFIX as CONTROL_PREFIX
 from kas.state import StateDirectory
 from tunnel.listening import Opened
 
 __all__ = [
     "AGENTS",
-    "FILE_NAME",
+    "EXTERNAL_API",
     "KUBERNETES_API",
     "OBSERVABILITY",
+    "OTHER_KAS",
     "Running",
+    "file_name",
     "forget",
     "look",
     "tell",
 ]
 
-FILE_NAME = "running.json"
+_PREFIX = "running-"
+
+# What kill() takes; Linux ends long before.
+_MOST_PID = 2**31
 
 _log = Logger()
 
@@ -37,6 +44,8 @@ _log = Logger()
 AGENTS = "agents"
 OBSERVABILITY = "health and metrics"
 KUBERNETES_API = "kubernetes_api"
+EXTERNAL_API = "the external API"
+OTHER_KAS = "other kas"
 
 # "every address", for whom the own machine has its own
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
@@ -64,14 +73,28 @@ class Running:
         scheme = "http" if found.certificate_file is None else "https"
         return f"{scheme}://{found.address}"
 
+    def __str__(self) -> str:
+        shown = [
+            f"{name} {found.address}"
+            for name, what in (("agents", AGENTS), ("API proxy", KUBERNETES_API))
+            if (found := self.find(what)) is not None
+        ]
+        return f"{self.pid} ({', '.join(shown) or 'no ports known'})"
+
 
 def _reachable(address: str) -> str:
     host, colon, port = address.rpartition(":")
     return f"{_EVERYWHERE.get(host, host)}{colon}{port}"
 
 
+def file_name(pid: int) -> str:
+    """The file of one process."""
+    return f"{_PREFIX}{pid}.json"
+
+
 def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
     """Write down what this process listens on; a state that is read-only may be so."""
+    _sweep(state)
     content = {
         "pid": os.getpid(),
         "listeners": [
@@ -83,45 +106,71 @@ def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
             for one in listeners
         ],
     }
+    name = file_name(os.getpid())
     try:
-        state.write(FILE_NAME, json.dumps(content, indent=1).encode() + b"\n")
+        state.write(name, json.dumps(content, indent=1).encode() + b"\n")
     except OSError as error:
         _log.warn(
             "{file} cannot be written ({reason}): kasctl will not know our addresses",
-            file=str(state.file(FILE_NAME)),
+            file=str(state.file(name)),
             reason=error.strerror,
         )
 
 
 def forget(state: StateDirectory) -> None:
-    """Remove what this process wrote down, and not what another one did."""
-    found = _read(state)
-    if found is not None and found.pid == os.getpid():
-        try:
-            state.file(FILE_NAME).unlink(missing_ok=True)
-        except OSError:
-            _log.failure("while removing {file}", file=str(state.file(FILE_NAME)))
-
-
-def look(state: StateDirectory) -> Running | None:
-    """What the kas that runs says, or None when none does."""
-    found = _read(state)
-    if found is None:
-        return None
+    """Remove what this process wrote down."""
+    file = state.file(file_name(os.getpid()))
     try:
-        os.kill(found.pid, 0)
+        file.unlink(missing_ok=True)
+    except OSError:
+        _log.failure("while removing {file}", file=str(file))
+
+
+def look(state: StateDirectory) -> tuple[Running, ...]:
+    """What each kas that runs says, by the number of its process."""
+    found = (
+        _read(state, pid)
+        for pid, _ in _files(state, _PREFIX, ".json")
+        if _is_alive(pid)
+    )
+    return tuple(sorted((one for one in found if one), key=lambda one: one.pid))
+
+
+def _sweep(state: StateDirectory) -> None:
+    """Remove what processes left that are gone."""
+    for prefix, suffix in ((_PREFIX, ".json"), (CONTROL_PREFIX, ".sock")):
+        for pid, path in _files(state, prefix, suffix):
+            if not _is_alive(pid):
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    # in nobody's way
+                    _log.debug("{path} stays: {reason}", path=path, reason=error)
+
+
+def _files(
+    state: StateDirectory, prefix: str, suffix: str
+) -> Iterator[tuple[int, Path]]:
+    for path in state.path.glob(f"{prefix}*{suffix}"):
+        number = path.name.removeprefix(prefix).removesuffix(suffix)
+        if number.isdecimal() and 0 < int(number) < _MOST_PID:
+            yield int(number), path
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
     except ProcessLookupError:
-        return None
+        return False
     except PermissionError:
         pass  # somebody else's, and alive
-    return found
+    return True
 
 
-def _read(state: StateDirectory) -> Running | None:
+def _read(state: StateDirectory, pid: int) -> Running | None:
     # Nobody but programs writes it, and nothing depends on it: no reason to complain.
     try:
-        content = json.loads(state.read(FILE_NAME) or b"")
-        pid = int(content["pid"])
+        content = json.loads(state.read(file_name(pid)) or b"")
         listeners = tuple(
             Opened(
                 str(one["for"]),
@@ -132,4 +181,4 @@ def _read(state: StateDirectory) -> Running | None:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Running(pid, listeners) if pid > 0 else None
+    return Running(pid, listeners)

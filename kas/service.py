@@ -154,6 +154,7 @@ class KasService(LogsItsOwnWay, Service):
             self.router,
             lambda: self.modules.states,
             lambda: len(self.fleet.directory.peers()),
+            self.about,
         )
         self.control = ControlSocket(state, self, reactor)
         self._acceptor: AgentAcceptor | None = None
@@ -181,8 +182,8 @@ class KasService(LogsItsOwnWay, Service):
         await self.fleet.start(self.listening)
         if self.fleet.gateway is not None and self.fleet.redis is None:
             self._log.warn(
-                "there is 'private_api' and no 'redis': this kas knows of no other, and "
-                "is alone"
+                "there is 'private_api' and no 'redis': this kas knows of no other, "
+                "and is alone"
             )
         await self._listen_for_agents()
         await self.control.open()
@@ -295,11 +296,35 @@ class KasService(LogsItsOwnWay, Service):
         """How far it is."""
         streams = sum(one.tunnel.load for one in self.registry) + self.router.remote
         return {
-            "pid": os.getpid(),
+            **self.about(),
             "ready": self.health.ready,
             "agents": self.registry.agents,
             "requests": streams,
         }
+
+    def about(self) -> dict[str, Any]:
+        """This process, and what it knows of Redis and the other kas."""
+        fleet = self.fleet
+        known: dict[str, Any] = {
+            "pid": os.getpid(),
+            "draining": self._acceptor is not None and self._acceptor.draining,
+        }
+        if fleet.redis is not None:
+            known["redis"] = {
+                "up": fleet.redis.up,
+                "news": fleet.redis.listening,
+                "reason": fleet.redis.reason,
+            }
+        if fleet.peers is not None:
+            known["own_url"] = fleet.directory.me.url
+            known["peers"] = len(fleet.directory.peers())
+            known["peer_sessions"] = fleet.peers.connected
+            known["unreachable_peers"] = sorted(
+                one.url
+                for one in fleet.directory.living()
+                if not fleet.peers.at(one.url).worth_trying
+            )
+        return known
 
     # The end.
 

@@ -8,6 +8,7 @@
     checks.py       config check, status
     doctor.py       doctor
     fleet.py        drain, rebalance
+    asking.py       how a kas that runs is asked
 """
 
 from __future__ import annotations

@@ -44,10 +44,11 @@ class NoAnswer(TunnelError):
     """Nothing usable came from kas."""
 
 
-def fetch(url: str, path: str) -> tuple[int, bytes]:
+def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
     """
     GET *path* from kas' observability listener.
 
+    :param option: of the command, with which another place can be said.
     :raises NoAnswer: saying what to look at.
     """
     parts = urlsplit(url)
@@ -76,7 +77,7 @@ def fetch(url: str, path: str) -> tuple[int, bytes]:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise NoAnswer(
             f"kas does not answer at {url} ({reason}); is it running, and is "
-            "observability.listen.address that one?  (--url says another)"
+            f"observability.listen.address that one?  ({option} says another)"
         ) from None
     finally:
         connection.close()

@@ -21,7 +21,15 @@ from kas.state import StateDirectory, locate
 from tunnel.config import parse_duration
 from tunnel.errors import ConfigurationError, TunnelError
 
-__all__ = ["DURATION", "Ctl", "command", "token_file", "token_target"]
+__all__ = [
+    "DURATION",
+    "Ctl",
+    "command",
+    "counted",
+    "pid_option",
+    "token_file",
+    "token_target",
+]
 
 
 @attrs.frozen
@@ -39,16 +47,40 @@ class Ctl:
         """The state directory; made when it is not there, as kas does."""
         return StateDirectory.open(self.path())
 
-    def running(self) -> Running | None:
-        """What the kas that runs with this state directory says, if one does."""
-        try:
-            return look(StateDirectory.open(self.path(), create=False))
-        except ConfigurationError:
-            return None
+    def existing(self) -> StateDirectory:
+        """The state directory, which has to be there."""
+        return StateDirectory.open(self.path(), create=False)
 
-    def store(self) -> IdentityStore:
-        """The identity file."""
-        return IdentityStore(self.state(), self.now)
+    def running(self, pid: int | None = None) -> Running | None:
+        """
+        What the kas that runs with this state directory says, if one does.
+
+        :param pid: which one, where several do.
+        :raises ConfigurationError: it cannot be told which, or that one does not run.
+        """
+        found = self.all_running()
+        shown = ", ".join(map(str, found)) or "none"
+        if pid is not None:
+            for one in found:
+                if one.pid == pid:
+                    return one
+            raise ConfigurationError(
+                [f"{self.path()}: no kas runs here as process {pid}; there is: {shown}"]
+            )
+        if len(found) > 1:
+            raise ConfigurationError(
+                [f"{self.path()}: several kas share it: {shown}; name one with --pid"]
+            )
+        return found[0] if found else None
+
+    def all_running(self) -> tuple[Running, ...]:
+        """What each kas says that runs with this state directory."""
+        return look(self.existing()) if self.path().exists() else ()
+
+    def store(self, *, create: bool = False) -> IdentityStore:
+        """The identity file; only who adds to it makes a place for it."""
+        state = self.state() if create else self.existing()
+        return IdentityStore(state, self.now)
 
     @staticmethod
     def now() -> datetime:
@@ -137,6 +169,16 @@ class _Duration(click.ParamType[timedelta]):
 
 
 DURATION = _Duration()
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 agent``, ``2 agents``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+pid_option = click.option(
+    "--pid", type=int, help="Which kas, where several share the state directory."
+)
 
 token_file = click.option(
     "--token-file",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import socket
 import ssl
@@ -17,13 +18,20 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from kas import pki
 from kas.config import KasConfiguration, read_configuration_file
+from kas.ctl.asking import progress
 from kas.ctl.checks import TIMEOUT, NoAnswer, fetch
-from kas.ctl.common import Ctl, command
+from kas.ctl.common import Ctl, command, counted, pid_option
 from kas.identity_store import IdentityStore
-from kas.running import AGENTS, OBSERVABILITY, Running
+from kas.running import (
+    AGENTS,
+    EXTERNAL_API,
+    KUBERNETES_API,
+    OBSERVABILITY,
+    Running,
+)
 from kas.state import StateDirectory
 from tunnel.config import Listen
-from tunnel.errors import TunnelError
+from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.listening import Opened
 from tunnel.net.tls import ALPN_TUNNEL
 
@@ -57,9 +65,13 @@ def declare(group: click.Group) -> None:
     help="The file that kas was started with  [default: what the running kas says of "
     "its addresses, else the defaults]",
 )
-def doctor(ctl: Ctl, configuration_file: str | None) -> None:
-    """Check state, certificates, ports and health (exit status 0 or 1)."""
-    findings = list(_Doctor(ctl, configuration_file).findings())
+@pid_option
+def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
+    """Check state, certificates, ports, Redis and health (exit status 0 or 1)."""
+    if configuration_file is not None and pid is not None:
+        raise ConfigurationError(["--pid says already which kas; give only one"])
+    running = None if configuration_file is not None else ctl.running(pid)
+    findings = list(_Doctor(ctl, configuration_file, running).findings())
     ok = all(finding.ok for finding in findings)
     content = {"ok": ok, "checks": [attrs.asdict(finding) for finding in findings]}
     lines = (
@@ -74,11 +86,11 @@ def doctor(ctl: Ctl, configuration_file: str | None) -> None:
 class _Doctor:
     """The checks, in the order in which one explains the next."""
 
-    def __init__(self, ctl: Ctl, file: str | None) -> None:
+    def __init__(self, ctl: Ctl, file: str | None, running: Running | None) -> None:
         self._ctl = ctl
         self._file = file
         self._configuration = KasConfiguration()
-        self._running: Running | None = None
+        self._running = running
         self._state: StateDirectory | None = None
 
     def findings(self) -> Iterator[Finding]:
@@ -92,6 +104,13 @@ class _Doctor:
             ("liveness", lambda: self._check_probe("liveness")),
             ("readiness", lambda: self._check_probe("readiness")),
         ]
+        for name, what in (
+            ("API proxy", KUBERNETES_API),
+            ("external API", EXTERNAL_API),
+        ):
+            if (found := self._listener(what)) is not None:
+                checks.append((name, functools.partial(_check_port, found)))
+        checks += self._checks_of_others()
         for name, check in checks:
             try:
                 yield Finding(name, True, check())
@@ -100,7 +119,6 @@ class _Doctor:
 
     def _check_configuration(self) -> str:
         if self._file is None:
-            self._running = self._ctl.running()
             if self._running is None:
                 return "no file given, and no kas runs: the defaults count"
             return f"of the kas that runs (process {self._running.pid})"
@@ -122,7 +140,21 @@ class _Doctor:
         users = sum(user.revoked_at is None for user in found.users)
         if not agents:
             raise _Wrong("there is no agent; add one with 'kasctl agent add NAME'")
-        return f"{agents} agents and {users} users may connect"
+        return f"{counted(agents, 'agent')} and {counted(users, 'user')} may connect"
+
+    def _checks_of_others(self) -> list[tuple[str, Callable[[], str]]]:
+        """What the running kas itself knows, so that no secret is needed here."""
+        if self._running is None:
+            return []
+        about = progress(self._ctl, self._running.pid)
+        if about is None:
+            return [("other kas", lambda: "not looked at: kas has no control socket")]
+        if "own_url" not in about:
+            return []
+        checks = [("private API", functools.partial(_check_private, about))]
+        if "redis" in about:
+            checks.append(("Redis", functools.partial(_check_redis, about["redis"])))
+        return [*checks, ("peers", functools.partial(_check_peers, about))]
 
     def _listener(self, what: str) -> Opened | None:
         return None if self._running is None else self._running.find(what)
@@ -223,7 +255,7 @@ class _Doctor:
         scheme = "https" if tls else "http"
         probe = getattr(observability, f"{name}_probe")
         url = f"{scheme}://{where[2]}"
-        code, body = fetch(url, probe.url_path)
+        code, body = fetch(url, probe.url_path, option="--configuration-file")
         if code != 200:
             said = body[:200].decode("utf-8", "replace").strip()
             hint = "see kas' log"
@@ -231,6 +263,52 @@ class _Doctor:
                 hint = "has it another path?  Then pass --configuration-file"
             raise NoAnswer(f"{url}{probe.url_path} says {code}: {said}; {hint}")
         return f"{url}{probe.url_path} says yes"
+
+
+def _check_port(opened: Opened) -> str:
+    family, address, shown = _connectable(opened.address)
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as plain:
+            plain.settimeout(TIMEOUT)
+            plain.connect(address)
+    except OSError as error:
+        raise _Wrong(
+            f"{shown} does not accept connections ({error.strerror or error}); see "
+            "kas' log"
+        ) from None
+    tls = "without TLS" if opened.certificate_file is None else "with TLS"
+    return f"{shown} accepts connections, {tls}"
+
+
+def _check_private(about: dict[str, Any]) -> str:
+    if "redis" not in about:
+        raise _Wrong(
+            f"other kas would reach this one at {about['own_url']}, but none knows of "
+            "it without 'redis'; add that section"
+        )
+    return f"other kas reach this one at {about['own_url']}"
+
+
+def _check_redis(redis: dict[str, Any]) -> str:
+    if not redis["up"]:
+        raise _Wrong(f"down: {redis['reason']}")
+    if not redis["news"]:
+        raise _Wrong(
+            "up, but no news come in; may kas subscribe?  See its log, and 'Redis' in "
+            "the documentation for what it needs"
+        )
+    return "up"
+
+
+def _check_peers(about: dict[str, Any]) -> str:
+    known, missed = about["peers"], about["unreachable_peers"]
+    if missed:
+        raise _Wrong(
+            f"{', '.join(missed)} cannot be reached; see the log of both, and compare "
+            "own addresses, certificates, secrets and clocks"
+        )
+    sessions = counted(about["peer_sessions"], "session")
+    return f"{known} other kas known, {sessions} up; others begin when needed"
 
 
 def _address(listen: Listen) -> tuple[int, Any, str] | None:

@@ -90,7 +90,7 @@ def _show_token(ctl: Ctl, kind: str, content: Any, token: str, path: Any) -> Non
 def _show_agent(ctl: Ctl, found: Agent, token: str, path: Path | None) -> None:
     _show_token(ctl, "agent", _agent_content(found), token, path)
     authority = _authority(ctl)
-    running = ctl.running()
+    running = next(iter(ctl.all_running()), None)
     here = None if running is None else running.find(AGENTS)
     port = 8150 if here is None else here.address.rpartition(":")[2]
     ctl.note(
@@ -136,7 +136,7 @@ def add_agent(
             [f"{token_file}: is there already; name another file, or remove it"]
         )
     with token_target(token_file) as write:
-        found, token = ctl.store().add_agent(name, project_id or 0)
+        found, token = ctl.store(create=True).add_agent(name, project_id or 0)
         write(token)
     _show_agent(ctl, found, token, token_file)
 
@@ -267,7 +267,7 @@ def add_user(
             "of agentk itself"
         )
     with token_target(token_file) as write:
-        found, token = ctl.store().add_user(
+        found, token = ctl.store(create=True).add_user(
             name, agents, access, expires, read_only=read_only
         )
         write(token)

@@ -16,7 +16,7 @@ import yaml
 from cryptography import x509
 
 from kas import pki
-from kas.ctl.common import Ctl, command, token_target
+from kas.ctl.common import Ctl, command, pid_option, token_target
 from kas.ctl.identities import access_options, make_access
 from kas.identity_file import ALL_AGENTS, Agent, Identities, User
 from kas.identity_store import (
@@ -55,6 +55,7 @@ def kubeconfig(
     groups: tuple[str, ...],
     as_agent: bool,
     expires: timedelta | None,
+    pid: int | None,
 ) -> None:
     """
     Print a kubeconfig.
@@ -75,9 +76,16 @@ def kubeconfig(
         raise ConfigurationError(
             [f"{output_file}: is there already; name another file, or remove it"]
         )
-    running = ctl.running()
+    running = None if server is not None else ctl.running(pid)
     proxy = None if running is None else running.find(KUBERNETES_API)
     known = None if running is None else running.url(KUBERNETES_API)
+    if running is not None and known is None:
+        raise ConfigurationError(
+            [
+                f"kas {running} has no port for the Kubernetes API proxy: a socket, or "
+                "none; say where it is reached with --server"
+            ]
+        )
     url = _server(server or known)
     development: bool | None = None
     if server is None:
@@ -111,6 +119,7 @@ def kubeconfig(
 _decorated: Any = kubeconfig
 for _option in (
     access_options,
+    pid_option,
     click.option(
         "--output-file",
         type=click.Path(dir_okay=False, path_type=Path),

@@ -15,7 +15,7 @@ import click
 
 from kas.config import ApiListen, KasConfiguration, read_configuration_file
 from kas.ctl.checks import DEFAULT_URL, TIMEOUT, NoAnswer, fetch
-from kas.ctl.common import Ctl, command
+from kas.ctl.common import Ctl, command, pid_option
 from kas.external.auth import AUDIENCE
 from kas.jwt import read_secret, sign
 from kas.running import OBSERVABILITY
@@ -48,6 +48,7 @@ def declare(group: click.Group) -> None:
     command(group, "status")(_status)
 
 
+@pid_option
 @click.option(
     "--url",
     help="Where kas' observability listener is  [default: what the running kas says, "
@@ -81,6 +82,7 @@ def declare(group: click.Group) -> None:
 )
 def _status(
     ctl: Ctl,
+    pid: int | None,
     url: str | None,
     server: str | None,
     secret_file: Path | None,
@@ -95,6 +97,8 @@ def _status(
     are connected, to whichever kas.
     """
     found: Server | None = None
+    if pid is not None and (server or configuration_file or url):
+        raise ConfigurationError(["--pid says already which kas; give only one"])
     if server is not None:
         if secret_file is None:
             raise ConfigurationError(["--server needs --secret-file"])
@@ -107,8 +111,15 @@ def _status(
     if found is not None:
         _show_agents(ctl, found)
     else:
-        if url is None and (running := ctl.running()) is not None:
+        if url is None and (running := ctl.running(pid)) is not None:
             url = running.url(OBSERVABILITY)
+            if url is None:
+                raise ConfigurationError(
+                    [
+                        f"kas {running} has no port for status: a socket, or none; say "
+                        "where it is with --url"
+                    ]
+                )
         _show_process(ctl, url or DEFAULT_URL)
 
 

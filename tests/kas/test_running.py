@@ -12,9 +12,11 @@ import pytest
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import globalLogPublisher
 
-from kas.running import FILE_NAME, Running, forget, look, tell
+from kas.running import Running, file_name, forget, look, tell
 from kas.state import StateDirectory
 from tunnel.listening import Opened
+
+FILE_NAME = file_name(os.getpid())
 
 LISTENERS = [
     Opened("agents", "0.0.0.0:8150", Path("/etc/kas/tls.crt")),
@@ -28,10 +30,10 @@ def state(tmp_path: Path) -> StateDirectory:
 
 
 def test_told_and_forgotten(state: StateDirectory) -> None:
-    assert look(state) is None
+    assert look(state) == ()
     tell(state, LISTENERS)
     assert stat.S_IMODE(state.file(FILE_NAME).stat().st_mode) == 0o600
-    found = look(state)
+    (found,) = look(state)
     assert found == Running(os.getpid(), tuple(LISTENERS))
     assert found.url("agents") == "https://127.0.0.1:8150"
     assert found.url("health and metrics") is None
@@ -46,21 +48,42 @@ def test_of_a_process_that_is_gone(state: StateDirectory) -> None:
     gone.wait()
     tell(state, LISTENERS)
     text = state.file(FILE_NAME).read_text()
-    other = text.replace(f'"pid": {os.getpid()}', f'"pid": {gone.pid}')
-    assert other != text
-    state.file(FILE_NAME).write_text(other)
-    assert look(state) is None
-    forget(state)  # not ours
-    assert state.file(FILE_NAME).exists()
+    left = [state.file(file_name(gone.pid)), state.file(f"control-{gone.pid}.sock")]
+    for file in left:
+        file.write_text(text)
+    alive = state.file(f"control-{os.getpid()}.sock")
+    others = [alive, state.file("running-x.json"), state.file("running-0.json")]
+    for file in others:
+        file.touch()
+    assert [one.pid for one in look(state)] == [os.getpid()]
+    forget(state)  # ours alone
+    assert all(file.exists() for file in left)
+    tell(state, LISTENERS)  # the next start cleans up
+    assert not any(file.exists() for file in left)
+    assert all(file.exists() for file in others)
+
+
+def test_several(state: StateDirectory) -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        tell(state, LISTENERS)
+        text = state.file(FILE_NAME).read_text()
+        state.file(file_name(other.pid)).write_text(text)
+        tell(state, LISTENERS)
+        assert {one.pid for one in look(state)} == {os.getpid(), other.pid}
+        forget(state)
+        (left,) = look(state)
+        assert str(left) == f"{other.pid} (agents 127.0.0.1:8150)"
+        other.kill()
+    assert look(state) == ()
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{", '{"pid": 1}', '{"pid": -1, "listeners": []}', '{"pid": "x"}', "7"],
+    ["", "[]", "{", '{"pid": 1}', '{"listeners": 7}', '{"listeners": [7]}', "7"],
 )
 def test_nonsense(state: StateDirectory, text: str) -> None:
     state.file(FILE_NAME).write_text(text)
-    assert look(state) is None
+    assert look(state) == ()
 
 
 def test_a_state_that_cannot_be_written(

@@ -147,16 +147,15 @@ class StartTests(_Case):
     def test_tells_kasctl(self) -> None:
         """Its addresses are in the state directory while it can be reached."""
         service = self.service()
-        self.assertIsNone(running.look(self.state))
+        self.assertEqual(running.look(self.state), ())
         service.startService()
-        found = running.look(self.state)
-        assert found is not None
+        (found,) = running.look(self.state)
         self.assertEqual(
             [one.what for one in found.listeners],
             [running.OBSERVABILITY, running.AGENTS],
         )
         self.successResultOf(service.stopService())
-        self.assertIsNone(running.look(self.state))
+        self.assertEqual(running.look(self.state), ())
 
     def test_waits_for_modules(self) -> None:
         """Not ready, and no agent comes in, while a module is starting."""

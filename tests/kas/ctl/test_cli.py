@@ -182,7 +182,7 @@ class TestAgents:
     def test_a_token_file_that_cannot_be_written(self, kasctl: Kasctl) -> None:
         said = kasctl.fails("agent", "add", "prod", "--token-file", "/none/token")
         assert "no token was made" in said
-        assert kasctl.data("agent", "list") == []
+        assert not kasctl.state.exists()
 
     def test_a_token_file_after_a_failure(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError):
@@ -429,7 +429,6 @@ class TestKubeconfig:
             ("0.0.0.0:9154", own, "https://127.0.0.1:9154", True),
             ("[::]:9154", kasctl.path / "x.crt", "https://[::1]:9154", False),
             ("10.0.0.1:9154", None, "http://10.0.0.1:9154", False),
-            ("/run/kas.sock", None, "https://127.0.0.1:8154", False),
         )
         for address, certificate, url, embedded in cases:
             running.tell(state, [Opened("kubernetes_api", address, certificate)])
@@ -438,6 +437,9 @@ class TestKubeconfig:
             assert cluster["server"] == url
             assert ("certificate-authority-data" in cluster) is embedded
             kasctl.store().remove_user(content["users"][0]["name"].partition("@")[0])
+        running.tell(state, [Opened("kubernetes_api", "/run/kas.sock")])
+        said = kasctl.fails("kubeconfig", "--agent", "prod")
+        assert "say where it is reached with --server" in said
         content = kasctl.kubeconfig("--agent", "prod", "--server", "https://kas:1")
         assert content["clusters"][0]["cluster"]["server"] == "https://kas:1"
         running.tell(state, [Opened("agents", "127.0.0.1:9150", own)])
@@ -594,6 +596,8 @@ class TestStatus:
             assert kasctl.data("status")["ready"] is True
             said = kasctl.fails("status", "--url", f"http://{address}/other")
             assert "is that kas?" in said
+            running.tell(state, [Opened("health and metrics", "/run/kas.sock")])
+            assert "say where it is with --url" in kasctl.fails("status")
 
     def test_when_kas_does_not_run(self, kasctl: Kasctl) -> None:
         said = kasctl.fails("status", "--url", f"http://{free_address()}")
@@ -749,7 +753,7 @@ class TestDoctor:
         assert list(wrong) == ["readiness"]
         assert "not ready: starting" in wrong["readiness"]
         assert "TLSv1.3 with the expected certificate" in found["agent listener"][1]
-        assert "1 agents and 0 users" in found["identity file"][1]
+        assert "1 agent and 0 users" in found["identity file"][1]
         assert files.pin in found["certificate"][1]
 
     def test_of_the_kas_that_runs(self, kasctl: Kasctl) -> None:

@@ -1,0 +1,98 @@
+"""How `kasctl` asks the kas that run with a state directory: by their sockets there."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from kas.control import PREFIX
+from kas.ctl.common import Ctl
+from tunnel.errors import ConfigurationError
+
+__all__ = ["ask", "choose", "progress"]
+
+#: Seconds for one answer: kas does nothing long for it.
+_TIMEOUT = 10.0
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("kas", timeout=_TIMEOUT)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(_TIMEOUT)
+        self.sock.connect(str(self._path))
+
+
+def ask(path: Path, method: str, what: str) -> dict[str, Any]:
+    """
+    One answer of kas.
+
+    :raises ConfigurationError: there is none.
+    """
+    connection = _Connection(path)
+    try:
+        connection.request(method, what)
+        answer = connection.getresponse()
+        found = json.loads(answer.read())
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise ConfigurationError(
+            [f"{path}: kas does not answer ({error}); does it still run?"]
+        ) from None
+    finally:
+        connection.close()
+    if answer.status != 200 or not isinstance(found, dict):
+        raise ConfigurationError([f"{path}: kas answered {answer.status}"])
+    return found
+
+
+def choose(ctl: Ctl, pid: int | None) -> Path:
+    """
+    The socket of the one kas that runs here, or of the one that is named.
+
+    :raises ConfigurationError: there is none, or several; it says which.
+    """
+    state = ctl.existing()
+    alive: dict[int, Path] = {}
+    for path in sorted(state.path.glob(f"{PREFIX}*.sock")):
+        number = path.stem.removeprefix(PREFIX)
+        try:
+            ask(path, "GET", "/")
+            alive[int(number)] = path
+        except (ConfigurationError, ValueError):
+            continue  # left by one that died
+    known = {one.pid: str(one) for one in ctl.all_running()}
+    shown = ", ".join(known.get(one, str(one)) for one in sorted(alive)) or "none"
+    if pid is not None:
+        if pid not in alive:
+            raise ConfigurationError(
+                [f"{state.path}: no kas runs here as process {pid}; there is: {shown}"]
+            )
+        return alive[pid]
+    if not alive:
+        raise ConfigurationError(
+            [
+                f"{state.path}: no kas runs with this state directory; name its own "
+                "with --state-directory"
+            ]
+        )
+    if len(alive) > 1:
+        raise ConfigurationError(
+            [f"{state.path}: several kas share it: {shown}; name one with --pid"]
+        )
+    return next(iter(alive.values()))
+
+
+def progress(ctl: Ctl, pid: int) -> dict[str, Any] | None:
+    """What one kas says of itself; None when it has no socket that can be asked."""
+    try:
+        return ask(ctl.existing().file(f"{PREFIX}{pid}.sock"), "GET", "/")
+    except ConfigurationError:
+        return None

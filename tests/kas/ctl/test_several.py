@@ -1,0 +1,200 @@
+"""kasctl where several kas share a state directory, and what it asks of each."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import socketserver
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kas import running
+from kas.state import StateDirectory
+from tests.kas.ctl.test_cli import Kasctl
+from tunnel.listening import Opened
+
+ABOUT = {"pid": 1, "draining": False, "agents": 0, "requests": 0, "ready": True}
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    """The control socket of a kas."""
+
+    daemon_threads = True
+    answers: Callable[[str, str], dict[str, Any]]
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        body = json.dumps(self.server.answers(self.command, self.path)).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def address_string(self) -> str:
+        return ""
+
+
+@contextmanager
+def control(state: Path, pid: int, **about: Any) -> Iterator[list[str]]:
+    """A kas that answers with *about*; gives what it was asked."""
+    asked: list[str] = []
+
+    def answers(method: str, path: str) -> dict[str, Any]:
+        asked.append(f"{method} {path}")
+        return {**ABOUT, "pid": pid, **about}
+
+    with _Server(str(state / f"control-{pid}.sock"), _Handler) as server:
+        server.answers = answers
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield asked
+        finally:
+            server.shutdown()
+            thread.join(10)
+            (state / f"control-{pid}.sock").unlink()
+
+
+@pytest.fixture
+def kasctl(tmp_path: Path) -> Kasctl:
+    found = Kasctl(tmp_path)
+    found.ok("agent", "add", "prod")
+    return found
+
+
+@pytest.fixture
+def other(kasctl: Kasctl) -> Iterator[int]:
+    """Two kas run: this process, and one whose number this gives."""
+    state = StateDirectory.open(kasctl.state)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        running.tell(state, [Opened("agents", "127.0.0.1:9150")])
+        text = state.file(running.file_name(os.getpid())).read_text()
+        state.file(running.file_name(process.pid)).write_text(text.replace("9", "7"))
+        running.tell(state, [Opened("agents", "127.0.0.1:9150")])
+        yield process.pid
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    "command", [("status",), ("doctor",), ("kubeconfig", "--agent", "prod")]
+)
+def test_which_one(kasctl: Kasctl, other: int, command: tuple[str, ...]) -> None:
+    said = kasctl.fails(*command)
+    assert f"{os.getpid()} (agents 127.0.0.1:9150)" in said
+    assert f"{other} (agents 127.0.0.1:7150)" in said
+    assert "name one with --pid" in said
+    said = kasctl.fails(*command, "--pid", "1")
+    assert "no kas runs here as process 1; there is: " in said
+
+
+def test_the_one_that_is_named(kasctl: Kasctl, other: int) -> None:
+    said = kasctl.run("doctor", "--pid", str(other)).stdout
+    assert f"process {other}" in said
+    assert "127.0.0.1:7150 does not accept" in said
+
+
+def test_drain_which_one(kasctl: Kasctl, other: int) -> None:
+    with control(kasctl.state, os.getpid()), control(kasctl.state, other) as asked:
+        said = kasctl.fails("drain")
+        assert f"{other} (agents 127.0.0.1:7150)" in said
+        kasctl.ok("drain", "--pid", str(other))
+        assert "POST /drain" in asked
+
+
+def test_drain_that_takes_too_long(kasctl: Kasctl) -> None:
+    with control(kasctl.state, os.getpid(), agents=1):
+        said = kasctl.fails("drain", "--timeout", "0.1")
+        assert "1 agent still here after 0.1 s" in said
+        assert "stays drained" in said
+        assert "'kasctl drain --undo'" in said
+        assert "1 agent still here" in kasctl.ok("drain", "--timeout", "0")
+
+
+def test_drain_waits_for_requests(kasctl: Kasctl) -> None:
+    with control(kasctl.state, os.getpid(), requests=2):
+        assert "all agents have left; 2 requests under way" in kasctl.ok("drain")
+        said = kasctl.fails("drain", "--wait-for-requests", "--timeout", "0.1")
+        assert "2 requests still here" in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("agent", "list"),
+        ("user", "list"),
+        ("agent", "revoke", "x"),
+        ("user", "remove", "x"),
+        ("kubeconfig", "--agent", "x"),
+        ("status",),
+        ("drain",),
+        ("doctor",),
+    ],
+)
+def test_a_slip_makes_no_directory(tmp_path: Path, command: tuple[str, ...]) -> None:
+    kasctl = Kasctl(tmp_path)
+    assert kasctl.run(*command).exit_code == 1
+    assert not kasctl.state.exists()
+
+
+def findings(kasctl: Kasctl, **about: Any) -> dict[str, tuple[bool, str]]:
+    """What doctor says of a kas that says *about*."""
+    with control(kasctl.state, os.getpid(), **about):
+        content = json.loads(kasctl.run("doctor", "--output", "json").stdout)
+    return {c["check"]: (c["ok"], c["message"]) for c in content["checks"]}
+
+
+OTHERS = {
+    "own_url": "tls://kas-1:8155",
+    "redis": {"up": True, "news": True, "reason": ""},
+    "peers": 2,
+    "peer_sessions": 1,
+    "unreachable_peers": [],
+}
+
+
+def test_doctor_of_several(kasctl: Kasctl) -> None:
+    state = StateDirectory.open(kasctl.state)
+    running.tell(state, [Opened("kubernetes_api", "127.0.0.1:1")])
+    found = findings(kasctl, **OTHERS)
+    assert found["private API"] == (
+        True,
+        "other kas reach this one at tls://kas-1:8155",
+    )
+    assert found["Redis"] == (True, "up")
+    assert found["peers"][0]
+    assert "2 other kas known, 1 session up" in found["peers"][1]
+    assert not found["API proxy"][0]
+    assert "--url" not in str(found)
+    down = {"up": False, "news": False, "reason": "refused"}
+    assert findings(kasctl, **{**OTHERS, "redis": down})["Redis"] == (
+        False,
+        "down: refused",
+    )
+    deaf = {"up": True, "news": False, "reason": ""}
+    assert not findings(kasctl, **{**OTHERS, "redis": deaf})["Redis"][0]
+    lost = {**OTHERS, "unreachable_peers": ["tls://kas-2:8155"]}
+    assert "tls://kas-2:8155 cannot be reached" in findings(kasctl, **lost)["peers"][1]
+    alone = {key: value for key, value in OTHERS.items() if key != "redis"}
+    assert not findings(kasctl, **alone)["private API"][0]
+    assert "Redis" not in findings(kasctl)
+
+
+def test_doctor_without_a_control_socket(kasctl: Kasctl) -> None:
+    running.tell(StateDirectory.open(kasctl.state), [])
+    said = kasctl.run("doctor").stdout
+    assert "ok    other kas: not looked at" in said
