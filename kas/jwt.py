@@ -13,6 +13,7 @@ import binascii
 import json
 import math
 import os
+import stat
 import warnings
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -102,6 +103,7 @@ class _File:
         # Before reading: what changes meanwhile is seen at the next look.
         self._stamp = _stamp(path)
         self.secret = read_secret(path)
+        self._warn()
 
     def look(self) -> None:
         """Read it again if need be; one that cannot be used changes nothing."""
@@ -117,6 +119,21 @@ class _File:
             )
         else:
             self._log.info("secret {path} read again", path=str(self._path))
+            self._warn()
+
+    def _warn(self) -> None:
+        # Not refused: what a pod mounts belongs to root, and is often for everybody.
+        try:
+            mode = stat.S_IMODE(self._path.stat().st_mode)
+        except OSError:
+            return
+        if mode & 0o004:
+            self._log.warn(
+                "everybody on this machine can read the secret {path} (mode {mode}); "
+                "chmod 600 {path}",
+                path=str(self._path),
+                mode=f"{mode:o}",
+            )
 
 
 class Secrets:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import attrs
+
 from kas.config import KasConfiguration, read_configuration_file
 from kas.own_address import ANYWHERE, interface_addresses, own_address
 from tunnel.config import Listen, PartlyRead, Section
@@ -54,17 +56,20 @@ def load(
             own_address(configuration.private_api.listen, environ, addresses)
         except ConfigurationError as error:
             problems += error.problems
-    modules = load_modules(ServerModule, sections, problems)
-    twice = _same_address(list(_listeners(configuration, modules, sections)))
+    modules = [
+        attrs.evolve(one, path=f"agent.{_KUBERNETES_API}")
+        if one.name == _KUBERNETES_API and one.name not in sections
+        else one
+        for one in load_modules(ServerModule, sections, problems)
+    ]
+    twice = _same_address(list(_listeners(configuration, modules)))
     if twice:
         raise ConfigurationError(twice)
     return configuration, modules
 
 
 def _listeners(
-    configuration: KasConfiguration,
-    modules: Sequence[Prepared],
-    sections: Mapping[str, Section],
+    configuration: KasConfiguration, modules: Sequence[Prepared]
 ) -> Iterator[tuple[str, Listen]]:
     """Whoever listens, by the place in the file."""
     yield "agent.listen", configuration.agent.listen
@@ -76,9 +81,7 @@ def _listeners(
     for module in modules:
         listen = getattr(module.configuration, "listen", None)
         if isinstance(listen, Listen):
-            section = sections.get(module.name)
-            where = section.path if section else f"modules.{module.name}"
-            yield f"{where}.listen", listen
+            yield f"{module.path}.listen", listen
 
 
 def _same_address(listeners: Sequence[tuple[str, Listen]]) -> list[str]:

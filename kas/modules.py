@@ -61,6 +61,7 @@ class ServerModuleApi(lending.ModuleApi):
     ) -> None:
         super().__init__(lent, module, fail)
         self._lent = lent
+        self._prepared = module
 
     def handle_external(self, service: Any, implementation: object) -> None:
         """Answer calls of the external API."""
@@ -132,12 +133,16 @@ class ServerModuleApi(lending.ModuleApi):
 
     def listen(self, endpoint: Any, factory: Any) -> Deferred[IListeningPort]:
         """Listen until the module stops."""
+        module = self._prepared
+        said = endpoint is getattr(module.configuration, "listen", None)
+        setting = f"{module.path}.listen.address" if said and module.path else ""
 
         async def opened() -> IListeningPort:
             port = await self._lent.listening.listen(
                 endpoint,
                 factory,
                 what=self.name,
+                setting=setting,
                 alpn=("http/1.1",),
                 # kubectl and other HTTP clients may not speak 1.3 yet
                 minimum=ssl.TLSVersion.TLSv1_2,

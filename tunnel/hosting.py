@@ -47,6 +47,8 @@ class Prepared:
     name: str
     factory: Callable[[Any], Any]
     configuration: Any
+    #: Where its section stands: ``modules.echo``.
+    path: str = ""
 
 
 def prepare(
@@ -75,7 +77,7 @@ def prepare(
                 f"{_one_line(error)}; tell its author"
             )
         else:
-            prepared.append(Prepared(plugin.name, factory, configuration))
+            prepared.append(Prepared(plugin.name, factory, configuration, section.path))
     if problems:
         raise ConfigurationError(problems)
     return prepared

@@ -87,8 +87,8 @@ class Listening:
         except Exception as error:
             raise ConfigurationError(
                 [
-                    f"cannot listen for {what} on {text}: {error}; choose another "
-                    f"address{f' ({setting})' if setting else ''}"
+                    f"cannot listen for {what} on {text}: {str(error).rstrip('.')}; "
+                    f"choose another address{f' ({setting})' if setting else ''}"
                 ]
             ) from error
         address = address_text(port.getHost())

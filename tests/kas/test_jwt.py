@@ -146,6 +146,28 @@ class RotationTests(_Case):
         self.assertEqual(len(observer), 1)
         self.assertNotIn(base64.b64encode(b"short").decode(), str(list(observer)))
 
+    def test_garbage_that_is_written_into_it(self) -> None:
+        """The next use says so."""
+        observer = self.observer()
+        self.path.write_text("garbage!\n")
+        self.clock.advance(LOOK_INTERVAL)
+        verify(self.token(), self.secrets, "a", "gitlab", now=NOW)
+        (event,) = observer
+        self.assertIn("stays in force", event["log_format"])
+        self.assertIn(str(self.path), event["problem"])
+
+    def test_readable_by_everybody(self) -> None:
+        """It works, and the log says what to do, at each reading."""
+        observer = self.observer()
+        self.path.chmod(0o640)
+        Secrets(self.path, clock=self.clock)
+        self.assertEqual(list(observer), [])
+        self.path.chmod(0o644)
+        Secrets(self.path, clock=self.clock)
+        (event,) = observer
+        self.assertEqual(event["mode"], "644")
+        self.assertIn("chmod 600 {path}", event["log_format"])
+
     def test_second_secret(self) -> None:
         """Both are accepted, the first one signs."""
         second = self.write("second", OTHER)

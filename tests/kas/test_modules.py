@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import attrs
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
@@ -24,6 +25,7 @@ from kas.modules import Lent, ServerModuleApi
 from kas.state import StateDirectory
 from tests.kas.test_registry import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.config import Listen
 from tunnel.errors import CallError, ConfigurationError, ErrorCode, Status, StreamReset
 from tunnel.hosting import RESTART_FIRST, ModuleHost, Prepared
 from tunnel.interfaces import Access, IServerModule, IServerModuleApi
@@ -205,6 +207,32 @@ class ApiTests(_Case):
             problem,
             "cannot listen for echo on tcp:8160: Address already in use; "
             "choose another address",
+        )
+
+    def test_a_port_of_its_section_that_is_taken(self) -> None:
+        """The key is named where the port can be changed; the sentence has one end."""
+
+        def refuse(*args: Any, **more: Any) -> Any:
+            raise OSError("Couldn't listen on it: in use.")
+
+        self.reactor.listenTCP = refuse  # type: ignore[method-assign]
+
+        @attrs.frozen
+        class Settings:
+            listen: Listen
+
+        settings = Settings(Listen(address="127.0.0.1:8160"))
+        prepared = Prepared("echo", Busy, settings, "agent.echo")
+        api = ServerModuleApi(self.lent, prepared, lambda name, error: None)
+        failure = self.failureResultOf(
+            api.listen(settings.listen, Factory()), ConfigurationError
+        )
+        (problem,) = failure.value.problems
+        self.assertTrue(
+            problem.endswith(
+                "in use; choose another address (agent.echo.listen.address)"
+            ),
+            problem,
         )
 
 
