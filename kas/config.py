@@ -8,7 +8,7 @@ with the module's own schema once the module is found.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -35,6 +35,13 @@ __all__ = [
     "read_configuration",
     "read_configuration_file",
 ]
+
+
+def _gitlabs(*names: str) -> Mapping[str, str]:
+    """Keys of GitLab's kas that change nothing here, for `FOREIGN_KEYS`."""
+    return dict.fromkeys(
+        names, "a key of GitLab's kas that has no meaning here: remove it"
+    )
 
 
 def _not_yet(advice: str) -> Callable[[Any, Any, Any], None]:
@@ -65,6 +72,8 @@ def _positive(instance: object, attribute: object, value: float) -> None:
 class AgentListen(Listen):
     """``agent.listen``: where agentk connects to."""
 
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = _gitlabs("max_connection_age")
+
     TLS_BY_DEFAULT: ClassVar[bool] = True
 
     address: str = field(default="127.0.0.1:8150", doc="host:port for agents")
@@ -90,6 +99,15 @@ class AgentListen(Listen):
 @attrs.frozen(kw_only=True)
 class Agent:
     """``agent``: everything that faces agents, and what reaches them."""
+
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = _gitlabs(
+        "info_cache_ttl",
+        "info_cache_error_ttl",
+        "redis_conn_info_ttl",
+        "redis_conn_info_refresh",
+        "redis_conn_info_gc",
+        "receptive_agent",
+    )
 
     listen: AgentListen = field(factory=AgentListen, doc="where agentk connects to")
     kubernetes_api: Section | None = field(
@@ -141,6 +159,8 @@ class ReadinessProbe:
 class Logging:
     """``observability.logging``."""
 
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = _gitlabs("grpc_level")
+
     level: Literal["debug", "info", "warn", "error"] = field(
         default="info", doc="the least important events to write"
     )
@@ -149,6 +169,10 @@ class Logging:
 @attrs.frozen(kw_only=True)
 class Observability:
     """``observability``: how to see what kas does."""
+
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = _gitlabs(
+        "usage_reporting_period", "event_reporting_period"
+    )
 
     listen: ObservabilityListen = field(
         factory=ObservabilityListen, doc="health, metrics and status"
@@ -225,29 +249,6 @@ class PrivateApi:
 
 
 @attrs.frozen(kw_only=True)
-class RateLimit:
-    """Calls that kas allows itself."""
-
-    refill_rate_per_second: float = field(
-        default=50.0, doc="calls a second", validator=_positive
-    )
-    bucket_size: int = field(default=250, doc="calls at once", validator=_positive)
-
-
-@attrs.frozen(kw_only=True)
-class Gitlab:
-    """``gitlab``: who knows agents and users instead of the identity file."""
-
-    address: str = field(doc="URL of GitLab")
-    authentication_secret_file: ExistingFile = field(doc="secret shared with GitLab")
-    external_url: str = field(default="", doc="URL of GitLab as browsers see it")
-    ca_certificate_file: ExistingFile | None = field(
-        default=None, doc="PEM certificates that sign GitLab's"
-    )
-    api_rate_limit: RateLimit = field(factory=RateLimit, doc="bounds our own calls")
-
-
-@attrs.frozen(kw_only=True)
 class RedisServer:
     """``redis.server``."""
 
@@ -319,6 +320,10 @@ def redis_address(text: str, port: int = REDIS_PORT) -> tuple[str, int]:
 class Redis:
     """``redis``: what several kas share."""
 
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = _gitlabs(
+        "pool_size", "read_timeout", "idle_timeout"
+    )
+
     server: RedisServer | None = field(default=None, doc="one server")
     sentinel: RedisSentinel | None = field(default=None, doc="several, with failover")
     network: Literal["tcp", "unix"] = field(default="tcp", doc="tcp or unix")
@@ -355,6 +360,8 @@ class Redis:
 class KasConfiguration:
     """The whole file; without one, kas runs alone with what is the default here."""
 
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = _gitlabs("workspaces", "autoflow")
+
     agent: Agent = field(factory=Agent, doc="what faces agents")
     observability: Observability = field(
         factory=Observability, doc="how to see what kas does"
@@ -367,7 +374,7 @@ class KasConfiguration:
         default=None,
         doc="calls between several kas",
     )
-    gitlab: Gitlab | None = field(
+    gitlab: Section | None = field(
         default=None,
         doc="GitLab as the one who knows agents and users",
         validator=_not_yet("remove the section, and add agents with 'kasctl agent'"),

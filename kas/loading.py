@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -56,16 +58,26 @@ def load(
             own_address(configuration.private_api.listen, environ, addresses)
         except ConfigurationError as error:
             problems += error.problems
+    try:
+        loaded = load_modules(ServerModule, sections, problems)
+    except ConfigurationError as error:
+        raise ConfigurationError(sorted(error.problems, key=_line)) from None
     modules = [
         attrs.evolve(one, path=f"agent.{_KUBERNETES_API}")
         if one.name == _KUBERNETES_API and one.name not in sections
         else one
-        for one in load_modules(ServerModule, sections, problems)
+        for one in loaded
     ]
     twice = _same_address(list(_listeners(configuration, modules)))
     if twice:
         raise ConfigurationError(twice)
     return configuration, modules
+
+
+def _line(problem: str) -> tuple[float, int]:
+    """Where in the file; what has no place there comes last."""
+    found = re.match(r".*?:(\d+):(\d+): ", problem)
+    return (int(found[1]), int(found[2])) if found else (math.inf, 0)
 
 
 def _listeners(

@@ -399,8 +399,12 @@ class Reader:
                 if got is not _FAILED:
                     self._validate(value, attribute, got, _join(path, name))
             elif self._refuse_unknown:
-                hint = nearest(name, known)
-                self._problem(key, path, f"unknown key {name!r}; {hint}")
+                foreign: collections.abc.Mapping[str, str]
+                foreign = getattr(schema, "FOREIGN_KEYS", {})
+                hint = f"unknown key {name!r}; {nearest(name, known)}"
+                if name in foreign:
+                    hint = f"{name!r} is {foreign[name]}"
+                self._problem(key, path, hint)
         for name, (attribute, _) in known.items():
             if attribute.default is attrs.NOTHING and name not in entries:
                 doc = attribute.metadata.get(_DOC, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import attrs
@@ -43,6 +44,16 @@ class KubernetesApiListen(Listen):
 @attrs.frozen(kw_only=True)
 class KubernetesApiConfiguration:
     """``agent.kubernetes_api`` of kas."""
+
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        (
+            "allowed_agent_cache_ttl",
+            "allowed_agent_cache_error_ttl",
+            "extra_allowed_response_headers",
+            "websocket_token_secret_file",
+        ),
+        "a key of GitLab's kas that has no meaning here: remove it",
+    )
 
     listen: KubernetesApiListen = field(
         factory=KubernetesApiListen, doc="where kubectl connects"

@@ -92,23 +92,42 @@ def test_the_example_has_every_key() -> None:
 
 
 @pytest.mark.parametrize("path", NOT_YET)
-def test_what_is_not_there_yet_is_said(path: str, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(base64.b64encode(bytes(32)))
-    text = {
-        "gitlab": "gitlab: {address: 'https://g', authentication_secret_file: secret}",
-    }.get(path)
-    if text is None:
-        *parents, last = path.split(".")
-        text = "".join(f"{parent}: {{" for parent in parents)
-        text += f"{last}: {{}}" + "}" * len(parents)
-    (problem,) = problems(text, f"{tmp_path}/kas.yaml")
+@pytest.mark.parametrize("content", ["{}", "{a_secret_file: /none/x, unknown: 1}"])
+def test_what_is_not_there_yet_is_said(path: str, content: str) -> None:
+    """That, and nothing about what is in it: it does not matter."""
+    *parents, last = path.split(".")
+    text = "".join(f"{parent}: {{" for parent in parents)
+    text += f"{last}: {content}" + "}" * len(parents)
+    (problem,) = problems(text)
     assert f"{path}: this version of kas does not support this yet; " in problem
 
 
-def test_their_keys_are_checked_all_the_same() -> None:
-    found = problems("redis:\n  sentinal: {}\ngitlab:\n  address: x\n")
-    assert any("did you mean 'sentinel'?" in problem for problem in found)
-    assert any("'authentication_secret_file' is missing" in p for p in found)
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("agent", "info_cache_ttl"),
+        ("agent", "redis_conn_info_gc"),
+        ("agent", "receptive_agent"),
+        ("agent.listen", "max_connection_age"),
+        ("observability", "usage_reporting_period"),
+        ("observability.logging", "grpc_level"),
+        ("redis", "pool_size"),
+        ("", "workspaces"),
+    ],
+)
+def test_keys_of_others(path: str, key: str) -> None:
+    parents = path.split(".") if path else []
+    text = "".join(f"{parent}: {{" for parent in parents)
+    text += f"{key}: 1" + "}" * len(parents)
+    found = [one for one in problems(text) if key in one]
+    assert len(found) == 1
+    assert f"{key!r} is a key of GitLab's kas that has no meaning here" in found[0]
+
+
+def test_slips_beside_them_are_found() -> None:
+    first, second = problems("redis:\n  sentinal: {}\ngitlab:\n  address: x\n")
+    assert "did you mean 'sentinel'?" in first
+    assert "does not support this yet" in second
 
 
 def test_redis_needs_one_way_to_reach_it() -> None:

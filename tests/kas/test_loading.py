@@ -43,8 +43,8 @@ def test_an_own_address_that_nobody_knows(tmp_path: Path) -> None:
 def test_beside_what_is_wrong_with_modules(tmp_path: Path) -> None:
     text = PRIVATE.format(address='":8155"') + "modules: {nothing: {}}\n"
     first, second = problems(tmp_path, text)
-    assert "OWN_PRIVATE_API_URL" in first
-    assert "module nothing is not installed" in second
+    assert "module nothing is not installed" in first
+    assert "OWN_PRIVATE_API_URL" in second
 
 
 @pytest.mark.parametrize(
@@ -90,3 +90,15 @@ def test_two_at_one_address(tmp_path: Path, text: str, who: str) -> None:
 )
 def test_each_at_its_own(tmp_path: Path, text: str) -> None:
     assert not problems(tmp_path, text)
+
+
+def test_keys_of_others_in_the_proxys_section(tmp_path: Path) -> None:
+    text = "agent: {kubernetes_api: {allowed_agent_cache_ttl: 1s}}\n"
+    (problem,) = problems(tmp_path, text)
+    assert "a key of GitLab's kas that has no meaning here: remove it" in problem
+
+
+def test_in_the_order_of_the_lines(tmp_path: Path) -> None:
+    text = "modules:\n  nothing: {}\nagent:\n  kubernetes_api: {x: 1}\nnone: 1\n"
+    lines = [one.split(":")[1] for one in problems(tmp_path, text)]
+    assert lines == ["2", "4", "5"]

@@ -124,8 +124,8 @@ class OptionsTests(_Case):
             "--log-format: ",
             f"{path}:1:1: ",
             f"{path}:3:12: agent.listen.address: ",
-            f"{path}:7:3: modules.greter: module greter is not installed",
             f"{path}:5:5: agent.kubernetes_api: ",
+            f"{path}:7:3: modules.greter: module greter is not installed",
             f"{state}: others can write to it",
         )
         self.assertEqual(len(lines), len(starts), lines)
