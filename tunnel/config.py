@@ -15,8 +15,8 @@ it stands in), `ExistingFile`, `Duration`, `Size`, `Literal`, enums, attrs class
 ``X | None``, ``list[X]``, ``tuple[X, ...]``, ``dict[str, X]``, `Section`, and
 ``Annotated[X, Text(parse, expected)]`` for a text format of your own.  Validators of
 attrs apply; `Invalid` from ``__attrs_post_init__`` reports what does not go together.
-A class attribute ``FOREIGN_KEYS`` says what keys are that others know and this schema does
-not, for the message that refuses them.
+A class attribute ``FOREIGN_KEYS`` says what keys are that others know and this schema
+does not, for the message that refuses them.
 
 A problem reads ``file:line:column: path: what is wrong, and what to do``.
 """

@@ -8,6 +8,7 @@
     checks.py       config check, status
     doctor.py       doctor
     fleet.py        drain, rebalance
+    token.py        token
     asking.py       how a kas that runs is asked
 """
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from kas.ctl.common import Ctl, command
+from kas.ctl.common import Ctl, command, printable
 from tunnel.errors import TunnelError
 
 __all__ = ["DEFAULT_URL", "NoAnswer", "config", "fetch"]
@@ -76,8 +76,8 @@ def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise NoAnswer(
-            f"kas does not answer at {url} ({reason}); is it running, and is "
-            f"observability.listen.address that one?  ({option} says another)"
+            f"kas does not answer at {url} ({printable(reason)}); is it running, and "
+            f"is observability.listen.address that one?  ({option} says another)"
         ) from None
     finally:
         connection.close()

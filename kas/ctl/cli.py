@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kas.ctl import checks, doctor, fleet, kubeconfig, status
+from kas.ctl import checks, doctor, fleet, kubeconfig, status, token
 from kas.ctl.identities import agent, user
 from tunnel import __version__
 
@@ -29,3 +29,4 @@ kubeconfig.declare(cli)
 status.declare(cli)
 doctor.declare(cli)
 fleet.declare(cli)
+token.declare(cli)

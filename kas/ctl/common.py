@@ -176,6 +176,19 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+#: Characters of a peer's text that are shown.
+_SHOWN = 200
+
+
+def printable(text: str) -> str:
+    """What a peer said, so that it cannot do anything to the terminal."""
+    cut = text[:_SHOWN] + ("…" if len(text) > _SHOWN else "")
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode()
+        for one in cut
+    )
+
+
 pid_option = click.option(
     "--pid", type=int, help="Which kas, where several share the state directory."
 )

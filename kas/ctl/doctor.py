@@ -20,7 +20,7 @@ from kas import pki
 from kas.config import KasConfiguration, read_configuration_file
 from kas.ctl.asking import progress
 from kas.ctl.checks import TIMEOUT, NoAnswer, fetch
-from kas.ctl.common import Ctl, command, counted, pid_option
+from kas.ctl.common import Ctl, command, counted, pid_option, printable
 from kas.identity_store import IdentityStore
 from kas.running import (
     AGENTS,
@@ -257,7 +257,7 @@ class _Doctor:
         url = f"{scheme}://{where[2]}"
         code, body = fetch(url, probe.url_path, option="--configuration-file")
         if code != 200:
-            said = body[:200].decode("utf-8", "replace").strip()
+            said = printable(body[:800].decode("utf-8", "replace").strip())
             hint = "see kas' log"
             if code == 404 and self._file is None:
                 hint = "has it another path?  Then pass --configuration-file"

@@ -15,7 +15,7 @@ import click
 
 from kas.config import ApiListen, KasConfiguration, read_configuration_file
 from kas.ctl.checks import DEFAULT_URL, TIMEOUT, NoAnswer, fetch
-from kas.ctl.common import Ctl, command, pid_option
+from kas.ctl.common import Ctl, command, pid_option, printable
 from kas.external.auth import AUDIENCE
 from kas.jwt import read_secret, sign
 from kas.running import OBSERVABILITY
@@ -157,7 +157,8 @@ def _lines(content: dict[str, Any]) -> list[str]:
 def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    # agents say of themselves what they like
+    return printable(str(value))
 
 
 def _show_agents(ctl: Ctl, server: Server) -> None:
@@ -172,11 +173,11 @@ def _show_agents(ctl: Ctl, server: Server) -> None:
         kubernetes = meta.get("kubernetesVersion", {}).get("gitVersion", "")
         rows.append(
             [
-                agent.get("agentName", ""),
-                agent.get("agentId", ""),
-                pod or "-",
-                meta.get("version", "-"),
-                kubernetes or "-",
+                printable(agent.get("agentName", "")),
+                printable(agent.get("agentId", "")),
+                printable(pod) or "-",
+                printable(meta.get("version", "-")),
+                printable(kubernetes) or "-",
                 agent.get("connectedAt", "-").partition(".")[0].rstrip("Z") + "Z",
             ]
         )
@@ -211,6 +212,11 @@ def _observability(configuration: KasConfiguration) -> str:
     return f"{scheme}://{listen.address}"
 
 
+def _ended(error: Exception) -> bool:
+    """Whether the other side was there, and did not understand."""
+    return isinstance(error, (ConnectionResetError, http.client.HTTPException))
+
+
 def ask(server: Server) -> dict[str, Any]:
     """
     Every connected agent, as the external API says it.
@@ -236,8 +242,9 @@ def ask(server: Server) -> dict[str, Any]:
         lifetime=LIFETIME,
     )
     connection: http.client.HTTPConnection
+    tls = parts.scheme == "https"
     try:
-        if parts.scheme == "https":
+        if tls:
             context = ssl.create_default_context(
                 cafile=str(server.authorities) if server.authorities else None
             )
@@ -262,11 +269,27 @@ def ask(server: Server) -> dict[str, Any]:
             status, body = response.status, response.read(MAX_ANSWER)
         finally:
             connection.close()
+    except ssl.SSLCertVerificationError as error:
+        raise NoAnswer(
+            f"the certificate of {server.url} cannot be verified "
+            f"({error.verify_message}); name the file of who signed it with --ca-file, "
+            "and its host as the certificate does"
+        ) from None
+    except ssl.SSLError as error:
+        raise NoAnswer(
+            f"no TLS with {server.url} ({error.reason or error}); does it speak TLS at "
+            "all?  If not, write http://"
+        ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        hint = (
+            "is it running, and is api.listen.address that one?  (--server says "
+            "another)"
+        )
+        if not tls and _ended(error):
+            hint = "does it speak TLS?  Then write https://"
         raise NoAnswer(
-            f"kas does not answer at {server.url} ({reason}); is it running, and is "
-            "api.listen.address that one?  (--server says another)"
+            f"kas does not answer at {server.url} ({printable(reason)}); {hint}"
         ) from None
     try:
         content = json.loads(body)
@@ -275,6 +298,6 @@ def ask(server: Server) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise NoAnswer(f"{server.url} answered {status} and no JSON; is that kas?")
     if status != 200:
-        reason = content.get("message") or content.get("code") or str(status)
-        raise NoAnswer(f"kas at {server.url} refused: {reason}")
+        reason = content.get("message") or content.get("code") or status
+        raise NoAnswer(f"kas at {server.url} refused: {printable(str(reason))}")
     return content

@@ -83,7 +83,7 @@ class TestEveryCommand:
 
     def test_options(self) -> None:
         commands = list(self.leaves(cli))
-        assert len(commands) == 17
+        assert len(commands) == 18
         for found in commands:
             names = {name for option in found.params for name in option.opts}
             assert {"--output", "--state-directory"} <= names, found.name
@@ -707,6 +707,51 @@ class TestAgentsOfStatus:
             file.write_text(f"observability: {{listen: {{address: '{address}'}}}}")
             said = kasctl.ok("status", "--configuration-file", str(file))
             assert said.startswith("version: 1")
+
+    def test_whoever_answers_cannot_touch_the_terminal(
+        self, kasctl: Kasctl, server: tuple[str, ...]
+    ) -> None:
+        said = json.dumps({"message": "\x1b[2Jno\n" + 300 * "x"}).encode()
+        _Api.answer = (401, said)
+        shown = kasctl.fails("status", *server)
+        assert "\x1b" not in shown
+        assert r"refused: \x1b[2Jno\nxx" in shown
+        assert len(shown) < 300
+        agents = {"agents": [{"agentName": "a\x1b]0;b", "agentId": "1"}]}
+        _Api.answer = (200, json.dumps(agents).encode())
+        assert "\x1b" not in kasctl.ok("status", *server)
+
+    def test_tls_here_and_not_there(
+        self, kasctl: Kasctl, server: tuple[str, ...]
+    ) -> None:
+        url = server[1].replace("http:", "https:")
+        said = kasctl.fails("status", "--server", url, *server[2:])
+        assert "write http://" in said
+
+    @pytest.mark.parametrize(
+        ("scheme", "hint"), [("https", "--ca-file"), ("http", "write https://")]
+    )
+    def test_tls_there(
+        self, kasctl: Kasctl, server: tuple[str, ...], scheme: str, hint: str
+    ) -> None:
+        state = StateDirectory.open(kasctl.state)
+        files = pki.DevelopmentPki(state, "h", lambda: datetime.now(UTC)).ensure()
+        with agent_listener(files.certificate_file, files.key_file, "h2") as address:
+            url = ("--server", f"{scheme}://{address}")
+            assert hint in kasctl.fails("status", *url, *server[2:])
+
+    def test_token(self, kasctl: Kasctl, server: tuple[str, ...]) -> None:
+        file = server[2:]
+        token = kasctl.ok("token", *file, "--issuer", "me", "--lifetime", "90s").strip()
+        claims = jwt.decode(token, bytes(32), ["HS256"], audience="gitlab-kas")
+        assert claims["iss"] == "me"
+        assert 85 < claims["exp"] - datetime.now(UTC).timestamp() < 95
+        assert set(kasctl.data("token", *file)) == {"token"}
+        for lifetime in ("0s", "61m"):
+            said = kasctl.fails("token", *file, "--lifetime", lifetime)
+            assert "at most 1h" in said
+        Path(file[1]).write_text("short")
+        assert "base64" in kasctl.fails("token", *file)
 
 
 class TestDoctor:

@@ -1,0 +1,57 @@
+"""``kasctl token``: a token for the external API, for curl and for trying things."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from kas.ctl.common import DURATION, Ctl, command
+from kas.external.auth import AUDIENCE
+from kas.jwt import MAX_LIFETIME, read_secret, sign
+from tunnel.errors import ConfigurationError
+
+__all__ = ["declare"]
+
+
+def declare(group: click.Group) -> None:
+    """Add the command to *group*."""
+    command(group, "token")(_token)
+
+
+@click.option(
+    "--secret-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="Secret of the external API, as in api.listen.authentication_secret_file.",
+)
+@click.option(
+    "--issuer",
+    default="gitlab",
+    show_default=True,
+    help="The issuer that the external API expects.",
+)
+@click.option(
+    "--lifetime",
+    type=DURATION,
+    default="60s",
+    show_default=True,
+    help="How long the token is valid; an hour at most.",
+)
+def _token(ctl: Ctl, secret_file: Path, issuer: str, lifetime: timedelta) -> None:
+    """Print a token for calls of the external API."""
+    seconds = lifetime.total_seconds()
+    if not 0 < seconds <= MAX_LIFETIME:
+        raise ConfigurationError(
+            [f"--lifetime: write more than 0s and at most {MAX_LIFETIME / 3600:g}h"]
+        )
+    try:
+        secret = read_secret(secret_file)
+    except ValueError as error:
+        raise ConfigurationError([str(error)]) from None
+    token = sign(
+        secret, issuer=issuer, audience=AUDIENCE, now=time.time(), lifetime=seconds
+    )
+    ctl.result({"token": token}, token)
