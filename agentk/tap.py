@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import NoReturn
 
 from twisted.application.service import IService
 from twisted.python import usage
@@ -18,6 +19,7 @@ from agentk.config import (
     read_token,
 )
 from agentk.service import AgentkService
+from tunnel import __version__
 from tunnel.hosting import Prepared
 from tunnel.startup import refuse_unless
 from tunnel.tuning import tune_allocator
@@ -90,6 +92,11 @@ class Options(usage.Options):
     def opt_kas_header(self, text: str) -> None:
         """A header for the WebSocket to kas, `Name: value`; may be repeated."""
         self["kas-header"].append(text)
+
+    def opt_version(self) -> NoReturn:
+        """Show the version of txkas, and end."""
+        print(f"txkas {__version__}")
+        sys.exit(0)
 
     def postOptions(self) -> None:
         """Read everything that can be wrong, and report all of it at once."""

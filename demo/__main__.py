@@ -125,7 +125,8 @@ def _show(
         step.note(stack.start_agentk(cluster, programs))
     Steps(screen, client, cluster, stack.agentk.log).run()
     client.close()
-    _advise(screen, stack, cluster)
+    if not options.once:
+        _advise(screen, stack, cluster)
     return stack
 
 

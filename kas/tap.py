@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 from twisted.application.service import IService
 from twisted.python import usage
@@ -12,6 +13,7 @@ from kas.config import KasConfiguration
 from kas.loading import load
 from kas.service import KasService
 from kas.state import StateDirectory, locate
+from tunnel import __version__
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared
 from tunnel.startup import refuse, refuse_unless
@@ -56,6 +58,11 @@ class Options(usage.Options):
 
     configuration: KasConfiguration
     modules: list[Prepared]
+
+    def opt_version(self) -> NoReturn:
+        """Show the version of txkas, and end."""
+        print(f"txkas {__version__}")
+        sys.exit(0)
 
     def postOptions(self) -> None:
         """Read everything that can be wrong, and report all of it at once."""

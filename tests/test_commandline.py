@@ -50,7 +50,7 @@ def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, set[str]
 def test_programs(program: str, options: usage.Options) -> None:
     """Every option has its line, and every line its option."""
     known = {f"--{name.rstrip('=')}" for name in options.longOpt}
-    known -= {"--help", "--version"}
+    known -= {"--help"}
     assert set(OPTION.findall(section(f"twistd {program}"))) == known
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from kas.service import LEAVE_PATIENCE
 from tests.integration.needs import program
+from tunnel.hosting import STOP_TIMEOUT
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 PROGRAM = str(Path(sys.executable).with_name("twistd"))
@@ -78,6 +83,115 @@ def test_manifest_says_what_the_documents_say() -> None:
     for argument in container["command"]:
         if argument.startswith(("--token-file=", "--ca-cert-file=")):
             assert str(Path(argument.partition("=")[2]).parent) in mounted
+
+
+def kas_manifest() -> dict[str, Any]:
+    text = (DEPLOY / "kubernetes" / "kas.yaml").read_text()
+    return {document["kind"]: document for document in yaml.safe_load_all(text)}
+
+
+def test_manifest_of_kas_has_a_configuration_that_kas_takes(tmp_path: Path) -> None:
+    from kas import pki
+    from kas.loading import load
+    from kas.own_address import own_address
+    from kas.state import StateDirectory
+
+    by_kind = kas_manifest()
+    spec = by_kind["Deployment"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    text = by_kind["ConfigMap"]["data"]["kas.yaml"]
+    for name in ("tls", "secrets"):
+        (tmp_path / name).mkdir()
+        text = text.replace(f"/config/{name}/", f"{tmp_path}/{name}/")
+    state = StateDirectory.open(tmp_path / "state")
+    made = pki.DevelopmentPki(state, "h", lambda: datetime.now(UTC)).ensure()
+    assert made.ca_file is not None
+    for file, name in (
+        (made.certificate_file, "tls.crt"),
+        (made.key_file, "tls.key"),
+        (made.ca_file, "ca.crt"),
+    ):
+        shutil.copy(file, tmp_path / "tls" / name)
+    secret = base64.b64encode(bytes(32))
+    (tmp_path / "secrets" / "private-api-secret").write_bytes(secret)
+    (tmp_path / "kas.yaml").write_text(text)
+    environ = {
+        one["name"]: one["value"].replace("$(POD_IP)", "10.1.2.3")
+        for one in container["env"]
+        if "value" in one
+    }
+    configuration, modules = load(tmp_path / "kas.yaml", environ, list)
+    assert [one.name for one in modules] == ["kubernetes_api"]
+    assert configuration.private_api is not None
+    own = own_address(configuration.private_api.listen, environ, list)
+    assert own.url == "tls://10.1.2.3:8155"
+    assert own.tls_server_name == "kas.example"
+    listened = {
+        int(listen.address.rpartition(":")[2])
+        for listen in (
+            configuration.agent.listen,
+            configuration.observability.listen,
+            configuration.private_api.listen,
+            modules[0].configuration.listen,
+        )
+    }
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert set(ports.values()) == listened
+    for one in by_kind["Service"]["spec"]["ports"]:
+        assert one["targetPort"] in ports
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["port"] == "observability"
+    grace = configuration.agent.listen.shutdown_grace_period
+    assert spec["terminationGracePeriodSeconds"] > (
+        LEAVE_PATIENCE + grace + STOP_TIMEOUT
+    )
+
+
+def test_manifest_of_kas_mounts_what_it_uses() -> None:
+    from kas.tap import Options
+
+    template = kas_manifest()["Deployment"]["spec"]["template"]
+    spec = template["spec"]
+    (container,), (before,) = spec["containers"], spec["initContainers"]
+    mounted = {m["mountPath"]: m["name"] for m in container["volumeMounts"]}
+    assert set(mounted.values()) == {one["name"] for one in spec["volumes"]}
+    known = {name for name, *_ in Options.optParameters}
+    words = container["command"]
+    for argument in words[words.index("kas") + 1 :]:
+        option, _, value = argument.partition("=")
+        assert option.removeprefix("--") in known
+        folder = str(Path(value).parent)
+        assert folder in mounted
+        if option == "--state-directory":
+            # made by the one before, because nobody else may write there
+            assert f"-m 700 {value}" in before["command"][-1]
+    assert "/config/identity/identity.json" in before["command"][-1]
+    assert "/config/identity" in mounted
+    assert (
+        template["metadata"]["labels"] == kas_manifest()["Service"]["spec"]["selector"]
+    )
+
+
+@pytest.mark.integration
+def test_state_of_the_manifest(tmp_path: Path) -> None:
+    """What is done before kas: its directory is accepted, the identities are found."""
+    from kas.identity_store import IdentityStore
+    from kas.state import StateDirectory
+
+    spec = kas_manifest()["Deployment"]["spec"]["template"]["spec"]
+    (before,) = spec["initContainers"]
+    *shell, script = before["command"]
+    for name in ("state", "config"):
+        script = script.replace(f"/{name}/", f"{tmp_path}/{name}/")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o777)
+    own = StateDirectory.open(tmp_path / "config" / "identity")
+    IdentityStore(own, lambda: datetime.now(UTC)).add_agent("prod")
+    for _ in range(2):  # a container that starts again
+        subprocess.run([*shell, script], check=True)
+    found = StateDirectory.open(tmp_path / "state" / "kas", create=False)
+    (agent,) = IdentityStore(found, lambda: datetime.now(UTC)).load().agents
+    assert agent.name == "prod"
 
 
 def test_options_of_the_manifest_are_options_of_agentk() -> None:

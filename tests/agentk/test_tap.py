@@ -11,6 +11,7 @@ from twisted.python import usage
 from agentk.service import AgentkService
 from agentk.tap import Options, makeService
 from tests.optionscase import OptionsCase
+from tunnel import __version__
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -70,6 +71,13 @@ class OptionsTests(_Case):
         self.assertEqual(
             out.getvalue(), "the options are usable; modules: kubernetes_api\n"
         )
+
+    def test_version(self) -> None:
+        """Ours, not Twisted's."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertRaises(SystemExit, self.parse, "--version")
+        self.assertEqual(out.getvalue(), f"txkas {__version__}\n")
 
     def test_check_finds_problems(self) -> None:
         """The other way, too."""

@@ -88,6 +88,9 @@ def test_every_step_and_nothing_left(state: Path, tmp_path: Path) -> None:
     assert "exit status 7, as it should be" in done.stdout
     assert "window of 40 x 132: 'stty size' agrees" in done.stdout
     assert "no Kubernetes" in done.stdout
+    # all is stopped: there is nothing to try
+    assert "kubectl" not in done.stdout.splitlines()[-1]
+    assert "The same with" not in done.stdout
     assert _users(state) == []
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 

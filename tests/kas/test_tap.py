@@ -15,7 +15,7 @@ from twisted.python import usage
 from kas.service import KasService
 from kas.tap import Options, makeService
 from tests.optionscase import OptionsCase
-from tunnel import logs
+from tunnel import __version__, logs
 
 
 class _Case(OptionsCase):
@@ -58,6 +58,13 @@ class OptionsTests(_Case):
             out.getvalue(), "the configuration is usable; modules: kubernetes_api\n"
         )
         self.assertEqual(list(self.folder.iterdir()), [self.folder / "kas.yaml"])
+
+    def test_version(self) -> None:
+        """Ours, not Twisted's."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertRaises(SystemExit, self.parse, "--version")
+        self.assertEqual(out.getvalue(), f"txkas {__version__}\n")
 
     def test_check_finds_problems(self) -> None:
         """The other way, too."""
