@@ -109,7 +109,18 @@ def test_which_kas(fleet: Fleet) -> None:
         assert kas.process is not None
         assert str(kas.process.pid) in done.stderr
     done = kasctl("rebalance", "--pid", "1", state=state, check=False)
-    assert "no kas with the number 1" in done.stderr
+    assert "no kas runs here as process 1; there is: " in done.stderr
+    for kas in fleet.kas:
+        assert kas.process is not None
+        named = ("--pid", str(kas.process.pid), "--output", "json")
+        status = json.loads(kasctl("status", *named, state=state).stdout)
+        assert status["pid"] == kas.process.pid
+        assert status["redis"] == {"up": True, "news": True, "reason": ""}
+        assert (status["draining"], status["peers"]) == (False, 2)
+        checks = json.loads(kasctl("doctor", *named, state=state).stdout)["checks"]
+        assert {"Redis", "peers", "private API", "API proxy"} <= {
+            one["check"] for one in checks if one["ok"]
+        }
 
 
 def test_certificates_for_each_other(
