@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kas.balance import PER_SECOND
 from kas.service import LEAVE_PATIENCE
 from tests.integration.needs import program
 from tunnel.hosting import STOP_TIMEOUT
@@ -142,9 +143,8 @@ def test_manifest_of_kas_has_a_configuration_that_kas_takes(tmp_path: Path) -> N
     for probe in ("livenessProbe", "readinessProbe"):
         assert container[probe]["httpGet"]["port"] == "observability"
     grace = configuration.agent.listen.shutdown_grace_period
-    assert spec["terminationGracePeriodSeconds"] > (
-        LEAVE_PATIENCE + grace + STOP_TIMEOUT
-    )
+    leaving = LEAVE_PATIENCE + 5_000 / PER_SECOND
+    assert spec["terminationGracePeriodSeconds"] >= leaving + grace + STOP_TIMEOUT
 
 
 def test_manifest_of_kas_mounts_what_it_uses() -> None:
