@@ -273,6 +273,9 @@ class Fleet:
 
     def _endpoint(self, url: str) -> IStreamClientEndpoint:
         address = parse_peer_url(url)
+        if self._own.url.startswith("tls:") and address.scheme == "tcp":
+            # Whoever can write to Redis must not get our token in plain text.
+            raise ConfigurationError(["its address has no TLS, and ours has"])
         return client_endpoint(
             self.reactor,
             KasAddress(

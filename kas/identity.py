@@ -294,6 +294,10 @@ class FileIdentity:
         self._index = _Index.of(parse(data, str(self.path)))
         self._tell_changes()
 
+    def may_connect(self, agent_id: str) -> bool:
+        """The agent is not revoked."""
+        return agent_id in self._index.agents
+
     def _agent_entry(self, token_id: str) -> _AgentToken | None:
         return self._index.agent_tokens.get(token_id)
 

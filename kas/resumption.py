@@ -55,6 +55,10 @@ class Resumption:
         if self._stream.closed or self._stream.has_path or self._attempt is not None:
             return
         agent = self._agent
+        if not self._router.may_connect(agent.agent_id):
+            reason = "the agent was revoked"
+            self._stream.end(SessionClosed(ErrorCode.UNAUTHENTICATED, reason))
+            return
         hop = self._router.hop_to(agent.agent_id, agent.instance_id)
         if hop is not None:
             resume = pb.Resume(

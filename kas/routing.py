@@ -84,6 +84,7 @@ class Router:
     :param peers: sessions to other kas; None where this one runs alone.
     :param keeper: of the streams that survive their path.
     :param random: between 0 and 1, for the jitter of repeated attempts.
+    :param may_connect: False for an agent that was revoked: nobody waits for it.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Router:
         peers: Peers | None = None,
         keeper: Keeper | None = None,
         random: Callable[[], float] = _random,
+        may_connect: Callable[[str], bool] = lambda agent_id: True,
         timeout: float = ROUTING_TIMEOUT,
         max_waiting: int = MAX_WAITING,
     ) -> None:
@@ -103,6 +105,7 @@ class Router:
         self.clock = clock
         self.keeper = Keeper(clock, lambda: 0.0) if keeper is None else keeper
         self.random = random
+        self.may_connect = may_connect
         self.timeout = timeout
         self.max_waiting = max_waiting
         #: Streams that were sent somewhere else after a refusal or a loss.

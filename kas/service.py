@@ -115,6 +115,7 @@ class KasService(LogsItsOwnWay, Service):
             peers=self.fleet.peers,
             keeper=Keeper(reactor, lambda: grace, KAS_RESUME_LIMITS),
             random=random,
+            may_connect=lambda agent_id: self.identity.may_connect(agent_id),
         )
         self.listening = Listening(reactor, self._development_certificate)
         self.identity = FileIdentity(state.file("identity.json"), reactor, now)

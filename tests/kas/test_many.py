@@ -148,6 +148,25 @@ class RouteTests(_Case):
         self.many.later(ROUTING_TIMEOUT + 1)
         self.assertIsInstance(self.client.closed[0], AgentUnavailable)
 
+    def test_empty_blocks(self) -> None:
+        """They cost no credit, and must not fill a gateway whose client does not read."""
+        agent = self.many.agent(self.two)
+        stream = self.one.open(self.client)
+        self.many.settle()
+        stream.pauseProducing()
+        answer, _ = agent.streams[0]
+        for _ in range(5):
+            answer.write(b"x" * 65_536)
+            self.many.settle()
+        for _ in range(60):
+            for _ in range(200):
+                answer.send_headers(b"")
+            self.many.settle()
+        (far,) = self.two.gateway.tunnels
+        queued = [len(one.queue) for one in far.session._streams.values()]
+        self.assertLess(sum(queued), 3_000)
+        self.assertEqual(len(self.client.closed), 1)
+
     def test_back_pressure(self) -> None:
         """A reader that stops stops its writer through both hops."""
         agent = self.many.agent(self.two)
@@ -509,6 +528,17 @@ class ResumeTests(_Case):
             if pipe.protocols[0] is agent.tunnel:
                 pipe.flush()
         self.assertEqual(session._outbox.waiting_control, before)
+
+    def test_revoked_without_a_path(self) -> None:
+        """Nobody waits for the return of an agent that may not."""
+        agent, _ = self.begin(self.two)
+        agent.dialer._running = False
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(2)
+        self.assertEqual(self.client.closed, [])
+        self.one.router.may_connect = lambda agent_id: False
+        self.many.later(2)
+        self.assertEqual(len(self.client.closed), 1)
 
     def test_resume_is_never_answered(self) -> None:
         """Attempts end, and leave nothing behind in any session."""

@@ -76,6 +76,10 @@ class Limits:
     #: ... and where the producer may go on.
     send_low: int = 32 * KIB
 
+    #: ... also when that is in so many pieces: a block without a byte costs no credit,
+    #: and yet memory.
+    send_pieces: int = 1_024
+
     #: Control frames that wait to be sent.  They need no credit, so a peer that asks
     #: and never reads the answers must hit something.
     max_queued_control: int = 50_000

@@ -16,6 +16,9 @@ from tunnel.wire.stream import DATA, Stream, StreamInput
 #: buffer, little enough that reading gets its turn.
 FLUSH = 128 * 1024
 
+#: Pieces of a stream that are smaller are joined, up to this.
+SMALL, JOINED = 1024, 4096
+
 
 class Outbox:
     """
@@ -74,9 +77,19 @@ class Outbox:
 
     def data(self, stream: Stream, kind: int, data: bytes) -> bool:
         """Queue bytes of a stream; True when that is enough for now."""
-        stream.queue.append((kind, data))
+        queue = stream.queue
+        if kind == DATA and len(data) < SMALL and queue and queue[-1][0] == DATA:
+            # Boundaries mean nothing, and each frame costs its reader more than bytes.
+            last = queue[-1][1]
+            if len(last) < JOINED:
+                queue[-1] = (DATA, last + data)
+            else:
+                queue.append((DATA, data))
+        else:
+            queue.append((kind, data))
         stream.queued += len(data)
-        if stream.queued > self._limits.send_high:
+        limits = self._limits
+        if stream.queued > limits.send_high or len(queue) > limits.send_pieces:
             stream.full = True
         self.schedule(stream)
         return stream.full
@@ -118,7 +131,11 @@ class Outbox:
                 stream.move(StreamInput.SEND_FIN)
             else:
                 self.schedule(stream)
-            if stream.full and stream.queued <= self._limits.send_low:
+            if (
+                stream.full
+                and stream.queued <= self._limits.send_low
+                and len(stream.queue) * 2 <= self._limits.send_pieces
+            ):
                 stream.full = False
                 self._drained.append(stream.id)
         return b"".join(out), finished
