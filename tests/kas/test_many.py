@@ -149,7 +149,7 @@ class RouteTests(_Case):
         self.assertIsInstance(self.client.closed[0], AgentUnavailable)
 
     def test_empty_blocks(self) -> None:
-        """They cost no credit, and must not fill a gateway whose client does not read."""
+        """They cost no credit, and must not fill a gateway beside a slow client."""
         agent = self.many.agent(self.two)
         stream = self.one.open(self.client)
         self.many.settle()
