@@ -6,7 +6,8 @@ import json
 import os
 import sys
 
-from bench.cases import CASES, RESULTS, Result
+from bench.cases import CASES, QUICK_CASES, RESULTS, Result
+from bench.stand import QUICK
 
 
 def main(names: list[str]) -> int:
@@ -21,7 +22,7 @@ def main(names: list[str]) -> int:
     results: list[Result] = []
     width = 46
     print(f"{'case':{width}} {'value':>10} {'floor':>10} {'ratio':>6} {'target':>6}")
-    for name in names or list(CASES):
+    for name in names or (QUICK_CASES if QUICK else CASES):
         for result in CASES[name]():
             results.append(result)
             print(

@@ -11,10 +11,7 @@ import attrs
 
 from bench import fleet, load
 from bench.processes import ROOT, Process, python
-from bench.stand import GIGABYTE, Stand
-
-ROUNDS = 3
-SECONDS = 3.0
+from bench.stand import GIGABYTE, ROUNDS, SECONDS, Stand
 
 
 @attrs.frozen
@@ -346,5 +343,8 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "dead-redis": _fleet(fleet.dead_redis),
     "failover": _fleet(fleet.failover),
 }
+
+#: Those of a quick run, a few seconds each.
+QUICK_CASES = ("one-agent", "larger-answers", "bulk", "latency", "second-kas")
 
 RESULTS = ROOT / "build" / "bench.json"

@@ -16,10 +16,15 @@ import attrs
 
 from bench import load
 from bench.processes import Process, python, twistd
-from bench.stand import GIGABYTE, Stand, free_port, port_of, wait_for_port
-
-ROUNDS = 3
-SECONDS = 3.0
+from bench.stand import (
+    GIGABYTE,
+    ROUNDS,
+    SECONDS,
+    Stand,
+    free_port,
+    port_of,
+    wait_for_port,
+)
 
 
 @attrs.define(eq=False)

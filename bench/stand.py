@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from contextlib import ExitStack
@@ -18,6 +19,12 @@ from kas.state import StateDirectory
 #: Answers that upstream nginx has ready, by size in bytes.
 SIZES = (200, 6144)
 GIGABYTE = 10**9
+
+#: A minute for the whole, to see that nothing is far off; the figures are rough.
+QUICK = bool(os.environ.get("QUICK"))
+
+#: Measurements of each figure, of which the median counts, and seconds for each.
+ROUNDS, SECONDS = (1, 1.0) if QUICK else (3, 3.0)
 
 #: Files as answers, with the headers of an API server.
 FILES = (
