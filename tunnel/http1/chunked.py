@@ -115,7 +115,7 @@ class ChunkedDecoder:
         match = _EXTENDED.match(data, position)
         if match is None:
             raise HeadError(400, "malformed size of a chunk")
-        self._extensions += len(match[2])
+        self._extensions += len(match[2]) - 1
         if self._extensions > _MAX_EXTENSIONS:
             raise HeadError(400, "too many chunk extensions")
         return match
