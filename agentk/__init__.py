@@ -6,8 +6,9 @@ The agent: keeps a connection to kas and answers what comes through it.
     service.py    the service tree; the only place that wires the parts together
     dialer.py     connects to kas, for ever
     modules.py    what an agent half of a module is lent
-    health.py     /liveness, /readiness and /metrics
+    health.py     /liveness, /readiness and /metrics     metrics.py   the tunnel's
     cluster.py    the Kubernetes API server, and how to speak to it
+    version.py    which version of Kubernetes it is
 
 Small on purpose: what can be decided in kas is decided there.
 """

@@ -15,25 +15,16 @@ from contextlib import ExitStack
 import attrs
 
 from bench import load
-from bench.processes import Process, python, twistd
+from bench.processes import Process
 from bench.stand import (
     GIGABYTE,
     ROUNDS,
     SECONDS,
+    Node,
     Stand,
     free_port,
-    port_of,
     wait_for_port,
 )
-
-
-@attrs.define(eq=False)
-class Node:
-    """One kas."""
-
-    process: Process
-    proxy: str
-    agent_port: int
 
 
 class FleetStand(Stand):
@@ -53,36 +44,14 @@ class FleetStand(Stand):
         wait_for_port(self.redis_port)
 
     def node(self) -> Node:
-        """One more kas, with a proxy that needs no TLS."""
-        file = self.folder / f"kas-{free_port()}.yaml"
-        file.write_text(
-            "agent:\n"
-            "  listen: {address: '127.0.0.1:0', development_certificate: true}\n"
-            "  kubernetes_api:\n"
-            "    listen: {address: '127.0.0.1:0', development_certificate: false}\n"
-            "    max_requests_per_agent: 10000\n"
-            "    max_requests_per_credential: 10000\n"
-            "observability:\n"
-            "  listen: {address: '127.0.0.1:0'}\n"
+        """One more kas, beside those that are there."""
+        return self.start_kas(
             "private_api:\n"
             f"  listen: {{address: '127.0.0.1:{free_port()}', "
             "development_certificate: true, "
             f"authentication_secret_file: {self.secret}}}\n"
             f"redis: {{server: {{address: '127.0.0.1:{self.redis_port}'}}}}\n"
         )
-        process = self.started(
-            twistd(
-                "kas",
-                f"--configuration-file={file}",
-                f"--state-directory={self.state.path}",
-                "--log-format=text",
-                log=self.log("kas"),
-            )
-        )
-        proxy_port = port_of(process.wait_for("listening for kubernetes_api"))
-        agent_port = port_of(process.wait_for("listening for agents"))
-        process.wait_for("kas is ready")
-        return Node(process, f"http://127.0.0.1:{proxy_port}", agent_port)
 
     def redis_commands(self) -> int:
         """How many Redis has done so far."""
@@ -98,20 +67,7 @@ class FleetStand(Stand):
 
     def agents_at(self, node: Node, tokens: list[str], *arguments: str) -> Process:
         """Light agents of one process that connect to one kas."""
-        file = self.folder / f"tokens-{len(list(self.folder.glob('tokens-*')))}"
-        file.write_text("\n".join(tokens))
-        process = self.started(
-            python(
-                "bench.agents",
-                str(node.agent_port),
-                f"--ca={self.ca}",
-                f"--tokens={file}",
-                *arguments,
-                log=self.log("fleet"),
-            )
-        )
-        process.wait_for("fleet ready")
-        return process
+        return self.light_agents(node.agent_port, tokens, *arguments)
 
     def agentk_at(self, node: Node, upstream_port: int) -> Process:
         """agentk at one kas."""

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+import attrs
+
 from bench.processes import Process, python, twistd
 from kas import pki
 from kas.identity_store import IdentityStore
@@ -32,6 +34,15 @@ FILES = (
     "open_file_cache max=10 inactive=1h; open_file_cache_valid 1h; "
     "add_header Audit-Id 7e0a4f3c-7f0c-4c3e-9a38-53f4d1f7a001; }}"
 )
+
+
+@attrs.define(eq=False)
+class Node:
+    """One kas."""
+
+    process: Process
+    proxy: str
+    agent_port: int
 
 
 class Stand:
@@ -95,7 +106,13 @@ class Stand:
 
     def kas(self) -> Process:
         """kas with a proxy that needs no TLS, so that it compares with the front."""
-        file = self.folder / "kas.yaml"
+        node = self.start_kas()
+        self.proxy, self.agent_port = node.proxy, node.agent_port
+        return node.process
+
+    def start_kas(self, settings: str = "") -> Node:
+        """One kas; *settings* are added to its file, as YAML text."""
+        file = self.folder / f"kas-{len(list(self.folder.glob('kas-*.yaml')))}.yaml"
         file.write_text(
             "agent:\n"
             "  listen: {address: '127.0.0.1:0', development_certificate: true}\n"
@@ -104,7 +121,7 @@ class Stand:
             "    max_requests_per_agent: 10000\n"
             "    max_requests_per_credential: 10000\n"
             "observability:\n"
-            "  listen: {address: '127.0.0.1:0'}\n"
+            "  listen: {address: '127.0.0.1:0'}\n" + settings
         )
         process = self.started(
             twistd(
@@ -115,11 +132,10 @@ class Stand:
                 log=self.log("kas"),
             )
         )
-        self.proxy_port = port_of(process.wait_for("listening for kubernetes_api"))
-        self.agent_port = port_of(process.wait_for("listening for agents"))
+        proxy_port = _port(process.wait_for("listening for kubernetes_api"))
+        agent_port = _port(process.wait_for("listening for agents"))
         process.wait_for("kas is ready")
-        self.proxy = f"http://127.0.0.1:{self.proxy_port}"
-        return process
+        return Node(process, f"http://127.0.0.1:{proxy_port}", agent_port)
 
     def agentk(self, upstream_port: int) -> Process:
         """agentk in front of an upstream with our certificate."""
@@ -161,14 +177,21 @@ class Stand:
 
     def fleet(self) -> Process:
         """Light agents, none connected yet."""
-        tokens = self.folder / "tokens"
-        tokens.write_text("\n".join(self.tokens))
+        return self.light_agents(self.agent_port, self.tokens)
+
+    def light_agents(
+        self, agent_port: int, tokens: list[str], *arguments: str
+    ) -> Process:
+        """Light agents of one process for one kas, none connected yet."""
+        file = self.folder / f"tokens-{len(list(self.folder.glob('tokens-*')))}"
+        file.write_text("\n".join(tokens))
         process = self.started(
             python(
                 "bench.agents",
-                str(self.agent_port),
+                str(agent_port),
                 f"--ca={self.ca}",
-                f"--tokens={tokens}",
+                f"--tokens={file}",
+                *arguments,
                 log=self.log("fleet"),
             )
         )
@@ -247,5 +270,5 @@ def wait_for_port(port: int, seconds: float = 10.0) -> None:
             time.sleep(0.02)
 
 
-def port_of(line: str) -> int:
+def _port(line: str) -> int:
     return int(line.split("127.0.0.1:")[1].split()[0])

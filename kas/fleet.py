@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from kas import jwt
@@ -79,7 +79,6 @@ class Fleet:
     _me: KasRecord = attrs.field(init=False)
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
     _secrets: jwt.Secrets | None = attrs.field(init=False, default=None)
-    _port: IListeningPort | None = attrs.field(init=False, default=None)
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
@@ -125,7 +124,7 @@ class Fleet:
         """Listen for other kas, and tell them of this one."""
         if self.gateway is not None and self.configuration.private_api is not None:
             listen = self.configuration.private_api.listen
-            self._port = await listening.listen(
+            await listening.listen(
                 listen,
                 GatewayFactory(
                     self.gateway,

@@ -12,6 +12,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from kas.waiting import pause_before
 from tunnel.errors import ErrorCode, ProtocolError, SessionClosed
 from tunnel.interfaces import IStreamReceiver
 from tunnel.net.flusher import Flusher
@@ -141,8 +142,8 @@ class Peer(TunnelOwner):
         self._failures += 1
         peers.failures += 1
         self.problem = why
-        most = min(RETRY_MOST, RETRY_FIRST * 2 ** min(self._failures, 10))
-        self._retry_at = peers.clock.seconds() + most * (0.5 + peers.random() / 2)
+        pause = pause_before(self._failures, peers.random, RETRY_FIRST, RETRY_MOST)
+        self._retry_at = peers.clock.seconds() + pause
         if self._failures == 1:
             self._log.warn("kas at {url} {why}", url=self.url, why=why)
         # Not before `connect` returned: some attempts fail at once, and who asked for

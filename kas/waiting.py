@@ -1,4 +1,4 @@
-"""What a stream without a way waits for."""
+"""What a stream without a way waits for, and how long anybody does between attempts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,20 @@ __all__ = ["Wait", "pause_before"]
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
 
-def pause_before(attempt: int, random: Callable[[], float]) -> float:
-    """Seconds to wait before an attempt that is not the first."""
-    most: float = min(RETRY_MOST, RETRY_FIRST * 2 ** min(attempt, 10))
-    return most * (0.5 + random() / 2)
+def pause_before(
+    attempt: int,
+    random: Callable[[], float],
+    first: float = RETRY_FIRST,
+    most: float = RETRY_MOST,
+) -> float:
+    """
+    Seconds to wait before an attempt that is not the first.
+
+    :param first: the longest pause before attempt 0; it doubles with each...
+    :param most: ... and is never longer.
+    """
+    longest: float = min(most, first * 2 ** min(attempt, 10))
+    return longest * (0.5 + random() / 2)
 
 
 class Wait:

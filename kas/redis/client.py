@@ -22,6 +22,7 @@ from kas.redis.connection import (
     error_code,
 )
 from kas.redis.dialling import Dialler
+from kas.waiting import pause_before
 
 __all__ = ["Counters", "RedisClient", "RedisListener"]
 
@@ -128,11 +129,11 @@ class _Link:
                     self.failures = 0
             self.failures += 1
             self.down(reason)
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self.failures - 1, 10))
-            resting: Deferred[None] = Deferred()
-            timer = self.clock.callLater(
-                pause * (0.5 + 0.5 * self.random()), resting.callback, None
+            pause = pause_before(
+                self.failures - 1, self.random, FIRST_PAUSE, LONGEST_PAUSE
             )
+            resting: Deferred[None] = Deferred()
+            timer = self.clock.callLater(pause, resting.callback, None)
             try:
                 await resting
             finally:

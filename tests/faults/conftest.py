@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.faults.record import Record
+from tests.faults.stage import Stage
 from tests.integration import needs, processes
 from tests.integration.cluster import ControlPlane
 from tests.integration.conftest import make_namespace
@@ -84,3 +85,22 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     make_namespace(control_plane, name)
     yield name
     control_plane.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="module")
+def all_kas(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    control_plane: ControlPlane,
+) -> Iterator[Stage]:
+    """Three kas for all experiments of a file."""
+    name = request.module.__name__.rpartition("_")[2]
+    with Stage(tmp_path_factory.mktemp(name), control_plane) as stage:
+        yield stage.start()
+
+
+@pytest.fixture
+def stage(all_kas: Stage) -> Iterator[Stage]:
+    """All of them run."""
+    yield all_kas
+    all_kas.clear()

@@ -72,8 +72,9 @@ class Path:
         self.drop_forth = False
         self.drop_back = False
         self.refuse = False
-        #: Since the beginning.
+        #: Since the beginning: connections, and bytes both ways.
         self.connections = 0
+        self.passed = 0
         self._next = 0
         self._open: dict[asyncio.StreamWriter, asyncio.StreamWriter] = {}
         #: Those that pass nothing any more, and were not told.
@@ -180,6 +181,7 @@ class Path:
                     if (wait := clear - loop.time()) > 0:
                         await asyncio.sleep(wait)
                 size -= len(data)
+                self.passed += len(data)
                 changed.set()
         except (OSError, RuntimeError):
             return

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path as File
 
 import pytest
 
 from tests.faults import clients
+from tests.faults.path import Path
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.integration import pods
@@ -20,22 +21,6 @@ from tests.integration.processes import die_with_parent, eventually
 
 #: Watches and execs beside the requests, as in the experiment's description.
 WATCHES, EXECS = 50, 5
-
-
-@pytest.fixture(scope="module")
-def all_kas(
-    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
-) -> Iterator[Stage]:
-    """Three kas for all experiments of this file."""
-    with Stage(tmp_path_factory.mktemp("killed"), control_plane) as stage:
-        yield stage.start()
-
-
-@pytest.fixture
-def stage(all_kas: Stage) -> Iterator[Stage]:
-    """All of them run."""
-    yield all_kas
-    all_kas.clear()
 
 
 def _kill(stage: Stage) -> None:
@@ -200,7 +185,7 @@ def test_copy(
     namespace: str,
     record: Record,
     long: bool,
-    tmp_path: Path,
+    tmp_path: File,
 ) -> None:
     """``kubectl cp`` of a large file, up and down, and ``get -w`` beside it."""
     pods.start_pods(stage.direct(namespace))
@@ -242,8 +227,7 @@ def test_copy(
                 preexec_fn=die_with_parent,
             )
             stack.callback(child.kill)
-            time.sleep(size * 1e6 / rate / 3)
-            assert child.poll() is None
+            _on_its_way(child, stage.back, size * 1e6 / 3)
             FAULTS[fault](stage)
             out, _ = child.communicate(timeout=240)
             took = time.monotonic() - begin
@@ -280,6 +264,13 @@ def test_copy(
         "none lost or repeated",
         not watch.problems and len(watch.numbers) == len(events.made),
     )
+
+
+def _on_its_way(child: subprocess.Popen[bytes], path: Path, size: float) -> None:
+    """Until *size* more bytes have passed, while *child* runs."""
+    enough = path.passed + size
+    eventually(lambda: child.poll() is not None or path.passed > enough, 60, "bytes")
+    assert child.poll() is None, child.communicate()[0]
 
 
 def _noter(record: Record, experiment: str) -> Callable[[str, str, bool], None]:

@@ -7,11 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-
-import pytest
 
 from tests.faults import clients
 from tests.faults.record import Record
@@ -35,22 +32,6 @@ DRAIN_SECONDS = 30
 
 #: Seconds for which an agent may be out of reach in a planned restart.
 UNREACHABLE = 2.0
-
-
-@pytest.fixture(scope="module")
-def all_kas(
-    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
-) -> Iterator[Stage]:
-    """Three kas for those experiments of this file that do not count them."""
-    with Stage(tmp_path_factory.mktemp("rolling"), control_plane) as stage:
-        yield stage.start()
-
-
-@pytest.fixture
-def stage(all_kas: Stage) -> Iterator[Stage]:
-    """All of them run."""
-    yield all_kas
-    all_kas.clear()
 
 
 def _errors(process: Process | None) -> list[str]:

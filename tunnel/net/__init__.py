@@ -6,6 +6,8 @@ The wire on Twisted: bytes of a transport to a `tunnel.wire.session.Session` and
     protocol.py     TunnelProtocol: a transport and its session
     sockets.py      options of the socket under a tunnel
     stream.py       StreamTransport: one stream as transport, consumer and producer
+    resumable.py    streams that survive the connection under them
+    factory.py      a tunnel for each connection to a port
     endpoints.py    one stream as client and server endpoint
 
     eager.py        try the socket at once, before waiting for the reactor
