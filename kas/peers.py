@@ -7,7 +7,11 @@ from typing import Any
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -66,7 +70,10 @@ class Peer(TunnelOwner):
     tunnel: TunnelProtocol | None = None
     _dialling: Deferred[Any] | None = None
     _greeting: TunnelProtocol | None = None
-    _waiting: list[Callable[[], None]] = attrs.Factory(list)
+    #: Who wants it, by the wish.
+    _waiting: dict[object, Callable[[], None]] = attrs.Factory(dict)
+    #: The next attempt, while a pause lasts and somebody waits.
+    _later: IDelayedCall | None = None
     _failures: int = 0
     _retry_at: float = 0.0
     #: Why it could not be reached the last time; empty while it can.
@@ -89,17 +96,31 @@ class Peer(TunnelOwner):
         """
         Call *told* once, when it is up or could not be reached.
 
-        The result ends the wish.
+        One that failed a moment ago is dialled when its pause is over, one that is
+        silent when its session ends.  The result ends the wish.
         """
-        self._waiting.append(told)
-        if self._dialling is None and self._greeting is None:
+        wish = object()
+        self._waiting[wish] = told
+        self._pursue()
+        return lambda: self._forget(wish)
+
+    def _forget(self, wish: object) -> None:
+        self._waiting.pop(wish, None)
+
+    def _pursue(self) -> None:
+        """Dial if somebody waits and nothing else is under way."""
+        busy = (self.tunnel, self._dialling, self._greeting, self._later)
+        if not self._waiting or any(one is not None for one in busy):
+            return
+        pause = self._retry_at - self._peers.clock.seconds()
+        if pause > 0:
+            self._later = self._peers.clock.callLater(pause, self._after_pause)
+        else:
             self._dial()
 
-        def give_up() -> None:
-            if told in self._waiting:
-                self._waiting.remove(told)
-
-        return give_up
+    def _after_pause(self) -> None:
+        self._later = None
+        self._pursue()
 
     def _dial(self) -> None:
         factory = Factory.forProtocol(self._make_tunnel)
@@ -151,13 +172,16 @@ class Peer(TunnelOwner):
         peers.clock.callLater(0, self._tell)
 
     def _tell(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for told in waiting:
+        waiting, self._waiting = self._waiting, {}
+        for told in waiting.values():
             told()
 
     def stop(self) -> None:
         """Close it, and do not come back."""
         self._waiting.clear()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         if self._dialling is not None:
             self._dialling.cancel()
         for tunnel in (self._greeting, self.tunnel):
@@ -187,12 +211,14 @@ class Peer(TunnelOwner):
         """It stops: what runs may finish, new streams need a new session."""
         if self.tunnel is tunnel:
             self.tunnel = None
+            self._pursue()
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """The session is gone."""
         if tunnel is self.tunnel:
             self.tunnel = None
             self._log.info("kas at {url}: {reason}", url=self.url, reason=reason)
+            self._pursue()
         elif tunnel is self._greeting:
             self._greeting = None
             self._down(f"did not take us: {reason}")

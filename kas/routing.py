@@ -232,7 +232,7 @@ class Router:
         ]
         for record in routes:
             peer = self._peer(record)
-            if peer is not None and not peer.alive and peer.worth_trying:
+            if peer is not None and not peer.alive:
                 give_up.append(peer.connect(woken))
         return give_up
 

@@ -7,6 +7,7 @@ from functools import partial
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from kas.peers import PEER_TIMING, RETRY_MOST
 from kas.routing import ROUTING_TIMEOUT
 from tests.kas.many import GRACE, Agentk, Kas, Many
 from tests.proto.echo_pb2 import Text
@@ -92,6 +93,32 @@ class RouteTests(_Case):
         self.many.later(5)
         agent = self.many.agent(self.three)
         self.many.settle()
+        self.answer(agent)
+        self.assert_answered()
+
+    def test_gateway_answers_again(self) -> None:
+        """A kas that could not be reached is tried again while somebody waits."""
+        agent = self.many.agent(self.two)
+        listening = self.many.network.listeners
+        there = listening.pop(self.two.me.url)
+        self.one.open(self.client, fin=True)
+        self.many.later(3)
+        self.assertEqual(agent.streams, [])
+        listening[self.two.me.url] = there
+        self.many.later(RETRY_MOST)
+        self.answer(agent)
+        self.assert_answered()
+
+    def test_gateway_is_silent(self) -> None:
+        """... and so is one whose session ends for its silence."""
+        agent = self.many.agent(self.two)
+        self.one.open(RecordingReceiver(), fin=True)
+        self.many.settle()
+        (pipe,) = (pipe for url, pipe in self.many.network.pipes if "8155" in url)
+        pipe.cut = True
+        self.many.later(PEER_TIMING.ping_interval + PEER_TIMING.dead_after / 2)
+        self.one.open(self.client, fin=True)
+        self.many.later(PEER_TIMING.dead_after)
         self.answer(agent)
         self.assert_answered()
 
