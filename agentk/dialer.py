@@ -34,12 +34,10 @@ from tunnel.wire.session import Session
 #: Seconds for DNS, TCP, proxy, TLS and WebSocket together.
 CONNECT_TIMEOUT = 20.0
 
-#: Seconds a connection has to live before the backoff starts anew: a kas that accepts
-#: and drops at once must not be called twice a second.
-STEADY = 30.0
-
-#: More of them change nothing, and the factor is to stay a small number.
-MAX_DOUBLINGS = 20
+#: Seconds of a connection's life that take one doubling of the pause back: a kas that
+#: accepts and drops at once must not be called twice a second, and a path that cuts
+#: every connection after a while must not keep the agent away for longer than that.
+FORGIVEN_AFTER = 2.0
 
 #: Seconds in which kas closes a connection that has nothing to do any more.
 FAREWELL = 1.0
@@ -248,9 +246,10 @@ class Dialer(TunnelOwner):
         if not self._running or self._timer is not None or self._dialling is not None:
             return
         timing = self._timing
-        most = min(timing.reconnect_max, timing.reconnect_min * 2**self._failures)
-        self._failures = min(self._failures + 1, MAX_DOUBLINGS)
-        most = max(most, min(within, MAX_SPREAD))
+        most = timing.reconnect_min * 2**self._failures
+        if most < timing.reconnect_max:
+            self._failures += 1
+        most = max(min(most, timing.reconnect_max), min(within, MAX_SPREAD))
         # Full jitter: after an outage everybody comes back, and must not come at once.
         delay = most * self.random()
         self._log.warn(
@@ -334,7 +333,7 @@ class Dialer(TunnelOwner):
         if self._idle is not None and not self._tunnels:
             idle, self._idle = self._idle, None
             idle.callback(None)
-        if since is not None:
+        if since is not None and deadline is None:
             self._lived(since)
         greeting = self._greeting is tunnel
         if greeting:
@@ -353,8 +352,8 @@ class Dialer(TunnelOwner):
         self.bus.publish("tunnel.disconnected", self.agent_id)
 
     def _lived(self, since: float) -> None:
-        if self.clock.seconds() - since > STEADY:
-            self._failures = 0
+        forgiven = (self.clock.seconds() - since) // FORGIVEN_AFTER
+        self._failures = max(0, self._failures - int(forgiven))
 
 
 def _hint(error: object) -> str:

@@ -14,7 +14,13 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from agentk.dialer import CONNECT_TIMEOUT, FAREWELL, MAX_SPREAD, STEADY, Dialer
+from agentk.dialer import (
+    CONNECT_TIMEOUT,
+    FAREWELL,
+    FORGIVEN_AFTER,
+    MAX_SPREAD,
+    Dialer,
+)
 from tests.kas.test_registry import World
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.events import EventBus
@@ -334,22 +340,38 @@ class BackoffTests(_Case):
         self.network.state = "up"
         self.later(31)
         self.assert_up()
-        self.later(STEADY + 1)
+        self.later(6 * FORGIVEN_AFTER)
         self.network.tunnel().end(ErrorCode.NONE, "")
         self.network.settle()
         self.assertEqual(self.next_dial(), TIMING.reconnect_min)
 
-    def test_short_connections_do_not(self) -> None:
-        """After one that did not, the waits go on where they were."""
+    def test_short_connections_take_some_of_it_back(self) -> None:
+        """One doubling for each while that they lived."""
         self.network.state = "refused"
         self.start()
         self.later(200)
         self.network.state = "up"
-        self.later(31)
-        self.later(5)
+        self.clock.advance(self.next_dial())
+        self.network.settle()
+        self.assert_up()
+        self.later(2 * FORGIVEN_AFTER)
         self.network.tunnel().end(ErrorCode.NONE, "")
         self.network.settle()
-        self.assertEqual(self.next_dial(), TIMING.reconnect_max)
+        self.assertEqual(self.next_dial(), TIMING.reconnect_min * 2 ** (6 - 2))
+
+    def test_cut_again_and_again(self) -> None:
+        """A path that lasts for seconds keeps the agent away for less than that."""
+        self.start()
+        waits = []
+        for _ in range(20):
+            self.later(FORGIVEN_AFTER)
+            self.assert_up()
+            self.network.tunnel().end(ErrorCode.NONE, "")
+            self.network.settle()
+            waits.append(self.next_dial())
+            self.clock.advance(waits[-1])
+            self.network.settle()
+        self.assertEqual(waits, [TIMING.reconnect_min] * 20)
 
 
 class OutageTests(_Case):
