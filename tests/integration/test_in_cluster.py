@@ -9,6 +9,8 @@ import subprocess
 import uuid
 from collections.abc import Callable
 
+import pytest
+
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl
@@ -147,20 +149,16 @@ def _connected(kas: Kas) -> tuple[str, str] | None:
     return None
 
 
+@pytest.mark.parametrize("name", ["agentk", "kas"])
 def test_manifest(
-    control_plane: ControlPlane, make_kubectl: Callable[..., Kubectl]
+    name: str, namespace: str, make_kubectl: Callable[..., Kubectl]
 ) -> None:
     """The API server takes what is in deploy/, and misses nothing in it."""
-    kubectl = make_kubectl("direct")
-    manifest = (ROOT / "deploy" / "kubernetes" / "agentk.yaml").read_text()
-    namespace = "txkas"
-    control_plane.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    try:
-        done = kubectl(
-            *("--namespace", namespace, "apply", "--server-side", "--dry-run=server"),
-            *("--validate=strict", "-f", "-"),
-            input=manifest.encode(),
-        )
-        assert (done.code, done.err) == (0, b"")
-    finally:
-        control_plane.call("DELETE", f"/api/v1/namespaces/{namespace}")
+    kubectl = make_kubectl("direct", namespace=namespace)
+    manifest = (ROOT / "deploy" / "kubernetes" / f"{name}.yaml").read_text()
+    done = kubectl(
+        *("apply", "--server-side", "--dry-run=server", "--force-conflicts"),
+        *("--validate=strict", "-f", "-"),
+        input=manifest.replace("txkas", namespace).encode(),
+    )
+    assert (done.code, done.err) == (0, b"")
