@@ -9,6 +9,8 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
 * `identity`: as whom the API server shall see a request;
 * `agent`: the agent half;
 * `heads`: what both halves must agree on;
+* `watches`: where one event of a watch ends;
+* `heartbeats`: what of a client has to wait while an upgraded connection ends;
 * `metrics`: what both count.
 
 One request is one raw stream.  Its OPEN carries the request's header block, its DATA

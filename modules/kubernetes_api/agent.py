@@ -17,6 +17,7 @@ from modules.kubernetes_api.heads import (
     error_block,
     passed_by,
 )
+from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
 from modules.kubernetes_api.watches import Boundary, is_watch
 from tunnel import __version__
@@ -121,6 +122,7 @@ class AgentRequest:
         "_answered",
         "_boundary",
         "_ending",
+        "_heartbeats",
         "_module",
         "_over",
         "_raw",
@@ -144,6 +146,7 @@ class AgentRequest:
         self._upgrade = False
         # After 101: bytes both ways until both halves are closed.
         self._raw = False
+        self._heartbeats: Heartbeats | None = None
         # kas finished its half, the API server its own.
         self._sent = False
         self._received = False
@@ -227,6 +230,8 @@ class AgentRequest:
         if not self._over:
             self._over = True
             self._request = None
+            if self._heartbeats is not None:
+                self._heartbeats.stop()
             self._module.watches.discard(self)
             self._module.metrics.in_flight -= 1
             if broken:
@@ -243,11 +248,16 @@ class AgentRequest:
         """See `tunnel.interfaces.IStreamReceiver`."""
         if self._request is not None:
             self._module.metrics.bytes_received += len(data)
-            self._request.write(data)
+            if self._heartbeats is not None:
+                self._heartbeats.from_client(data)
+            else:
+                self._request.write(data)
 
     def fin_received(self) -> None:
         """See `tunnel.interfaces.IStreamReceiver`."""
         self._sent = True
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
         if self._request is not None:
             self._request.finish(self._trailers)
         if self._received:
@@ -264,11 +274,16 @@ class AgentRequest:
 
     def pauseProducing(self) -> None:
         """The tunnel takes no more of the answer."""
+        if self._heartbeats is not None:
+            self._heartbeats.paused = True
         if self._request is not None:
             self._request.pauseProducing()
 
     def resumeProducing(self) -> None:
         """The tunnel takes more of it."""
+        if self._heartbeats is not None:
+            self._heartbeats.paused = False
+            self._heartbeats.server_spoke()
         if self._request is not None:
             self._request.resumeProducing()
 
@@ -297,6 +312,8 @@ class AgentRequest:
             module.cluster.rejected()
         self._answered = True
         self._raw = head.status == 101
+        if self._raw and self._request is not None:
+            self._heartbeats = Heartbeats(module.api.clock, self._request.write)
         self._stream.send_headers(block)
         if self._watch and head.status == 200:
             self._boundary = Boundary(head.fields)
@@ -305,6 +322,8 @@ class AgentRequest:
     def response_data(self, data: bytes) -> None:
         """See `tunnel.http1.ResponseReceiver`."""
         self._module.metrics.bytes_sent += len(data)
+        if self._heartbeats is not None:
+            self._heartbeats.server_spoke()
         self._stream.write(data)
         if self._boundary is not None:
             self._boundary.feed(data)
@@ -328,6 +347,8 @@ class AgentRequest:
             self._finish(trailers)
         else:
             self._received = True
+            if self._heartbeats is not None:
+                self._heartbeats.stop()
             self._stream.unregisterProducer()
             self._stream.finish()
 
