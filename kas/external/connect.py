@@ -7,17 +7,20 @@ envelopes, and the last one says how it went.  https://connectrpc.com/docs/proto
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf import json_format
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from kas.external.calls import Codec, Envelopes, Exchange, envelope, metadata_to
+from tunnel.details import readable
 from tunnel.errors import CallError, Status
 from tunnel.rpc.messages import MAX_MESSAGE
 
@@ -81,10 +84,22 @@ def parse_timeout(text: str | None) -> float | None:
     return int(text) / 1000
 
 
-def error_object(error: CallError) -> dict[str, str]:
+def error_object(error: CallError) -> dict[str, Any]:
     """An error in JSON."""
     _, name = _CODES[error.status]
-    return {"code": name, **({"message": error.message} if error.message else {})}
+    described: dict[str, Any] = {"code": name}
+    if error.message:
+        described["message"] = error.message
+    if error.details:
+        described["details"] = [_detail(one) for one in error.details]
+    return described
+
+
+def _detail(detail: AnyMessage) -> dict[str, Any]:
+    value = base64.b64encode(detail.value).decode("ascii").rstrip("=")
+    described = {"type": detail.type_url.rpartition("/")[2], "value": value}
+    debug = readable(detail)
+    return described if debug is None else {**described, "debug": debug}
 
 
 class ConnectCall(Codec):

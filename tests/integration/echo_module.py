@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from zope.interface import implementer, provider
 
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.details import bad_request
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IServerModule, IServerModuleFactory
 
@@ -58,6 +59,10 @@ class EchoModule:
             await pause
         elif request.text == "refuse":
             raise CallError(Status.PERMISSION_DENIED, "not you: ünïcode\r\n%")
+        elif request.text.startswith("explain "):
+            _, details, text = request.text.split()
+            why = bad_request({"text": "x" * int(details)})
+            raise CallError(Status.INVALID_ARGUMENT, "y" * int(text), [why])
         elif request.text == "crash":
             raise ZeroDivisionError("secret")
         elif request.text == "metadata":

@@ -218,6 +218,16 @@ def test_errors(api: Api) -> None:
     assert seen["gzip"][0] == "UNIMPLEMENTED"
 
 
+def test_details(api: Api) -> None:
+    """grpcio reads what programs are told; of trailers too large for it, the status."""
+    kind = "type.googleapis.com/google.rpc.BadRequest"
+    assert api.grpc("explained") == [
+        ["INVALID_ARGUMENT", 1, 3, [kind]],
+        ["INVALID_ARGUMENT", 1000, 3, [kind]],
+        ["INVALID_ARGUMENT", 1500, 0, []],
+    ]
+
+
 def test_cancel(api: Api) -> None:
     """An endless stream that the client leaves; the connection goes on."""
     assert api.grpc("cancel") == {"first": [10_000] * 3, "after": "A"}

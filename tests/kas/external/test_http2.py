@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import attrs
 from h2.errors import ErrorCodes
-from h2.events import PingReceived, TrailersReceived
+from h2.events import PingReceived, ResponseReceived, TrailersReceived
 from h2.settings import SettingCodes
 
 from kas.external.calls import envelope
+from kas.external.grpc import MAX_TRAILERS
 from kas.external.limits import DEFAULT_LIMITS
 from tests.kas.external.clients import ExternalCase, token
 from tests.proto.echo_pb2 import Text
 from tunnel.errors import Status
+from tunnel.pb import status_pb2
 from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING
+from tunnel.rpc.status import MAX_DETAILS
 
 
 class CallTests(ExternalCase):
@@ -132,6 +136,36 @@ class CallTests(ExternalCase):
         self.assertEqual(client.status(stream), Status.UNIMPLEMENTED)
         self.assertEqual(client.status(other), Status.INTERNAL)
         self.assertEqual(client.status(cut), Status.INTERNAL)
+
+    def explained(self, details: int, text: int) -> list[bytes]:
+        """``grpc-status-details-bin`` of an error with so many characters in each."""
+        client, pipe = self.http2()
+        stream = client.open("Say")
+        client.send(stream, f"explain {details} {text}", end=True)
+        pipe.flush()
+        self.assertEqual(client.status(stream), Status.INVALID_ARGUMENT)
+        (head,) = client.of(ResponseReceived, stream)
+        size = sum(len(name) + len(value) + 32 for name, value in head.headers)
+        self.assertLessEqual(size, MAX_TRAILERS)
+        return [
+            base64.b64decode(value + "==")
+            for name, value in head.headers
+            if name == "grpc-status-details-bin"
+        ]
+
+    def test_details(self) -> None:
+        """As a ``google.rpc.Status`` that repeats code and message."""
+        (found,) = self.explained(3, 2)
+        status = status_pb2.Status.FromString(found)
+        self.assertEqual((status.code, status.message), (3, "yy"))
+        why = status_pb2.BadRequest.FromString(status.details[0].value)
+        self.assertEqual(why.field_violations[0].description, "xxx")
+
+    def test_details_too_large(self) -> None:
+        """All trailers have to fit into what clients take; the status comes first."""
+        self.assertEqual(len(self.explained(MAX_DETAILS - 200, 1000)), 1)
+        self.assertEqual(self.explained(MAX_DETAILS - 200, 2000), [])
+        self.assertEqual(self.explained(MAX_DETAILS, 1), [])
 
     def test_withdrawn(self) -> None:
         """A module that is stopped answers no more."""
