@@ -233,6 +233,24 @@ def test_cancel(api: Api) -> None:
     assert api.grpc("cancel") == {"first": [10_000] * 3, "after": "A"}
 
 
+def test_client_says_goaway(api: Api) -> None:
+    """Node's `session.close()` is a GOAWAY, and it waits for what runs."""
+    done = subprocess.run(
+        [
+            needs.program("node", "apt-get install nodejs"),
+            ROOT / "tests" / "integration" / "javascript" / "goaway.js",
+            f"http://127.0.0.1:{api.port}",
+            token(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    numbers = [{"text": str(number)} for number in range(5)]
+    assert json.loads(done.stdout) == [*numbers, {}], done.stderr
+
+
 def test_many_and_bulk(api: Api) -> None:
     """No limit stands in the way of an honest client."""
     assert api.grpc("many") == 1000

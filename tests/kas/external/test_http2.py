@@ -7,8 +7,14 @@ from typing import Any
 
 import attrs
 from h2.errors import ErrorCodes
-from h2.events import PingReceived, ResponseReceived, TrailersReceived
+from h2.events import (
+    PingAckReceived,
+    PingReceived,
+    ResponseReceived,
+    TrailersReceived,
+)
 from h2.settings import SettingCodes
+from hyperframe.frame import GoAwayFrame, PingFrame
 
 from kas.external.calls import envelope
 from kas.external.grpc import MAX_TRAILERS
@@ -350,7 +356,7 @@ class LifeTests(ExternalCase):
             self.proven()
             (connection,) = self.factory.http2 - set(getattr(self, "seen", ()))
             self.seen = set(self.factory.http2)
-            self.assertAlmostEqual(connection._age, age)
+            self.assertAlmostEqual(connection._life.age, age)
 
     def test_drain(self) -> None:
         """Told to stop: idle connections go at once, busy ones when they are done."""
@@ -368,6 +374,65 @@ class LifeTests(ExternalCase):
         self.clock.advance(30)
         pipe.flush()
         self.assertTrue(busy.lost)
+
+
+class ClientLeavesTests(ExternalCase):
+    """A client that says GOAWAY, and still wants what it asked for."""
+
+    def leaving(self, code: ErrorCodes = ErrorCodes.NO_ERROR) -> tuple[Any, Any, int]:
+        client, pipe = self.http2()
+        client.reads = False
+        stream = client.open("Spell")
+        client.send(stream, "endless", end=True)
+        pipe.flush()
+        # The last stream of ours that it saw: there are none.
+        client.raw(GoAwayFrame(0, 0, code).serialize())
+        pipe.flush()
+        return client, pipe, stream
+
+    def test_answers_go_on(self) -> None:
+        """Beyond the window, so that its updates count as well; then the end."""
+        client, pipe, stream = self.leaving()
+        client.h2.increment_flow_control_window(100_000)
+        client.h2.increment_flow_control_window(100_000, stream)
+        client.flush()
+        pipe.flush()
+        self.assertEqual(client.received, 65535 + 100_000)
+        self.assertFalse(client.lost)
+        client.h2.reset_stream(stream, ErrorCodes.CANCEL)
+        client.flush()
+        pipe.flush()
+        self.assertTrue(client.lost)
+
+    def test_requests_go_on(self) -> None:
+        """What is in the same bytes as the GOAWAY is taken; PINGs are answered."""
+        client, pipe = self.http2()
+        stream = client.open("Chat")
+        pipe.flush()
+        goaway = GoAwayFrame(0, 0, 0).serialize()
+        client.raw(goaway + PingFrame(0, b"12345678").serialize())
+        client.send(stream, "hello")
+        pipe.flush()
+        self.assertEqual(client.texts(stream), ["HELLO"])
+        self.assertEqual(len(client.of(PingAckReceived)), 1)
+        client.send(stream, "bye", end=True)
+        pipe.flush()
+        self.assertEqual(client.status(stream), 0)
+        self.assertTrue(client.lost)
+
+    def test_nothing_new(self) -> None:
+        """It said that it would not."""
+        client, pipe, _ = self.leaving()
+        late = client.open("Say")
+        pipe.flush()
+        (reset,) = client.resets(late)
+        self.assertEqual(reset.error_code, ErrorCodes.REFUSED_STREAM)
+        self.assertFalse(client.lost)
+
+    def test_error(self) -> None:
+        """One that found a fault wants nothing more."""
+        client, _, _ = self.leaving(ErrorCodes.PROTOCOL_ERROR)
+        self.assertTrue(client.lost)
 
 
 class ManyConnectionsTests(ExternalCase):
