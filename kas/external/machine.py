@@ -17,8 +17,8 @@ class _Machine(H2Connection):
     """
     Goes on after a GOAWAY of the client.
 
-    h2 takes nothing and sends nothing from there on; yet what the client says is that it
-    wants no streams of ours, and that it will open none: those that run, run on
+    h2 takes nothing and sends nothing from there on; yet what the client says is that
+    it wants no streams of ours, and that it will open none: those that run, run on
     (RFC 9113, 6.8).
     """
 
