@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import struct
+import time
+from pathlib import Path
+from typing import Any
 
 import attrs
 from h2.errors import ErrorCodes
@@ -17,11 +21,24 @@ from hyperframe.frame import (
     SettingsFrame,
     WindowUpdateFrame,
 )
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Protocol
+from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 
+from kas.config import ApiListen
+from kas.external.api import ExternalApi
 from kas.external.limits import DEFAULT_LIMITS
-from tests.kas.external.clients import ExternalCase, Http2Client, token
+from tests.kas.external.clients import (
+    ADDRESS,
+    SECRET,
+    ExternalCase,
+    Http2Client,
+    token,
+)
+from tests.tunnel.net import certificates
+from tunnel.listening import Listening
 from tunnel.testing import Pipe
 
 CALM = ErrorCodes.ENHANCE_YOUR_CALM
@@ -328,3 +345,43 @@ class GreetingTests(ExternalCase):
         self.clock.advance(self.limits.unproven)
         pipe.flush()
         self.assertTrue(client.lost)
+
+
+class HandshakeTests(ExternalCase):
+    """Connections count from accept, and not from the end of the TLS handshake."""
+
+    def test_too_many(self) -> None:
+        """Those who say nothing take the places, and only for ten seconds."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        (folder / "secret").write_bytes(base64.b64encode(SECRET))
+        certificate, key = certificates.server_identity().write(folder, "server")
+        settings = ApiListen(
+            address="127.0.0.1:8153",
+            authentication_secret_file=folder / "secret",
+            certificate_file=Path(certificate),
+            key_file=Path(key),
+        )
+        reactor = MemoryReactorClock()
+        api = ExternalApi(
+            settings,
+            self.services,
+            Listening(reactor),
+            reactor,
+            now=time.time,
+            jitter=lambda: 0.5,
+        )
+        self.successResultOf(Deferred.fromCoroutine(api.start()))
+        factory = reactor.tcpServers[0][1]
+        api.factory._limits = attrs.evolve(DEFAULT_LIMITS, connections=3)
+        open_ = api.factory.buildProtocol(ADDRESS)
+        assert open_ is not None
+        open_.makeConnection(StringTransport())
+        silent: list[Any] = [factory.buildProtocol(ADDRESS) for _ in range(2)]
+        for one in silent:
+            one.makeConnection(StringTransport())
+        self.assertIsNone(factory.buildProtocol(ADDRESS))
+        reactor.advance(10)
+        for one in silent:
+            one.connectionLost(Failure(ConnectionDone()))
+        self.assertIsNotNone(factory.buildProtocol(ADDRESS))
