@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from kas.external.calls import Codec, Envelopes, Exchange, envelope, metadata_to
+from kas.external.held import Held
 from tunnel.details import encode_status
 from tunnel.errors import CallError, Status
 
@@ -58,8 +59,10 @@ def parse_timeout(text: str | None) -> float | None:
 class GrpcCall(Codec):
     """One call of gRPC: messages in envelopes, and the outcome in trailers."""
 
-    def __init__(self, exchange: Exchange, headers: Mapping[str, str]) -> None:
-        super().__init__(exchange)
+    def __init__(
+        self, exchange: Exchange, held: Held, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(exchange, held)
         self._encoding = headers.get("grpc-encoding", "identity")
         self._envelopes = Envelopes()
         self._begun = False
@@ -69,12 +72,18 @@ class GrpcCall(Codec):
         if self.ended:
             return
         try:
-            for flags, message in self._envelopes.feed(data):
+            found = self._envelopes.feed(data)
+            self.holder.hold(self._envelopes.waiting)
+            for flags, _ in found:
                 if flags:
                     raise self._not_plain(flags)
-                self.request(message)
+            self.request(*[message for _, message in found])
         except CallError as error:
             self.refuse(error)
+
+    def drop(self) -> None:
+        """Forget what is not whole."""
+        self._envelopes.clear()
 
     def _not_plain(self, flags: int) -> CallError:
         if flags == _COMPRESSED and self._encoding != "identity":
@@ -86,7 +95,7 @@ class GrpcCall(Codec):
 
     def body_ended(self) -> None:
         """The client sends no more."""
-        if not self._envelopes.empty:
+        if self._envelopes.waiting:
             self.refuse(CallError(Status.INTERNAL, "cut within a message"))
         self.requests_ended()
 

@@ -398,7 +398,7 @@ class EnvelopesTests(ExternalCase):
             for start in range(0, len(data), step):
                 found += list(envelopes.feed(data[start : start + step]))
             self.assertEqual(found, [(0, b"one"), (0, b""), (2, b"three")])
-            self.assertTrue(envelopes.empty)
+            self.assertEqual(envelopes.waiting, 0)
 
     def test_limit(self) -> None:
         """Said by the length alone."""
