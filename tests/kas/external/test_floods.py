@@ -294,7 +294,7 @@ class HeldTests(_Case):
         client, pipe = self.http2()
         stream = client.open("Join")
         for _ in range(10):
-            client.send(stream, "x" * 50_000)
+            client.send(stream, "x" * 20_000)
             pipe.flush()
         self.assertEqual(self.held.bytes, 0)
         self.assertIsNone(client.status(stream))
