@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -431,8 +432,9 @@ class HandshakeTests(ExternalCase):
 
     def test_too_many(self) -> None:
         """Those who say nothing take the places, and only for ten seconds."""
-        folder = Path(self.mktemp())
-        folder.mkdir()
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        folder = Path(temporary.name)
         (folder / "secret").write_bytes(base64.b64encode(SECRET))
         certificate, key = certificates.server_identity().write(folder, "server")
         settings = ApiListen(
