@@ -23,7 +23,7 @@ from tests.kas.external.clients import ExternalCase, token
 from tests.proto.echo_pb2 import Text
 from tunnel.errors import Status
 from tunnel.pb import status_pb2
-from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING
+from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING, Inbox
 from tunnel.rpc.status import MAX_DETAILS
 
 
@@ -142,6 +142,23 @@ class CallTests(ExternalCase):
         self.assertEqual(client.status(stream), Status.UNIMPLEMENTED)
         self.assertEqual(client.status(other), Status.INTERNAL)
         self.assertEqual(client.status(cut), Status.INTERNAL)
+
+    def test_many_in_one_frame(self) -> None:
+        """Thousands of empty messages are handed on together, and not one by one."""
+        fed: list[int] = []
+        feed = Inbox.feed
+
+        def counted(inbox: Inbox, data: bytes) -> None:
+            fed.append(len(data))
+            feed(inbox, data)
+
+        self.patch(Inbox, "feed", counted)
+        client, pipe = self.http2()
+        stream = client.open("Chat")
+        client.send_bytes(stream, envelope(b"") * 3000)
+        pipe.flush()
+        self.assertEqual(fed, [4 * 3000])
+        self.assertEqual(client.texts(stream), [""] * 3000)
 
     def explained(self, details: int, text: int) -> list[bytes]:
         """``grpc-status-details-bin`` of an error with so many characters in each."""
