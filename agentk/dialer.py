@@ -19,8 +19,8 @@ from twisted.python.failure import Failure
 
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.events import EventBus
+from tunnel.flusher import Flusher
 from tunnel.interfaces import IStream, IStreamReceiver
-from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.net.resumable import Keeper

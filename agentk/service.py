@@ -23,12 +23,12 @@ from agentk.modules import AgentModuleApi, Lent
 from agentk.version import ClusterVersion
 from tunnel import __version__, sdnotify
 from tunnel.events import EventBus
+from tunnel.flusher import Flusher
 from tunnel.hosting import ModuleHost, Prepared
 from tunnel.interfaces import IAgentModule
 from tunnel.listening import Listening
 from tunnel.logs import LogsItsOwnWay
 from tunnel.net.addresses import client_endpoint
-from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive
 from tunnel.net.tls import client_context
 from tunnel.pb import tunnel_pb2 as pb

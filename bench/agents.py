@@ -20,8 +20,8 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.basic import LineReceiver
 
 from modules.kubernetes_api.heads import METHOD
+from tunnel.flusher import Flusher
 from tunnel.interfaces import IStream
-from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.net.tls import client_context

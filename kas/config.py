@@ -21,7 +21,9 @@ from tunnel.config import (
     Invalid,
     Listen,
     Section,
+    authorities,
     field,
+    identity,
     read,
     read_file,
 )
@@ -61,6 +63,28 @@ def _url_path(instance: object, attribute: object, value: str) -> None:
 
 def _secret(instance: object, attribute: object, value: Path) -> None:
     read_secret(value)
+
+
+def _password(instance: object, attribute: object, value: Path | None) -> None:
+    if value is not None:
+        read_password(value)
+
+
+def read_password(path: Path) -> str:
+    """
+    The password in a file, without the end of its line.
+
+    :raises ValueError: there is none.
+    """
+    try:
+        password = path.read_text().rstrip("\r\n")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+    except UnicodeError:
+        raise ValueError(f"{path} is no text; write the password into it") from None
+    if not password:
+        raise ValueError(f"{path} is empty; write the password into it")
+    return password
 
 
 def _positive(instance: object, attribute: object, value: float) -> None:
@@ -237,7 +261,9 @@ class PrivateApiListen(SignedListen):
 
     address: str = field(default="127.0.0.1:8155", doc="host:port for other kas")
     ca_certificate_file: ExistingFile | None = field(
-        default=None, doc="PEM certificates that sign those of other kas"
+        default=None,
+        doc="PEM certificates that sign those of other kas",
+        validator=authorities,
     )
 
 
@@ -264,7 +290,7 @@ class RedisSentinel:
     master_name: str = field(doc="name of the master")
     addresses: tuple[str, ...] = field(doc="host:port of each sentinel")
     sentinel_password_file: ExistingFile | None = field(
-        default=None, doc="password of the sentinels"
+        default=None, doc="password of the sentinels", validator=_password
     )
 
     def __attrs_post_init__(self) -> None:
@@ -285,12 +311,16 @@ class RedisTls:
     certificate_file: ExistingFile | None = field(default=None, doc="our certificate")
     key_file: ExistingFile | None = field(default=None, doc="its key")
     ca_certificate_file: ExistingFile | None = field(
-        default=None, doc="PEM certificates that sign Redis'; else the system's"
+        default=None,
+        doc="PEM certificates that sign Redis'; else the system's",
+        validator=authorities,
     )
 
     def __attrs_post_init__(self) -> None:
         if (self.certificate_file is None) != (self.key_file is None):
             raise Invalid("'certificate_file' and 'key_file' are needed together")
+        if self.certificate_file is not None and self.key_file is not None:
+            identity(self.certificate_file, self.key_file)
 
 
 #: Where Redis and its sentinels listen unless told otherwise.
@@ -328,7 +358,9 @@ class Redis:
     sentinel: RedisSentinel | None = field(default=None, doc="several, with failover")
     network: Literal["tcp", "unix"] = field(default="tcp", doc="tcp or unix")
     username: str = field(default="", doc="name for the ACL")
-    password_file: ExistingFile | None = field(default=None, doc="password")
+    password_file: ExistingFile | None = field(
+        default=None, doc="password", validator=_password
+    )
     database_index: int = field(default=0, doc="number of the database")
     key_prefix: str = field(default="gitlab-kas", doc="begins every key")
     dial_timeout: Duration = field(

@@ -28,10 +28,10 @@ from kas.registry import Registry
 from tunnel import __version__
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.events import EventBus
+from tunnel.flusher import Flusher
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.listening import Listening
 from tunnel.net.addresses import KasAddress, client_endpoint
-from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive
 from tunnel.net.tls import ALPN_TUNNEL, client_context
 from tunnel.pb import tunnel_pb2 as pb

@@ -18,8 +18,8 @@ from twisted.python.failure import Failure
 
 from kas.waiting import pause_before
 from tunnel.errors import ErrorCode, ProtocolError, SessionClosed
+from tunnel.flusher import Flusher
 from tunnel.interfaces import IStreamReceiver
-from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.net.stream import StreamTransport

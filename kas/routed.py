@@ -214,17 +214,19 @@ class RoutedStream:
 
     def _unavailable(self, why: str) -> AgentUnavailable:
         agent = self._agent_id
+        reason = "AGENT_NOT_REACHABLE"
         if there := self._router.obstacle(agent):
             # The agent may be well: it is the way to it that is not.
             text = f"agent {agent} is connected to another kas, and {there}"
         elif self._why:
             text = f"agent {agent} could not be reached ({self._why}), not {why}"
         else:
+            reason = "AGENT_NOT_CONNECTED"
             text = (
                 f"agent {agent} is not connected, and did not connect {why}; check "
                 "that agentk runs and reaches kas"
             )
-        return AgentUnavailable(agent, text)
+        return AgentUnavailable(agent, text, reason)
 
     def _settle(self) -> None:
         waits, self._waits = self._waits, None

@@ -36,11 +36,11 @@ from kas.state import StateDirectory
 from tunnel import sdnotify
 from tunnel.errors import ConfigurationError, ErrorCode
 from tunnel.events import EventBus
+from tunnel.flusher import Flusher
 from tunnel.hosting import ModuleHost, Prepared
 from tunnel.interfaces import IServerModule
 from tunnel.listening import Listening
 from tunnel.logs import LogsItsOwnWay
-from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.resumable import Keeper, ResumeLimits
 from tunnel.net.tls import ALPN_TUNNEL

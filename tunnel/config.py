@@ -26,7 +26,6 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
@@ -38,7 +37,7 @@ from tunnel import _schema
 from tunnel._schema import Invalid, MustExist, PartlyRead, Section, Text, nearest
 from tunnel._yaml import MAX_TEXT
 from tunnel.errors import ConfigurationError
-from tunnel.net.tls import CertificateFiles
+from tunnel.net.tls import check_authorities, check_identity
 
 __all__ = [
     "Duration",
@@ -50,7 +49,9 @@ __all__ = [
     "Section",
     "Size",
     "Text",
+    "authorities",
     "field",
+    "identity",
     "keys",
     "nearest",
     "parse_duration",
@@ -126,6 +127,29 @@ Duration = Annotated[
 Size = Annotated[int, Text(parse_size, "a size such as 64KiB or 1MiB")]
 #: A file that can be read when the configuration is.
 ExistingFile = Annotated[Path, MustExist()]
+
+
+def authorities(instance: object, attribute: object, value: Path | None) -> None:
+    """A validator: there are CA certificates in the file."""
+    if value is not None:
+        try:
+            check_authorities(str(value))
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+
+
+def identity(certificate: Path, key: Path) -> None:
+    """
+    What `certificate_file` and `key_file` name belongs together.
+
+    :raises Invalid: at the key whose file is to blame.
+    """
+    try:
+        check_identity(str(certificate), str(key))
+    except ConfigurationError as error:
+        text = str(error)
+        blamed = "key_file" if text.startswith(f"{key}: ") else "certificate_file"
+        raise Invalid(text, blamed) from None
 
 
 def field(
@@ -278,7 +302,9 @@ class Listen:
         doc="TLS with the certificate that kas makes for itself; false: none",
     )
     client_ca_certificate_file: ExistingFile | None = field(
-        default=None, doc="PEM certificates that have to sign every client's (mTLS)"
+        default=None,
+        doc="PEM certificates that have to sign every client's (mTLS)",
+        validator=authorities,
     )
     listen_grace_period: Duration = field(
         default=5.0, doc="how long to go on accepting after the order to stop"
@@ -325,20 +351,11 @@ class Listen:
                 "client_ca_certificate_file",
             )
         if self.certificate_file is not None and self.key_file is not None:
+            # For its complaints: who listens loads the files again, and follows them.
             try:
-                self._load(self.certificate_file, self.key_file)
-            except ConfigurationError as error:
-                yield Invalid(str(error), "certificate_file")
-
-    def _load(self, certificate: Path, key: Path) -> None:
-        # For its complaints: those who listen load the files again, and follow them.
-        authorities = self.client_ca_certificate_file
-        CertificateFiles(
-            str(certificate),
-            str(key),
-            str(authorities) if authorities is not None else None,
-            require_client_cert=authorities is not None,
-        ).load((), ssl.TLSVersion.TLSv1_3)
+                identity(self.certificate_file, self.key_file)
+            except Invalid as error:
+                yield error
 
     @property
     def tls(self) -> bool:

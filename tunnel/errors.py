@@ -15,8 +15,11 @@ peer.  docs/protocol.rst says what each code obliges its receiver to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
+
+from google.protobuf.any_pb2 import Any
+from google.protobuf.message import Message
 
 __all__ = [
     "AgentUnavailable",
@@ -125,11 +128,18 @@ class SessionClosed(TunnelError):
 
 
 class AgentUnavailable(TunnelError):
-    """No connected instance of the agent could take the call in time."""
+    """
+    No connected instance of the agent could take the call in time.
 
-    def __init__(self, agent: str, message: str) -> None:
+    :param reason: the same for programs.
+    """
+
+    def __init__(
+        self, agent: str, message: str, reason: str = "AGENT_NOT_CONNECTED"
+    ) -> None:
         super().__init__(message)
         self.agent = agent
+        self.reason = reason
 
 
 class ConfigurationError(TunnelError):
@@ -145,9 +155,25 @@ class ConfigurationError(TunnelError):
 
 
 class CallError(TunnelError):
-    """A call ended with *status*; the message is for the caller's eyes."""
+    """
+    A call ended with *status*; the message is for the caller's eyes.
 
-    def __init__(self, status: Status, message: str = "") -> None:
+    :param details: what programs of the caller may read, as `tunnel.details` says.  A
+        hint: what is too large for the trailers of the call is left out.
+    """
+
+    def __init__(
+        self, status: Status, message: str = "", details: Iterable[Message] = ()
+    ) -> None:
         super().__init__(message or status.name)
         self.status = status
         self.message = message
+        self.details = tuple(_packed(one) for one in details)
+
+
+def _packed(message: Message) -> Any:
+    if isinstance(message, Any):
+        return message
+    packed = Any()
+    packed.Pack(message)
+    return packed

@@ -54,12 +54,14 @@ class Listening:
         setting: str = "",
         alpn: Sequence[str] = (),
         minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+        room: Callable[[], int] | None = None,
     ) -> IListeningPort:
         """
         Listen for *what*.
 
         :param listen: a section, or a Twisted endpoint string.
         :param setting: where the address was said, for who has to say another one.
+        :param room: how many connections may be in a TLS handshake now.
         :raises ConfigurationError: the address cannot be had, or a certificate is bad.
         """
         if isinstance(listen, str):
@@ -77,7 +79,7 @@ class Listening:
                 alpn=tuple(alpn),
                 minimum_version=minimum,
             )
-            factory = wrap_server(factory, context, self.reactor)
+            factory = wrap_server(factory, context, self.reactor, room=room)
         text = listen.endpoint_string()
         try:
             opening: Deferred[IListeningPort] = serverFromString(

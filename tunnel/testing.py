@@ -47,6 +47,7 @@ from tunnel.errors import (
     TunnelError,
 )
 from tunnel.events import EventBus
+from tunnel.flusher import Flusher
 from tunnel.interfaces import (
     Access,
     ConnectedAgent,
@@ -56,7 +57,6 @@ from tunnel.interfaces import (
     IStreamReceiver,
 )
 from tunnel.net import eager
-from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb

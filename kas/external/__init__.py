@@ -6,10 +6,14 @@ The external API: what GitLab and other systems call, by gRPC and by Connect.
     calls.py      one call: a stream, for the machinery of `tunnel.rpc`, over HTTP
     grpc.py       gRPC's way to write a call down
     connect.py    Connect's way to do so: JSON or protobuf, for clients without gRPC
-    http2.py      HTTP/2 connections, on the state machine of the h2 library
+    http2.py      HTTP/2 connections: what arrives and what leaves
+    machine.py    the protocol's state machine below them, of the h2 library
+    life.py       how long they last
+    stream.py     one request on one of them
     meter.py      what a peer may do on one of them, counted before h2 sees it
     http1.py      HTTP/1.1 requests, by klein
     api.py        the listener: takes both kinds of HTTP, and drains them
+    held.py       what requests that are not whole may hold, all together
     limits.py     every bound, with its reason
 
 ::

@@ -132,7 +132,7 @@ class ExternalFactory(Factory):
 
     def buildProtocol(self, address: IAddress) -> IProtocol | None:  # type: ignore[override]
         """One connection, or None when there are too many."""
-        if len(self.open) >= self._limits.connections:
+        if self.room() <= 0:
             if not self._complained:
                 self._log.warn(
                     "more than {count} connections to the external API: new ones are "
@@ -142,10 +142,14 @@ class ExternalFactory(Factory):
             self._complained = True
             return None
         self._complained = False
-        greeting = self._layers.buildProtocol(address)
-        assert isinstance(greeting, _Greeting)
-        self.open.add(greeting)
-        return greeting
+        greeting: Any = self._layers.buildProtocol(address)
+        if greeting is not None:
+            self.open.add(greeting)
+        return greeting  # type: ignore[no-any-return]
+
+    def room(self) -> int:
+        """How many more there may be; who is in a TLS handshake counts already."""
+        return self._limits.connections - len(self.open)
 
     def _make_http2(self) -> Http2Connection:
         connection = Http2Connection(
@@ -252,6 +256,7 @@ class ExternalApi:
             alpn=("h2", "http/1.1"),
             # Ruby's gRPC of older GitLabs may not speak 1.3 yet.
             minimum=ssl.TLSVersion.TLSv1_2,
+            room=self.factory.room,
         )
 
     async def drain(self) -> None:

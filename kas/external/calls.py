@@ -17,6 +17,7 @@ from twisted.internet.interfaces import IConsumer, IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from kas.external.held import Held, Holder
 from kas.external.services import ExternalServices
 from tunnel.errors import CallError, ErrorCode, Status, StreamReset, TunnelError
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
@@ -84,8 +85,10 @@ class Codec:
     #: No agent calls here.
     agent: ConnectedAgent | None = None
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, held: Held) -> None:
         self.exchange = exchange
+        #: What this call holds of a request that is not whole.
+        self.holder = Holder(held)
         self._receiver: IStreamReceiver | None = None
         #: Initial metadata of the answer, until that has begun.
         self.metadata: dict[str, str] = {}
@@ -108,11 +111,13 @@ class Codec:
         else:
             self._receiver = receiver
 
-    def request(self, message: bytes) -> None:
-        """One message of the client."""
-        self._deliver(LENGTH.pack(len(message)))
-        if message:
-            self._deliver(message)
+    def request(self, *messages: bytes) -> None:
+        """Messages of the client, all that came at once: there may be thousands."""
+        if self._receiver is not None and messages:
+            parts: list[bytes] = []
+            for one in messages:
+                parts += (LENGTH.pack(len(one)), one)
+            self._receiver.data_received(b"".join(parts))
 
     def requests_ended(self) -> None:
         """It sends no more."""
@@ -149,11 +154,12 @@ class Codec:
         self.ended = True
         self._close(reason)
 
-    def _deliver(self, data: bytes) -> None:
-        if self._receiver is not None:
-            self._receiver.data_received(data)
+    def drop(self) -> None:
+        """Forget what is not whole."""
 
     def _close(self, reason: Exception | None) -> None:
+        self.holder.release()
+        self.drop()
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.stream_closed(reason)
@@ -213,31 +219,40 @@ class Envelopes:
         self._limit = limit
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterable[tuple[int, bytes]]:
+    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """
         Flags and content of each message that is whole now.
 
         :raises CallError: one is too large; said as soon as its length is here.
         """
-        self._buffer += data
-        while len(self._buffer) >= _ENVELOPE.size:
-            flags, length = _ENVELOPE.unpack_from(self._buffer)
+        buffer = self._buffer
+        buffer += data
+        found = []
+        start = 0
+        while len(buffer) - start >= _ENVELOPE.size:
+            flags, length = _ENVELOPE.unpack_from(buffer, start)
             if length > self._limit:
                 raise CallError(
                     Status.RESOURCE_EXHAUSTED,
                     f"a message of {length} bytes; at most {self._limit} are taken",
                 )
-            stop = _ENVELOPE.size + length
-            if len(self._buffer) < stop:
-                return
-            message = bytes(self._buffer[_ENVELOPE.size : stop])
-            del self._buffer[:stop]
-            yield flags, message
+            stop = start + _ENVELOPE.size + length
+            if stop > len(buffer):
+                break
+            found.append((flags, bytes(buffer[start + _ENVELOPE.size : stop])))
+            start = stop
+        # Once: there may be thousands of messages in it.
+        del buffer[:start]
+        return found
 
     @property
-    def empty(self) -> bool:
-        """Nothing is left that is not whole."""
-        return not self._buffer
+    def waiting(self) -> int:
+        """Bytes that are left, of a message that is not whole."""
+        return len(self._buffer)
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._buffer.clear()
 
 
 def envelope(message: bytes, flags: int = 0) -> bytes:

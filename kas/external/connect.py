@@ -7,17 +7,21 @@ envelopes, and the last one says how it went.  https://connectrpc.com/docs/proto
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf import json_format
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from kas.external.calls import Codec, Envelopes, Exchange, envelope, metadata_to
+from kas.external.held import Held
+from tunnel.details import readable
 from tunnel.errors import CallError, Status
 from tunnel.rpc.messages import MAX_MESSAGE
 
@@ -81,10 +85,22 @@ def parse_timeout(text: str | None) -> float | None:
     return int(text) / 1000
 
 
-def error_object(error: CallError) -> dict[str, str]:
+def error_object(error: CallError) -> dict[str, Any]:
     """An error in JSON."""
     _, name = _CODES[error.status]
-    return {"code": name, **({"message": error.message} if error.message else {})}
+    described: dict[str, Any] = {"code": name}
+    if error.message:
+        described["message"] = error.message
+    if error.details:
+        described["details"] = [_detail(one) for one in error.details]
+    return described
+
+
+def _detail(detail: AnyMessage) -> dict[str, Any]:
+    value = base64.b64encode(detail.value).decode("ascii").rstrip("=")
+    described = {"type": detail.type_url.rpartition("/")[2], "value": value}
+    debug = readable(detail)
+    return described if debug is None else {**described, "debug": debug}
 
 
 class ConnectCall(Codec):
@@ -94,9 +110,13 @@ class ConnectCall(Codec):
     unary: bool
 
     def __init__(
-        self, exchange: Exchange, content_type: str, headers: Mapping[str, str]
+        self,
+        exchange: Exchange,
+        held: Held,
+        content_type: str,
+        headers: Mapping[str, str],
     ) -> None:
-        super().__init__(exchange)
+        super().__init__(exchange, held)
         self.content_type = content_type
         self.json = content_type.endswith("json")
         name = "content-encoding" if self.unary else "connect-content-encoding"
@@ -150,9 +170,13 @@ class UnaryCall(ConnectCall):
     unary = True
 
     def __init__(
-        self, exchange: Exchange, content_type: str, headers: Mapping[str, str]
+        self,
+        exchange: Exchange,
+        held: Held,
+        content_type: str,
+        headers: Mapping[str, str],
     ) -> None:
-        super().__init__(exchange, content_type, headers)
+        super().__init__(exchange, held, content_type, headers)
         self._limit = MAX_JSON if self.json else MAX_MESSAGE
         self._buffer = bytearray()
         self._response = b""
@@ -163,9 +187,17 @@ class UnaryCall(ConnectCall):
             return
         self._buffer += data
         if len(self._buffer) > self._limit:
-            self._buffer.clear()
             message = f"a request larger than {self._limit} bytes"
             self.refuse(CallError(Status.RESOURCE_EXHAUSTED, message))
+            return
+        try:
+            self.holder.hold(len(self._buffer))
+        except CallError as error:
+            self.refuse(error)
+
+    def drop(self) -> None:
+        """Forget what is not whole."""
+        self._buffer.clear()
 
     def body_ended(self) -> None:
         """The request is complete."""
@@ -178,6 +210,7 @@ class UnaryCall(ConnectCall):
             return
         finally:
             self._buffer.clear()
+            self.holder.release()
         self.request(message)
         self.requests_ended()
 
@@ -210,9 +243,13 @@ class StreamingCall(ConnectCall):
     unary = False
 
     def __init__(
-        self, exchange: Exchange, content_type: str, headers: Mapping[str, str]
+        self,
+        exchange: Exchange,
+        held: Held,
+        content_type: str,
+        headers: Mapping[str, str],
     ) -> None:
-        super().__init__(exchange, content_type, headers)
+        super().__init__(exchange, held, content_type, headers)
         self._envelopes = Envelopes(MAX_JSON if self.json else MAX_MESSAGE)
         self._begun = False
 
@@ -221,19 +258,25 @@ class StreamingCall(ConnectCall):
         if self.ended:
             return
         try:
-            for flags, message in self._envelopes.feed(data):
+            found = self._envelopes.feed(data)
+            self.holder.hold(self._envelopes.waiting)
+            for flags, _ in found:
                 if flags:
                     raise _not_plain(flags)
-                self.request(self.decode(message))
+            self.request(*[self.decode(message) for _, message in found])
         except CallError as error:
             self.refuse(error)
 
     def body_ended(self) -> None:
         """The last request is here."""
-        if not self._envelopes.empty:
+        if self._envelopes.waiting:
             message = "cut within a message"
             self.refuse(CallError(Status.INVALID_ARGUMENT, message))
         self.requests_ended()
+
+    def drop(self) -> None:
+        """Forget what is not whole."""
+        self._envelopes.clear()
 
     def respond(self, message: bytes) -> None:
         """Send one message."""

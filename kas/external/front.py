@@ -12,6 +12,7 @@ from kas.external.auth import Authenticator
 from kas.external.calls import Codec, Exchange, metadata_from
 from kas.external.connect import CONTENT_TYPES, StreamingCall, UnaryCall
 from kas.external.grpc import GrpcCall, is_grpc
+from kas.external.held import Held
 from kas.external.services import ExternalServices
 from tunnel.errors import CallError, Status
 
@@ -39,6 +40,7 @@ class Front:
 
     services: ExternalServices
     authenticator: Authenticator
+    held: Held = attrs.Factory(Held)
 
     def begin(
         self, exchange: Exchange, method: str, path: str, headers: Headers, http2: bool
@@ -52,7 +54,7 @@ class Front:
         if method != "POST":
             exchange.start(405, [(b"allow", b"POST")], end=True)
             return Begun(None, False)
-        call = _codec(exchange, fields, http2)
+        call = _codec(exchange, self.held, fields, http2)
         if call is None:
             accepted = ", ".join(CONTENT_TYPES)
             exchange.start(415, [(b"accept-post", accepted.encode())], end=True)
@@ -96,18 +98,20 @@ def _fields(headers: Headers) -> dict[str, str]:
     return fields
 
 
-def _codec(exchange: Exchange, fields: dict[str, str], http2: bool) -> Codec | None:
+def _codec(
+    exchange: Exchange, held: Held, fields: dict[str, str], http2: bool
+) -> Codec | None:
     content_type = fields.get("content-type", "")
     if http2 and is_grpc(content_type):
-        return GrpcCall(exchange, fields)
+        return GrpcCall(exchange, held, fields)
     kind, _, rest = content_type.partition(";")
     kind = kind.strip().lower()
     charset = rest.replace(" ", "").replace('"', "").lower()
     if kind not in CONTENT_TYPES or charset not in ("", "charset=utf-8"):
         return None
     if "connect+" in kind:
-        return StreamingCall(exchange, kind, fields)
-    return UnaryCall(exchange, kind, fields)
+        return StreamingCall(exchange, held, kind, fields)
+    return UnaryCall(exchange, held, kind, fields)
 
 
 def _timeout(call: Codec, fields: dict[str, str]) -> float | None:

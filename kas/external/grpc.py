@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
 from kas.external.calls import Codec, Envelopes, Exchange, envelope, metadata_to
+from kas.external.held import Held
+from tunnel.details import encode_status
 from tunnel.errors import CallError, Status
 
 __all__ = ["GrpcCall", "is_grpc", "parse_timeout"]
@@ -18,6 +21,15 @@ _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
 #: Characters of a message: all trailers together have to fit into what clients take,
 #: which is 8 KiB with many of them, and each may become three.
 MAX_TEXT = 2048
+
+#: Bytes of a last header block, each field with the 32 that RFC 9113 adds: what clients
+#: take by default, grpcio among them.  Of one that would be larger they take nothing.
+MAX_TRAILERS = 8192
+
+_FIELD_OVERHEAD = 32
+
+# ":status: 200", which is not among the fields that a call sends.
+_STATUS_SIZE = 42
 
 _SAFE = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) != "%")
 
@@ -47,8 +59,10 @@ def parse_timeout(text: str | None) -> float | None:
 class GrpcCall(Codec):
     """One call of gRPC: messages in envelopes, and the outcome in trailers."""
 
-    def __init__(self, exchange: Exchange, headers: Mapping[str, str]) -> None:
-        super().__init__(exchange)
+    def __init__(
+        self, exchange: Exchange, held: Held, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(exchange, held)
         self._encoding = headers.get("grpc-encoding", "identity")
         self._envelopes = Envelopes()
         self._begun = False
@@ -58,12 +72,18 @@ class GrpcCall(Codec):
         if self.ended:
             return
         try:
-            for flags, message in self._envelopes.feed(data):
+            found = self._envelopes.feed(data)
+            self.holder.hold(self._envelopes.waiting)
+            for flags, _ in found:
                 if flags:
                     raise self._not_plain(flags)
-                self.request(message)
+            self.request(*[message for _, message in found])
         except CallError as error:
             self.refuse(error)
+
+    def drop(self) -> None:
+        """Forget what is not whole."""
+        self._envelopes.clear()
 
     def _not_plain(self, flags: int) -> CallError:
         if flags == _COMPRESSED and self._encoding != "identity":
@@ -75,7 +95,7 @@ class GrpcCall(Codec):
 
     def body_ended(self) -> None:
         """The client sends no more."""
-        if not self._envelopes.empty:
+        if self._envelopes.waiting:
             self.refuse(CallError(Status.INTERNAL, "cut within a message"))
         self.requests_ended()
 
@@ -88,15 +108,16 @@ class GrpcCall(Codec):
 
     def finished(self, error: CallError | None) -> None:
         """Trailers; where nothing was sent before them, they are all there is."""
-        status = Status.OK if error is None else error.status
-        trailers = [(b"grpc-status", str(int(status)).encode())]
-        if error is not None and error.message:
-            text = quote(error.message[:MAX_TEXT], safe=_SAFE)
-            trailers.append((b"grpc-message", text.encode()))
+        head = [] if self._begun else self._head()
+        block = [*head, *_trailers(error)]
+        if error is not None and error.details:
+            field = (b"grpc-status-details-bin", _status(error))
+            if _size([*block, field]) <= MAX_TRAILERS:
+                block.append(field)
         if self._begun:
-            self.exchange.end(trailers)
+            self.exchange.end(block)
         else:
-            self.exchange.start(200, [*self._head(), *trailers], end=True)
+            self.exchange.start(200, block, end=True)
 
     def _head(self) -> list[tuple[bytes, bytes]]:
         return [
@@ -104,3 +125,23 @@ class GrpcCall(Codec):
             (b"grpc-accept-encoding", b"identity"),
             *metadata_to(self.metadata),
         ]
+
+
+def _trailers(error: CallError | None) -> list[tuple[bytes, bytes]]:
+    status = Status.OK if error is None else error.status
+    trailers = [(b"grpc-status", str(int(status)).encode())]
+    if error is not None and error.message:
+        text = quote(error.message[:MAX_TEXT], safe=_SAFE)
+        trailers.append((b"grpc-message", text.encode()))
+    return trailers
+
+
+def _status(error: CallError) -> bytes:
+    message = error.message[:MAX_TEXT]
+    encoded = encode_status(error.details, int(error.status), message)
+    return base64.b64encode(encoded).rstrip(b"=")
+
+
+def _size(fields: list[tuple[bytes, bytes]]) -> int:
+    sizes = (len(name) + len(value) + _FIELD_OVERHEAD for name, value in fields)
+    return _STATUS_SIZE + sum(sizes)

@@ -13,6 +13,7 @@ from twisted.web.server import Request, Site
 
 from kas.external.calls import Codec, Headers
 from kas.external.front import Front
+from kas.external.held import Holder
 from kas.external.limits import Limits
 from tunnel.errors import CallError, ErrorCode, StreamReset
 
@@ -136,6 +137,7 @@ def make_site(
             super().__init__(*arguments, **rest)
             self._kept = 0
             self._discard = False
+            self._holder = Holder(front.held)
             self._transport: object = self.channel.transport
             self._late_call = clock.callLater(limits.request, self._late)
 
@@ -156,11 +158,18 @@ def make_site(
             if self._kept > limits.body:
                 self._too_large()
             elif not self._discard:
-                self.content.write(data)
+                try:
+                    self._holder.hold(self._kept)
+                except CallError:
+                    self._refuse(b"503 Service Unavailable\r\nRetry-After: 1")
+                else:
+                    self.content.write(data)
 
         def process(self) -> None:
             """Everything is here."""
             self._in_time()
+            # From here on the call holds it.
+            self._holder.release()
             busy.add(self._transport)
             if self._discard or closing(self._transport):
                 self.channel.persistent = False
@@ -183,6 +192,9 @@ def make_site(
         def connectionLost(self, reason: Any) -> None:
             """The client is gone."""
             self._in_time()
+            self._holder.release()
+            # Not when the garbage is collected next.
+            self.content = BytesIO()
             busy.discard(self._transport)
             super().connectionLost(reason)
 
@@ -195,11 +207,16 @@ def make_site(
             self.channel.forceAbortClient()
 
         def _too_large(self) -> None:
+            self._refuse(b"413 Content Too Large")
+
+        def _refuse(self, status: bytes) -> None:
             if self._late_call is not None:
                 self._in_time()
+                self._holder.release()
                 self._discard = True
+                self.content = BytesIO()
                 self.channel.transport.write(
-                    b"HTTP/1.1 413 Content Too Large\r\n"
+                    b"HTTP/1.1 " + status + b"\r\n"
                     b"Connection: close\r\nContent-Length: 0\r\n\r\n"
                 )
                 self.channel.loseConnection()

@@ -14,8 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from h2.config import H2Configuration
-from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.events import (
     ConnectionTerminated,
@@ -27,7 +25,6 @@ from h2.events import (
     WindowUpdated,
 )
 from h2.exceptions import DenialOfServiceError, ProtocolError
-from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from twisted.internet.protocol import Protocol
@@ -35,16 +32,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from kas.external.life import Life, Timers
 from kas.external.limits import Limits
+from kas.external.machine import make_machine
 from kas.external.meter import Flood, Meter, Purse
 from kas.external.stream import Call, Http2Stream, RawHeaders
 from tunnel.errors import ErrorCode, SessionClosed, TunnelError
 from tunnel.errors import StreamReset as CallReset
 
 __all__ = ["Http2Connection"]
-
-#: The last stream of a GOAWAY that lets everything pass that is under way.
-_EVERY_STREAM = 2**31 - 1
 
 _PING = b"kas is 8"
 
@@ -78,24 +74,12 @@ class Http2Connection(Protocol):
         self.limits = limits
         self._begin = begin
         self._clock = clock
-        self._age = age * (1 + limits.age_jitter * (2 * jitter() - 1))
-        self._age_grace = age * limits.age_grace
         self._lost = lost
         self._meter = Meter(limits, clock.seconds)
         self._refusals = Purse(limits.refusals, "refused calls", clock.seconds)
-        self._h2 = H2Connection(
-            H2Configuration(client_side=False, header_encoding=None)
-        )
-        self._h2.local_settings = Settings(
-            client=False,
-            initial_values={
-                SettingCodes.MAX_CONCURRENT_STREAMS: limits.streams,
-                SettingCodes.MAX_HEADER_LIST_SIZE: limits.header_list,
-                SettingCodes.MAX_FRAME_SIZE: limits.frame,
-                SettingCodes.INITIAL_WINDOW_SIZE: limits.stream_window,
-            },
-        )
-        self._h2.decoder.max_header_list_size = limits.header_list
+        self._h2 = make_machine(limits)
+        self._timers = Timers(clock)
+        self._life = Life(self, self._timers, clock.seconds, limits, age, jitter())
         self._streams: dict[int, Http2Stream] = {}
         #: Streams whose request is complete with what arrived just now.
         self._whole: set[int] = set()
@@ -106,12 +90,8 @@ class Http2Connection(Protocol):
         self._paused = False
         #: Bytes written since the transport asked us to wait.
         self._unread = 0
-        self._proven = False
-        self._last_seen = clock.seconds()
-        self._goodbye: int | None = None
         self._closing = False
         self._flushing: IDelayedCall | None = None
-        self._timers: dict[str, IDelayedCall] = {}
 
     def connectionMade(self) -> None:
         """Send our settings, and begin to count."""
@@ -120,9 +100,7 @@ class Http2Connection(Protocol):
         room = self.limits.connection_window - self._h2.inbound_flow_control_window
         if room > 0:
             self._h2.increment_flow_control_window(room)
-        self._later("unproven", self.limits.unproven, self._not_proven)
-        self._later("age", self._age, self._aged)
-        self._later("ping", self.limits.ping_after, self._silent)
+        self._life.begin()
         self._flush()
 
     # What arrives.
@@ -131,21 +109,21 @@ class Http2Connection(Protocol):
         """Bytes of the client: count them, then do what they say."""
         if self._closing:
             return
-        self._last_seen = self._clock.seconds()
+        self._life.seen()
         try:
             self._meter.feed(data)
             events = self._h2.receive_data(data)
         except Flood as flood:
-            self._fail(flood.code, str(flood))
+            self.fail(flood.code, str(flood))
             return
         except DenialOfServiceError:
-            self._fail(ErrorCodes.ENHANCE_YOUR_CALM, "too much")
+            self.fail(ErrorCodes.ENHANCE_YOUR_CALM, "too much")
             return
         except ProtocolError as error:
             # h2 has put its GOAWAY into what is to be sent.
             self._log.debug("a client broke HTTP/2: {error}", error=str(error))
             self._h2.clear_outbound_data_buffer()
-            self._fail(error.error_code, "")
+            self.fail(error.error_code, "")
             return
         # Streams that are over again need not begin.
         dead = {one.stream_id for one in events if isinstance(one, StreamReset)}
@@ -156,7 +134,7 @@ class Http2Connection(Protocol):
             for event in events:
                 self._event(event, dead)
         except Flood as flood:
-            self._fail(flood.code, str(flood))
+            self.fail(flood.code, str(flood))
             return
         if not self._closing:
             self._turn()
@@ -172,12 +150,12 @@ class Http2Connection(Protocol):
             else:
                 self._meter.ended(event.stream_id)
         elif isinstance(event, StreamEnded):
-            self._cancel(f"linger {event.stream_id}")
+            self._timers.cancel(f"linger {event.stream_id}")
             stream = self._streams.get(event.stream_id)
             if stream is not None and stream.call is not None:
                 stream.call.body_ended()
         elif isinstance(event, StreamReset):
-            self._cancel(f"linger {event.stream_id}")
+            self._timers.cancel(f"linger {event.stream_id}")
             stream = self._streams.get(event.stream_id)
             if stream is not None:
                 self._forget(stream, CallReset(ErrorCode.CANCELLED))
@@ -187,14 +165,13 @@ class Http2Connection(Protocol):
             # Perhaps larger windows.
             self._unblock(None)
         elif isinstance(event, ConnectionTerminated):
-            # h2 sends nothing after this.  Clients say it when they leave.
-            self._close()
+            self._client_leaves(event.error_code)
 
     def _request(self, stream_id: int, headers: RawHeaders) -> None:
         stream = Http2Stream(self, stream_id)
         stream.receiving = stream_id not in self._whole
         self._streams[stream_id] = stream
-        if self._goodbye is not None and stream_id > self._goodbye:
+        if not self._life.serves(stream_id):
             self.reset(stream, ErrorCodes.REFUSED_STREAM)
             return
         call = self._begin(self, stream, headers)
@@ -205,9 +182,7 @@ class Http2Connection(Protocol):
 
     def proven(self) -> None:
         """Somebody with a good token is at the other end."""
-        if not self._proven:
-            self._proven = True
-            self._cancel("unproven")
+        self._life.proven()
 
     def _data(self, event: DataReceived) -> None:
         count = event.flow_controlled_length or 0
@@ -312,14 +287,14 @@ class Http2Connection(Protocol):
             # Not at once: curl takes a reset for a failure although the answer is
             # complete, and most clients have sent all they wanted to.
             stream_id = stream.stream_id
-            self._later(
+            self._timers.later(
                 f"linger {stream_id}",
                 self.limits.linger,
                 lambda: self._stop_sending(stream_id),
             )
 
     def _stop_sending(self, stream_id: int) -> None:
-        if self._cancel(f"linger {stream_id}"):
+        if self._timers.cancel(f"linger {stream_id}"):
             self._try(self._h2.reset_stream, stream_id, ErrorCodes.NO_ERROR)
             self._flush_soon()
 
@@ -351,7 +326,7 @@ class Http2Connection(Protocol):
     def _turn(self) -> None:
         self._send()
         self._flush()
-        self._end_if_done()
+        self._life.end_if_done()
 
     def _flush(self) -> None:
         data = self._h2.data_to_send()
@@ -362,7 +337,7 @@ class Http2Connection(Protocol):
             self._unread += len(data)
             if self._unread > self.limits.unread:
                 self._log.info("a client reads nothing and goes on asking: cut off")
-                self._abort()
+                self.abort()
                 return
         self.transport.write(data)
 
@@ -386,90 +361,70 @@ class Http2Connection(Protocol):
 
     def drain(self, grace: float) -> None:
         """Ask the client to go elsewhere; what runs gets *grace* seconds."""
-        if self._closing:
-            return
-        if self._goodbye is None:
-            self._goodbye = _EVERY_STREAM
-            self._go_away(_EVERY_STREAM, ErrorCodes.NO_ERROR)
-            self._later("goaway", self.limits.goaway, self._last_call)
-        self._later("grace", grace, self._close)
+        if not self._closing:
+            self._life.drain(grace)
 
-    def _last_call(self) -> None:
-        self._goodbye = self._h2.highest_inbound_stream_id
-        self._go_away(self._goodbye, ErrorCodes.NO_ERROR)
-        self._end_if_done()
+    def _client_leaves(self, code: ErrorCodes | int | None) -> None:
+        if code == ErrorCodes.NO_ERROR:
+            # What it asked for it still wants; the turn ends with a look at that.
+            self._life.no_more_streams()
+        else:
+            self.close()
 
-    def _end_if_done(self) -> None:
-        if self._goodbye not in (None, _EVERY_STREAM) and not self._streams:
-            self._close()
-
-    def _go_away(self, last: int, code: ErrorCodes | int, why: str = "") -> None:
+    def go_away(self, last: int, code: ErrorCodes | int, why: str = "") -> None:
+        """Say which stream is the last."""
         # Not by h2, which sends nothing after a GOAWAY.
         self._flush()
         frame = GoAwayFrame(0, last, int(code), why.encode("ascii", "replace"))
         self.transport.write(frame.serialize())
 
-    def _aged(self) -> None:
-        self.drain(self._age_grace)
-
-    def _not_proven(self) -> None:
-        self._fail(ErrorCodes.NO_ERROR, "no call with a token was made")
-
-    def _silent(self) -> None:
-        quiet = self._clock.seconds() - self._last_seen
-        if quiet < self.limits.ping_after:
-            self._later("ping", self.limits.ping_after - quiet, self._silent)
-            return
+    def ping(self) -> None:
+        """Ask whether anybody is there."""
         self._try(self._h2.ping, _PING)
         self._flush()
-        seen = self._last_seen
-        self._later("ping", self.limits.ping_timeout, lambda: self._dead(seen))
 
-    def _dead(self, seen: float) -> None:
-        if self._last_seen == seen:
-            self._abort()
-        else:
-            self._silent()
-
-    def _fail(self, code: ErrorCodes | int | None, why: str) -> None:
+    def fail(self, code: ErrorCodes | int | None, why: str) -> None:
         """The peer did what it must not: say so, and close."""
         if why:
             peer = getattr(self.transport.getPeer(), "host", "a local client")
             self._log.info("closed a connection from {peer}: {why}", peer=peer, why=why)
         self._h2.clear_outbound_data_buffer()
         code = ErrorCodes.PROTOCOL_ERROR if code is None else code
-        self._go_away(self._h2.highest_inbound_stream_id, code, why)
-        self._close()
+        self.go_away(self.highest_stream, code, why)
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Send what is there to send, and close."""
         if not self._closing:
             self._flush()
             self._end_streams()
             self._closing = True
+            self._timers.cancel_all()
             self.transport.unregisterProducer()
             self.transport.loseConnection()
             # A client that reads nothing would keep it open.
-            self._later("abort", self.limits.ping_timeout, self._abort)
-
-    def _abort(self) -> None:
-        self._closing = True
-        self.transport.abortConnection()
+            self._timers.later("abort", self.limits.ping_timeout, self.abort)
 
     def abort(self) -> None:
         """Cut the connection."""
-        self._abort()
+        self._closing = True
+        self.transport.abortConnection()
 
     @property
     def calls(self) -> int:
         """Streams whose answer is not complete."""
         return len(self._streams)
 
+    @property
+    def highest_stream(self) -> int:
+        """The last one that the client began."""
+        return self._h2.highest_inbound_stream_id
+
     def connectionLost(self, reason: Failure | None = None) -> None:
         """Everything on it is over."""
         self._closing = True
         self._end_streams()
-        for name in tuple(self._timers):
-            self._cancel(name)
+        self._timers.cancel_all()
         if self._flushing is not None and self._flushing.active():
             self._flushing.cancel()
         self._flushing = None
@@ -478,13 +433,3 @@ class Http2Connection(Protocol):
     def _end_streams(self) -> None:
         for stream in tuple(self._streams.values()):
             self._forget(stream, SessionClosed(ErrorCode.NONE, "the client is gone"))
-
-    def _cancel(self, name: str) -> bool:
-        known = self._timers.pop(name, None)
-        if known is not None and known.active():
-            known.cancel()
-        return known is not None
-
-    def _later(self, name: str, seconds: float, action: Callable[[], None]) -> None:
-        self._cancel(name)
-        self._timers[name] = self._clock.callLater(seconds, action)

@@ -45,6 +45,11 @@ class Limits:
     #: a message, and in JSON a third more, as bytes are base64 there.
     body: int = MAX_MESSAGE // 3 * 4 + 64 * 1024
 
+    #: Bytes of requests that are not whole, of all connections together; and what each
+    #: may hold even when that is used up, so that small ones are always taken.
+    held: int = 256 * 1024 * 1024
+    held_each: int = 64 * 1024
+
     #: Calls at once, as with most gRPC servers; told to the client.
     streams: int = 100
 

@@ -14,7 +14,7 @@ from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
-from kas.config import SENTINEL_PORT, Redis, redis_address
+from kas.config import SENTINEL_PORT, Redis, read_password, redis_address
 from kas.redis.connection import Command, Connection, RedisUnavailable, ask
 from tunnel.net.tls import client_context
 from tunnel.net.tlsio import TLSClientEndpoint
@@ -27,9 +27,9 @@ def _secret(path: Path | None) -> str:
     if path is None:
         return ""
     try:
-        return path.read_text().rstrip("\r\n")
-    except (OSError, UnicodeError):
-        raise RedisUnavailable(f"{path} cannot be read") from None
+        return read_password(path)
+    except ValueError as error:
+        raise RedisUnavailable(str(error)) from None
 
 
 class _Once(Factory):

@@ -12,6 +12,7 @@ from zope.interface import implementer, provider
 
 from modules.agent_tracker import list_pb2, rpc_pb2
 from modules.agent_tracker.entity_pb2 import AgentMeta, KubernetesVersion
+from tunnel.details import bad_request
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     ConnectedAgent,
@@ -63,12 +64,10 @@ class AgentTrackerServer:
         """The connections of one agent, or of the agents of one project."""
         which = request.WhichOneof("request")
         if which is None:
-            raise CallError(
-                Status.INVALID_ARGUMENT, "either project_id or agent_id is needed"
-            )
+            raise _invalid("request", "needs either project_id or agent_id")
         number = getattr(request, which)
         if number <= 0:
-            raise CallError(Status.INVALID_ARGUMENT, f"{which} has to be above 0")
+            raise _invalid(which, "has to be above 0")
         if which == "agent_id":
             found = await self._api.agents(agent_id=str(number))
         else:
@@ -80,11 +79,10 @@ class AgentTrackerServer:
     ) -> rpc_pb2.GetConnectedAgentsByAgentIDsResponse:
         """The connections of several agents."""
         if len(request.agent_ids) > MAX_IDS:
-            raise CallError(
-                Status.INVALID_ARGUMENT, f"at most {MAX_IDS} agents at a time"
-            )
-        if any(number <= 0 for number in request.agent_ids):
-            raise CallError(Status.INVALID_ARGUMENT, "agent_ids have to be above 0")
+            raise _invalid("agent_ids", f"may name at most {MAX_IDS} agents")
+        for index, number in enumerate(request.agent_ids):
+            if number <= 0:
+                raise _invalid(f"agent_ids[{index}]", "has to be above 0")
         found: list[ConnectedAgent] = []
         for number in dict.fromkeys(request.agent_ids):
             found += await self._api.agents(agent_id=str(number))
@@ -132,6 +130,11 @@ class AgentTrackerServer:
                 agent_id=number,
                 project_id=agent.project_id,
             )
+
+
+def _invalid(field: str, why: str) -> CallError:
+    details = [bad_request({field: why})]
+    return CallError(Status.INVALID_ARGUMENT, f"{field} {why}", details)
 
 
 def connection_id(instance_id: bytes) -> int:

@@ -24,7 +24,7 @@ from agentk.dialer import (
 from tests.kas.test_registry import World
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.events import EventBus
-from tunnel.net.flusher import Flusher
+from tunnel.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb

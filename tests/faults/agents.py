@@ -21,8 +21,8 @@ from twisted.protocols.basic import LineReceiver
 from agentk.dialer import Dialer
 from modules.kubernetes_api.heads import METHOD
 from tunnel.events import EventBus
+from tunnel.flusher import Flusher
 from tunnel.interfaces import IStream
-from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive
 from tunnel.net.tls import client_context
 from tunnel.net.tlsio import TLSClientEndpoint

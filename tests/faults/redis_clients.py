@@ -151,7 +151,7 @@ def _agents(settings: dict[str, Any]) -> None:
     from twisted.protocols.basic import LineReceiver
 
     from modules.kubernetes_api.heads import METHOD
-    from tunnel.net.flusher import Flusher
+    from tunnel.flusher import Flusher
     from tunnel.net.keepalive import Keepalive, Timing
     from tunnel.net.protocol import TunnelOwner, TunnelProtocol
     from tunnel.net.tls import client_context

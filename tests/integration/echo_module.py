@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from zope.interface import implementer, provider
 
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.details import bad_request
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IServerModule, IServerModuleFactory
 
@@ -53,11 +54,13 @@ class EchoModule:
             await Deferred()
         elif request.text == "slow":
             self._log.info("a slow call runs")
-            pause: Deferred[None] = Deferred()
-            self._api.clock.callLater(1, pause.callback, None)
-            await pause
+            await self._pause(1)
         elif request.text == "refuse":
             raise CallError(Status.PERMISSION_DENIED, "not you: ünïcode\r\n%")
+        elif request.text.startswith("explain "):
+            _, details, text = request.text.split()
+            why = bad_request({"text": "x" * int(details)})
+            raise CallError(Status.INVALID_ARGUMENT, "y" * int(text), [why])
         elif request.text == "crash":
             raise ZeroDivisionError("secret")
         elif request.text == "metadata":
@@ -65,7 +68,17 @@ class EchoModule:
             return Text(text=call.metadata["from"])
         return Text(text=request.text.upper())
 
+    async def _pause(self, seconds: float) -> None:
+        pause: Deferred[None] = Deferred()
+        self._api.clock.callLater(seconds, pause.callback, None)
+        await pause
+
     async def spell(self, request: Text, call: Any) -> AsyncIterator[Text]:
+        if request.text == "count":
+            for number in range(5):
+                yield Text(text=str(number))
+                await self._pause(0.1)
+            return
         while request.text == "flood":
             yield Text(text="x" * 10_000)
         for letter in request.text:

@@ -23,6 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 from modules.agent_tracker import rpc_pb2
 from tests.proto import echo_pb2
 from tests.proto.echo_pb2 import Text
+from tunnel.pb import status_pb2
 
 TRACKER = rpc_pb2.DESCRIPTOR.services_by_name["AgentTracker"]
 ECHO = echo_pb2.DESCRIPTOR.services_by_name["Echo"]
@@ -124,6 +125,24 @@ class Scenarios:
             heard.append(response.text)
             answered.release()
         return heard
+
+    def explained(self) -> Any:
+        """What is said to programs: little, just so much as we take, and more."""
+
+        def said(text: str) -> Any:
+            try:
+                self.call(ECHO, "Say", Text(text=text))
+            except grpc.RpcError as error:
+                found: Any = error
+                trailers = dict(found.trailing_metadata())
+                status = status_pb2.Status.FromString(
+                    trailers.get("grpc-status-details-bin", b"")
+                )
+                kinds = [one.type_url for one in status.details]
+                return [found.code().name, len(found.details()), status.code, kinds]
+
+        sizes = ("1 1", "3900 1000", "3900 1500")
+        return [said(f"explain {one}") for one in sizes]
 
     def errors(self) -> Any:
         """What handlers say, and what they do not."""

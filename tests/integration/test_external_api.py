@@ -218,9 +218,37 @@ def test_errors(api: Api) -> None:
     assert seen["gzip"][0] == "UNIMPLEMENTED"
 
 
+def test_details(api: Api) -> None:
+    """grpcio reads what programs are told; of trailers too large for it, the status."""
+    kind = "type.googleapis.com/google.rpc.BadRequest"
+    assert api.grpc("explained") == [
+        ["INVALID_ARGUMENT", 1, 3, [kind]],
+        ["INVALID_ARGUMENT", 1000, 3, [kind]],
+        ["INVALID_ARGUMENT", 1500, 0, []],
+    ]
+
+
 def test_cancel(api: Api) -> None:
     """An endless stream that the client leaves; the connection goes on."""
     assert api.grpc("cancel") == {"first": [10_000] * 3, "after": "A"}
+
+
+def test_client_says_goaway(api: Api) -> None:
+    """Node's `session.close()` is a GOAWAY, and it waits for what runs."""
+    done = subprocess.run(
+        [
+            needs.program("node", "apt-get install nodejs"),
+            ROOT / "tests" / "integration" / "javascript" / "goaway.js",
+            f"http://127.0.0.1:{api.port}",
+            token(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    numbers = [{"text": str(number)} for number in range(5)]
+    assert json.loads(done.stdout) == [*numbers, {}], done.stderr
 
 
 def test_many_and_bulk(api: Api) -> None:

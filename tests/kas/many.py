@@ -25,8 +25,8 @@ from tests.kas.test_registry import World
 from tests.tunnel.rpc.test_calls import ECHO, Echo
 from tunnel.errors import CallError, Status
 from tunnel.events import EventBus
+from tunnel.flusher import Flusher
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
-from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelProtocol
 from tunnel.net.resumable import Keeper

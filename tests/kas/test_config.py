@@ -17,6 +17,7 @@ from kas.config import (
     redis_address,
 )
 from kas.state import StateDirectory
+from tests.tunnel.net import certificates
 from tunnel.config import keys
 from tunnel.errors import ConfigurationError
 
@@ -174,6 +175,72 @@ def test_files_have_to_be_there(tmp_path: Path) -> None:
     found = problems(text, f"{tmp_path}/kas.yaml")
     assert len(found) == 2
     assert f"{tmp_path}/a.crt does not exist; correct the path" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("section", "place", "says"),
+    [
+        (
+            "agent: {listen: {client_ca_certificate_file: bad}}",
+            "1:46: agent.listen.client_ca_certificate_file",
+            "no CA certificate",
+        ),
+        (
+            "private_api: {listen: {authentication_secret_file: secret, "
+            "ca_certificate_file: bad}}",
+            "1:81: private_api.listen.ca_certificate_file",
+            "no CA certificate",
+        ),
+        (
+            "redis: {server: {address: r}, tls: {ca_certificate_file: bad}}",
+            "1:58: redis.tls.ca_certificate_file",
+            "no CA certificate",
+        ),
+        (
+            "redis: {server: {address: r}, tls: {certificate_file: a.crt, "
+            "key_file: bad}}",
+            "1:62: redis.tls.key_file",
+            "no private key",
+        ),
+        (
+            "agent: {listen: {certificate_file: bad, key_file: a.key}}",
+            "1:18: agent.listen.certificate_file",
+            "no certificate",
+        ),
+        (
+            "agent: {listen: {certificate_file: a.crt, key_file: other.key}}",
+            "1:43: agent.listen.key_file",
+            "does not belong to the certificate",
+        ),
+        (
+            "redis: {server: {address: r}, password_file: empty}",
+            "1:46: redis.password_file",
+            "is empty",
+        ),
+        (
+            "redis: {server: {address: r}, password_file: binary}",
+            "1:46: redis.password_file",
+            "is no text",
+        ),
+        (
+            "redis: {sentinel: {master_name: m, addresses: [a], "
+            "sentinel_password_file: empty}}",
+            "1:76: redis.sentinel.sentinel_password_file",
+            "is empty",
+        ),
+    ],
+)
+def test_what_is_in_files(section: str, place: str, says: str, tmp_path: Path) -> None:
+    """A file that is there and cannot be used is named by its line, too."""
+    certificates.server_identity().write(tmp_path, "a")
+    (tmp_path / "other.key").write_bytes(certificates.client_identity().key_pem())
+    (tmp_path / "secret").write_bytes(base64.b64encode(bytes(32)))
+    (tmp_path / "bad").write_text("nonsense")
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(b"\xff")
+    found = problems(section, f"{tmp_path}/kas.yaml")[0]
+    assert found.startswith(f"{tmp_path}/kas.yaml:{place}: "), found
+    assert says in found
 
 
 def test_agents_certificates_go_with_our_own(tmp_path: Path) -> None:

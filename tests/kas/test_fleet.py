@@ -31,9 +31,9 @@ from tests.kas.many import Network
 from tests.kas.test_registry import World
 from tunnel.errors import ConfigurationError
 from tunnel.events import EventBus
+from tunnel.flusher import Flusher
 from tunnel.interfaces import ConnectedAgent
 from tunnel.listening import Listening
-from tunnel.net.flusher import Flusher
 from tunnel.net.keepalive import Keepalive
 
 _PRIVATE = """\

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from kas.gateway import Gateway, GatewayFactory, Relay
 from tests.kas.test_registry import Agent, World
 from tunnel.errors import CallError, ErrorCode, SessionClosed, Status, StreamReset
-from tunnel.net.flusher import Flusher
+from tunnel.flusher import Flusher
 from tunnel.net.keepalive import Keepalive
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher

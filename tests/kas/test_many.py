@@ -158,10 +158,12 @@ class RouteTests(_Case):
         self.one.peers.hello = lambda: pb.Hello(role="kas", credential=b"guess")
         self.one.open(self.client, fin=True)
         self.many.later(ROUTING_TIMEOUT + 1)
-        self.assertIsInstance(self.client.closed[0], AgentUnavailable)
+        reason = self.client.closed[0]
+        assert isinstance(reason, AgentUnavailable)
         # The agent is well, and nobody is to restart it because of this.
+        self.assertEqual(reason.reason, "AGENT_NOT_REACHABLE")
         self.assertRegex(
-            str(self.client.closed[0]),
+            str(reason),
             "agent 7 is connected to another kas, and the kas at tcp://kas-2:8155 "
             "did not take us: not one of us",
         )

@@ -14,7 +14,7 @@ from kas.peers import DIAL_TIMEOUT, PEER_TIMING, RETRY_FIRST, RETRY_MOST, Peers
 from kas.registry import Registry
 from tests.kas.many import Network
 from tunnel.errors import CallError, ErrorCode, Status, StreamReset
-from tunnel.net.flusher import Flusher
+from tunnel.flusher import Flusher
 from tunnel.net.keepalive import SWEEP, Keepalive
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher

@@ -18,7 +18,7 @@ from kas.registry import Registry
 from kas.routing import Router
 from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
 from tunnel.events import EventBus
-from tunnel.net.flusher import Flusher
+from tunnel.flusher import Flusher
 from tunnel.net.keepalive import Keepalive
 from tunnel.net.protocol import CLOSE_TIMEOUT, TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb

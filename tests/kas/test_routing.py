@@ -184,6 +184,7 @@ class WaitTests(_Case):
         reason = self.reason()
         self.assertIsInstance(reason, AgentUnavailable)
         self.assertEqual(reason.agent, "7")
+        self.assertEqual(reason.reason, "AGENT_NOT_CONNECTED")
         self.assertEqual(
             str(reason),
             "agent 7 is not connected, and did not connect within 20 s; "

@@ -15,6 +15,7 @@ from twisted.python import usage
 from kas.service import KasService
 from kas.tap import Options, makeService
 from tests.optionscase import OptionsCase
+from tests.tunnel.net import certificates
 from tunnel import __version__, logs
 
 
@@ -212,9 +213,9 @@ class MakeServiceTests(_Case):
         self.assertIn("cannot be the state directory", str(error.code))
 
     def test_what_only_the_parts_find_out(self) -> None:
-        """Such as a file for TLS between kas, which is not read before: one line."""
+        """Such as a file for TLS between kas that became bad since: one line."""
         self.file("secret", "c3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3M=")
-        self.file("ca.crt", "nonsense")
+        self.file("ca.crt", certificates.authority().pem)
         path = self.yaml(
             "private_api:\n  listen:\n    address: 127.0.0.1:8155\n"
             "    authentication_secret_file: secret\n"
@@ -223,6 +224,7 @@ class MakeServiceTests(_Case):
         )
         state = str(self.folder / "state")
         options = self.parse("--state-directory", state, "--configuration-file", path)
+        self.file("ca.crt", "nonsense")
         error = self.assertRaises(SystemExit, makeService, options)
         self.assertIn("ca.crt", str(error.code))
         self.assertNotIn("\n", str(error.code))

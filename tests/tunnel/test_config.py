@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tunnel.net import certificates
 from tunnel import _yaml
 from tunnel.config import (
     MAX_DURATION,
@@ -419,7 +420,7 @@ class TestListen:
             assert f"f.yaml:2:1: {one}: '{other}' is missing" in str(caught.value)
 
     def test_client_certificates_need_tls(self, tmp_path: Path) -> None:
-        (tmp_path / "x.pem").write_text("x")
+        (tmp_path / "x.pem").write_text(certificates.authority().pem)
         text = "address: a:1\nclient_ca_certificate_file: x.pem"
         with pytest.raises(ConfigurationError) as caught:
             read(text, f"{tmp_path}/f.yaml", Listen)

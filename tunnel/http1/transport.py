@@ -22,6 +22,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from tunnel.flusher import Flusher
+from tunnel.isolation import for_each
+
 __all__ = ["HttpConnection", "Turn", "Writer"]
 
 #: How to write to a transport, when not by its own ``write``.
@@ -48,23 +51,13 @@ class Turn:
     ) -> None:
         self._clock = clock
         self._connections = connections
-        self._dirty: list[HttpConnection] = []
+        #: Lets connections write what they hold before the reactor waits again.
+        self.flusher = Flusher(clock)
         self._sweep_call: Any = None
         self._swept = swept
         self.writer = writer
         #: The time as the last sweep saw it: precise enough, and free.
         self.now = 0.0
-
-    def flush_later(self, connection: HttpConnection) -> None:
-        """Let *connection* write what it holds before the reactor waits again."""
-        if not self._dirty:
-            self._clock.callLater(0, self._flush_all)
-        self._dirty.append(connection)
-
-    def _flush_all(self) -> None:
-        dirty, self._dirty = self._dirty, []
-        for connection in dirty:
-            connection.flush_scheduled()
 
     def start(self) -> None:
         """Begin to sweep; repeating it does nothing."""
@@ -76,12 +69,11 @@ class Turn:
         self._sweep_call = None
         self.now = self._clock.seconds()
         connections = list(self._connections)
-        for connection in connections:
-            connection.sweep(self.now)
-        if self._swept is not None:
-            self._swept(self.now)
+        for_each(connections, lambda one: one.sweep(self.now), "the sweep")
         if connections and self._sweep_call is None:
             self._sweep_call = self._clock.callLater(_SWEEP_SECONDS, self._sweep)
+        if self._swept is not None:
+            self._swept(self.now)
 
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
@@ -139,20 +131,16 @@ class HttpConnection(Protocol):
             self.flush()
         elif not self._scheduled and not self._feeding:
             self._scheduled = True
-            self._turn.flush_later(self)
+            self._turn.flusher.mark(self)
 
     def send_now(self, data: bytes) -> None:
         """Write what is complete: nothing more is to be expected in this turn."""
         self._pending.append(data)
         self.flush()
 
-    def flush_scheduled(self) -> None:
-        """The turn is over."""
-        self._scheduled = False
-        self.flush()
-
     def flush(self) -> None:
         """Write what `send` collected."""
+        self._scheduled = False
         pending = self._pending
         # Only here, so that an answer which is complete at once never registers.
         if self._producer is not None and not self._registered and self._open:

@@ -1,7 +1,6 @@
 """
 The wire on Twisted: bytes of a transport to a `tunnel.wire.session.Session` and back.
 
-    flusher.py      one flush per reactor turn for all connections that have output
     keepalive.py    one sweep for all connections: pings, dead peers, late greetings
     protocol.py     TunnelProtocol: a transport and its session
     sockets.py      options of the socket under a tunnel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Factory
 
-from tunnel.net.flusher import Flusher
+from tunnel.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits

@@ -9,6 +9,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
+from tunnel.isolation import for_each
 from tunnel.pb import tunnel_pb2 as pb
 
 #: Seconds between two looks at every connection.  A timer for each of 5,000 agents
@@ -124,32 +125,36 @@ class Keepalive:
         """One look at all of them."""
         self._sweeps += 1
         renew = self._sweeps % math.ceil(BUDGET_INTERVAL / SWEEP) == 0
-        for connection in tuple(self._watched):
-            if renew:
-                connection.renew_budget()
-            if connection.heard and connection.greeted:
-                connection.heard = False
-                connection.silence = 0.0
-                if connection.doubt:
-                    # It speaks, and does not hear us.
-                    _doubt(connection)
-                    if connection.doubt >= connection.timing.dead_after:
-                        connection.peer_is_dead()
-                continue
-            before = connection.silence
-            connection.silence += SWEEP
-            asks = before < connection.patience <= connection.silence
-            if connection.expecting:
-                # Nobody is to wait for what is dead until it is given up: ask at once.
-                asks = asks or not connection.doubt
-                _doubt(connection)
-            if not connection.greeted:
-                if connection.silence >= GREETING_TIMEOUT:
-                    connection.greeting_is_late()
-            elif connection.silence >= connection.timing.dead_after:
+        watched = tuple(self._watched)
+        for_each(watched, lambda one: _look(one, renew), "the sweep")
+
+
+def _look(connection: Watched, renew: bool) -> None:
+    if renew:
+        connection.renew_budget()
+    if connection.heard and connection.greeted:
+        connection.heard = False
+        connection.silence = 0.0
+        if connection.doubt:
+            # It speaks, and does not hear us.
+            _doubt(connection)
+            if connection.doubt >= connection.timing.dead_after:
                 connection.peer_is_dead()
-            elif asks:
-                connection.send_ping()
+        return
+    before = connection.silence
+    connection.silence += SWEEP
+    asks = before < connection.patience <= connection.silence
+    if connection.expecting:
+        # Nobody is to wait for what is dead until it is given up: ask at once.
+        asks = asks or not connection.doubt
+        _doubt(connection)
+    if not connection.greeted:
+        if connection.silence >= GREETING_TIMEOUT:
+            connection.greeting_is_late()
+    elif connection.silence >= connection.timing.dead_after:
+        connection.peer_is_dead()
+    elif asks:
+        connection.send_ping()
 
 
 def _doubt(connection: Watched) -> None:

@@ -37,6 +37,7 @@ from tunnel.errors import TunnelError
 
 __all__ = [
     "HANDSHAKE_TIMEOUT",
+    "MAX_NEGOTIATING",
     "Handover",
     "LayerFactory",
     "NegotiationError",
@@ -49,6 +50,10 @@ __all__ = [
 #: Seconds for one negotiation.  A full TLS handshake over a bad mobile link takes two
 #: or three; a peer that needs longer holds memory of ours for nothing.
 HANDSHAKE_TIMEOUT = 10.0
+
+#: Negotiations at once behind one port.  A TLS handshake costs us 1.5 ms, so that of
+#: more than these some would not be done in time; each holds a descriptor and 40 KiB.
+MAX_NEGOTIATING = 5000
 
 
 class NegotiationError(TunnelError):
@@ -76,6 +81,7 @@ class LayerFactory:
     :param opened: called with each protocol above, once it has its transport.
     :param failed: called with the `NegotiationError` of each connection that did not
         get so far.
+    :param room: how many may negotiate now; what is beyond that is closed at once.
     """
 
     above: IProtocolFactory
@@ -84,6 +90,11 @@ class LayerFactory:
     build: Callable[[LayerFactory, IAddress], Negotiator]
     opened: Callable[[IProtocol], object] | None = None
     failed: Callable[[NegotiationError], object] | None = None
+    room: Callable[[], int] = lambda: MAX_NEGOTIATING
+    #: How many negotiate.
+    negotiating: int = attrs.field(default=0, init=False)
+    _complained: bool = attrs.field(default=False, init=False)
+    _log = Logger()
 
     def doStart(self) -> None:
         self.above.doStart()
@@ -91,7 +102,16 @@ class LayerFactory:
     def doStop(self) -> None:
         self.above.doStop()
 
-    def buildProtocol(self, address: IAddress) -> IProtocol:
+    def buildProtocol(self, address: IAddress) -> IProtocol | None:
+        if self.negotiating >= self.room():
+            if not self._complained:
+                self._log.warn(
+                    "too many connections: {count} negotiate, and new ones are closed",
+                    count=self.negotiating,
+                )
+            self._complained = True
+            return None
+        self._complained = False
         return self.build(self, address)
 
 
@@ -110,12 +130,15 @@ class Negotiator:
         self._refusal: NegotiationError | None = None
         self._lost = False
         self._timer: IDelayedCall | None = None
+        self._negotiating = False
 
     def begin(self) -> None:
         """There is a transport now; speak first, if that is ours to do."""
 
     def makeConnection(self, transport: ITransport) -> None:
         self._lower = transport
+        self._negotiating = True
+        self._factory.negotiating += 1
         self._timer = self._factory.clock.callLater(
             self._factory.timeout, self._timed_out
         )
@@ -177,11 +200,18 @@ class Negotiator:
             self._timer.cancel()
             self._timer = None
 
+    def _negotiated(self) -> None:
+        """With success or without: it is no longer one of those that may be so many."""
+        self._stop_timer()
+        if self._negotiating:
+            self._negotiating = False
+            self._factory.negotiating -= 1
+
     def _connect_above(
         self, transport: ITransport, factory: IProtocolFactory
     ) -> IProtocol | None:
         """Give *transport* to a new protocol above, or say that there is none."""
-        self._stop_timer()
+        self._negotiated()
         above = factory.buildProtocol(self._address)
         if above is None:
             # The convention of Twisted for "not now": no protocol, no connection.
@@ -201,7 +231,7 @@ class Negotiator:
 
     def _lost_while_negotiating(self, reason: Failure) -> None:
         self._lost = True
-        self._stop_timer()
+        self._negotiated()
         text = reason.getErrorMessage()
         self.refuse("closed", f"the connection ended during the negotiation: {text}")
 

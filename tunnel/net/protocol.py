@@ -24,7 +24,7 @@ from tunnel.errors import (
     SessionClosed,
     StreamReset,
 )
-from tunnel.net.flusher import Flusher
+from tunnel.flusher import Flusher
 from tunnel.net.keepalive import DOUBTED, Keepalive, Timing
 from tunnel.net.sockets import address_text, tune_socket
 from tunnel.net.stream import StreamTransport

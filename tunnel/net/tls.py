@@ -195,6 +195,16 @@ def client_context(
     return context
 
 
+def check_authorities(path: str) -> None:
+    """:raises ConfigurationError: there is no CA certificate in a file."""
+    _load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), path)
+
+
+def check_identity(cert_file: str, key_file: str) -> None:
+    """:raises ConfigurationError: no certificate and its key; names the file."""
+    _load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_file, key_file)
+
+
 def certificate_pin(certificate: bytes | str) -> str:
     """
     Name the public key of *certificate* (DER or PEM) as ``curl --pinnedpubkey`` does.

@@ -329,18 +329,23 @@ def wrap_server(
     *,
     handshake_timeout: float = HANDSHAKE_TIMEOUT,
     failed: Callable[[NegotiationError], object] | None = None,
+    room: Callable[[], int] | None = None,
 ) -> IProtocolFactory:
     """
     Make a factory for any listening endpoint that speaks TLS under *factory*.
 
     :param context: asked for each connection, so that certificates can change.
     :param failed: told about each connection that did not get through the handshake.
+    :param room: how many may be in their handshake now, if not `MAX_NEGOTIATING`.
     """
 
     def build(layer_factory: LayerFactory, address: IAddress) -> TLSConnection:
         return TLSConnection(layer_factory, address, context, True, None)
 
-    return LayerFactory(factory, clock, handshake_timeout, build, failed=failed)
+    layers = LayerFactory(factory, clock, handshake_timeout, build, failed=failed)
+    if room is not None:
+        layers.room = room
+    return layers
 
 
 def wrap_client(

@@ -538,5 +538,5 @@ class TunnelOrWebSocketFactory:
         self._layers.doStop()
         self._websocket_factory.doStop()
 
-    def buildProtocol(self, address: IAddress) -> IProtocol:
+    def buildProtocol(self, address: IAddress) -> IProtocol | None:
         return self._layers.buildProtocol(address)

@@ -20,7 +20,7 @@ from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
-from tunnel.rpc.status import error_from_end, status_of, trailers
+from tunnel.rpc.status import error_for_caller, error_from_end, trailers
 
 # Before a capital after a small letter, and before the last capital of several, unless
 # only the s of a plural follows.
@@ -157,22 +157,22 @@ class ServerCall:
                 await self._outlet.send(response)
         else:
             await self._outlet.send(await self._function(argument, self))
-        self._end(Status.OK)
+        self._end(None)
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
         assert error is not None
-        status, message = status_of(error)
+        told = error_for_caller(error)
         if self._timed_out:
-            status, message = Status.DEADLINE_EXCEEDED, "the deadline passed"
-        if status is Status.INTERNAL and not isinstance(error, CallError):
+            told = CallError(Status.DEADLINE_EXCEEDED, "the deadline passed")
+        if told.status is Status.INTERNAL and told is not error:
             self._log.failure("{method} failed", failure, method=self.method)
-        self._end(status, message)
+        self._end(told)
 
-    def _end(self, status: Status, message: str = "") -> None:
+    def _end(self, error: CallError | None) -> None:
         self._running = None
         self._stream.unregisterProducer()
-        self._stream.send_headers(trailers(status, message), fin=True)
+        self._stream.send_headers(trailers(error), fin=True)
 
     def _late(self) -> None:
         self._timed_out = True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+
 from twisted.internet.defer import CancelledError
 
+from tunnel.details import decode_details, encode_status, error_info, retry_info
 from tunnel.errors import (
     AgentUnavailable,
     CallError,
@@ -28,11 +31,26 @@ _BY_CODE = {
 }
 
 
-def trailers(status: Status, message: str = "") -> bytes:
-    """The block that ends a call."""
-    fields = {"status": str(int(status))}
-    if message:
-        fields["message"] = message
+#: Bytes of all details of one call.  They have to fit into trailers, of which clients
+#: of HTTP/2 take 8 KiB with the text, in base64; larger ones are left out.
+MAX_DETAILS = 4096
+
+#: Seconds after which to ask for an absent agent again: it was waited for already, and
+#: agentk tries to connect every few seconds.
+RETRY_AFTER = 5.0
+
+
+def trailers(error: CallError | None = None) -> bytes:
+    """The block that ends a call; None: it went well."""
+    if error is None:
+        return encode_fields({"status": "0"})
+    fields = {"status": str(int(error.status))}
+    if error.message:
+        fields["message"] = error.message
+    if error.details:
+        details = encode_status(error.details)
+        if len(details) <= MAX_DETAILS:
+            fields["details"] = base64.b64encode(details).decode("ascii")
     return encode_fields(fields)
 
 
@@ -50,21 +68,30 @@ def error_from_trailers(block: bytes) -> CallError | None:
         status = Status.UNKNOWN
     if status is Status.OK:
         return None
-    return CallError(status, fields.get("message", ""))
+    try:
+        # Padding may be missing; too much of it is ignored.
+        details = base64.b64decode(fields.get("details", "") + "==")
+    except ValueError:
+        details = b""
+    return CallError(status, fields.get("message", ""), decode_details(details))
 
 
 def error_from_end(reason: Exception | None) -> CallError:
     """Why a stream ended without trailers, in terms of a call."""
     if isinstance(reason, StreamReset):
         return CallError(_BY_CODE.get(reason.code, Status.INTERNAL), str(reason))
-    if isinstance(reason, SessionClosed | AgentUnavailable):
+    if isinstance(reason, AgentUnavailable):
+        about = error_info(reason.reason, {"agent_id": reason.agent})
+        details = [about, retry_info(RETRY_AFTER)]
+        return CallError(Status.UNAVAILABLE, str(reason), details)
+    if isinstance(reason, SessionClosed):
         return CallError(Status.UNAVAILABLE, str(reason))
     if isinstance(reason, CallError):
         return reason
     return CallError(Status.INTERNAL, "the call ended without a status")
 
 
-def status_of(error: BaseException) -> tuple[Status, str]:
+def error_for_caller(error: BaseException) -> CallError:
     """
     What the caller is told about an exception of the one who answered.
 
@@ -72,7 +99,7 @@ def status_of(error: BaseException) -> tuple[Status, str]:
     what is none of its business, and goes to the log instead.
     """
     if isinstance(error, CallError):
-        return error.status, error.message
+        return error
     if isinstance(error, CancelledError):
-        return Status.CANCELLED, "cancelled"
-    return Status.INTERNAL, "the handler failed; its log says how"
+        return CallError(Status.CANCELLED, "cancelled")
+    return CallError(Status.INTERNAL, "the handler failed; its log says how")

@@ -33,6 +33,7 @@ from kas.external.api import ExternalFactory
 from kas.external.auth import Authenticator
 from kas.external.calls import Envelopes, envelope
 from kas.external.front import Front
+from kas.external.held import Held
 from kas.external.limits import DEFAULT_LIMITS, Limits
 from kas.external.services import ExternalServices
 from kas.jwt import Secrets
@@ -127,23 +128,30 @@ class Http2Client(Protocol):
     def connectionLost(self, reason: Failure | None = None) -> None:
         self.lost = True
 
-    def headers(self, path: str, *more: tuple[str, str]) -> list[tuple[str, str]]:
+    def headers(
+        self,
+        path: str,
+        *more: tuple[str, str],
+        content_type: str = "application/grpc",
+    ) -> list[tuple[str, str]]:
         return [
             (":method", "POST"),
             (":scheme", "http"),
             (":authority", "kas"),
             (":path", path),
             ("te", "trailers"),
-            ("content-type", "application/grpc"),
+            ("content-type", content_type),
             *more,
         ]
 
-    def open(self, name: str, *more: tuple[str, str], with_token: str = "") -> int:
+    def open(
+        self, name: str, *more: tuple[str, str], with_token: str = "", **fields: str
+    ) -> int:
         """Begin a call; the number of its stream."""
         stream: int = self.h2.get_next_available_stream_id()
         bearer = ("authorization", f"Bearer {with_token or token()}")
         path = name if name.startswith("/") else f"/tests.proto.Echo/{name}"
-        self.h2.send_headers(stream, self.headers(path, bearer, *more))
+        self.h2.send_headers(stream, self.headers(path, bearer, *more, **fields))
         self.flush()
         return stream
 
@@ -209,9 +217,14 @@ class ExternalCase(SynchronousTestCase):
         self.services = ExternalServices(self.clock)
         self.echo = Service()
         self.services.handle("tests", ECHO, self.echo)
+        self.held = Held(self.limits)
         secrets = Secrets(path, clock=self.clock)
         self.factory = ExternalFactory(
-            Front(self.services, Authenticator(secrets, "gitlab", time.time)),
+            Front(
+                self.services,
+                Authenticator(secrets, "gitlab", time.time),
+                self.held,
+            ),
             self.clock,
             age=self.age,
             jitter=lambda: 0.5,
@@ -244,4 +257,5 @@ class ExternalCase(SynchronousTestCase):
         self.assertEqual(self.factory.open, set())
         self.assertEqual(self.factory.http2, set())
         self.assertEqual(self.factory.calls, 0)
+        self.assertEqual(self.held.bytes, 0)
         self.assertEqual(self.clock.getDelayedCalls(), [])

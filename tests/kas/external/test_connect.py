@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -149,6 +150,16 @@ class UnaryTests(_Case):
             self.assertEqual((answer.status, answer.code), (status, code), body[:20])
         answer = self.ask("Say", b"\xff", PROTO)
         self.assertEqual((answer.status, answer.code), (400, "invalid_argument"))
+
+    def test_details(self) -> None:
+        """Type, bytes, and for people what those of Google's kinds say."""
+        answer = self.ask("Say", b'{"text": "explain 3 2"}')
+        why, own = json.loads(answer.body)["details"]
+        violation = {"field": "text", "description": "xxx"}
+        self.assertEqual(why["type"], "google.rpc.BadRequest")
+        self.assertEqual(why["debug"], {"fieldViolations": [violation]})
+        value = base64.b64encode(Text(text="own").SerializeToString()).decode()
+        self.assertEqual(own, {"type": "tests.proto.Text", "value": value.rstrip("=")})
 
     def test_handler_failed(self) -> None:
         """The log has it, the caller does not."""
@@ -387,7 +398,7 @@ class EnvelopesTests(ExternalCase):
             for start in range(0, len(data), step):
                 found += list(envelopes.feed(data[start : start + step]))
             self.assertEqual(found, [(0, b"one"), (0, b""), (2, b"three")])
-            self.assertTrue(envelopes.empty)
+            self.assertEqual(envelopes.waiting, 0)
 
     def test_limit(self) -> None:
         """Said by the length alone."""

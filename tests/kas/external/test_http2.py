@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import attrs
 from h2.errors import ErrorCodes
-from h2.events import PingReceived, TrailersReceived
+from h2.events import (
+    PingAckReceived,
+    PingReceived,
+    ResponseReceived,
+    TrailersReceived,
+)
 from h2.settings import SettingCodes
+from hyperframe.frame import GoAwayFrame, PingFrame
 
 from kas.external.calls import envelope
+from kas.external.grpc import MAX_TRAILERS
 from kas.external.limits import DEFAULT_LIMITS
 from tests.kas.external.clients import ExternalCase, token
 from tests.proto.echo_pb2 import Text
 from tunnel.errors import Status
-from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING
+from tunnel.pb import status_pb2
+from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING, Inbox
+from tunnel.rpc.status import MAX_DETAILS
 
 
 class CallTests(ExternalCase):
@@ -132,6 +142,53 @@ class CallTests(ExternalCase):
         self.assertEqual(client.status(stream), Status.UNIMPLEMENTED)
         self.assertEqual(client.status(other), Status.INTERNAL)
         self.assertEqual(client.status(cut), Status.INTERNAL)
+
+    def test_many_in_one_frame(self) -> None:
+        """Thousands of empty messages are handed on together, and not one by one."""
+        fed: list[int] = []
+        feed = Inbox.feed
+
+        def counted(inbox: Inbox, data: bytes) -> None:
+            fed.append(len(data))
+            feed(inbox, data)
+
+        self.patch(Inbox, "feed", counted)
+        client, pipe = self.http2()
+        stream = client.open("Chat")
+        client.send_bytes(stream, envelope(b"") * 3000)
+        pipe.flush()
+        self.assertEqual(fed, [4 * 3000])
+        self.assertEqual(client.texts(stream), [""] * 3000)
+
+    def explained(self, details: int, text: int) -> list[bytes]:
+        """``grpc-status-details-bin`` of an error with so many characters in each."""
+        client, pipe = self.http2()
+        stream = client.open("Say")
+        client.send(stream, f"explain {details} {text}", end=True)
+        pipe.flush()
+        self.assertEqual(client.status(stream), Status.INVALID_ARGUMENT)
+        (head,) = client.of(ResponseReceived, stream)
+        size = sum(len(name) + len(value) + 32 for name, value in head.headers)
+        self.assertLessEqual(size, MAX_TRAILERS)
+        return [
+            base64.b64decode(value + "==")
+            for name, value in head.headers
+            if name == "grpc-status-details-bin"
+        ]
+
+    def test_details(self) -> None:
+        """As a ``google.rpc.Status`` that repeats code and message."""
+        (found,) = self.explained(3, 2)
+        status = status_pb2.Status.FromString(found)
+        self.assertEqual((status.code, status.message), (3, "yy"))
+        why = status_pb2.BadRequest.FromString(status.details[0].value)
+        self.assertEqual(why.field_violations[0].description, "xxx")
+
+    def test_details_too_large(self) -> None:
+        """All trailers have to fit into what clients take; the status comes first."""
+        self.assertEqual(len(self.explained(MAX_DETAILS - 200, 1000)), 1)
+        self.assertEqual(self.explained(MAX_DETAILS - 200, 2000), [])
+        self.assertEqual(self.explained(MAX_DETAILS, 1), [])
 
     def test_withdrawn(self) -> None:
         """A module that is stopped answers no more."""
@@ -316,7 +373,7 @@ class LifeTests(ExternalCase):
             self.proven()
             (connection,) = self.factory.http2 - set(getattr(self, "seen", ()))
             self.seen = set(self.factory.http2)
-            self.assertAlmostEqual(connection._age, age)
+            self.assertAlmostEqual(connection._life.age, age)
 
     def test_drain(self) -> None:
         """Told to stop: idle connections go at once, busy ones when they are done."""
@@ -334,6 +391,65 @@ class LifeTests(ExternalCase):
         self.clock.advance(30)
         pipe.flush()
         self.assertTrue(busy.lost)
+
+
+class ClientLeavesTests(ExternalCase):
+    """A client that says GOAWAY, and still wants what it asked for."""
+
+    def leaving(self, code: ErrorCodes = ErrorCodes.NO_ERROR) -> tuple[Any, Any, int]:
+        client, pipe = self.http2()
+        client.reads = False
+        stream = client.open("Spell")
+        client.send(stream, "endless", end=True)
+        pipe.flush()
+        # The last stream of ours that it saw: there are none.
+        client.raw(GoAwayFrame(0, 0, code).serialize())
+        pipe.flush()
+        return client, pipe, stream
+
+    def test_answers_go_on(self) -> None:
+        """Beyond the window, so that its updates count as well; then the end."""
+        client, pipe, stream = self.leaving()
+        client.h2.increment_flow_control_window(100_000)
+        client.h2.increment_flow_control_window(100_000, stream)
+        client.flush()
+        pipe.flush()
+        self.assertEqual(client.received, 65535 + 100_000)
+        self.assertFalse(client.lost)
+        client.h2.reset_stream(stream, ErrorCodes.CANCEL)
+        client.flush()
+        pipe.flush()
+        self.assertTrue(client.lost)
+
+    def test_requests_go_on(self) -> None:
+        """What is in the same bytes as the GOAWAY is taken; PINGs are answered."""
+        client, pipe = self.http2()
+        stream = client.open("Chat")
+        pipe.flush()
+        goaway = GoAwayFrame(0, 0, 0).serialize()
+        client.raw(goaway + PingFrame(0, b"12345678").serialize())
+        client.send(stream, "hello")
+        pipe.flush()
+        self.assertEqual(client.texts(stream), ["HELLO"])
+        self.assertEqual(len(client.of(PingAckReceived)), 1)
+        client.send(stream, "bye", end=True)
+        pipe.flush()
+        self.assertEqual(client.status(stream), 0)
+        self.assertTrue(client.lost)
+
+    def test_nothing_new(self) -> None:
+        """It said that it would not."""
+        client, pipe, _ = self.leaving()
+        late = client.open("Say")
+        pipe.flush()
+        (reset,) = client.resets(late)
+        self.assertEqual(reset.error_code, ErrorCodes.REFUSED_STREAM)
+        self.assertFalse(client.lost)
+
+    def test_error(self) -> None:
+        """One that found a fault wants nothing more."""
+        client, _, _ = self.leaving(ErrorCodes.PROTOCOL_ERROR)
+        self.assertTrue(client.lost)
 
 
 class ManyConnectionsTests(ExternalCase):

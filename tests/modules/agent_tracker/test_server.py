@@ -62,6 +62,8 @@ class TrackerTests(SynchronousTestCase):
         with self.assertRaises(CallError) as caught:
             self.ask(method, request)
         self.assertIs(caught.exception.status, Status.INVALID_ARGUMENT)
+        (why,) = caught.exception.details
+        self.assertEqual(why.type_url, "type.googleapis.com/google.rpc.BadRequest")
         message: str = caught.exception.message
         return message
 

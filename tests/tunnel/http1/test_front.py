@@ -72,6 +72,40 @@ class FrontCase(SynchronousTestCase):
         exchange.finish()
 
 
+class IsolationTests(FrontCase):
+    """One connection that fails does not stop the others of its owner."""
+
+    def broken(self, name: str) -> Wire:
+        wire = self.connect()
+
+        def fail(*arguments: object) -> None:
+            raise ZeroDivisionError(name)
+
+        setattr(wire.protocol, name, fail)
+        return wire
+
+    def test_flush(self) -> None:
+        """They write, in this turn and in later ones."""
+        wires = [self.connect() for _ in range(20)]
+        wires.insert(10, self.broken("_write"))
+        for count in (1, 2):
+            for wire in wires:
+                wire.protocol.send(b"x")
+            self.clock.advance(0)
+            good = [wire for wire in wires if wire.writes]
+            self.assertEqual({wire.writes for wire in good}, {count})
+            self.assertEqual(len(good), 20)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
+
+    def test_sweep(self) -> None:
+        """Those that are late are found, and again a second later."""
+        self.broken("sweep")
+        late = self.connect()
+        self.clock.pump([1] * int(self.limits.idle_seconds + 2))
+        self.assertTrue(late.disconnecting)
+        self.assertGreater(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
+
+
 class ExchangeTests(FrontCase):
     """Requests without anything special."""
 

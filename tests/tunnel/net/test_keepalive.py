@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.net.flusher import Flusher
+from tunnel.flusher import Flusher
 from tunnel.net.keepalive import (
     BUDGET_INTERVAL,
     DOUBTED,
@@ -22,6 +22,30 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import End, MemoryTransport, Pipe, RecordingReceiver, connected
 from tunnel.wire.limits import DEFAULT_LIMITS
 from tunnel.wire.session import Session
+
+
+class _Watched:
+    """A silent connection of which only pings are asked."""
+
+    timing = Timing(ping_interval=14, dead_after=1000)
+    heard = expecting = False
+    greeted = True
+    silence = doubt = 0.0
+    patience = 14.0
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+        self.pings = 0
+
+    def send_ping(self) -> None:
+        if self.fails:
+            raise ZeroDivisionError
+        self.pings += 1
+
+    def renew_budget(self) -> None:
+        pass
+
+    peer_is_doubted = peer_is_dead = greeting_is_late = renew_budget
 
 
 class KeepaliveTests(SynchronousTestCase):
@@ -41,6 +65,20 @@ class KeepaliveTests(SynchronousTestCase):
         self.pass_time(3600)
         self.assertEqual((self.agent.closed, self.kas.closed), ([], []))
         self.assertTrue(self.agent.tunnel.alive and self.kas.tunnel.alive)
+
+    def test_one_that_fails(self) -> None:
+        """The others are looked at all the same, for ever."""
+        keepalive = Keepalive(self.clock)
+        broken, other = _Watched(fails=True), _Watched()
+        for one in (broken, other):
+            keepalive.watch(one)
+        for _ in range(10):
+            self.clock.advance(SWEEP)
+        self.assertEqual(other.silence, 10 * SWEEP)
+        self.assertEqual(other.pings, 1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        for one in (broken, other):
+            keepalive.forget(one)
 
     def test_dead_peer_is_given_up_by_both_sides(self) -> None:
         """Within two ping intervals and a sweep, though writes still succeed."""

@@ -624,8 +624,9 @@ class SniffTests(SynchronousTestCase):
         factory.doStart()
         factory.doStop()
         self.transport = CountingTransport()
-        self.protocol: Any = factory.buildProtocol(ADDRESS)
-        self.protocol.makeConnection(self.transport)
+        protocol: Any = factory.buildProtocol(ADDRESS)
+        protocol.makeConnection(self.transport)
+        self.protocol = protocol
 
     def test_raw(self) -> None:
         """A tunnel, byte by byte; it writes to the transport itself."""

@@ -10,9 +10,18 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
-from tunnel.errors import CallError, ErrorCode, Status
+from tunnel.details import bad_request
+from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status
+from tunnel.pb import status_pb2
+from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING, OVERHEAD, Inbox
 from tunnel.rpc.server import snake_case
+from tunnel.rpc.status import (
+    MAX_DETAILS,
+    error_from_end,
+    error_from_trailers,
+    trailers,
+)
 from tunnel.testing import RecordingReceiver, connected
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -39,6 +48,11 @@ class Echo:
                 raise
         elif request.text == "refuse":
             raise CallError(Status.PERMISSION_DENIED, "not you: ünïcode\r\n%")
+        elif request.text.startswith("explain "):
+            _, details, text = request.text.split()
+            why = bad_request({"text": "x" * int(details)})
+            own = Text(text="own")
+            raise CallError(Status.INVALID_ARGUMENT, "y" * int(text), [why, own])
         elif request.text == "crash":
             raise ZeroDivisionError("secret")
         elif request.text == "metadata":
@@ -113,6 +127,52 @@ class RecordingStream:
 
     def resumeProducing(self) -> None:
         self.paused = False
+
+
+class DetailsTests(SynchronousTestCase):
+    """What the end of a call says to programs."""
+
+    def carried(self, error: CallError) -> CallError:
+        """As the other side sees it."""
+        seen = error_from_trailers(trailers(error))
+        assert seen is not None
+        self.assertEqual((seen.status, seen.message), (error.status, error.message))
+        return seen
+
+    def test_absent_agent(self) -> None:
+        """Which agent, and when to try again."""
+        absent = AgentUnavailable("7", "agent 7 is not connected")
+        info, retry = self.carried(error_from_end(absent)).details
+        why = status_pb2.ErrorInfo.FromString(info.value)
+        self.assertEqual(why.reason, "AGENT_NOT_CONNECTED")
+        self.assertEqual((why.domain, dict(why.metadata)), ("txkas", {"agent_id": "7"}))
+        self.assertEqual(retry.type_url, "type.googleapis.com/google.rpc.RetryInfo")
+        delay = status_pb2.RetryInfo.FromString(retry.value).retry_delay
+        self.assertEqual(delay.ToTimedelta().total_seconds(), 5)
+
+    def test_any_message(self) -> None:
+        """A module may send its own; what is packed already stays as it is."""
+        packed = bad_request({"size": "is odd"})
+        error = CallError(Status.ABORTED, "", [Text(text="mine"), packed])
+        mine, other = self.carried(error).details
+        text = Text()
+        self.assertTrue(mine.Unpack(text))
+        self.assertEqual((text.text, other), ("mine", packed))
+
+    def test_too_large(self) -> None:
+        """Rather no details than no status."""
+        for size, left in ((MAX_DETAILS - 200, 1), (MAX_DETAILS, 0)):
+            error = CallError(Status.ABORTED, "why", [Text(text="x" * size)])
+            self.assertEqual(len(self.carried(error).details), left)
+
+    def test_bad_details(self) -> None:
+        """What nobody can read does not hide the status; padding may be missing."""
+        good = trailers(CallError(Status.ABORTED, "", [Text(text="a")]))
+        bare = decode_fields(good)["details"].rstrip("=")
+        for text, count in ((bare, 1), ("A", 0), ("\xff", 0), ("////", 0), ("", 0)):
+            seen = error_from_trailers(encode_fields({"status": "10", "details": text}))
+            assert seen is not None
+            self.assertEqual((seen.status, len(seen.details)), (Status.ABORTED, count))
 
 
 class CallTests(SynchronousTestCase):

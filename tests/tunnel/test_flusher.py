@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.net.flusher import Flusher
+from tunnel.flusher import Flusher
 
 
 class _Connection:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
+
+from tunnel.isolation import for_each
 
 
 class Flushable(Protocol):
@@ -23,8 +24,6 @@ class Flusher:
     hundred TLS records and system calls, written together they are one.
     """
 
-    _log = Logger()
-
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._dirty: set[Flushable] = set()
@@ -37,9 +36,4 @@ class Flusher:
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, set()
-        for connection in dirty:
-            try:
-                connection.flush()
-            except Exception:
-                # The others share nothing with it but this loop.
-                self._log.failure("a connection could not be flushed")
+        for_each(dirty, lambda connection: connection.flush(), "the flush")

@@ -1,0 +1,96 @@
+"""
+What the end of a call says to programs, besides its status and its text.
+
+    raise CallError(Status.INVALID_ARGUMENT, "size has to be above 0",
+                    [bad_request({"size": "has to be above 0"})])
+
+The details of a `tunnel.errors.CallError` are what gRPC and Connect call so: messages
+in `Any`.  Those of Google that clients know best are made here; any other message can
+be given as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from google.protobuf.any_pb2 import Any
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError, Message
+
+from tunnel.pb import status_pb2 as pb
+
+__all__ = [
+    "DOMAIN",
+    "bad_request",
+    "decode_details",
+    "encode_status",
+    "error_info",
+    "readable",
+    "retry_info",
+]
+
+#: Whose reasons those in `error_info` are.
+DOMAIN = "txkas"
+
+_PREFIX = "type.googleapis.com/google.rpc."
+
+_KNOWN: dict[str, type[Message]] = {
+    f"{_PREFIX}{kind.DESCRIPTOR.name}": kind
+    for kind in (pb.ErrorInfo, pb.RetryInfo, pb.BadRequest)
+}
+
+
+def error_info(reason: str, metadata: Mapping[str, str]) -> Any:
+    """``google.rpc.ErrorInfo``: why, in CAPITALS_LIKE_THIS, and about what."""
+    return _packed(pb.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata))
+
+
+def retry_info(seconds: float) -> Any:
+    """``google.rpc.RetryInfo``: when it is worth trying again."""
+    info = pb.RetryInfo()
+    info.retry_delay.FromMilliseconds(round(seconds * 1000))
+    return _packed(info)
+
+
+def bad_request(violations: Mapping[str, str]) -> Any:
+    """``google.rpc.BadRequest``: field -> what is wrong with it."""
+    return _packed(
+        pb.BadRequest(
+            field_violations=[
+                pb.BadRequest.FieldViolation(field=name, description=text)
+                for name, text in violations.items()
+            ]
+        )
+    )
+
+
+def encode_status(details: Iterable[Any], code: int = 0, message: str = "") -> bytes:
+    """``google.rpc.Status``, which is how details go over a wire."""
+    status = pb.Status(code=code, message=message, details=details)
+    encoded: bytes = status.SerializeToString()
+    return encoded
+
+
+def decode_details(data: bytes) -> tuple[Any, ...]:
+    """The details in a ``google.rpc.Status``; none if it cannot be read."""
+    try:
+        return tuple(pb.Status.FromString(data).details)
+    except DecodeError:
+        return ()
+
+
+def readable(detail: Any) -> object:
+    """A detail for people, as JSON has it; None if it is of a kind unknown here."""
+    kind = _KNOWN.get(detail.type_url)
+    if kind is None:
+        return None
+    try:
+        return MessageToDict(kind.FromString(detail.value))
+    except (DecodeError, ValueError):
+        return None
+
+
+def _packed(message: Message) -> Any:
+    # Not by Pack, which would write the package that the message has here.
+    url = f"{_PREFIX}{message.DESCRIPTOR.name}"
+    return Any(type_url=url, value=message.SerializeToString())

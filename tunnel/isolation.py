@@ -1,0 +1,27 @@
+"""What is done for many at once, and must not stop at the first that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from twisted.logger import Logger
+
+__all__ = ["for_each"]
+
+_T = TypeVar("_T")
+_log = Logger()
+
+
+def for_each(members: Iterable[_T], action: Callable[[_T], object], what: str) -> None:
+    """
+    Do *action* with each; of one that fails the log tells, and the others go on.
+
+    :param what: what is done, for the log: "the flush".
+    """
+    for member in members:
+        try:
+            action(member)
+        except Exception:
+            # The others share nothing with it but this loop.
+            _log.failure("{what} of a connection failed", what=what)
