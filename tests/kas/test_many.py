@@ -7,6 +7,7 @@ from functools import partial
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from kas.directory.peers import LAPSED_SECONDS
 from kas.peers import PEER_TIMING, RETRY_MOST
 from kas.routing import ROUTING_TIMEOUT
 from tests.kas.many import GRACE, Agentk, Kas, Many
@@ -340,6 +341,55 @@ class LossTests(_Case):
         self.many.later(2)
         self.assertEqual(len(self.three.registry), 1)
         self.assertEqual(self.two.registry.agents, 0)
+
+
+class CutOffTests(_Case):
+    """One kas alone has no way to the hub, and its lease is over."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.known = self.many.agent(self.two, "7")
+        self.many.hub.cut_off(self.two.store)
+        self.new = self.many.agent(self.two, "8", b"n" * 16)
+
+    def test_from_the_others(self) -> None:
+        """Their agents are found there, those that came meanwhile too."""
+        for kas in (self.one, self.three):
+            for agent_id, agent in (("7", self.known), ("8", self.new)):
+                self.client = RecordingReceiver()
+                kas.open(self.client, agent_id, fin=True)
+                self.many.later(2)
+                self.answer(agent)
+                self.assert_answered()
+
+    def test_for_long(self) -> None:
+        """Once a session is up, nobody waits for it."""
+        self.many.later(2 * LAPSED_SECONDS, 2.0)
+        for _ in range(3):
+            self.client = RecordingReceiver()
+            self.one.open(self.client, "7", fin=True)
+            self.many.later(2)
+            self.answer(self.known)
+            self.assert_answered()
+            self.many.later(60, 2.0)
+            self.many.hub.tell_leases()
+
+    def test_from_there(self) -> None:
+        """It asks the others, as it does when the hub is down for all."""
+        agent = self.many.agent(self.three, "9", b"o" * 16)
+        self.two.open(self.client, "9", fin=True)
+        self.many.later(2)
+        self.answer(agent)
+        self.assert_answered()
+
+    def test_who_waits_there_already(self) -> None:
+        """An agent that comes while somebody waits for it elsewhere."""
+        self.one.open(self.client, "9", fin=True)
+        self.many.later(5)
+        agent = self.many.agent(self.two, "9", b"o" * 16)
+        self.many.later(2)
+        self.answer(agent)
+        self.assert_answered()
 
 
 class DoubtTests(_Case):
