@@ -163,6 +163,7 @@ class Gateway(TunnelOwner):
         if not open_.HasField("target"):
             return self.dispatcher.accept(stream, open_)
         tunnel = self._held(open_.target)
+        stream.charge(open_.target.agent_id)
         repeatable = open_.target.repeatable
         open_.ClearField("target")
         return self._relay(
@@ -178,6 +179,7 @@ class Gateway(TunnelOwner):
     ) -> IStreamReceiver:
         """The same for a stream that lost its former path."""
         tunnel = self._held(resume.target)
+        stream.charge(resume.target.agent_id)
         resume.ClearField("target")
         return self._relay(
             stream, lambda receiver: tunnel.resume_stream(resume, receiver)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from kas import gateway, peers
 from kas.directory.peers import LAPSED_SECONDS
-from kas.peers import PEER_TIMING, RETRY_MOST
+from kas.peers import PEER_LIMITS, PEER_TIMING, RETRY_MOST
 from kas.routing import ROUTING_TIMEOUT
 from tests.kas.many import GRACE, Agentk, Kas, Many
 from tests.proto.echo_pb2 import Text
@@ -224,6 +226,68 @@ class RouteTests(_Case):
         self.many.settle()
         self.assertEqual(told[1:], ["resume"])
         self.assertGreater(len(self.client.data), 256 * 1024)
+
+
+class ShedTests(SynchronousTestCase):
+    """A session between kas that holds too much sheds from who holds most."""
+
+    LIMITS = attrs.evolve(PEER_LIMITS, session_bytes=400 * 1024)
+
+    def setUp(self) -> None:
+        self.patch(peers, "PEER_LIMITS", self.LIMITS)
+        self.patch(gateway, "PEER_LIMITS", self.LIMITS)
+        self.many = Many()
+        self.one, self.two, _ = self.many.kas
+        self.greedy = self.many.agent(self.two, "7")
+        self.modest = self.many.agent(self.two, "8", b"n" * 16)
+
+    def open(self, agent_id: str) -> tuple[RecordingReceiver, IStream]:
+        client = RecordingReceiver()
+        stream = self.one.open(client, agent_id)
+        self.many.later(1)
+        return client, stream
+
+    def test_answers_that_are_not_read(self) -> None:
+        """One large stream of an agent survives many smaller ones of another."""
+        large, stream = self.open("8")
+        stream.pauseProducing()
+        self.modest.streams[-1][0].write(b"l" * 150_000)
+        self.many.later(1)
+        small = [self.open("7") for _ in range(6)]
+        for (_, paused), (answering, _) in zip(small, self.greedy.streams, strict=True):
+            paused.pauseProducing()
+            answering.write(b"s" * 100_000)
+            self.many.later(1)
+        reset = [client for client, _ in small if client.closed]
+        self.assertEqual(len(reset), 4)
+        for client in reset:
+            (reason,) = client.closed
+            assert isinstance(reason, StreamReset)
+            self.assertEqual(reason.code, ErrorCode.MEMORY)
+        stream.resumeProducing()
+        self.many.later(1)
+        self.assertEqual((len(large.data), large.closed), (150_000, []))
+
+    def test_bodies_that_are_not_read(self) -> None:
+        """The same the other way, where the gateway holds them."""
+        large, stream = self.open("8")
+        for streams in (self.modest.streams, self.greedy.streams):
+            self.assertLessEqual(len(streams), 1)
+        self.modest.streams[-1][0].pauseProducing()
+        small = [self.open("7") for _ in range(6)]
+        for one, _ in self.greedy.streams:
+            one.pauseProducing()
+        (tunnel,) = self.two.gateway.tunnels
+        for near in tuple(tunnel._streams.values()):
+            # As if the way to the agents took nothing.
+            near.pauseProducing()
+        stream.write(b"l" * 150_000)
+        self.many.later(1)
+        for _, sending in small:
+            sending.write(b"s" * 100_000)
+            self.many.later(1)
+        self.assertEqual(sum(bool(client.closed) for client, _ in small), 4)
+        self.assertEqual(large.closed, [])
 
 
 class CallTests(_Case):
