@@ -81,6 +81,8 @@ class AgentAcceptor(TunnelOwner):
     timing: Timing = attrs.Factory(Timing)
     #: New agents shall look for another kas.
     draining: bool = False
+    #: Tunnels that end with this turn of the reactor.
+    _ending: set[TunnelProtocol] = attrs.Factory(set)
     _log = Logger()
 
     # tunnel.net.protocol.TunnelOwner
@@ -177,7 +179,14 @@ class AgentAcceptor(TunnelOwner):
 
     def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
         """What ran there is done; in a moment, when its last bytes have left."""
-        self.clock.callLater(0, tunnel.end, ErrorCode.SHUTDOWN, "drained")
+        # An agent may say GO_AWAY as often as it likes.
+        if tunnel not in self._ending:
+            self._ending.add(tunnel)
+            self.clock.callLater(0, self._drained, tunnel)
+
+    def _drained(self, tunnel: TunnelProtocol) -> None:
+        self._ending.discard(tunnel)
+        tunnel.end(ErrorCode.SHUTDOWN, "drained")
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """The agent's connection is gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -693,6 +694,20 @@ class ResumeTests(_Case):
         (peer,) = self.one.peers._peers.values()
         assert peer.tunnel is not None
         self.assertEqual((peer.tunnel.load, self.two.gateway.load), (0, 0))
+
+    def test_resumed_with_an_impossible_count(self) -> None:
+        """It is refused, and counted nowhere as a stream that is there."""
+        agent, _ = self.begin(self.two)
+
+        def resumed(stream: Any, resume: pb.Resume) -> IStreamReceiver:
+            stream.accept_resume(10**9)
+            return RecordingReceiver()
+
+        agent.dialer.stream_resumed = resumed  # type: ignore[method-assign]
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(GRACE + 20)
+        self.assertEqual(len(self.client.closed), 1)
+        self.assertEqual((self.one.router.remote, self.two.gateway.load), (0, 0))
 
     def test_acknowledged(self) -> None:
         """What arrived is kept no longer than a moment."""
