@@ -81,6 +81,9 @@ class Directory(Protocol):
     def living(self) -> Sequence[KasRecord]:
         """Those of them whose lease is not over."""
 
+    def is_current(self) -> bool:
+        """What they say of themselves comes in; otherwise it may be old."""
+
     async def agents(
         self, *, agent_id: str = "", project_id: int = 0
     ) -> list[AgentRecord]:

@@ -238,6 +238,10 @@ class SharedDirectory:
         """Those of them whose lease is not over."""
         return self._known.living()
 
+    def is_current(self) -> bool:
+        """What they say of themselves comes in; otherwise it may be old."""
+        return self._listening
+
     def seen(self, kas: KasRecord) -> None:
         """A peer gave a sign of life, such as an answer of its private API."""
         self._known.seen(kas)
