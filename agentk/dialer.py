@@ -276,9 +276,6 @@ class Dialer(TunnelOwner):
 
     # tunnel.net.protocol.TunnelOwner
 
-    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """Never happens: this side dials."""
-
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """Kas took us."""
         self._timing = tunnel.timing

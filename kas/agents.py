@@ -162,9 +162,6 @@ class AgentAcceptor(TunnelOwner):
         )
         self.bus.publish("agent.connected", agent)
 
-    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
-        """Never happens: this side listens."""
-
     def stream_opened(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
         """An agent calls one of our modules."""
         return self.dispatcher.accept(stream, open_)

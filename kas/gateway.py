@@ -155,9 +155,6 @@ class Gateway(TunnelOwner):
             )
         )
 
-    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
-        """Never happens: this side listens."""
-
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
         """A stream to one of our agents, or a call to us."""
         if not open_.HasField("target"):
@@ -207,9 +204,6 @@ class Gateway(TunnelOwner):
             raise ProtocolError(error.code, str(error)) from None
         self.relayed += 1
         return Relay.join(near, far, repeatable)
-
-    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
-        """A peer stops: it will ask for nothing more."""
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """A peer is gone."""
