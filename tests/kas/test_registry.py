@@ -240,8 +240,8 @@ class GenerationTests(_Case):
 class PodTests(_Case):
     """One agentk runs in a pod."""
 
-    def pod(self, instance: bytes, name: str = "agentk-0") -> Agent:
-        self.world.clock.advance(1)
+    def pod(self, instance: bytes, name: str = "agentk-0", after: float = 1.0) -> Agent:
+        self.world.clock.advance(after)
         return self.world.dial(
             pb.Hello(
                 role="agent",
@@ -306,6 +306,10 @@ class PodTests(_Case):
             self.pod(b"a", f"pod-{number}")
             self.pod(b"b", f"pod-{number}")
         self.assertEqual(len(self.registry._conflicts._pods), 3)
+        for turn in range(2 * conflicts.MAX_REPLACED):
+            self.pod(b"ab"[turn % 2 :][:1], after=0.1)
+        longest = max(len(one.runs) for one in self.registry._conflicts._pods.values())
+        self.assertEqual(longest, conflicts.MAX_REPLACED)
 
     def test_other_pods(self) -> None:
         """Replicas have names of their own, and processes outside of pods none."""
