@@ -73,7 +73,7 @@ class AgentkOptions:
     kas_insecure_skip_tls_verify: bool = False
     kas_tls_server_name: str = ""
     observability: ObservabilityListen = attrs.field(factory=ObservabilityListen)
-    namespace: str | None = None
+    #: Of the pod; what is empty here may still be known of the service account.
     pod_namespace: str = ""
     pod_name: str = ""
 
@@ -107,8 +107,8 @@ class _Flags:
             ),
             "kas_tls_server_name": self._text("kas-tls-server-name"),
             "observability": self._observability(),
-            "namespace": self._text("namespace") or None,
-            "pod_namespace": self._environ.get("POD_NAMESPACE", ""),
+            "pod_namespace": self._text("namespace")
+            or self._environ.get("POD_NAMESPACE", ""),
             "pod_name": self._environ.get("POD_NAME", ""),
         }
         if address is not None:

@@ -45,6 +45,14 @@ FAREWELL = 1.0
 #: Seconds at most that a server may ask us to stay away.
 MAX_SPREAD = 300.0
 
+#: Seconds over which one whose place another process took comes back, at first; it
+#: doubles each time, up to `MAX_SPREAD`.  The other does the work meanwhile, and only a
+#: person can tell them apart.
+REPLACED_SPREAD = 30.0
+
+#: Seconds that a connection has to live before that is forgotten.
+UNDISPUTED = 2 * MAX_SPREAD
+
 #: How a session ends with something that does not speak our protocol.
 _SPEECHLESS = frozenset(
     {ErrorCode.NONE, ErrorCode.PROTOCOL, ErrorCode.FRAME_SIZE, ErrorCode.DEAD_PEER}
@@ -102,6 +110,8 @@ class Dialer(TunnelOwner):
     last_problem: str = "not connected yet"
     _timing: Timing = attrs.Factory(Timing)
     _failures: int = 0
+    #: How often another process took our place.
+    _replaced: int = 0
     _generation: int = 0
     _running: bool = False
     _dialling: Deferred[Any] | None = None
@@ -240,7 +250,7 @@ class Dialer(TunnelOwner):
         """
         Make the next attempt, later.
 
-        :param within: seconds over which kas wants its agents to spread.
+        :param within: seconds over which the attempts of several are to spread.
         """
         self.last_problem = problem
         if not self._running or self._timer is not None or self._dialling is not None:
@@ -265,9 +275,6 @@ class Dialer(TunnelOwner):
             self._dialling.cancel()
 
     # tunnel.net.protocol.TunnelOwner
-
-    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """Never happens: this side dials."""
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """Kas took us."""
@@ -338,22 +345,31 @@ class Dialer(TunnelOwner):
         greeting = self._greeting is tunnel
         if greeting:
             self._greeting = None
+        within = 0.0
         if self.tunnel is tunnel:
             self._step_down()
+            if reason.code is ErrorCode.SUPERSEDED:
+                # Not by us, or it would not be the newest.
+                within = min(REPLACED_SPREAD * 2**self._replaced, MAX_SPREAD)
+                if within < MAX_SPREAD:
+                    self._replaced += 1
         # Otherwise there is a plan already: this one was drained or replaced.
         if self.tunnel is None and self._greeting is None:
             problem = _explain(reason)
             if greeting and reason.code in _SPEECHLESS:
                 problem += f"; {_what_answered(tunnel.transport)}"
-            self._plan(problem)
+            self._plan(problem, within)
 
     def _step_down(self) -> None:
         self.tunnel = None
         self.bus.publish("tunnel.disconnected", self.agent_id)
 
     def _lived(self, since: float) -> None:
-        forgiven = (self.clock.seconds() - since) // FORGIVEN_AFTER
-        self._failures = max(0, self._failures - int(forgiven))
+        lived = self.clock.seconds() - since
+        forgiven = int(lived // FORGIVEN_AFTER)
+        self._failures = max(0, self._failures - forgiven)
+        if lived > UNDISPUTED:
+            self._replaced = 0
 
 
 def _hint(error: object) -> str:
@@ -380,4 +396,6 @@ def _explain(reason: SessionClosed) -> str:
         return f"kas does not accept the token: {reason}"
     if reason.code is ErrorCode.VERSION:
         return f"kas speaks another version of the protocol: {reason}"
+    if reason.code is ErrorCode.SUPERSEDED:
+        return f"another agentk took our place at kas: {reason}"
     return f"the connection to kas ended: {reason}"

@@ -177,7 +177,9 @@ class AgentkService(LogsItsOwnWay, Service):
             instance_id=self._instance_id,
             agent=pb.AgentMeta(
                 version=__version__,
-                pod_namespace=self._options.pod_namespace,
+                pod_namespace=(
+                    self._options.pod_namespace or self.cluster.target.namespace
+                ),
                 pod_name=self._options.pod_name,
                 kubernetes_version=self._version.known,
             ),

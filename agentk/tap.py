@@ -56,7 +56,12 @@ class Options(usage.Options):
         ["observability-key-file", None, None, "Its key."],
         ["kubeconfig", None, None, "A kubeconfig, when not in a pod; or $KUBECONFIG."],
         ["context", None, None, "The context of the kubeconfig to use."],
-        ["namespace", None, None, "The namespace to use instead of the context's."],
+        [
+            "namespace",
+            None,
+            None,
+            "The namespace that agentk says it runs in; or $POD_NAMESPACE.",
+        ],
         [
             "configuration-file",
             None,

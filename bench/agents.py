@@ -154,12 +154,6 @@ class Fleet(LineReceiver, TunnelOwner):
     def stream_opened(self, stream: IStream, open_: pb.Open) -> Any:
         return self._dispatcher.accept(stream, open_)
 
-    def hello_received(self, tunnel: Any, hello: Any) -> None:
-        pass
-
-    def go_away_received(self, tunnel: Any, go_away: Any) -> None:
-        pass
-
     def tunnel_closed(self, tunnel: Any, reason: Any) -> None:
         if not self._options.then:
             print(f"closed {reason}", flush=True)

@@ -8,6 +8,7 @@ The server: accepts agents, and carries requests to them.
 
     agents.py       accepts agents: greeting, credential, replacement
     registry.py     the agents that are connected here
+    conflicts.py    those that say that they are the same pod
     routing.py      from "a stream to agent 7" to the hops that it may take
     routed.py       the stream itself, whichever way it goes, and the next way
     waiting.py      what it waits for while there is none

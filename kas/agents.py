@@ -81,6 +81,8 @@ class AgentAcceptor(TunnelOwner):
     timing: Timing = attrs.Factory(Timing)
     #: New agents shall look for another kas.
     draining: bool = False
+    #: Tunnels that end with this turn of the reactor.
+    _ending: set[TunnelProtocol] = attrs.Factory(set)
     _log = Logger()
 
     # tunnel.net.protocol.TunnelOwner
@@ -160,9 +162,6 @@ class AgentAcceptor(TunnelOwner):
         )
         self.bus.publish("agent.connected", agent)
 
-    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
-        """Never happens: this side listens."""
-
     def stream_opened(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
         """An agent calls one of our modules."""
         return self.dispatcher.accept(stream, open_)
@@ -177,7 +176,14 @@ class AgentAcceptor(TunnelOwner):
 
     def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
         """What ran there is done; in a moment, when its last bytes have left."""
-        self.clock.callLater(0, tunnel.end, ErrorCode.SHUTDOWN, "drained")
+        # An agent may say GO_AWAY as often as it likes.
+        if tunnel not in self._ending:
+            self._ending.add(tunnel)
+            self.clock.callLater(0, self._drained, tunnel)
+
+    def _drained(self, tunnel: TunnelProtocol) -> None:
+        self._ending.discard(tunnel)
+        tunnel.end(ErrorCode.SHUTDOWN, "drained")
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """The agent's connection is gone."""

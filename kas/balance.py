@@ -27,6 +27,10 @@ FIRST_LOOKS = 3
 #: The same after a move: those who left have to arrive, and to be told of.
 NEXT_LOOKS = 2
 
+#: Seconds until all others know of an agent that came to one of them: it is told with
+#: the next lease, and read with the next but one.
+TOLD_SECONDS = 2 * INTERVAL
+
 #: How far above the mean a kas may be before it sends agents away.  Moving one
 #: costs a handshake, and a tenth more agents is not felt.
 TOLERANCE = 0.1
@@ -60,6 +64,10 @@ class Balance:
     #: Agents that were sent away, since the start.
     moved: int = 0
     _looks: int = FIRST_LOOKS
+    #: Agents of all kas when some were last sent away, and until when not all of these
+    #: are counted by anybody.
+    _before: int = 0
+    _until: float = 0.0
     _loop: LoopingCall = attrs.field(init=False)
     _log = Logger()
 
@@ -80,8 +88,7 @@ class Balance:
 
     def look(self) -> None:
         """Send away what is above the mean, if that is not for a moment only."""
-        here, mean = self._here(), self._mean()
-        if len(here) <= math.ceil(mean * (1 + TOLERANCE)):
+        if len(self._here()) <= math.ceil(self._mean() * (1 + TOLERANCE)):
             self._looks = FIRST_LOOKS
             return
         self._looks -= 1
@@ -93,28 +100,52 @@ class Balance:
         return [one for one in self.registry if not (one.leaving or one.retired)]
 
     def _peers(self) -> list[KasRecord]:
+        if not self.directory.is_current():
+            return []  # as far as can be said; old counts would move everybody
         return [kas for kas in self.directory.living() if not kas.draining]
 
+    def _total(self) -> int:
+        """
+        Agents of all kas.
+
+        Those that were sent away are nowhere for a while: there are as many as before.
+        """
+        here = sum(not one.retired for one in self.registry)
+        total = here + sum(peer.agents for peer in self._peers())
+        return max(total, self._before) if self.clock.seconds() < self._until else total
+
     def _mean(self) -> float:
-        peers = self._peers()
-        agents = len(self._here()) + sum(peer.agents for peer in peers)
-        return agents / (1 + len(peers))
+        return self._total() / (1 + len(self._peers()))
 
     def rebalance(self) -> int:
-        """Send away what is above the mean, now; returns how many were asked."""
-        here, mean, kas = self._here(), self._mean(), 1 + len(self._peers())
-        if len(here) <= math.ceil(mean):
+        """
+        Send away what is above the mean, now; returns how many were asked.
+
+        At most half of what this kas has more than any other, those counted that are on
+        their way: where they go is not ours to say, and if all of them went to the same
+        kas, the two would only change places.
+        """
+        here, mean, peers = len(self._here()), self._mean(), self._peers()
+        if not peers or here <= math.ceil(mean):
             return 0
+        kas = 1 + len(peers)
+        on_their_way = self._total() - here - sum(peer.agents for peer in peers)
+        fewest = min(peer.agents for peer in peers) + on_their_way
         # Some of them will come back: a load balancer does not know what we want.
-        many = math.ceil((len(here) - mean) * kas / (kas - 1))
+        many = min(math.ceil((here - mean) * kas / (kas - 1)), (here - fewest) // 2)
+        if many < 1:
+            return 0
         self._log.info(
             "{here} agents here, {mean:.0f} at a kas on average: {many} are asked to "
             "move",
-            here=len(here),
+            here=here,
             mean=mean,
-            many=min(many, len(here)),
+            many=many,
         )
-        return self.send_away(self._some(here, many), "other kas have fewer agents")
+        chosen = self._some(self._here(), many)
+        self._before = self._total()
+        self._until = self.clock.seconds() + self._spread(many) + TOLD_SECONDS
+        return self.send_away(chosen, "other kas have fewer agents")
 
     def _some(
         self, connections: Sequence[AgentConnection], many: int
@@ -124,6 +155,10 @@ class Balance:
             connections, key=lambda one: (one.tunnel.load > 0, self.random())
         )
         return chosen[:many]
+
+    @staticmethod
+    def _spread(many: int, least: float = SPREAD) -> float:
+        return max(least, many / PER_SECOND)
 
     def send_away(
         self,
@@ -140,7 +175,7 @@ class Balance:
         :param deadline: seconds after which they are cut off here.
         """
         chosen = [one for one in connections if not one.leaving]
-        spread = max(spread, len(chosen) / PER_SECOND)
+        spread = self._spread(len(chosen), spread)
         for connection in chosen:
             self.registry.send_away(
                 connection,

@@ -2,7 +2,7 @@
 What `kasctl` may tell a running kas: a socket in the state directory.
 
 Whoever can open it may already read the state directory, so there is nothing to prove.
-Each process has its own, by its number, because several kas may share a directory.
+Each process has its own, by host and number, because several kas may share a directory.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from twisted.internet.endpoints import UNIXServerEndpoint
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
-from kas.state import StateDirectory
+from kas.state import StateDirectory, process_name
 from tunnel.site import QuietSite
 
-__all__ = ["PREFIX", "ControlSocket", "Controlled"]
+__all__ = ["PREFIX", "ControlSocket", "Controlled", "path_of"]
 
 PREFIX = "control-"
 
@@ -46,7 +46,7 @@ class Controlled(Protocol):
 
 def path_of(state: StateDirectory, pid: int) -> Path:
     """The socket of one process."""
-    return state.file(f"{PREFIX}{pid}.sock")
+    return state.file(f"{PREFIX}{process_name(pid)}.sock")
 
 
 class ControlSocket:

@@ -7,7 +7,7 @@ Without ``redis`` there are none: the directory is empty, and nothing happens he
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -115,7 +115,7 @@ class Fleet:
                 store,
                 self.reactor,
                 self.random,
-                ask=self._ask,
+                sessions=self,
                 on_superseded=self._superseded,
                 on_connected=lambda record: self.registry.replaced(record.agent),
             )
@@ -208,14 +208,20 @@ class Fleet:
             kas=self._me.to_message(),
         )
 
-    # What we ask of peers.
+    # kas.directory.peers.Sessions: what we ask of peers.
 
-    async def _ask(self, agent_id: str) -> list[AgentRecord]:
-        """Ask all peers that are known for an agent; those that fail count as none."""
-        asking = [
-            Deferred.fromCoroutine(self._ask_one(kas, agent_id))
-            for kas in self.directory.peers()
-        ]
+    def answers(self, kas: KasRecord) -> bool:
+        """There is a session with it, and it was heard of lately."""
+        return self.peers is not None and self.peers.at(kas.url).alive
+
+    def dial(self, kas: KasRecord, told: Callable[[], None]) -> None:
+        """Have one; call *told* once there is, or cannot be."""
+        assert self.peers is not None
+        self.peers.at(kas.url).connect(told)
+
+    async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
+        """Ask these for an agent; those that fail count as none."""
+        asking = [Deferred.fromCoroutine(self._ask_one(kas, agent_id)) for kas in peers]
         answers = await gatherResults(asking)
         return [record for answer in answers for record in answer]
 

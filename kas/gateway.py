@@ -155,14 +155,12 @@ class Gateway(TunnelOwner):
             )
         )
 
-    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
-        """Never happens: this side listens."""
-
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
         """A stream to one of our agents, or a call to us."""
         if not open_.HasField("target"):
             return self.dispatcher.accept(stream, open_)
         tunnel = self._held(open_.target)
+        stream.charge(open_.target.agent_id)
         repeatable = open_.target.repeatable
         open_.ClearField("target")
         return self._relay(
@@ -178,6 +176,7 @@ class Gateway(TunnelOwner):
     ) -> IStreamReceiver:
         """The same for a stream that lost its former path."""
         tunnel = self._held(resume.target)
+        stream.charge(resume.target.agent_id)
         resume.ClearField("target")
         return self._relay(
             stream, lambda receiver: tunnel.resume_stream(resume, receiver)
@@ -205,9 +204,6 @@ class Gateway(TunnelOwner):
             raise ProtocolError(error.code, str(error)) from None
         self.relayed += 1
         return Relay.join(near, far, repeatable)
-
-    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
-        """A peer stops: it will ask for nothing more."""
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """A peer is gone."""

@@ -17,12 +17,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.waiting import pause_before
-from tunnel.errors import ErrorCode, ProtocolError, SessionClosed
+from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.flusher import Flusher
-from tunnel.interfaces import IStreamReceiver
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
-from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire.limits import DEFAULT_LIMITS
 from tunnel.wire.session import Session
@@ -190,9 +188,6 @@ class Peer(TunnelOwner):
 
     # tunnel.net.protocol.TunnelOwner
 
-    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """Never happens: this side dials."""
-
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """It took us."""
         self._greeting = None
@@ -202,10 +197,6 @@ class Peer(TunnelOwner):
         self._failures = 0
         self.problem = ""
         self._tell()
-
-    def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
-        """Who wants something from us dials itself."""
-        raise ProtocolError(ErrorCode.UNKNOWN_METHOD, "dial to ask")
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """It stops: what runs may finish, new streams need a new session."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 import attrs
 from twisted.logger import Logger
 
+from kas.conflicts import Conflicts
 from tunnel.errors import ErrorCode
 from tunnel.interfaces import ConnectedAgent
 from tunnel.net.protocol import TunnelProtocol
@@ -44,6 +45,7 @@ class Registry:
         self._agents: dict[str, dict[bytes, AgentConnection]] = {}
         self._by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
         self._waiters: dict[str, dict[object, Callable[[], None]]] = {}
+        self._conflicts = Conflicts()
 
     def __len__(self) -> int:
         return len(self._by_tunnel)
@@ -117,13 +119,15 @@ class Registry:
                 and agent.pod_namespace == newer.pod_namespace
                 and agent.connected_at < newer.connected_at
             ):
+                why = self._conflicts.replaced(agent, newer)
                 self._log.info(
-                    "agent {agent_name}: pod {pod} runs anew",
+                    "agent {agent_name}: pod {pod} is replaced: {why}",
                     agent_name=agent.agent_name,
                     pod=agent.pod_name,
+                    why=why,
                 )
                 # It leaves by its end, which is told to everyone.
-                held.tunnel.end(ErrorCode.SUPERSEDED, "the pod runs anew")
+                held.tunnel.end(ErrorCode.SUPERSEDED, why)
 
     def send_away(self, connection: AgentConnection, go_away: pb.GoAway) -> None:
         """Ask an agent to connect elsewhere; it serves until then."""

@@ -104,7 +104,9 @@ class Resumption:
             path.reset(ErrorCode.CANCELLED, "nobody wants the rest")
             return
         assert self._hop is not None
-        self._told(self._hop)
+        # Otherwise it refuses the path, and is there no more than before.
+        if self._stream.goes_on(received):
+            self._told(self._hop)
         self._stream.resumed(path, received)
 
     def acked(self, received: int) -> None:

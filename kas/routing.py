@@ -68,13 +68,19 @@ class Hop:
             open_.target.repeatable = repeatable
         elif open_.HasField("target"):
             open_.ClearField("target")
-        return self.tunnel.open_stream(open_, receiver, fin=fin)
+        return self._charge(self.tunnel.open_stream(open_, receiver, fin=fin))
 
     def resume(self, resume: pb.Resume, receiver: IStreamReceiver) -> StreamTransport:
         """Go on with a stream there; raises as `TunnelProtocol.resume_stream`."""
         if self.record is not None:
             resume.target.CopyFrom(self._target)
-        return self.tunnel.resume_stream(resume, receiver)
+        return self._charge(self.tunnel.resume_stream(resume, receiver))
+
+    def _charge(self, stream: StreamTransport) -> StreamTransport:
+        # In a session to a kas no agent is to suffer from what another one holds.
+        if self.record is not None:
+            stream.charge(self.agent.agent_id)
+        return stream
 
 
 class Router:

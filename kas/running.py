@@ -1,23 +1,25 @@
 """
 What a running kas says of itself in the state directory, for `kasctl`: its addresses.
 
-Each process has a file, because several may share a directory.  It is there from when
-the listeners are open until kas stops.  What a crash left behind is recognised by its
-process, which is gone, and removed by the next kas that starts.
+Each process has a file, because several may share a directory, from several hosts or
+containers as well.  It is there from when the listeners are open until kas stops.  What
+a crash left behind is recognised by its process, which is gone, and removed by the next
+kas that starts on that host; of the processes of other hosts nothing can be said here,
+and nobody here could ask them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
 from twisted.logger import Logger
 
 from kas.control import PREFIX as CONTROL_PREFIX
-from kas.state import StateDirectory
+from kas.state import StateDirectory, process_name
 from tunnel.listening import Opened
 
 __all__ = [
@@ -34,9 +36,6 @@ __all__ = [
 ]
 
 _PREFIX = "running-"
-
-# What kill() takes; Linux ends long before.
-_MOST_PID = 2**31
 
 _log = Logger()
 
@@ -89,7 +88,7 @@ def _reachable(address: str) -> str:
 
 def file_name(pid: int) -> str:
     """The file of one process."""
-    return f"{_PREFIX}{pid}.json"
+    return f"{_PREFIX}{process_name(pid)}.json"
 
 
 def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
@@ -127,10 +126,10 @@ def forget(state: StateDirectory) -> None:
 
 
 def look(state: StateDirectory) -> tuple[Running, ...]:
-    """What each kas that runs says, by the number of its process."""
+    """What each kas that runs on this host says, by the number of its process."""
     found = (
         _read(state, pid)
-        for pid, _ in _files(state, _PREFIX, ".json")
+        for pid, _ in state.of_processes(_PREFIX, ".json")
         if _is_alive(pid)
     )
     return tuple(sorted((one for one in found if one), key=lambda one: one.pid))
@@ -139,22 +138,13 @@ def look(state: StateDirectory) -> tuple[Running, ...]:
 def _sweep(state: StateDirectory) -> None:
     """Remove what processes left that are gone."""
     for prefix, suffix in ((_PREFIX, ".json"), (CONTROL_PREFIX, ".sock")):
-        for pid, path in _files(state, prefix, suffix):
+        for pid, path in state.of_processes(prefix, suffix):
             if not _is_alive(pid):
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:
                     # in nobody's way
                     _log.debug("{path} stays: {reason}", path=path, reason=error)
-
-
-def _files(
-    state: StateDirectory, prefix: str, suffix: str
-) -> Iterator[tuple[int, Path]]:
-    for path in state.path.glob(f"{prefix}*{suffix}"):
-        number = path.name.removeprefix(prefix).removesuffix(suffix)
-        if number.isdecimal() and 0 < int(number) < _MOST_PID:
-            yield int(number), path
 
 
 def _is_alive(pid: int) -> bool:

@@ -154,7 +154,7 @@ class KasService(LogsItsOwnWay, Service):
             self.registry,
             self.router,
             lambda: self.modules.states,
-            lambda: len(self.fleet.directory.peers()),
+            lambda: len(self.fleet.directory.living()),
             self.about,
         )
         self.control = ControlSocket(state, self, reactor)
@@ -318,7 +318,7 @@ class KasService(LogsItsOwnWay, Service):
             }
         if fleet.peers is not None:
             known["own_url"] = fleet.directory.me.url
-            known["peers"] = len(fleet.directory.peers())
+            known["peers"] = len(fleet.directory.living())
             known["peer_sessions"] = fleet.peers.connected
             known["unreachable_peers"] = sorted(
                 one.url
@@ -352,7 +352,7 @@ class KasService(LogsItsOwnWay, Service):
         # Many are spread over more time, and all of it is theirs.
         patience = LEAVE_PATIENCE + len(self.registry) / PER_SECOND
         self.balance.send_away(self.registry, "kas stops", deadline=patience + grace)
-        if self.fleet.directory.peers():
+        if self.fleet.directory.living():
             await self._let_agents_leave(patience)
         # Health stays, because somebody watches the end.
         for ports in self._lent.ports.values():

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import socket
 import stat
 import tempfile
 import time
@@ -21,12 +23,16 @@ import attrs
 
 from tunnel.errors import ConfigurationError
 
-__all__ = ["StateDirectory", "locate"]
+__all__ = ["StateDirectory", "locate", "process_name"]
 
 _LOCK = "lock"
 # Who holds the lock writes one small file; longer means that somebody hangs.
 LOCK_TIMEOUT = 10.0
 _LOCK_RETRY = 0.05
+# Of a host's name, from its end, where those of pods differ: sockets have short paths.
+MAX_HOST = 32
+# What kill() takes; Linux ends long before.
+_MOST_PID = 2**31
 # Nothing here comes near; bounds what a start or a reload takes into memory.
 MAX_FILE = 16 * 1024 * 1024
 
@@ -51,6 +57,17 @@ def locate(option: str | None, environ: Mapping[str, str]) -> Path:
             ["no state directory: $HOME is not set; pass --state-directory DIR"]
         )
     return Path(home) / ".local" / "state" / "kas"
+
+
+def process_name(pid: int | str) -> str:
+    """
+    How the files of one process of this machine are told apart from others'.
+
+    With the name of the host, because a directory may be on a volume that several
+    mount, and the number of the process is 1 in every container.
+    """
+    host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
+    return f"{host[-MAX_HOST:]}.{pid}"
 
 
 @attrs.frozen
@@ -94,6 +111,14 @@ class StateDirectory:
     def file(self, name: str) -> Path:
         """Where the file *name* is, or would be."""
         return self.path / name
+
+    def of_processes(self, prefix: str, suffix: str) -> Iterator[tuple[int, Path]]:
+        """Files of processes of this host, with the number of each."""
+        mine = prefix + process_name("")
+        for path in self.path.glob(f"{mine}*{suffix}"):
+            number = path.name.removeprefix(mine).removesuffix(suffix)
+            if number.isdecimal() and 0 < int(number) < _MOST_PID:
+                yield int(number), path
 
     def read(self, name: str) -> bytes | None:
         """What is in a file, or None when there is none."""

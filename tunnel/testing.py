@@ -280,9 +280,6 @@ class End(TunnelOwner):
         tunnel.agent = AGENT
         tunnel.welcome(pb.Welcome(agent_id="1", agent_name="agent-1"))
 
-    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
-        pass
-
     def stream_opened(self, stream: Any, open_: pb.Open) -> IStreamReceiver:
         return self.dispatcher.accept(stream, open_)
 

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from kas.control import PREFIX
+from kas.control import PREFIX, path_of
 from kas.ctl.common import Ctl
 from tunnel.errors import ConfigurationError
 
@@ -61,12 +61,11 @@ def choose(ctl: Ctl, pid: int | None) -> Path:
     """
     state = ctl.existing()
     alive: dict[int, Path] = {}
-    for path in sorted(state.path.glob(f"{PREFIX}*.sock")):
-        number = path.stem.removeprefix(PREFIX)
+    for number, path in state.of_processes(PREFIX, ".sock"):
         try:
             ask(path, "GET", "/")
-            alive[int(number)] = path
-        except (ConfigurationError, ValueError):
+            alive[number] = path
+        except ConfigurationError:
             continue  # left by one that died
     known = {one.pid: str(one) for one in ctl.all_running()}
     shown = ", ".join(known.get(one, str(one)) for one in sorted(alive)) or "none"
@@ -93,6 +92,6 @@ def choose(ctl: Ctl, pid: int | None) -> Path:
 def progress(ctl: Ctl, pid: int) -> dict[str, Any] | None:
     """What one kas says of itself; None when it has no socket that can be asked."""
     try:
-        return ask(ctl.existing().file(f"{PREFIX}{pid}.sock"), "GET", "/")
+        return ask(path_of(ctl.existing(), pid), "GET", "/")
     except ConfigurationError:
         return None

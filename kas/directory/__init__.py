@@ -4,6 +4,19 @@ Which kas holds which agent.
 The connections themselves are the truth, and each kas knows its own (`kas.registry`).
 A directory is what a kas believes about those of its peers: answers that it keeps, news
 that come in, and a store (Redis) in which every kas writes down its own.
+
+    records.py          a connection, a kas: what all of it is about
+    shared.py           the directory: what is ours, who waits, what is answered
+    answers.py          what is known of one agent, and how news change it
+    lookups.py          when it is looked up
+    peers.py            the other kas: who lives, and who has to be asked itself
+
+    store.py            what is needed of a store
+    redis_store.py      one in Redis: what is ours is written, and kept right
+    redis_reading.py    what others wrote
+    redis_news.py       what all of them tell each other
+    redis_cleaning.py   what a dead one left
+    redis_layout.py     keys, and the commands that change what stands there
 """
 
 from __future__ import annotations
@@ -67,6 +80,9 @@ class Directory(Protocol):
 
     def living(self) -> Sequence[KasRecord]:
         """Those of them whose lease is not over."""
+
+    def is_current(self) -> bool:
+        """What they say of themselves comes in; otherwise it may be old."""
 
     async def agents(
         self, *, agent_id: str = "", project_id: int = 0

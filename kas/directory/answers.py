@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 from twisted.internet.interfaces import IDelayedCall
@@ -60,7 +60,20 @@ class Answer:
     #: News are complete since this one (`SharedDirectory`); NEVER: they are not.
     epoch: int = NEVER
     timer: IDelayedCall | None = None
+    #: Nobody keeps it any more.
+    dropped: bool = False
     _instances: dict[bytes, _Instance] = attrs.Factory(dict)
+
+    def cancel(self) -> None:
+        """Look nothing up by a timer."""
+        if self.timer is not None and self.timer.active():
+            self.timer.cancel()
+        self.timer = None
+
+    def drop(self) -> None:
+        """Nobody keeps it any more."""
+        self.dropped = True
+        self.cancel()
 
     def records(self) -> Iterator[AgentRecord]:
         """The newest connection of each instance."""
@@ -98,18 +111,26 @@ class Answer:
         for key in gone[:-MAX_GONE]:
             del self._instances[key]
 
-    def looked_up(self, records: Iterable[AgentRecord], since: int) -> bool:
+    def looked_up(
+        self,
+        records: Iterable[AgentRecord],
+        since: int,
+        is_incomplete: Callable[[bytes], bool] = lambda kas_id: False,
+    ) -> bool:
         """
         Take in what the store had; True when that holds something new.
 
         :param since: number of the last news before the look-up began.  What later
             ones said stays, because the store may have been read before it was so.
+        :param is_incomplete: whether the store may lack what a kas has.
         """
         found = {}
         for record in newest(records):
             found[record.agent.instance_id] = record
         for key, known in tuple(self._instances.items()):
-            if known.record is not None and key not in found and known.news <= since:
+            if known.record is None or key in found or known.news > since:
+                continue
+            if not is_incomplete(known.record.kas_id):
                 del self._instances[key]
         new = [self.connected(record, 0) for record in found.values()]
         return any(new)

@@ -3,7 +3,8 @@ A directory's store in Redis: what is ours is written there, and kept right.
 
     put, remove ──> what changed ──(20 ms)──> MULTI: our lease, HSET/HDEL, PUBLISH
     every 10 s ───> MULTI: our lease, who else lives, a few records once more
-    find, listed ─> HGETALL, without the connections of kas whose lease is over
+    find, listed ─> `kas.directory.redis_reading`
+    news ─────────> `kas.directory.redis_news`
 
 Every transaction reads our lease before it writes it anew, with a number that rises.
 A lease that is missing or has an older number tells that the store is not the one we
@@ -14,15 +15,13 @@ is done whenever Redis comes back, so nothing has to be remembered while it is a
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import attrs
-from google.protobuf.message import DecodeError
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -32,8 +31,9 @@ from kas.config import Redis
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.redis_cleaning import clean
 from kas.directory.redis_layout import LEASE_MS, RECORD_MS, Layout, Place
-from kas.directory.store import StoreDown, StoreListener
-from kas.pb import directory_pb2 as pb
+from kas.directory.redis_news import publish, tell
+from kas.directory.redis_reading import MAX_KAS, Reader, read_lease, read_record
+from kas.directory.store import StoreListener
 from kas.pb import store_pb2
 from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
 
@@ -58,20 +58,6 @@ BATCH_RECORDS = 200
 #: Seconds between two transactions while everything is written again: 10,000 records
 #: take less than five seconds, and Redis is free for others most of that time.
 REWRITE_PAUSE = 0.05
-
-#: Bytes of one message on the channel; far below what Redis allows a subscriber that is
-#: slow (32 MiB) even when some hundred come at once.
-EVENT_BYTES = 64 * 1024
-
-#: Bytes of a message that is read at all.  Ours are smaller.
-MAX_EVENT_BYTES = 1024 * 1024
-
-#: Kas that are looked at.  A fleet has a handful; more come only from a crash loop, and
-#: those that are dead are cleaned up one by one.
-MAX_KAS = 1000
-
-#: Fields of dead kas that a look-up removes on its way.
-MAX_DEAD_FIELDS = 100
 
 #: Seconds for removing what is ours before the process ends.
 STOP_SECONDS = 2.0
@@ -106,8 +92,7 @@ class RedisStore:
     _changed: OrderedDict[Place, AgentRecord | None] = attrs.field(
         factory=OrderedDict, init=False
     )
-    #: The other kas that live, as of the last lease.
-    _leases: dict[bytes, KasRecord] = attrs.field(factory=dict, init=False)
+    _reader: Reader = attrs.field(init=False)
     #: Rises with each batch that is written.
     _sequence: int = attrs.field(default=0, init=False)
     #: What the last lease that was sent had; -1: none since Redis came back.
@@ -136,15 +121,17 @@ class RedisStore:
             self._layout.channel,
             self._layout.probe(),
         )
+        self._reader = Reader(self.client, self._layout, self._me.kas_id)
 
     def start(self, listener: StoreListener) -> None:
         """Connect, in the background."""
-        self._listener = listener
+        self._listener = self._reader.listener = listener
         self.client.start(self)
 
     async def stop(self) -> None:
         """Remove everything that is ours, within `STOP_SECONDS`, and let go."""
         self._stopping = True
+        self._reader.listener = None
         for timer in self._timers.values():
             if timer.active():
                 timer.cancel()
@@ -229,41 +216,7 @@ class RedisStore:
         me = self._me.kas_id
         commands = self._layout.remove(me, gone) + self._layout.put(me, here)
         self._sequence += 1
-        return self._transaction(commands + self._publish(here, ended))
-
-    def _publish(
-        self, here: Sequence[AgentRecord], ended: Sequence[AgentRecord]
-    ) -> list[Command]:
-        commands: list[Command] = []
-        events, size = pb.Events(), 0
-
-        def publish() -> None:
-            nonlocal events, size
-            data = events.SerializeToString()
-            commands.append(("PUBLISH", self._layout.channel, data))
-            events, size = pb.Events(), 0
-
-        for record in ended:
-            agent = record.agent
-            message = pb.AgentRecord(
-                agent_id=agent.agent_id,
-                instance_id=agent.instance_id,
-                generation=agent.generation,
-                kas_id=record.kas_id,
-            )
-            events.disconnected.append(message)
-            size += message.ByteSize()
-            if size >= EVENT_BYTES:
-                publish()
-        for record in here:
-            message = record.to_message()
-            events.connected.append(message)
-            size += message.ByteSize()
-            if size >= EVENT_BYTES:
-                publish()
-        if size:
-            publish()
-        return commands
+        return self._transaction(commands + publish(self._layout.channel, here, ended))
 
     def _transaction(self, commands: Sequence[Command]) -> Deferred[list[Any]]:
         """Do *commands* with our lease, and see whether Redis has what we wrote."""
@@ -280,7 +233,7 @@ class RedisStore:
             for result in results:
                 if isinstance(result, RedisRefused):
                     self._log.warn("{reason}", reason=str(result))
-            found = _lease(results[0])
+            found = read_lease(results[0])
             if before >= 0:
                 if found is None:
                     self._rewrite("our lease was gone")
@@ -320,24 +273,10 @@ class RedisStore:
         """News of some kas, perhaps of ourselves."""
         if not data or self._listener is None or self._stopping:
             return
-        try:
-            if len(data) > MAX_EVENT_BYTES:
-                raise DecodeError
-            events = pb.Events.FromString(data)
-        except DecodeError:
+        if not tell(data, self._listener, self._me.kas_id):
             self.malformed += 1
             if self.malformed == 1:
                 self._log.warn("somebody else publishes on our channel in Redis")
-            return
-        connected = list(self._others(events.connected))
-        disconnected = list(self._others(events.disconnected))
-        if connected or disconnected:
-            self._listener.news(connected, disconnected)
-
-    def _others(self, messages: Iterable[pb.AgentRecord]) -> Iterable[AgentRecord]:
-        for message in messages:
-            if message.kas_id != self._me.kas_id and message.agent_id:
-                yield AgentRecord.from_message(message)
 
     # The lease.
 
@@ -349,7 +288,7 @@ class RedisStore:
 
     async def _renew(self) -> None:
         layout, me = self._layout, self._me.kas_id
-        known = list(self._leases)
+        known = list(self._reader.leases)
         commands: list[Command] = [
             ("SADD", layout.everyone, me),
             ("PEXPIRE", layout.everyone, RECORD_MS),
@@ -372,8 +311,8 @@ class RedisStore:
         members = [one for one in members if one != me][:MAX_KAS]
         found = dict(zip(known, results[3], strict=True)) if known else {}
         strangers = [one for one in members if one not in found]
-        found.update(await self._fetch_leases(strangers))
-        dead = self._learn(members, found)
+        found.update(await self._reader.fetch_leases(strangers))
+        dead = self._reader.learn(members, found)
         if dead:
             # One at a time, and not every kas the same one.
             chosen = dead[int(self._random() * len(dead)) % len(dead)]
@@ -393,29 +332,6 @@ class RedisStore:
             self._mine.move_to_end(key)
             due.append(record)
         return due
-
-    def _learn(
-        self, members: Sequence[bytes], found: Mapping[bytes, bytes | None]
-    ) -> list[bytes]:
-        """Take in who lives; returns who does not."""
-        leases, dead = {}, []
-        for kas_id in members:
-            lease = _lease(found.get(kas_id))
-            if lease is None or lease.kas.kas_id != kas_id:
-                dead.append(kas_id)
-            else:
-                leases[kas_id] = KasRecord.from_message(lease.kas)
-        self._leases = leases
-        if self._listener is not None and not self._stopping:
-            self._listener.leases(list(leases.values()))
-        return dead
-
-    async def _fetch_leases(self, ids: Sequence[bytes]) -> dict[bytes, bytes | None]:
-        if not ids:
-            return {}
-        keys = map(self._layout.lease, ids)
-        values = await self.client.call("MGET", *keys)
-        return dict(zip(ids, values, strict=True))
 
     async def _clean(self, kas_id: bytes) -> None:
         removed = await clean(
@@ -470,7 +386,7 @@ class RedisStore:
         for batch in _batches(leftovers):
             fields = [place.to_field() for place in batch]
             values = await self.client.call("HMGET", held, *fields)
-            gone = map(_record, values)
+            gone = map(read_record, values)
             await self._send(dict(zip(batch, gone, strict=True)))
             await self._pause(REWRITE_PAUSE)
 
@@ -482,87 +398,23 @@ class RedisStore:
         places = [*gone, *(place for place in self._changed if place not in gone)]
         for batch in _batches(places):
             ended = [gone.get(place) or self._changed[place] for place in batch]
-            told = self._publish([], [one for one in ended if one is not None])
+            there = [one for one in ended if one is not None]
+            told = publish(layout.channel, [], there)
             await self.client.transaction(layout.remove(me, batch) + told)
+        goodbye = publish(layout.channel, [], [], left=me)
         await self.client.transaction(
-            [("DEL", layout.held(me)), ("SREM", layout.everyone, me)]
+            [("DEL", layout.held(me)), ("SREM", layout.everyone, me), *goodbye]
         )
 
     # Reading.
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """Connections of an agent at kas that live."""
-        found = await self._read(self._layout.agent(agent_id))
-        return [one for one in found if one.agent.agent_id == agent_id]
+        return await self._reader.find(agent_id)
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         """Connections of a project, or all, at kas that live."""
-        if project_id:
-            found = await self._read(self._layout.project(project_id))
-            return [one for one in found if one.agent.project_id == project_id]
-        with _as_store_down():
-            members = await self.client.call("SMEMBERS", self._layout.everyone)
-            leases = await self._fetch_leases(members[:MAX_KAS])
-        found = []
-        for kas_id, lease in leases.items():
-            if lease is not None and kas_id != self._me.kas_id:
-                found += await self._read(self._layout.held(kas_id))
-        return found
-
-    async def _read(self, key: bytes) -> list[AgentRecord]:
-        with _as_store_down():
-            flat = await self.client.call("HGETALL", key)
-            fields = dict(zip(flat[::2], map(_record, flat[1::2]), strict=True))
-            unknown = {
-                record.kas_id
-                for record in fields.values()
-                if record is not None and record.kas_id not in self._leases
-            }
-            unknown.discard(self._me.kas_id)
-            found = await self._fetch_leases(list(unknown)[:MAX_KAS])
-        dead = set(unknown)
-        for kas_id, data in found.items():
-            lease = _lease(data)
-            if lease is not None:
-                dead.discard(kas_id)
-                kas = KasRecord.from_message(lease.kas)
-                self._leases[kas_id] = kas
-                if self._listener is not None:
-                    self._listener.lease(kas)
-        if dead:
-            self._bury(key, dead, fields)
-        return [
-            record
-            for record in fields.values()
-            if record is not None and record.kas_id not in dead
-        ]
-
-    def _bury(
-        self,
-        key: bytes,
-        dead: set[bytes],
-        fields: Mapping[bytes, AgentRecord | None],
-    ) -> None:
-        """
-        Remove what dead kas left under *key*.
-
-        Their leases go with it: whoever came back to life just now sees by that, at
-        the next transaction, that it has to write everything again.
-        """
-        gone = [
-            field
-            for field, record in fields.items()
-            if record is not None and record.kas_id in dead
-        ]
-        removing = self.client.transaction(
-            [
-                *(("DEL", self._layout.lease(one)) for one in dead),
-                ("HDEL", key, *gone[:MAX_DEAD_FIELDS]),
-            ]
-        )
-        removing.addErrback(
-            lambda failure: failure.trap(RedisUnavailable, RedisRefused)
-        )
+        return await self._reader.listed(project_id)
 
     # Helpers.
 
@@ -609,32 +461,6 @@ class RedisStore:
             self._later("again", LEASE_INTERVAL * self._random(), again)
 
 
-def _lease(data: bytes | RedisRefused | None) -> store_pb2.Lease | None:
-    if data is None or isinstance(data, RedisRefused):
-        return None
-    try:
-        return store_pb2.Lease.FromString(data)
-    except DecodeError:
-        return None
-
-
-def _record(data: bytes | None) -> AgentRecord | None:
-    if data is None:
-        return None
-    try:
-        return AgentRecord.from_message(pb.AgentRecord.FromString(data))
-    except DecodeError:
-        return None
-
-
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
     for begin in range(0, len(items), BATCH_RECORDS):
         yield items[begin : begin + BATCH_RECORDS]
-
-
-@contextlib.contextmanager
-def _as_store_down() -> Iterator[None]:
-    try:
-        yield
-    except (RedisUnavailable, RedisRefused) as error:
-        raise StoreDown(str(error)) from None

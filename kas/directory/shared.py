@@ -3,7 +3,8 @@ The directory that a kas uses: its own connections, and cached answers about oth
 
     routing ──routes/watch──> SharedDirectory <──news, leases── Store (Redis)
                                     │  └──────find, put──────────^
-                                    └──ask──> the peers themselves, while it is down
+                                    └──ask──> the peers themselves, while it is down;
+                                              those that are cut off from it, always
 
 What a request needs is answered from memory.  An answer stays right without being asked
 for again, because every change is published; only after a gap in the news, or where
@@ -12,28 +13,24 @@ nothing is known, the store is read: once for everybody who wants the same agent
 
 from __future__ import annotations
 
-import math
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from kas.directory.answers import Answer, newest
+from kas.directory.lookups import LOOK_INTERVAL, LookUps
+from kas.directory.peers import KnownPeers, Sessions
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import Store, StoreDown
 from tunnel.errors import CallError, Status
 
 __all__ = ["SharedDirectory"]
 
-#: Seconds between two look-ups of one agent, however many ask for it.  Long enough to
-#: cost nothing, short enough that a person who waits does not notice.
-LOOK_INTERVAL = 1.0
-
-#: The same where the last look-up found nothing and news come in: whoever connects says
-#: so, and this is only a net below that.
+#: Seconds between two look-ups of one agent where the last found nothing and news come
+#: in: whoever connects says so, and this is only a net below that.
 ABSENT_INTERVAL = 30.0
 
 #: The same, more or less a half, where nobody waits for the agent and no news come in.
@@ -48,35 +45,8 @@ UNUSED_SECONDS = 300.0
 #: with a valid credential can only name agents that exist.
 MAX_ANSWERS = 100_000
 
-#: Look-ups at the same time; the others wait for their turn.  Redis answers so many in
-#: a few milliseconds, and the peers' private API is not flooded while it is down.
-MAX_LOOKUPS = 256
-
-#: Seconds that the records of a kas are still believed when its lease is gone from the
-#: store: after a flush every kas writes its own again, within this time.
-LEASE_GRACE = 30.0
-
-#: Seconds that a kas whose lease is gone is still listed among the peers.
-GONE_SECONDS = 60.0
-
-#: Seconds that a peer of which nothing was heard is remembered while the store is down.
-#: Without peers an agent that is not cached cannot be found, so this is long.
-PEER_SECONDS = 3600.0
-
-#: Peers; a fleet has a handful, and each restart adds one for `GONE_SECONDS`.
-MAX_PEERS = 1000
-
 #: Seconds between two looks for what is to be dropped.
 SWEEP_INTERVAL = 60.0
-
-
-@attrs.define(eq=False)
-class _Peer:
-    record: KasRecord
-    #: Last sign of life.
-    seen: float
-    #: The store said that its lease is gone.
-    missing: bool = False
 
 
 @attrs.define(eq=False)
@@ -87,8 +57,7 @@ class SharedDirectory:
     :param me: this kas, as others shall see it.
     :param store: None: this kas is alone.  No timer runs then, and nobody is anywhere.
     :param random: between 0 and 1, for the jitter.
-    :param ask: asks all peers directly for an agent, and ends by itself; used while the
-        store is down.
+    :param sessions: to ask peers directly, where the store does not know.
     :param on_superseded: a newer connection of the same instance is at another kas, so
         the one that is given is dead.
     :param on_connected: another kas has a connection, whoever's it is.
@@ -98,9 +67,7 @@ class SharedDirectory:
     _store: Store | None
     _clock: IReactorTime
     _random: Callable[[], float]
-    _ask: Callable[[str], Awaitable[list[AgentRecord]]] | None = attrs.field(
-        default=None, kw_only=True
-    )
+    _sessions: Sessions | None = attrs.field(default=None, kw_only=True)
     on_superseded: Callable[[AgentRecord], None] = attrs.field(
         default=lambda record: None, kw_only=True
     )
@@ -119,20 +86,28 @@ class SharedDirectory:
     _watchers: dict[str, dict[object, Callable[[], None]]] = attrs.field(
         factory=dict, init=False
     )
-    _peers: dict[bytes, _Peer] = attrs.field(factory=dict, init=False)
+    _known: KnownPeers = attrs.field(init=False)
+    _lookups: LookUps = attrs.field(init=False)
     _running: bool = attrs.field(default=False, init=False)
     _listening: bool = attrs.field(default=False, init=False)
     #: Counts the gaps in the news: answers of an earlier one are old.
     _epoch: int = attrs.field(default=0, init=False)
     #: When the last one began.
     _gap: float = attrs.field(default=0.0, init=False)
-    _looking: int = attrs.field(default=0, init=False)
-    _queue: OrderedDict[str, Answer] = attrs.field(factory=OrderedDict, init=False)
     _sweeping: IDelayedCall | None = attrs.field(default=None, init=False)
     _polling: IDelayedCall | None = attrs.field(default=None, init=False)
-    #: Others at our address: since when, and never again once it was said.
-    _namesakes: dict[bytes, float] = attrs.field(factory=dict, init=False)
     _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._known = KnownPeers(
+            self._me,
+            self._clock,
+            self._sessions,
+            self._reached,
+            self._forget_kas,
+            self._grow_old,
+        )
+        self._lookups = LookUps(self._clock, self._look_up)
 
     async def start(self) -> None:
         """Begin; never waits for the store."""
@@ -148,8 +123,8 @@ class SharedDirectory:
             if call is not None and call.active():
                 call.cancel()
         for answer in self._answers.values():
-            _cancel(answer)
-        self._queue.clear()
+            answer.cancel()
+        self._lookups.stop()
         if self._store is not None:
             await self._store.stop()
 
@@ -226,7 +201,7 @@ class SharedDirectory:
         answer = self._wanted(agent_id)
         found = self._routes(answer)
         if self._is_due(answer, bool(found)):
-            self._look(answer)
+            self._lookups.now(answer)
         return found
 
     def look_again(self, agent_id: str, wrong: AgentRecord | None = None) -> None:
@@ -236,10 +211,7 @@ class SharedDirectory:
         answer = self._wanted(agent_id)
         if wrong is not None:
             answer.forget(wrong)
-        if answer.looking:
-            answer.again = True
-        else:
-            self._look_when_due(answer)
+        self._lookups.when_due(answer)
 
     def watch(self, agent_id: str, told: Callable[[], None]) -> Callable[[], None]:
         """Call *told* once, when `routes` may have become better."""
@@ -260,26 +232,19 @@ class SharedDirectory:
 
     def peers(self) -> Sequence[KasRecord]:
         """The other kas that are known, alive or not long gone."""
-        return [peer.record for peer in self._peers.values()]
+        return self._known.all()
 
     def living(self) -> Sequence[KasRecord]:
         """Those of them whose lease is not over."""
-        return [peer.record for peer in self._peers.values() if not peer.missing]
+        return self._known.living()
+
+    def is_current(self) -> bool:
+        """What they say of themselves comes in; otherwise it may be old."""
+        return self._listening
 
     def seen(self, kas: KasRecord) -> None:
         """A peer gave a sign of life, such as an answer of its private API."""
-        if kas.kas_id == self._me.kas_id:
-            return
-        peer = self._peers.get(kas.kas_id)
-        if peer is None:
-            if len(self._peers) >= MAX_PEERS:
-                oldest = min(self._peers, key=lambda one: self._peers[one].seen)
-                del self._peers[oldest]
-            self._peers[kas.kas_id] = _Peer(kas, self._clock.seconds())
-            return
-        peer.record = kas
-        peer.seen = self._clock.seconds()
-        peer.missing = False
+        self._known.seen(kas)
 
     async def agents(
         self, *, agent_id: str = "", project_id: int = 0
@@ -298,14 +263,15 @@ class SharedDirectory:
                 theirs = await self._store.find(agent_id)
             else:
                 theirs = await self._store.listed(project_id)
+            asked = self._known.answering()
         except StoreDown as error:
-            if not agent_id or self._ask is None:
+            if not agent_id or self._sessions is None:
                 raise CallError(Status.UNAVAILABLE, str(error)) from None
+            theirs, asked = [], self._known.all()
+        if agent_id and asked and self._sessions is not None:
             try:
-                theirs = await self._ask(agent_id)
-            except CallError:
-                raise
-            except Exception:
+                theirs = [*theirs, *await self._sessions.ask(agent_id, asked)]
+            except Exception as error:
                 raise CallError(Status.UNAVAILABLE, str(error)) from None
         # What the store has of ours may be older than what we know.
         theirs = [one for one in theirs if one.kas_id != self._me.kas_id]
@@ -316,7 +282,7 @@ class SharedDirectory:
         answer = self._answers.get(agent_id)
         if answer is None:
             while len(self._answers) >= MAX_ANSWERS:
-                _cancel(self._answers.popitem(last=False)[1])
+                self._answers.popitem(last=False)[1].drop()
             answer = self._answers[agent_id] = Answer(agent_id, now, self._random())
         else:
             self._answers.move_to_end(agent_id)
@@ -326,8 +292,7 @@ class SharedDirectory:
     def _routes(self, answer: Answer) -> list[AgentRecord]:
         found = []
         for record in answer.records():
-            peer = self._peers.get(record.kas_id)
-            if peer is not None and peer.missing and self._is_gone(peer):
+            if not self._known.is_believed(record.kas_id):
                 continue
             # One that listened at our URL before us.
             if record.kas_url == self._me.url:
@@ -336,9 +301,6 @@ class SharedDirectory:
             if mine is None or mine.agent.generation < record.agent.generation:
                 found.append(record)
         return found
-
-    def _is_gone(self, peer: _Peer) -> bool:
-        return self._clock.seconds() - peer.seen >= LEASE_GRACE
 
     # News of the store.
 
@@ -356,11 +318,7 @@ class SharedDirectory:
         for record in connected:
             if record.kas_id == self._me.kas_id:
                 continue
-            peer = self._peers.get(record.kas_id)
-            if peer is None:
-                self.seen(KasRecord(record.kas_id, record.kas_url))
-            else:
-                peer.seen, peer.missing = self._clock.seconds(), False
+            self._known.wrote(record.kas_id, record.kas_url)
             self.on_connected(record)
             agent_id = record.agent.agent_id
             # Only what somebody wanted is kept: not every agent at every kas.
@@ -373,48 +331,50 @@ class SharedDirectory:
 
     def listening(self, on: bool) -> None:
         """Whether news come in from now on; every answer is old now."""
-        self._epoch += 1
+        self._grow_old()
         if not on:
             self._gap = self._clock.seconds()
         self._listening = on
         self._poll_later(0.0)
 
+    def _grow_old(self) -> None:
+        """Something may have been missed: every answer is looked up once more."""
+        self._epoch += 1
+
     def leases(self, alive: Sequence[KasRecord]) -> None:
         """All other kas that live, as the store has them now."""
-        ids = {kas.kas_id for kas in alive}
-        now = self._clock.seconds()
-        for kas_id, peer in tuple(self._peers.items()):
-            if kas_id not in ids:
-                peer.missing = True
-                if now - peer.seen >= GONE_SECONDS:
-                    self._gone(kas_id)
-        for kas in alive:
-            self.lease(kas)
-
-    def _gone(self, kas_id: bytes) -> None:
-        """Nobody would say any more that what it had is not to be believed."""
-        del self._peers[kas_id]
-        for answer in self._answers.values():
-            answer.forget_kas(kas_id)
+        self._known.leases(alive)
 
     def lease(self, alive: KasRecord) -> None:
         """One that lives and was met on the way."""
-        self.seen(alive)
-        if alive.url == self._me.url and alive.kas_id != self._me.kas_id:
-            self._namesake(alive)
+        self._known.lease(alive)
 
-    def _namesake(self, kas: KasRecord) -> None:
-        now = self._clock.seconds()
-        if len(self._namesakes) >= MAX_PEERS:
-            self._namesakes.clear()
-        # What a restart leaves behind has no lease any more after a while.
-        since = self._namesakes.setdefault(kas.kas_id, now)
-        if now - since < 2 * LEASE_GRACE:
-            return
-        self._namesakes[kas.kas_id] = math.inf
-        self._log.warn(
-            "another kas has our address {url}; each needs one of its own", url=kas.url
-        )
+    def left(self, kas_id: bytes) -> None:
+        """Another kas said goodbye."""
+        self._known.left(kas_id)
+
+    # What is known of other kas, and what they are asked themselves.
+
+    def _forget_kas(self, kas_id: bytes) -> None:
+        for answer in self._answers.values():
+            answer.forget_kas(kas_id)
+
+    def _reached(self) -> None:
+        """One that is cut off from the store answers: who waits may be there."""
+        for agent_id in tuple(self._watchers):
+            answer = self._wanted(agent_id)
+            if self._routes(answer):
+                self._wake(agent_id)
+            else:
+                self._lookups.when_due(answer)
+        self._poll_later()
+
+    def _cut_off(self, answer: Answer) -> list[KasRecord]:
+        """Those to ask themselves, because the store cannot know their agents."""
+        agent_id = answer.agent_id
+        if agent_id in self._here and agent_id not in self._watchers:
+            return []
+        return self._known.answering()
 
     # Looking up.
 
@@ -434,47 +394,9 @@ class SharedDirectory:
             return now >= max(answer.looked, self._gap) + wait
         if answer.epoch != self._epoch:
             return True
-        return not known and now >= answer.looked + ABSENT_INTERVAL
-
-    def _look_when_due(self, answer: Answer) -> None:
-        if not self._running or (answer.timer is not None and answer.timer.active()):
-            return
-        wait = answer.next_look - self._clock.seconds()
-        if wait <= 0:
-            self._look(answer)
-        else:
-            answer.timer = self._clock.callLater(wait, self._look, answer)
-
-    def _look(self, answer: Answer) -> None:
-        _cancel(answer)
-        if answer.looking or not self._running:
-            return
-        answer.looking = True
-        if self._looking >= MAX_LOOKUPS:
-            self._queue[answer.agent_id] = answer
-            return
-        self._begin(answer)
-
-    def _begin(self, answer: Answer) -> None:
-        self._looking += 1
-        answer.again = False
-        answer.next_look = self._clock.seconds() + LOOK_INTERVAL
-        looking = Deferred.fromCoroutine(self._look_up(answer))
-        looking.addErrback(
-            lambda failure: self._log.failure(
-                "looking up {agent_id}", failure, agent_id=answer.agent_id
-            )
-        )
-        looking.addBoth(self._looked, answer)
-
-    def _looked(self, result: object, answer: Answer) -> None:
-        self._looking -= 1
-        answer.looking = False
-        answer.looked = self._clock.seconds()
-        if answer.again and self._answers.get(answer.agent_id) is answer:
-            self._look_when_due(answer)
-        while self._queue and self._looking < MAX_LOOKUPS:
-            self._begin(self._queue.popitem(last=False)[1])
+        if known:
+            return False
+        return now >= answer.looked + ABSENT_INTERVAL or bool(self._cut_off(answer))
 
     async def _look_up(self, answer: Answer) -> None:
         assert self._store is not None
@@ -483,19 +405,22 @@ class SharedDirectory:
         try:
             found = await self._store.find(answer.agent_id)
         except StoreDown:
-            await self._ask_peers(answer)
+            await self._ask_peers(answer, self._known.all())
             return
         theirs = self._not_mine(found)
-        new = answer.looked_up(theirs, since)
+        new = answer.looked_up(theirs, since, self._known.is_incomplete)
         answer.epoch = epoch
         self._taken(answer, theirs, new)
+        if not self._routes(answer) and (cut_off := self._cut_off(answer)):
+            await self._ask_peers(answer, cut_off)
 
-    async def _ask_peers(self, answer: Answer) -> None:
-        if self._ask is None:
+    async def _ask_peers(self, answer: Answer, peers: Sequence[KasRecord]) -> None:
+        if self._sessions is None:
             return
         self.asked += 1
+        had = bool(self._routes(answer))
         try:
-            found = await self._ask(answer.agent_id)
+            found = await self._sessions.ask(answer.agent_id, peers)
         except Exception as error:
             # The peers that did not answer are the business of who asked them.
             self._log.debug(
@@ -508,10 +433,9 @@ class SharedDirectory:
         # Not all of them may have answered, so what was known before stays.
         new = [answer.connected(record, 0) for record in newest(theirs)]
         for record in theirs:
-            peer = self._peers.get(record.kas_id)
-            if peer is not None:
-                peer.seen, peer.missing = self._clock.seconds(), False
-        self._taken(answer, theirs, any(new))
+            self._known.heard(record.kas_id)
+        # Known before, and not believed any more: now it is.
+        self._taken(answer, theirs, any(new) or not had)
 
     def _not_mine(self, records: Sequence[AgentRecord]) -> list[AgentRecord]:
         return [one for one in records if one.kas_id != self._me.kas_id]
@@ -542,13 +466,13 @@ class SharedDirectory:
             self._polling = self._clock.callLater(wait, self._poll)
 
     def _poll(self) -> None:
-        settled = self._listening
+        settled = self._listening and not self._known.answering()
         for agent_id in tuple(self._watchers):
             answer = self._wanted(agent_id)
             if answer.epoch != self._epoch:
                 settled = False
             if self._is_due(answer, bool(self._routes(answer))):
-                self._look(answer)
+                self._lookups.now(answer)
         if not settled:
             self._poll_later()
 
@@ -561,16 +485,7 @@ class SharedDirectory:
             if agent_id in self._watchers:
                 self._wanted(agent_id)
                 continue
-            del self._answers[agent_id]
-            _cancel(answer)
-        for kas_id, peer in tuple(self._peers.items()):
-            if now - peer.seen >= PEER_SECONDS:
-                self._gone(kas_id)
+            self._answers.pop(agent_id).drop()
+        self._known.sweep()
         if self._running:
             self._sweeping = self._clock.callLater(SWEEP_INTERVAL, self._sweep)
-
-
-def _cancel(answer: Answer) -> None:
-    if answer.timer is not None and answer.timer.active():
-        answer.timer.cancel()
-    answer.timer = None

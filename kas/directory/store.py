@@ -41,6 +41,9 @@ class StoreListener(Protocol):
     def lease(self, alive: KasRecord) -> None:
         """One that lives and was met on the way."""
 
+    def left(self, kas_id: bytes) -> None:
+        """Another kas stopped, and said so."""
+
 
 class Store(Protocol):
     """

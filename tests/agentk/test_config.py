@@ -41,7 +41,7 @@ def test_defaults() -> None:
     assert (got.kas_address.scheme, got.kas_address.port) == ("tls", 8150)
     assert got.observability.endpoint_string().startswith("tcp")
     assert got.observability.address == ":8080"
-    assert (got.ca_cert_file, got.namespace) == (None, None)
+    assert (got.ca_cert_file, got.pod_namespace) == (None, "")
 
 
 def test_everything(tmp_path: Path) -> None:
@@ -55,7 +55,6 @@ def test_everything(tmp_path: Path) -> None:
             "kas-tls-server-name": "kas",
             "observability-listen-network": "tcp4",
             "observability-listen-address": "127.0.0.1:0",
-            "namespace": "n",
         },
         {"POD_NAMESPACE": "agents", "POD_NAME": "agentk-0"},
     )
@@ -64,8 +63,13 @@ def test_everything(tmp_path: Path) -> None:
     assert (
         got.observability.endpoint_string() == "tcp:0:interface=127.0.0.1:backlog=4096"
     )
-    assert (got.ca_cert_file, got.namespace) == (Path(authority), "n")
+    assert got.ca_cert_file == Path(authority)
     assert (got.pod_namespace, got.pod_name) == ("agents", "agentk-0")
+
+
+def test_namespace() -> None:
+    got = read_options({**TLS, "namespace": "n"}, {"POD_NAMESPACE": "agents"})
+    assert got.pod_namespace == "n"
 
 
 def test_all_problems_at_once(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from agentk.dialer import (
     FAREWELL,
     FORGIVEN_AFTER,
     MAX_SPREAD,
+    REPLACED_SPREAD,
+    UNDISPUTED,
     Dialer,
 )
 from tests.kas.test_registry import World
@@ -466,6 +468,22 @@ class ReasonTests(_Case):
         self.assert_up()
         self.assertEqual(self.dialer.last_problem, "")
 
+    def test_another_took_our_place(self) -> None:
+        """Longer each time: only a person can tell them apart."""
+        self.start()
+        waits = []
+        for _ in range(6):
+            self.end(ErrorCode.SUPERSEDED, "give each a POD_NAME of its own")
+            self.assertIn("took our place", self.dialer.last_problem)
+            self.assertIn("POD_NAME", self.dialer.last_problem)
+            waits.append(self.next_dial())
+            self.later(self.next_dial() + 30, step=100)
+            self.assert_up()
+        self.assertEqual(waits, [30, 60, 120, 240, MAX_SPREAD, MAX_SPREAD])
+        self.later(UNDISPUTED + 1, step=10)
+        self.end(ErrorCode.SUPERSEDED)
+        self.assertEqual(self.next_dial(), REPLACED_SPREAD)
+
     def test_token_is_revoked(self) -> None:
         """The same for one that was good when the connection was made."""
         self.start()
@@ -499,8 +517,10 @@ class ReasonTests(_Case):
             self.setUp()
             self.start()
             self.end(code)
-            self.assertEqual(self.next_dial(), TIMING.reconnect_min)
-            self.later(1)
+            replaced = code is ErrorCode.SUPERSEDED
+            wait = REPLACED_SPREAD if replaced else TIMING.reconnect_min
+            self.assertEqual(self.next_dial(), wait)
+            self.later(wait)
             self.assert_up()
 
     def test_problem_is_told(self) -> None:

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from agentk.config import TokenSource, read_options
+from agentk.kubeconfig import Target
 from agentk.service import STOP_GRACE, AgentkService
 from tests.kas.test_registry import World
 from tunnel import __version__, sdnotify
@@ -40,6 +41,15 @@ class Reactor(MemoryReactorClock):
 
 class Cluster:
     """Stands for the API server; notes when its credentials are kept fresh."""
+
+    target = Target(
+        origin="tests",
+        tls=True,
+        host="api",
+        port=443,
+        authority="api",
+        namespace="of-the-pod",
+    )
 
     def __init__(self, happened: list[str]) -> None:
         self.happened = happened
@@ -87,12 +97,12 @@ class _Case(SynchronousTestCase):
         self.patch(sdnotify, "watchdog_interval", lambda: 10.0)
         self.world = World(clock=self.reactor)
 
-    def service(self, *arguments: str) -> AgentkService:
+    def service(self, namespace: str = "ns") -> AgentkService:
         flags = {
             "kas-address": "unix:/run/kas.sock",
             "observability-listen-address": "127.0.0.1:8080",
         }
-        environ = {"POD_NAME": "pod-1", "POD_NAMESPACE": "ns"}
+        environ = {"POD_NAME": "pod-1", "POD_NAMESPACE": namespace}
         cluster: Any = self.cluster
         return AgentkService(
             read_options(flags, environ),
@@ -150,6 +160,13 @@ class StartTests(_Case):
             ),
             ("pod-1", "ns", __version__, 16),
         )
+
+    def test_namespace_of_the_service_account(self) -> None:
+        """Where nobody says which it is."""
+        self.service(namespace="").startService()
+        self.connect()
+        (connection,) = self.world.registry
+        self.assertEqual(connection.agent.pod_namespace, "of-the-pod")
 
     def assert_fails(self, reason: str) -> None:
         service = self.service()

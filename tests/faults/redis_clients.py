@@ -251,12 +251,6 @@ def _agents(settings: dict[str, Any]) -> None:
         def stream_opened(self, stream: Any, open_: Any) -> Any:
             return dispatcher.accept(stream, open_)
 
-        def hello_received(self, tunnel: Any, hello: Any) -> None:
-            pass
-
-        def go_away_received(self, tunnel: Any, go_away: Any) -> None:
-            pass
-
         def tunnel_closed(self, tunnel: Any, reason: Any) -> None:
             if tunnel is not self.tunnel:
                 return

@@ -16,7 +16,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
 
 from kas.config import Redis, RedisServer
-from kas.directory import redis_store
+from kas.directory import redis_news, redis_store
+from kas.directory.lookups import LOOK_INTERVAL
 from kas.directory.records import AgentRecord
 from kas.directory.redis_cleaning import clean
 from kas.directory.redis_layout import RECORD_MS, Layout, Place
@@ -26,7 +27,7 @@ from kas.directory.redis_store import (
     LEASE_INTERVAL,
     RedisStore,
 )
-from kas.directory.shared import LOOK_INTERVAL, SharedDirectory
+from kas.directory.shared import SharedDirectory
 from kas.directory.store import StoreDown
 from kas.pb import store_pb2
 from kas.redis.client import PING_INTERVAL
@@ -132,7 +133,7 @@ class Fleet:
     async def routes(self, directory: SharedDirectory, agent_id: str) -> Sequence[Any]:
         """What it says when the look-up is over."""
         directory.routes(agent_id)
-        await until(lambda: not directory._looking, "an answer")
+        await until(lambda: not directory._lookups.running, "an answer")
         return list(directory.routes(agent_id))
 
 
@@ -211,6 +212,8 @@ async def test_nothing_stays_behind(redis: redisserver.RedisServer) -> None:
         await one.stop()
         await kas_.answered(kas_.stores[1])
         assert list(two.routes("agent-1")) == []
+        # It said goodbye, so nobody tries to reach it any more.
+        assert list(two.peers()) == []
         assert kas(1).kas_id.hex() not in str(keys(redis))
         assert not {key for key in keys(redis) if "agent:" in key or "project:" in key}
         assert redis("SMEMBERS", LAYOUT.everyone) == [kas(2).kas_id]
@@ -296,7 +299,7 @@ async def test_asleep_longer_than_its_lease(redis: redisserver.RedisServer) -> N
         left = keys(redis)
         assert not {key for key in left if "agent:" in key or "project:" in key}
         assert kas(2).kas_id.hex() not in str(left)
-        assert list(one.peers()) == []
+        assert list(one.living()) == []
         assert await kas_.routes(one, "agent-1") == []
         # It wakes up.
         await sleeper.passes(LEASE_INTERVAL * 1.1, LEASE_INTERVAL / 4)
@@ -426,7 +429,7 @@ async def test_what_others_write_there(redis: redisserver.RedisServer) -> None:
         two.connected(record("good", at=2))
         redis("HSET", LAYOUT.agent("good"), "x", b"\xff\xff")
         redis("PUBLISH", LAYOUT.channel, b"\xff\xff")
-        redis("PUBLISH", LAYOUT.channel, b"x" * (redis_store.MAX_EVENT_BYTES + 1))
+        redis("PUBLISH", LAYOUT.channel, b"x" * (redis_news.MAX_EVENT_BYTES + 1))
         await kas_.quiet()
         assert await kas_.routes(one, "good") == [record("good", at=2)]
         assert kas_.stores[0].client.up
@@ -488,11 +491,11 @@ async def test_requests_cost_nothing(redis: redisserver.RedisServer) -> None:
             one.routes("absent")
             one.look_again("absent")
         await kas_.answered(kas_.stores[0])
-        await until(lambda: not one._looking, "an answer")
+        await until(lambda: not one._lookups.running, "an answer")
         # INFO, the look-up, and the three PINGs of this test.
         assert redis.commands() - before == 1 + 1 + 3
         kas_.clock.advance(LOOK_INTERVAL)
-        await until(lambda: not one._looking, "an answer")
+        await until(lambda: not one._lookups.running, "an answer")
         assert redis.commands() - before == 5 + 1 + 1
 
 
@@ -636,7 +639,7 @@ async def test_messages_are_of_bounded_size(
         one, two = kas_.all
         records = [record(f"agent-{n}", at=2) for n in range(100)]
         size = records[0].to_message().ByteSize()
-        monkeypatch.setattr(redis_store, "EVENT_BYTES", 10 * size)
+        monkeypatch.setattr(redis_news, "EVENT_BYTES", 10 * size)
         for change in (two.connected, two.disconnected):
             before = one.news_received
             for each in records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -109,7 +110,7 @@ class Kas:
             self.store,
             clock,
             lambda: 0.5,
-            ask=self._ask,
+            sessions=self,
             on_superseded=self._superseded,
             on_connected=lambda record: self.registry.replaced(record.agent),
         )
@@ -173,12 +174,21 @@ class Kas:
         if credential != b"secret":
             raise CallError(Status.UNAUTHENTICATED, "not one of us")
 
-    async def _ask(self, agent_id: str) -> list[AgentRecord]:
+    # kas.directory.peers.Sessions
+
+    def answers(self, kas: KasRecord) -> bool:
+        return self.peers.at(kas.url).alive
+
+    def dial(self, kas: KasRecord, told: Callable[[], None]) -> None:
+        self.peers.at(kas.url).connect(told)
+
+    async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
         # Over the private API in earnest; what matters here is what comes of it.
+        asked = {peer.kas_id for peer in peers}
         return [
             kas._record(connection.agent)
             for kas in self.many.kas
-            if kas is not self and kas.me.url in self.many.network.listeners
+            if kas.me.kas_id in asked and kas.me.url in self.many.network.listeners
             for connection in kas.registry.instances(agent_id)
         ]
 

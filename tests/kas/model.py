@@ -126,13 +126,14 @@ class ModelHub:
         source: ModelStore,
         connected: Sequence[AgentRecord],
         disconnected: Sequence[AgentRecord],
+        left: bytes = b"",
     ) -> None:
         if self.down:
             return
         for store in self.stores:
-            if store is not source:
+            if store is not source and not store.cut:
                 queue = store.inbox[source.me.kas_id]
-                queue.append((list(connected), list(disconnected)))
+                queue.append((list(connected), list(disconnected), left))
 
     def deliver(self, choose: Callable[[int], int] = lambda count: 0) -> bool:
         """One message to each; those of one kas stay in order."""
@@ -140,8 +141,10 @@ class ModelHub:
         for store in tuple(self.stores):
             waiting = [queue for queue in store.inbox.values() if queue]
             if waiting and store.up:
-                connected, disconnected = waiting[choose(len(waiting))].popleft()
+                connected, disconnected, left = waiting[choose(len(waiting))].popleft()
                 store.listener.news(connected, disconnected)
+                if left:
+                    store.listener.left(left)
                 found = True
         return found
 
@@ -153,7 +156,8 @@ class ModelHub:
     def recover(self) -> None:
         self.down = False
         for store in tuple(self.stores):
-            store.back()
+            if not store.cut:
+                store.back()
 
     def flush(self) -> None:
         self.records.clear()
@@ -169,6 +173,8 @@ class ModelStore:
         self.hub = process.world.hub
         self.listener: Any = None
         self.up = False
+        #: It alone has no way to the hub.
+        self.cut = False
         self.inbox: dict[bytes, deque[Any]] = defaultdict(deque)
         self.mine: dict[tuple[str, bytes], AgentRecord] = {}
 
@@ -180,9 +186,12 @@ class ModelStore:
             self.back()
 
     async def stop(self) -> None:
-        self.hub.leases.pop(self.me.kas_id, None)
+        if self.up:
+            self.hub.leases.pop(self.me.kas_id, None)
         for one in tuple(self.mine.values()):
             self.remove(one)
+        if self.up:
+            self.hub.publish(self, [], [], self.me.kas_id)
         self.leave()
 
     def leave(self) -> None:
@@ -191,6 +200,17 @@ class ModelStore:
             self.hub.stores.remove(self)
         self.hub = ModelHub(self.hub.clock)
         self.hub.down = True
+
+    def cut_off(self) -> None:
+        """No way to the hub, which others have."""
+        self.cut = True
+        self.gap()
+
+    def let_in(self) -> None:
+        """It has one again."""
+        self.cut = False
+        if not self.hub.down:
+            self.back()
 
     def gap(self) -> None:
         self.up = False

@@ -199,6 +199,23 @@ class RefusalTests(_Case):
         self.assertEqual(self.events[-1][0], "agent.disconnected")
 
 
+class GoAwayTests(_Case):
+    """An agent that leaves."""
+
+    def test_idle(self) -> None:
+        """However often it says so, it costs one timer, and its tunnel ends."""
+        agent = self.world.dial(hello())
+        for _ in range(1000):
+            agent.tunnel.go_away(pb.GoAway(deadline_ms=1000))
+        agent.tunnel.flush()
+        before = len(self.world.clock.getDelayedCalls())
+        agent.pipe.step()
+        self.assertEqual(len(self.world.clock.getDelayedCalls()), before + 1)
+        agent.pipe.flush()
+        self.assertEqual(str(reason(agent)), "drained")
+        self.assertEqual(self.world.acceptor._ending, set())
+
+
 class RateTests(_Case):
     """How often one credential may connect."""
 

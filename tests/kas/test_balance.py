@@ -7,9 +7,18 @@ from typing import Any
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.balance import FIRST_LOOKS, INTERVAL, NEXT_LOOKS, PER_SECOND, SPREAD, Balance
+from kas.balance import (
+    FIRST_LOOKS,
+    INTERVAL,
+    NEXT_LOOKS,
+    PER_SECOND,
+    SPREAD,
+    TOLD_SECONDS,
+    Balance,
+)
 from kas.directory import KasRecord
 from tests.kas.test_registry import World
+from tunnel.errors import ErrorCode
 
 
 @attrs.define
@@ -18,6 +27,10 @@ class Peers:
 
     counts: list[int]
     draining: bool = False
+    current: bool = True
+
+    def is_current(self) -> bool:
+        return self.current
 
     def living(self) -> list[KasRecord]:
         return [
@@ -62,19 +75,86 @@ class BalanceTests(SynchronousTestCase):
         self.assertEqual(self.balance.rebalance(), 0)
 
     def test_too_many(self) -> None:
-        """More are asked than have to go, as a balancer sends some of them back."""
+        """Half the difference, in case all of them go to the same."""
         self.agents(12)
         self.peers.counts = [0, 0]
-        self.assertEqual(self.balance.rebalance(), 12)
+        self.assertEqual(self.balance.rebalance(), 6)
         self.assertTrue(all(going.elsewhere for going in self.asked()))
-        self.assertEqual(self.balance.moved, 12)
+        self.assertEqual(self.balance.moved, 6)
+
+    def test_never_below_the_mean(self) -> None:
+        """Others have too many as well; a load balancer sends some of them back."""
+        self.agents(12)
+        self.peers.counts = [12, 12, 0]
+        self.assertEqual(self.balance.rebalance(), 4)
+
+    def test_again_at_once(self) -> None:
+        """What was sent away may all have gone to the one that has fewest."""
+        self.agents(9)
+        self.peers.counts = [0, 0]
+        self.assertEqual(self.balance.rebalance(), 4)
+        self.assertEqual(self.balance.rebalance(), 0)
+        self.leave(4)
+        self.assertEqual(self.balance.rebalance(), 0)
+        self.peers.counts = [2, 2]
+        self.assertEqual(self.balance.rebalance(), 1)
+
+    def test_tiny(self) -> None:
+        """Two kas and two agents: one of them stays."""
+        for count, moved in ((1, 0), (2, 1), (3, 1), (4, 2)):
+            self.setUp()
+            self.agents(count)
+            self.peers.counts = [0]
+            self.assertEqual(self.balance.rebalance(), moved)
 
     def test_asked_once(self) -> None:
         self.agents(6)
         self.peers.counts = [0]
-        self.assertEqual(self.balance.rebalance(), 6)
+        self.assertEqual(self.balance.rebalance(), 3)
         self.assertEqual(self.balance.rebalance(), 0)
-        self.assertEqual(len(self.asked()), 6)
+        self.assertEqual(len(self.asked()), 3)
+
+    def leave(self, count: int) -> None:
+        """So many of those that were asked connect elsewhere."""
+        going = [one for one in self.world.registry if one.leaving]
+        for connection in going[:count]:
+            connection.tunnel.end(ErrorCode.SHUTDOWN, "elsewhere")
+        for agent in self.all:
+            agent.pipe.flush()
+
+    def test_those_on_their_way_count(self) -> None:
+        """They left, and the other kas has not told of them yet."""
+        self.agents(8)
+        self.peers.counts = [0]
+        self.assertEqual(self.balance.rebalance(), 4)
+        self.leave(4)
+        for _ in range(3):
+            self.assertEqual(self.balance.rebalance(), 0)
+            self.world.clock.advance(TOLD_SECONDS / 3)
+        self.peers.counts = [4]
+        self.world.clock.advance(SPREAD + TOLD_SECONDS)
+        self.assertEqual(self.balance.rebalance(), 0)
+        self.peers.counts = [0]
+        self.assertEqual(self.balance.rebalance(), 2)
+
+    def test_those_that_do_not_leave(self) -> None:
+        """They are asked once, and nobody goes in their place."""
+        self.agents(8)
+        self.peers.counts = [0]
+        self.assertEqual(self.balance.rebalance(), 4)
+        self.world.clock.advance(10 * TOLD_SECONDS)
+        self.assertEqual(self.balance.rebalance(), 0)
+
+    def test_old_counts(self) -> None:
+        """What cannot be renewed is nothing to act upon."""
+        self.agents(8)
+        self.peers.counts = [0]
+        self.peers.current = False
+        self.balance.start()
+        self.looks(10)
+        self.assertEqual((self.asked(), self.balance.rebalance()), ([], 0))
+        self.peers.current = True
+        self.assertEqual(self.balance.rebalance(), 4)
 
     def test_draining_kas_do_not_count(self) -> None:
         self.agents(6)
@@ -89,7 +169,7 @@ class BalanceTests(SynchronousTestCase):
 
         for connection in busy:
             connection.tunnel.open_stream(pb.Open(method="/x"), RecordingReceiver())
-        self.peers.counts = [2]
+        self.peers.counts = [0]
         self.assertEqual(self.balance.rebalance(), 2)
         self.assertEqual([one.leaving for one in busy], [False, False])
 
@@ -110,10 +190,10 @@ class BalanceTests(SynchronousTestCase):
         self.agents(12)
         self.peers.counts = [6]
         self.looks(FIRST_LOOKS)
-        self.assertEqual(len(self.asked()), 6)
-        # Nobody left, and none came: the rest is asked only after a pause.
-        self.looks(NEXT_LOOKS - 1)
-        self.assertEqual(len(self.asked()), 6)
+        self.assertEqual(len(self.asked()), 3)
+        # Nobody left, and none came.
+        self.looks(5 * NEXT_LOOKS)
+        self.assertEqual(len(self.asked()), 3)
         self.balance.stop()
         self.balance.stop()
         self.assertFalse(self.balance._loop.running)

@@ -129,7 +129,8 @@ def pair(net: Network, secret: Path, other: Path | None = None) -> list[Kas]:
 def ask(kas: Kas, agent_id: str) -> list[Any]:
     """What the others say of an agent."""
     got: list[Any] = []
-    asking = Deferred.fromCoroutine(kas.fleet._ask(agent_id))
+    fleet = kas.fleet
+    asking = Deferred.fromCoroutine(fleet.ask(agent_id, fleet.directory.peers()))
     asking.addBoth(got.append)
     for seconds in (0.0, *[0.5] * 20):
         if not got:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.peers import PEER_TIMING, RETRY_MOST
+from kas import gateway, peers
+from kas.directory.peers import LAPSED_SECONDS
+from kas.peers import PEER_LIMITS, PEER_TIMING, RETRY_MOST
 from kas.routing import ROUTING_TIMEOUT
 from tests.kas.many import GRACE, Agentk, Kas, Many
 from tests.proto.echo_pb2 import Text
@@ -227,6 +231,68 @@ class RouteTests(_Case):
         self.assertGreater(len(self.client.data), 256 * 1024)
 
 
+class ShedTests(SynchronousTestCase):
+    """A session between kas that holds too much sheds from who holds most."""
+
+    LIMITS = attrs.evolve(PEER_LIMITS, session_bytes=400 * 1024)
+
+    def setUp(self) -> None:
+        self.patch(peers, "PEER_LIMITS", self.LIMITS)
+        self.patch(gateway, "PEER_LIMITS", self.LIMITS)
+        self.many = Many()
+        self.one, self.two, _ = self.many.kas
+        self.greedy = self.many.agent(self.two, "7")
+        self.modest = self.many.agent(self.two, "8", b"n" * 16)
+
+    def open(self, agent_id: str) -> tuple[RecordingReceiver, IStream]:
+        client = RecordingReceiver()
+        stream = self.one.open(client, agent_id)
+        self.many.later(1)
+        return client, stream
+
+    def test_answers_that_are_not_read(self) -> None:
+        """One large stream of an agent survives many smaller ones of another."""
+        large, stream = self.open("8")
+        stream.pauseProducing()
+        self.modest.streams[-1][0].write(b"l" * 150_000)
+        self.many.later(1)
+        small = [self.open("7") for _ in range(6)]
+        for (_, paused), (answering, _) in zip(small, self.greedy.streams, strict=True):
+            paused.pauseProducing()
+            answering.write(b"s" * 100_000)
+            self.many.later(1)
+        reset = [client for client, _ in small if client.closed]
+        self.assertEqual(len(reset), 4)
+        for client in reset:
+            (reason,) = client.closed
+            assert isinstance(reason, StreamReset)
+            self.assertEqual(reason.code, ErrorCode.MEMORY)
+        stream.resumeProducing()
+        self.many.later(1)
+        self.assertEqual((len(large.data), large.closed), (150_000, []))
+
+    def test_bodies_that_are_not_read(self) -> None:
+        """The same the other way, where the gateway holds them."""
+        large, stream = self.open("8")
+        for streams in (self.modest.streams, self.greedy.streams):
+            self.assertLessEqual(len(streams), 1)
+        self.modest.streams[-1][0].pauseProducing()
+        small = [self.open("7") for _ in range(6)]
+        for one, _ in self.greedy.streams:
+            one.pauseProducing()
+        (tunnel,) = self.two.gateway.tunnels
+        for near in tuple(tunnel._streams.values()):
+            # As if the way to the agents took nothing.
+            near.pauseProducing()
+        stream.write(b"l" * 150_000)
+        self.many.later(1)
+        for _, sending in small:
+            sending.write(b"s" * 100_000)
+            self.many.later(1)
+        self.assertEqual(sum(bool(client.closed) for client, _ in small), 4)
+        self.assertEqual(large.closed, [])
+
+
 class CallTests(_Case):
     """Calls of modules, whoever wrote them."""
 
@@ -342,6 +408,55 @@ class LossTests(_Case):
         self.many.later(2)
         self.assertEqual(len(self.three.registry), 1)
         self.assertEqual(self.two.registry.agents, 0)
+
+
+class CutOffTests(_Case):
+    """One kas alone has no way to the hub, and its lease is over."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.known = self.many.agent(self.two, "7")
+        self.many.hub.cut_off(self.two.store)
+        self.new = self.many.agent(self.two, "8", b"n" * 16)
+
+    def test_from_the_others(self) -> None:
+        """Their agents are found there, those that came meanwhile too."""
+        for kas in (self.one, self.three):
+            for agent_id, agent in (("7", self.known), ("8", self.new)):
+                self.client = RecordingReceiver()
+                kas.open(self.client, agent_id, fin=True)
+                self.many.later(2)
+                self.answer(agent)
+                self.assert_answered()
+
+    def test_for_long(self) -> None:
+        """Once a session is up, nobody waits for it."""
+        self.many.later(2 * LAPSED_SECONDS, 2.0)
+        for _ in range(3):
+            self.client = RecordingReceiver()
+            self.one.open(self.client, "7", fin=True)
+            self.many.later(2)
+            self.answer(self.known)
+            self.assert_answered()
+            self.many.later(60, 2.0)
+            self.many.hub.tell_leases()
+
+    def test_from_there(self) -> None:
+        """It asks the others, as it does when the hub is down for all."""
+        agent = self.many.agent(self.three, "9", b"o" * 16)
+        self.two.open(self.client, "9", fin=True)
+        self.many.later(2)
+        self.answer(agent)
+        self.assert_answered()
+
+    def test_who_waits_there_already(self) -> None:
+        """An agent that comes while somebody waits for it elsewhere."""
+        self.one.open(self.client, "9", fin=True)
+        self.many.later(5)
+        agent = self.many.agent(self.two, "9", b"o" * 16)
+        self.many.later(2)
+        self.answer(agent)
+        self.assert_answered()
 
 
 class DoubtTests(_Case):
@@ -582,6 +697,20 @@ class ResumeTests(_Case):
         assert peer.tunnel is not None
         self.assertEqual((peer.tunnel.load, self.two.gateway.load), (0, 0))
 
+    def test_resumed_with_an_impossible_count(self) -> None:
+        """It is refused, and counted nowhere as a stream that is there."""
+        agent, _ = self.begin(self.two)
+
+        def resumed(stream: Any, resume: pb.Resume) -> IStreamReceiver:
+            stream.accept_resume(10**9)
+            return RecordingReceiver()
+
+        agent.dialer.stream_resumed = resumed  # type: ignore[method-assign]
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(GRACE + 20)
+        self.assertEqual(len(self.client.closed), 1)
+        self.assertEqual((self.one.router.remote, self.two.gateway.load), (0, 0))
+
     def test_acknowledged(self) -> None:
         """What arrived is kept no longer than a moment."""
         agent, _ = self.begin(self.two)
@@ -652,9 +781,10 @@ class MoveTests(_Case):
         self.one.directory.update(self.one.me)
         for store in self.many.hub.stores:
             store.tell_leases()
-        self.assertEqual(self.one.balance.rebalance(), 30)
+        self.assertEqual(self.one.balance.rebalance(), 15)
         self.many.later(6)
-        self.assertEqual([len(kas.registry) for kas in self.many.kas], [10, 10, 10])
+        # A third of them came back.
+        self.assertEqual([len(kas.registry) for kas in self.many.kas], [20, 5, 5])
         for agent in agents:
             self.assertTrue(agent.dialer.ready)
 

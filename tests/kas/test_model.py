@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred
 
 from kas.routing import ROUTING_TIMEOUT, Hop
 from tests.kas.many import GRACE, Kas
-from tests.kas.model import Execution, ModelAgent, World
+from tests.kas.model import LEASE_SECONDS, Execution, ModelAgent, World
 from tunnel.errors import ErrorCode, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import RecordingReceiver
@@ -254,6 +254,16 @@ class Misfortunes(RuleBasedStateMachine):
             getattr(hub, what)()
         self.world.settle()
 
+    @rule(seed=SEEDS)
+    def kas_loses_redis(self, seed: int) -> None:
+        """One kas alone, or it finds it again."""
+        store = self.kas_at(seed).store
+        if store.cut:
+            store.let_in()
+        else:
+            store.cut_off()
+        self.world.settle()
+
     @precondition(lambda self: self.world.hub.holding)
     @rule(order=st.lists(st.integers(0, 9), min_size=1, max_size=5))
     def news_arrive(self, order: list[int]) -> None:
@@ -409,6 +419,27 @@ class Misfortunes(RuleBasedStateMachine):
                 if execution.received.finished:
                     assert received == request.sent, "bytes are missing at the end"
 
+    def check_cut_off(self) -> None:
+        """Agents of kas that are cut off from Redis alone are found all the same."""
+        world = self.world
+        if any(kas.store.cut for kas in world.kas):
+            world.later(LEASE_SECONDS + DEAD_SECONDS, 2.0)
+            self.check_reached([one for one in world.kas if self.knows_enough(one)])
+        for kas in world.kas:
+            if kas.store.cut:
+                kas.store.let_in()
+        world.settle()
+
+    def knows_enough(self, kas: Kas) -> bool:
+        """It heard of everyone whom Redis does not tell it of, or of it."""
+        known = {one.kas_id for one in kas.directory.peers()}
+        return all(
+            other is kas
+            or other.me.kas_id in known
+            or not (kas.store.cut or other.store.cut)
+            for other in self.world.kas
+        )
+
     @rule()
     def calm(self) -> None:
         """Nothing happens for a while; then everything has to be well again."""
@@ -423,6 +454,7 @@ class Misfortunes(RuleBasedStateMachine):
                 self.kas_starts()
             else:
                 self.kas_exits()
+        self.check_cut_off()
         for request in self.running:
             if not request.finished:
                 request.finished = True
@@ -438,15 +470,13 @@ class Misfortunes(RuleBasedStateMachine):
         self.check_agents()
         self.check_nothing_left()
 
-    def check_agents(self) -> None:
-        """Every agent is reached from every kas, and all that is known is right."""
+    def check_reached(self, all_kas: list[Kas]) -> None:
+        """Every agent is reached from all of them."""
         world = self.world
         for agent in self.live:
             assert agent.dialer.ready, f"{agent.dialer.last_problem}"
         for id_ in sorted({agent.id for agent in self.live}):
-            opened = [
-                (kas, self.open(kas, id_, True, False, False)) for kas in world.kas
-            ]
+            opened = [(kas, self.open(kas, id_, True, False, False)) for kas in all_kas]
             for _ in range(20):
                 for execution in self.answerable:
                     execution.finish()
@@ -456,6 +486,12 @@ class Misfortunes(RuleBasedStateMachine):
                     f"agent {id_} is not reached from kas {kas.number}: "
                     f"{request.client.closed}"
                 )
+
+    def check_agents(self) -> None:
+        """The same, and all that is known is right."""
+        world = self.world
+        self.check_reached(world.kas)
+        for id_ in sorted({agent.id for agent in self.live}):
             here = {kas.me.kas_id: kas for kas in world.kas}
             for kas in world.kas:
                 for record in kas.directory.routes(id_):

@@ -7,10 +7,13 @@ from typing import Any
 
 import attrs
 from twisted.internet.task import Clock
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas import registry
+from kas import conflicts, registry
 from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.conflicts import MOST_RETURNS, WITHIN
 from kas.directory import KasRecord
 from kas.directory.shared import SharedDirectory
 from kas.identity import AgentIdentity
@@ -237,8 +240,8 @@ class GenerationTests(_Case):
 class PodTests(_Case):
     """One agentk runs in a pod."""
 
-    def pod(self, instance: bytes, name: str = "agentk-0") -> Agent:
-        self.world.clock.advance(1)
+    def pod(self, instance: bytes, name: str = "agentk-0", after: float = 1.0) -> Agent:
+        self.world.clock.advance(after)
         return self.world.dial(
             pb.Hello(
                 role="agent",
@@ -256,6 +259,57 @@ class PodTests(_Case):
         self.assertEqual(reason(earlier).code, ErrorCode.SUPERSEDED)
         self.assertIs(self.held("7"), later.there)
         self.assertEqual(len(self.registry), 1)
+
+    def test_replace_each_other(self) -> None:
+        """Two honest ones with one name: kas says so once, and tells both."""
+        observer = EventLoggingObserver()
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+
+        def warnings() -> list[Any]:
+            return [e for e in observer if e["log_level"] is LogLevel.warn]
+
+        texts = []
+        before = self.pod(b"a")
+        for turn in range(20):
+            self.world.clock.advance(4)
+            agent = self.pod(b"ba"[turn % 2 :][:1])
+            before.pipe.flush()
+            texts.append(str(reason(before)))
+            self.assertEqual(len(warnings()), turn >= MOST_RETURNS + 2)
+            before = agent
+        self.assertIn("runs anew", texts[MOST_RETURNS + 1])
+        self.assertIn("POD_NAME of its own", texts[MOST_RETURNS + 2])
+        self.assertIn("POD_NAME", warnings()[0]["log_format"])
+
+    def test_runs_that_fail(self) -> None:
+        """A pod that starts again and again is no conflict."""
+        for run in range(20):
+            before = self.pod(b"%d" % run)
+            self.pod(b"%d" % (run + 1))
+            before.pipe.flush()
+            self.assertIn("runs anew", str(reason(before)))
+
+    def test_seldom(self) -> None:
+        """A network that is away for minutes is none, either."""
+        before = self.pod(b"a")
+        for turn in range(20):
+            self.world.clock.advance(WITHIN / MOST_RETURNS)
+            agent = self.pod(b"ba"[turn % 2 :][:1])
+            before.pipe.flush()
+            self.assertIn("runs anew", str(reason(before)))
+            before = agent
+
+    def test_conflicts_are_bounded(self) -> None:
+        self.patch(conflicts, "MAX_PODS", 3)
+        for number in range(10):
+            self.pod(b"a", f"pod-{number}")
+            self.pod(b"b", f"pod-{number}")
+        self.assertEqual(len(self.registry._conflicts._pods), 3)
+        for turn in range(2 * conflicts.MAX_REPLACED):
+            self.pod(b"ab"[turn % 2 :][:1], after=0.1)
+        longest = max(len(one.runs) for one in self.registry._conflicts._pods.values())
+        self.assertEqual(longest, conflicts.MAX_REPLACED)
 
     def test_other_pods(self) -> None:
         """Replicas have names of their own, and processes outside of pods none."""

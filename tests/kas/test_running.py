@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import globalLogPublisher
 
+from kas.control import path_of
 from kas.running import Running, file_name, forget, look, tell
 from kas.state import StateDirectory
 from tunnel.listening import Opened
@@ -48,11 +50,11 @@ def test_of_a_process_that_is_gone(state: StateDirectory) -> None:
     gone.wait()
     tell(state, LISTENERS)
     text = state.file(FILE_NAME).read_text()
-    left = [state.file(file_name(gone.pid)), state.file(f"control-{gone.pid}.sock")]
+    left = [state.file(file_name(gone.pid)), path_of(state, gone.pid)]
     for file in left:
         file.write_text(text)
-    alive = state.file(f"control-{os.getpid()}.sock")
-    others = [alive, state.file("running-x.json"), state.file("running-0.json")]
+    alive = path_of(state, os.getpid())
+    others = [alive, state.file(file_name(0)), state.file("running-x.json")]
     for file in others:
         file.touch()
     assert [one.pid for one in look(state)] == [os.getpid()]
@@ -61,6 +63,24 @@ def test_of_a_process_that_is_gone(state: StateDirectory) -> None:
     tell(state, LISTENERS)  # the next start cleans up
     assert not any(file.exists() for file in left)
     assert all(file.exists() for file in others)
+
+
+def test_in_containers(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one volume, where each of them is process 1, and none sees the others'."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    names = []
+    for host in ("kas-0", "kas-1", "long." * 50):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        tell(state, LISTENERS)
+        (found,) = look(state)
+        assert found.pid == 1
+        names += [file_name(1), path_of(state, 1).name]
+    assert len(set(names)) == 6
+    assert max(map(len, names)) < 60
+    forget(state)
+    assert look(state) == ()
+    # Not even one that was killed is anybody else's to judge.
+    assert len(list(state.path.glob("running-*"))) == 2
 
 
 def test_several(state: StateDirectory) -> None:

@@ -53,13 +53,20 @@ class Connection(Protocol):
 
 
 class TunnelOwner(Protocol):
-    """Who decides what a tunnel means: the listener in kas, the dialler in agentk."""
+    """
+    Who decides what a tunnel means: the listener in kas, the dialler in agentk.
+
+    A listener writes `hello_received`, a dialler `welcome_received`; the session never
+    lets the other one happen.
+    """
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         """A peer dialled; answer with `TunnelProtocol.welcome` or `end`."""
+        return
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """The peer that we dialled took us."""
+        return
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
         """
@@ -67,6 +74,7 @@ class TunnelOwner(Protocol):
 
         :raises ProtocolError: with the code to reset the stream with.
         """
+        raise ProtocolError(ErrorCode.UNKNOWN_METHOD, "this side only asks")
 
     def stream_resumed(
         self, stream: StreamTransport, resume: pb.Resume
@@ -76,6 +84,7 @@ class TunnelOwner(Protocol):
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """The peer leaves, soon or now."""
+        return
 
     def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
         """The peer is going away, and the last stream has just closed."""

@@ -71,6 +71,10 @@ class StreamTransport:
         """The agent at the other end, by its credential; None in agentk."""
         return self._tunnel.agent
 
+    def charge(self, holder: str) -> None:
+        """Whose its bytes are, where the session carries those of several."""
+        self._tunnel.session.charge(self.stream_id, holder)
+
     # Writing.
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
 
 from google.protobuf.message import DecodeError
 
@@ -191,6 +192,12 @@ class Session:
                 self._outbox.credit(stream, grant)
         else:
             self._retire(stream)
+
+    def charge(self, stream_id: int, holder: str) -> None:
+        """Say whose the bytes of a stream are: see `_shed`."""
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.holder = holder
 
     def ping(self, token: int) -> None:
         """Ask for a `Ponged` with this token."""
@@ -480,9 +487,21 @@ class Session:
         return True
 
     def _shed(self, out: Events) -> None:
-        """Reset the stream that holds most while the session holds too much."""
+        """
+        Reset streams while the session holds too much.
+
+        The largest of whoever holds most with all streams that are charged to the
+        same: one with many of them costs nobody else a stream.
+        """
         while self.buffered > self.limits.session_bytes:
-            stream = max(self._streams.values(), key=_held)
+            held: Counter[Hashable] = Counter()
+            for stream in self._streams.values():
+                held[stream.holder] += stream.window.buffered
+            most = max(held, key=held.__getitem__)
+            stream = max(
+                (one for one in self._streams.values() if one.holder == most),
+                key=_held,
+            )
             text = "its bytes were not consumed"
             if stream.state is StreamState.CLOSED:
                 # Both sides finished, so there is nobody to tell but our own side.

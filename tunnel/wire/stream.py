@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from enum import Enum
 
 from tunnel.wire.framing import FrameType
@@ -64,6 +65,7 @@ class Stream:
         "credit_due",
         "finishing",
         "full",
+        "holder",
         "id",
         "queue",
         "queued",
@@ -76,6 +78,8 @@ class Stream:
 
     def __init__(self, stream_id: int, send_credit: int, window: int) -> None:
         self.id = stream_id
+        #: Whose its bytes are, for shedding: its own, until somebody else is named.
+        self.holder: Hashable = stream_id
         self.state = StreamState.OPEN
         self.send_credit = send_credit
         self.window = ReceiveWindow(window)

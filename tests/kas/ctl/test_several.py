@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from kas import running
+from kas.control import path_of
 from kas.state import StateDirectory
 from tests.kas.ctl.test_cli import Kasctl
 from tunnel.listening import Opened
@@ -58,7 +59,7 @@ def control(state: Path, pid: int, **about: Any) -> Iterator[list[str]]:
         asked.append(f"{method} {path}")
         return {**ABOUT, "pid": pid, **about}
 
-    with _Server(str(state / f"control-{pid}.sock"), _Handler) as server:
+    with _Server(str(path_of(StateDirectory(state), pid)), _Handler) as server:
         server.answers = answers
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -67,7 +68,7 @@ def control(state: Path, pid: int, **about: Any) -> Iterator[list[str]]:
         finally:
             server.shutdown()
             thread.join(10)
-            (state / f"control-{pid}.sock").unlink()
+            path_of(StateDirectory(state), pid).unlink()
 
 
 @pytest.fixture

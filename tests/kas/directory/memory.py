@@ -65,6 +65,28 @@ class Hub:
             for one in tuple(store.mine.values()):
                 store.put(one)
 
+    def tell_leases(self) -> None:
+        """Every kas learns who lives."""
+        for store in self.stores:
+            store.tell_leases()
+
+    def cut_off(self, store: MemoryStore) -> None:
+        """One kas has no way to it, and its lease ends; all others have theirs."""
+        store.cut = True
+        store.listener.listening(False)
+        for key in tuple(self.records):
+            if key[2] == store.me.kas_id:
+                del self.records[key]
+        self.tell_leases()
+
+    def let_in(self, store: MemoryStore) -> None:
+        """It has one again, and writes its own."""
+        store.cut = False
+        store.listener.listening(True)
+        self.tell_leases()
+        for one in tuple(store.mine.values()):
+            store.put(one)
+
     def release(self) -> None:
         """Answer the look-ups that wait."""
         held, self.held = self.held or [], None
@@ -81,35 +103,44 @@ class MemoryStore:
     listener: Any = None
     mine: dict[tuple[str, bytes], AgentRecord] = attrs.Factory(dict)
     announced: list[AgentRecord] = attrs.Factory(list)
+    #: It has no way to the hub.
+    cut: bool = False
+
+    @property
+    def down(self) -> bool:
+        return self.hub.down or self.cut
 
     def start(self, listener: StoreListener) -> None:
         self.listener = listener
         self.hub.stores.append(self)
         if not self.hub.down:
             listener.listening(True)
-            for store in self.hub.stores:
-                store.tell_leases()
+            self.hub.tell_leases()
 
     def tell_leases(self) -> None:
-        self.listener.leases([one.me for one in self.hub.stores if one is not self])
+        if not self.cut:
+            others = [one for one in self.hub.stores if one is not self]
+            self.listener.leases([one.me for one in others if not one.cut])
 
     async def stop(self) -> None:
         self.hub.stores.remove(self)
         for one in tuple(self.mine.values()):
             self.remove(one)
+        self._tell(lambda listener: listener.left(self.me.kas_id))
 
     def update(self, me: KasRecord) -> None:
         self.me = me
 
     def _tell(self, tell: Callable[[StoreListener], None]) -> None:
-        if not self.hub.down:
+        if not self.down:
             for store in self.hub.stores:
-                tell(store.listener)
+                if not store.cut:
+                    tell(store.listener)
 
     def put(self, record: AgentRecord) -> None:
         agent = record.agent
         self.mine[agent.agent_id, agent.instance_id] = record
-        if not self.hub.down:
+        if not self.down:
             key = (agent.agent_id, agent.instance_id, self.me.kas_id)
             self.hub.records[key] = record
         self._tell(lambda listener: listener.news([record], []))
@@ -121,12 +152,14 @@ class MemoryStore:
     def remove(self, record: AgentRecord) -> None:
         agent = record.agent
         self.mine.pop((agent.agent_id, agent.instance_id), None)
-        self.hub.records.pop((agent.agent_id, agent.instance_id, self.me.kas_id), None)
+        if not self.down:
+            key = (agent.agent_id, agent.instance_id, self.me.kas_id)
+            self.hub.records.pop(key, None)
         self._tell(lambda listener: listener.news([], [record]))
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         self.hub.finds.append(agent_id)
-        if self.hub.down:
+        if self.down:
             raise StoreDown("the hub is down")
         found = [one for key, one in self.hub.records.items() if key[0] == agent_id]
         if self.hub.held is not None:
@@ -136,7 +169,7 @@ class MemoryStore:
         return found
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
-        if self.hub.down:
+        if self.down:
             raise StoreDown("the hub is down")
         return [
             one

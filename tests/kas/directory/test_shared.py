@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,16 +10,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.directory import Directory, shared
+from kas.directory import Directory, peers, shared
 from kas.directory.answers import MAX_GONE, MAX_INSTANCES, Answer
+from kas.directory.lookups import LOOK_INTERVAL, MAX_LOOKUPS
+from kas.directory.peers import LAPSED_SECONDS, LEASE_GRACE, PEER_SECONDS
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.shared import (
     ABSENT_INTERVAL,
-    GONE_SECONDS,
-    LEASE_GRACE,
-    LOOK_INTERVAL,
-    MAX_LOOKUPS,
-    PEER_SECONDS,
     REACHED_INTERVAL,
     SWEEP_INTERVAL,
     UNUSED_SECONDS,
@@ -37,9 +34,14 @@ class Fleet:
     def __init__(self, size: int = 2) -> None:
         self.clock = Clock()
         self.hub = Hub()
-        #: What peers answer when they are asked directly.
-        self.answers: dict[str, list[AgentRecord]] = {}
+        #: What peers hold, and answer when they are asked directly.
+        self.held: dict[str, list[AgentRecord]] = {}
         self.asked: list[str] = []
+        #: Whom a session exists to, and who was dialled.
+        self.sessions: list[KasRecord] = []
+        self.dialled: list[KasRecord] = []
+        self.dialling: list[Callable[[], None]] = []
+        self.broken: Exception | None = None
         self.superseded: list[AgentRecord] = []
         self.stores = [MemoryStore(self.hub, kas(one + 1)) for one in range(size)]
         self.all = [
@@ -48,7 +50,7 @@ class Fleet:
                 store,
                 self.clock,
                 lambda: 0.5,
-                ask=self._ask,
+                sessions=self,
                 on_superseded=self.superseded.append,
             )
             for store in self.stores
@@ -56,9 +58,21 @@ class Fleet:
         for one in self.all:
             now(one.start())
 
-    async def _ask(self, agent_id: str) -> list[AgentRecord]:
+    # kas.directory.peers.Sessions
+
+    def answers(self, kas: KasRecord) -> bool:
+        return kas in self.sessions
+
+    def dial(self, kas: KasRecord, told: Callable[[], None]) -> None:
+        self.dialled.append(kas)
+        self.dialling.append(told)
+
+    async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
+        if self.broken is not None:
+            raise self.broken
         self.asked.append(agent_id)
-        return self.answers.get(agent_id, [])
+        ids = {peer.kas_id for peer in peers}
+        return [one for one in self.held.get(agent_id, []) if one.kas_id in ids]
 
 
 def now(coroutine: object) -> object:
@@ -391,7 +405,7 @@ class DownTests(SynchronousTestCase):
 
     def test_the_peers_are_asked_once_per_interval(self) -> None:
         self.fleet.hub.fail()
-        self.fleet.answers["agent"] = [record()]
+        self.fleet.held["agent"] = [record()]
         for _ in range(100):
             self.one.routes("agent")
         self.assertEqual(self.fleet.asked, ["agent"])
@@ -419,10 +433,11 @@ class DownTests(SynchronousTestCase):
 
     def test_peers_are_asked_at_once_where_somebody_waits(self) -> None:
         """What is believed may be half dead: the agent moved, and nobody says so."""
+        self.one.seen(kas(3))
         self.two.connected(record())
         self.one.routes("agent")
         self.fleet.hub.fail()
-        self.fleet.answers["agent"] = [record(generation=2, at=3)]
+        self.fleet.held["agent"] = [record(generation=2, at=3)]
         told: list[bool] = []
         self.one.watch("agent", lambda: told.append(True))
         passes(self.clock, _POLL)
@@ -434,7 +449,7 @@ class DownTests(SynchronousTestCase):
         self.one.watch("agent", lambda: told.append(True))
         passes(self.clock, _POLL)
         self.assertEqual(told, [])
-        self.fleet.answers["agent"] = [record()]
+        self.fleet.held["agent"] = [record()]
         passes(self.clock, _POLL)
         self.assertEqual(told, [True])
         asked = len(self.fleet.asked)
@@ -442,19 +457,11 @@ class DownTests(SynchronousTestCase):
         self.assertEqual(len(self.fleet.asked), asked)
 
     def test_peers_that_fail_are_not_the_end(self) -> None:
-        async def refuse(agent_id: str) -> list[AgentRecord]:
-            raise CallError(Status.UNAVAILABLE, "no")
-
-        fleet = Fleet()
-        fleet.hub.fail()
-        one = SharedDirectory(
-            kas(3), MemoryStore(fleet.hub, kas(3)), self.clock, lambda: 0.5, ask=refuse
-        )
-        now(one.start())
-        self.assertEqual(list(one.routes("agent")), [])
+        self.fleet.hub.fail()
+        self.fleet.broken = CallError(Status.UNAVAILABLE, "no")
+        self.assertEqual(list(self.one.routes("agent")), [])
         with self.assertRaises(CallError):
-            now(one.agents(agent_id="agent"))
-        now(one.stop())
+            now(self.one.agents(agent_id="agent"))
 
     def test_listings(self) -> None:
         ours, theirs = record("a", at=1, project_id=7), record("a", 2, project_id=7)
@@ -464,7 +471,7 @@ class DownTests(SynchronousTestCase):
         self.assertEqual(now(self.one.agents(project_id=7)), [ours, theirs])
         self.assertEqual(now(self.one.agents()), [ours, theirs])
         self.fleet.hub.fail()
-        self.fleet.answers["a"] = [theirs]
+        self.fleet.held["a"] = [theirs]
         self.assertEqual(now(self.one.agents(agent_id="a")), [ours, theirs])
         for wanted in ({"project_id": 7}, {}):
             with self.assertRaises(CallError) as caught:
@@ -501,7 +508,7 @@ class PeerTests(SynchronousTestCase):
         self.one.leases([])
         self.assertEqual(list(self.one.routes("agent")), [])
         self.assertEqual(list(self.one.peers()), [kas(2)])
-        clock.advance(GONE_SECONDS)
+        clock.advance(LAPSED_SECONDS)
         self.one.leases([])
         self.assertEqual(list(self.one.peers()), [])
         # What it had does not come back with the memory of it.
@@ -522,7 +529,7 @@ class PeerTests(SynchronousTestCase):
         )
 
     def test_they_are_bounded(self) -> None:
-        self.patch(shared, "MAX_PEERS", 5)
+        self.patch(peers, "MAX_PEERS", 5)
         for number in range(3, 20):
             self.fleet.clock.advance(1)
             self.one.seen(kas(number))
@@ -533,6 +540,194 @@ class PeerTests(SynchronousTestCase):
         self.one.update(draining)
         self.assertEqual(self.fleet.stores[0].me, draining)
         self.assertEqual(self.one.me, draining)
+
+
+class CutOffTests(SynchronousTestCase):
+    """A kas that lost its way to the store, and can still be asked itself."""
+
+    def setUp(self) -> None:
+        self.fleet = Fleet(3)
+        self.one, self.two, self.three = self.fleet.all
+        self.clock, self.hub = self.fleet.clock, self.fleet.hub
+        self.held = record(at=2)
+
+    def cut_off(self) -> None:
+        """The second, which is reached directly; what it has it says itself."""
+        self.hub.cut_off(self.fleet.stores[1])
+        self.fleet.held["agent"] = [self.held]
+
+    def up(self) -> None:
+        """Everybody who dialled it has a session now."""
+        self.fleet.sessions.append(kas(2))
+        dialling, self.fleet.dialling = self.fleet.dialling, []
+        for told in dialling:
+            told()
+
+    def routes(self) -> list[AgentRecord]:
+        return list(self.one.routes("agent"))
+
+    def test_what_is_known_goes_on(self) -> None:
+        """For as long as its session answers, and without being asked for it."""
+        self.two.connected(self.held)
+        self.routes()
+        self.cut_off()
+        self.up()
+        for _ in range(10):
+            passes(self.clock, LEASE_GRACE)
+            self.hub.tell_leases()
+            self.assertEqual(self.routes(), [self.held])
+        self.assertEqual(self.fleet.asked, [])
+        self.one.look_again("agent")
+        passes(self.clock, _POLL)
+        self.assertEqual(self.routes(), [self.held])
+
+    def test_it_is_asked_for_what_nobody_knows(self) -> None:
+        self.cut_off()
+        self.up()
+        for _ in range(100):
+            self.routes()
+        self.assertEqual(self.routes(), [self.held])
+        self.assertEqual(self.fleet.asked, ["agent"])
+        self.assertEqual(now(self.one.agents(agent_id="agent")), [self.held])
+
+    def test_who_waits_is_told_once_it_is_reached(self) -> None:
+        self.cut_off()
+        told: list[bool] = []
+        self.routes()
+        self.one.watch("agent", lambda: told.append(True))
+        passes(self.clock, 3 * _POLL)
+        self.assertEqual((told, self.fleet.asked), ([], []))
+        self.up()
+        passes(self.clock, _POLL)
+        self.assertEqual(told, [True])
+
+    def test_who_waits_is_told_of_what_is_believed_again(self) -> None:
+        self.two.connected(self.held)
+        self.routes()
+        self.cut_off()
+        passes(self.clock, LEASE_GRACE)
+        self.assertEqual(self.routes(), [])
+        told: list[bool] = []
+        self.one.watch("agent", lambda: told.append(True))
+        self.up()
+        self.assertEqual(told, [True])
+        self.assertEqual(self.routes(), [self.held])
+
+    def test_an_agent_that_connects_there_meanwhile(self) -> None:
+        self.cut_off()
+        self.up()
+        self.fleet.held.clear()
+        told: list[bool] = []
+        self.routes()
+        self.one.watch("agent", lambda: told.append(True))
+        passes(self.clock, 3 * _POLL)
+        self.fleet.held["agent"] = [self.held]
+        passes(self.clock, _POLL)
+        self.assertEqual(told, [True])
+        asked = len(self.fleet.asked)
+        passes(self.clock, 10 * _POLL)
+        self.assertEqual(len(self.fleet.asked), asked)
+
+    def test_it_is_not_asked_for_agents_that_are_here(self) -> None:
+        """Thousands that are busy would keep it busy, too."""
+        self.one.connected(record(at=1, instance=2))
+        self.cut_off()
+        self.up()
+        for _ in range(100):
+            self.routes()
+            passes(self.clock, LOOK_INTERVAL)
+        self.assertEqual(self.fleet.asked, [])
+        self.assertLessEqual(len(self.hub.finds), 5)
+
+    def test_a_newer_connection_wins(self) -> None:
+        self.cut_off()
+        self.up()
+        self.routes()
+        moved = record(at=3, generation=2)
+        self.three.connected(moved)
+        self.assertEqual(self.routes(), [moved])
+        self.one.look_again("agent")
+        passes(self.clock, _POLL)
+        self.assertEqual(self.routes(), [moved])
+
+    def test_it_comes_back(self) -> None:
+        self.two.connected(self.held)
+        self.routes()
+        self.cut_off()
+        self.up()
+        self.assertEqual(list(self.one.living()), [kas(3)])
+        self.hub.let_in(self.fleet.stores[1])
+        self.assertEqual(len(self.one.living()), 2)
+        self.assertEqual(self.routes(), [self.held])
+        self.assertEqual(self.fleet.asked, [])
+
+    def test_what_it_lost_meanwhile(self) -> None:
+        """Nobody said so, so it is looked up once all is written again."""
+        self.two.connected(self.held)
+        other = record(at=2, instance=2)
+        self.two.connected(other)
+        self.routes()
+        self.cut_off()
+        self.up()
+        self.two.disconnected(other)
+        self.hub.let_in(self.fleet.stores[1])
+        # It writes much: what is not there yet may still come.
+        self.hub.records.clear()
+        self.one.look_again("agent")
+        passes(self.clock, _POLL)
+        self.assertEqual(len(self.routes()), 2)
+        self.fleet.stores[1].put(self.held)
+        passes(self.clock, LEASE_GRACE)
+        self.hub.tell_leases()
+        self.routes()
+        self.assertEqual(self.routes(), [self.held])
+
+    def test_a_dead_one_is_dialled_for_a_while(self) -> None:
+        self.two.connected(self.held)
+        self.routes()
+        self.hub.cut_off(self.fleet.stores[1])
+        for _ in range(60):
+            passes(self.clock, 10.0, 10.0)
+            self.hub.tell_leases()
+            self.routes()
+        dialled = self.fleet.dialled.count(kas(2))
+        self.assertLessEqual(dialled, 2 * (LAPSED_SECONDS / 10 + 1))
+        self.assertGreater(dialled, LAPSED_SECONDS / 10)
+        self.assertEqual(list(self.one.peers()), [kas(3)])
+        self.assertEqual(self.fleet.asked, [])
+
+    def test_goodbye(self) -> None:
+        self.two.connected(self.held)
+        self.routes()
+        now(self.two.stop())
+        self.hub.tell_leases()
+        self.assertEqual(list(self.one.peers()), [kas(3)])
+        self.assertEqual((self.routes(), self.fleet.dialled), ([], []))
+
+    def test_its_address_is_anothers(self) -> None:
+        """It started anew: the earlier process is dead, though its address answers."""
+        self.two.connected(self.held)
+        self.routes()
+        self.cut_off()
+        self.up()
+        again = KasRecord(b"again" * 4, kas(2).url)
+        self.one.leases([again, kas(3)])
+        self.assertEqual(list(self.one.peers()), [kas(3), again])
+        self.assertEqual(self.routes(), [])
+
+    def test_our_own_address_is_not_dialled(self) -> None:
+        self.one.seen(KasRecord(b"before", kas(1).url))
+        self.hub.tell_leases()
+        self.assertEqual((len(self.one.peers()), self.fleet.dialled), (2, []))
+
+    def test_nothing_is_asked_while_all_have_their_leases(self) -> None:
+        self.fleet.sessions.append(kas(2))
+        self.routes()
+        self.one.watch("agent", lambda: None)
+        passes(self.clock, 100)
+        self.hub.tell_leases()
+        self.assertEqual((self.fleet.asked, self.fleet.dialled), ([], []))
+        self.assertLessEqual(len(self.hub.finds), 4)
 
 
 class SupersededTests(SynchronousTestCase):

@@ -117,6 +117,24 @@ def test_stream_that_holds_most_is_shed_when_the_session_holds_too_much() -> Non
     assert listener.buffered == 50 * KIB
 
 
+def test_who_holds_most_is_shed_and_not_who_has_the_largest_stream() -> None:
+    _, listener = greeted(listener_limits=Limits(session_bytes=100 * KIB))
+    listener.receive_bytes(opened(1) + opened(3) + opened(5) + opened(7))
+    for stream_id in (1, 3, 5):
+        listener.charge(stream_id, "greedy")
+    listener.charge(7, "modest")
+    listener.charge(9, "never opened")
+    happened = listener.receive_bytes(
+        frame(FrameType.DATA, 7, b"x" * 40 * KIB)
+        + frame(FrameType.DATA, 1, b"x" * 20 * KIB)
+        + frame(FrameType.DATA, 3, b"x" * 30 * KIB)
+        + frame(FrameType.DATA, 5, b"x" * 15 * KIB)
+    )
+    ended = [one for one in happened if isinstance(one, events.StreamEnded)]
+    assert [(one.stream_id, one.code) for one in ended] == [(3, ErrorCode.MEMORY)]
+    assert listener.buffered == 75 * KIB
+
+
 @pytest.mark.parametrize(
     ("limits", "attack"),
     [

@@ -1,0 +1,82 @@
+"""Notices processes of agentk that say that they are the same pod."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import attrs
+from twisted.logger import Logger
+
+from tunnel.interfaces import ConnectedAgent
+
+__all__ = ["Conflicts"]
+
+#: How often runs that were replaced may come back, and within how many seconds: a run
+#: that is dead never does, and one whose network is bad has the place to itself.
+MOST_RETURNS, WITHIN = 3, 60.0
+
+#: Seconds between two warnings about one pod.
+WARN_INTERVAL = 3600.0
+
+#: Pods that are watched at once; beyond it the oldest is forgotten, which only ever
+#: makes a warning come later.
+MAX_PODS = 10_000
+
+#: Replacements of one pod that are remembered; a few more than it takes.
+MAX_REPLACED = 16
+
+RUNS_ANEW = "the pod runs anew"
+
+_Pod = tuple[str, str, str]
+
+
+@attrs.define(eq=False)
+class _Replaced:
+    #: When, and which run.
+    runs: deque[tuple[float, bytes]] = attrs.Factory(lambda: deque(maxlen=MAX_REPLACED))
+    warned: float = -WARN_INTERVAL
+
+
+class Conflicts:
+    """
+    Tells a pod that runs anew from two that replace each other.
+
+    The time is that at which the newer connections came.
+    """
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self._pods: dict[_Pod, _Replaced] = {}
+
+    def replaced(self, older: ConnectedAgent, newer: ConnectedAgent) -> str:
+        """Note that a run of a pod takes another's place; returns what to tell that."""
+        now = newer.connected_at
+        key = (older.agent_id, older.pod_namespace, older.pod_name)
+        pod = self._pods.pop(key, None)
+        if pod is None:
+            pod = _Replaced()
+            if len(self._pods) >= MAX_PODS:
+                del self._pods[next(iter(self._pods))]
+        # At the end: those that are forgotten first stand first.
+        self._pods[key] = pod
+        while pod.runs and pod.runs[0][0] <= now - WITHIN:
+            pod.runs.popleft()
+        pod.runs.append((now, older.instance_id))
+        returns = len(pod.runs) - len({run for _, run in pod.runs})
+        if returns <= MOST_RETURNS:
+            return RUNS_ANEW
+        if now - pod.warned >= WARN_INTERVAL:
+            pod.warned = now
+            self._log.warn(
+                "agent {agent_name} ({agent_id}): several agentk say that they are pod "
+                "{pod}, and replace each other all the time; give each a POD_NAME of "
+                "its own, or none",
+                agent_name=older.agent_name,
+                agent_id=older.agent_id,
+                pod=older.pod_name,
+            )
+        return (
+            f"another agentk says that it is pod {older.pod_name}, too: give each a "
+            "POD_NAME of its own, or none"
+        )

@@ -1,0 +1,235 @@
+"""
+The other kas that a directory knows: who lives, and who can only be asked directly.
+
+    lease in the store ───> living; what the store says of its agents is all of them
+    lease is over ────────> lapsed; the store says nothing of its agents any more
+       its session answers ──> still known, and asked itself
+       nothing is heard ─────> dialled now and then, forgotten after `LAPSED_SECONDS`
+    it said goodbye, or another one has its address ──> forgotten at once
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from kas.directory.records import AgentRecord, KasRecord
+
+__all__ = ["KnownPeers", "Sessions"]
+
+#: Seconds that the records of a kas are still believed when its lease is gone from the
+#: store: after a flush every kas writes its own again, within this time.
+LEASE_GRACE = 30.0
+
+#: Seconds since the last sign of life for which a kas without a lease is dialled: one
+#: that is cut off from the store alone answers at once, and a path between kas that
+#: broke with it is mended by then, or the kas was replaced.
+LAPSED_SECONDS = 300.0
+
+#: Seconds that a peer of which nothing was heard is remembered while the store is down.
+#: Without peers an agent that is not cached cannot be found, so this is long.
+PEER_SECONDS = 3600.0
+
+#: Peers; a fleet has a handful, and each crash adds one for `LAPSED_SECONDS`.
+MAX_PEERS = 1000
+
+
+class Sessions(Protocol):
+    """What a directory needs of the sessions between kas."""
+
+    def answers(self, kas: KasRecord) -> bool:
+        """There is a session with it, and it was heard of lately."""
+
+    def dial(self, kas: KasRecord, told: Callable[[], None]) -> None:
+        """Have one; call *told* once there is, or cannot be."""
+
+    async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
+        """Ask these for an agent, and end by itself; those that fail count as none."""
+
+
+@attrs.define(eq=False)
+class _Peer:
+    record: KasRecord
+    #: Last sign of life.
+    seen: float
+
+
+@attrs.define(eq=False)
+class KnownPeers:
+    """
+    All other kas of which this one heard.
+
+    Costs nothing while every one of them has its lease.
+
+    :param sessions: None: nobody can be asked directly.
+    :param reached: one without a lease answers since now.
+    :param gone: one is forgotten, with all that it had.
+    :param settled: one that had no lease has one again, and wrote all that it has.
+    """
+
+    _me: KasRecord
+    _clock: IReactorTime
+    _sessions: Sessions | None
+    _reached: Callable[[], None]
+    _gone: Callable[[bytes], None]
+    _settled: Callable[[], None]
+    _peers: dict[bytes, _Peer] = attrs.field(factory=dict, init=False)
+    #: Those of them whose lease is over.
+    _lapsed: dict[bytes, _Peer] = attrs.field(factory=dict, init=False)
+    #: Those that have one again, and since when.
+    _returned: dict[bytes, float] = attrs.field(factory=dict, init=False)
+    #: Others at our address: since when, and never again once it was said.
+    _namesakes: dict[bytes, float] = attrs.field(factory=dict, init=False)
+    _log = Logger()
+
+    def all(self) -> list[KasRecord]:
+        """Alive or not long gone."""
+        return [peer.record for peer in self._peers.values()]
+
+    def living(self) -> list[KasRecord]:
+        """Those whose lease is not over."""
+        return [
+            peer.record
+            for kas_id, peer in self._peers.items()
+            if kas_id not in self._lapsed
+        ]
+
+    def is_incomplete(self, kas_id: bytes) -> bool:
+        """It may have what the store lacks: its lease is over, or was so just now."""
+        return kas_id in self._lapsed or kas_id in self._returned
+
+    def answering(self) -> list[KasRecord]:
+        """Those of them that answer when they are asked directly."""
+        if not self._lapsed:
+            return []
+        return [
+            peer.record for peer in self._lapsed.values() if self._answers(peer.record)
+        ]
+
+    def is_believed(self, kas_id: bytes) -> bool:
+        """What it said of its agents may still be true."""
+        peer = self._lapsed.get(kas_id)
+        return (
+            peer is None
+            or self._clock.seconds() - peer.seen < LEASE_GRACE
+            or self._answers(peer.record)
+        )
+
+    def _answers(self, kas: KasRecord) -> bool:
+        return self._sessions is not None and self._sessions.answers(kas)
+
+    # Signs of life.
+
+    def heard(self, kas_id: bytes) -> None:
+        """It answered, if it is one that is known."""
+        peer = self._peers.get(kas_id)
+        if peer is not None:
+            peer.seen = self._clock.seconds()
+
+    def seen(self, kas: KasRecord) -> None:
+        """It answered, and said this of itself."""
+        if kas.kas_id == self._me.kas_id:
+            return
+        peer = self._peers.get(kas.kas_id)
+        if peer is not None:
+            peer.record, peer.seen = kas, self._clock.seconds()
+            return
+        if len(self._peers) >= MAX_PEERS:
+            self._drop(min(self._peers, key=lambda one: self._peers[one].seen))
+        self._peers[kas.kas_id] = _Peer(kas, self._clock.seconds())
+
+    def wrote(self, kas_id: bytes, url: str) -> None:
+        """It wrote into the store, and with that its lease."""
+        if kas_id in self._peers:
+            self.heard(kas_id)
+        else:
+            self.seen(KasRecord(kas_id, url))
+        self._returns(kas_id)
+
+    def lease(self, alive: KasRecord) -> None:
+        """Its lease is in the store."""
+        self.seen(alive)
+        self._returns(alive.kas_id)
+        for kas_id, peer in tuple(self._lapsed.items()):
+            if peer.record.url == alive.url:
+                self._forget(kas_id)
+        if alive.url == self._me.url and alive.kas_id != self._me.kas_id:
+            self._namesake(alive)
+
+    def leases(self, alive: Sequence[KasRecord]) -> None:
+        """These are all whose lease is in the store."""
+        ids = {kas.kas_id for kas in alive}
+        for kas_id, peer in self._peers.items():
+            if kas_id not in ids:
+                self._lapsed[kas_id] = peer
+                self._returned.pop(kas_id, None)
+        for kas in alive:
+            self.lease(kas)
+        for kas_id in tuple(self._lapsed):
+            self._pursue(kas_id)
+        for kas_id, since in tuple(self._returned.items()):
+            if self._clock.seconds() - since >= LEASE_GRACE:
+                del self._returned[kas_id]
+                self._settled()
+
+    def _returns(self, kas_id: bytes) -> None:
+        if self._lapsed.pop(kas_id, None) is not None:
+            self._returned[kas_id] = self._clock.seconds()
+
+    def _pursue(self, kas_id: bytes) -> None:
+        """See whether a kas without a lease can be asked itself."""
+        peer = self._lapsed[kas_id]
+        now = self._clock.seconds()
+        if self._answers(peer.record):
+            peer.seen = now
+        elif now - peer.seen >= LAPSED_SECONDS or peer.record.url == self._me.url:
+            self._forget(kas_id)
+        elif self._sessions is not None:
+            self._sessions.dial(peer.record, lambda: self._dialled(peer))
+
+    def _dialled(self, peer: _Peer) -> None:
+        if self._answers(peer.record):
+            peer.seen = self._clock.seconds()
+            self._reached()
+
+    # Ends.
+
+    def left(self, kas_id: bytes) -> None:
+        """It said goodbye."""
+        if kas_id in self._peers:
+            self._forget(kas_id)
+
+    def sweep(self) -> None:
+        """Forget those of which nothing was heard for long, store or not."""
+        now = self._clock.seconds()
+        for kas_id, peer in tuple(self._peers.items()):
+            if now - peer.seen >= PEER_SECONDS:
+                self._forget(kas_id)
+
+    def _drop(self, kas_id: bytes) -> None:
+        del self._peers[kas_id]
+        self._lapsed.pop(kas_id, None)
+        self._returned.pop(kas_id, None)
+
+    def _forget(self, kas_id: bytes) -> None:
+        self._drop(kas_id)
+        # Nobody would say any more that what it had is not to be believed.
+        self._gone(kas_id)
+
+    def _namesake(self, kas: KasRecord) -> None:
+        now = self._clock.seconds()
+        if len(self._namesakes) >= MAX_PEERS:
+            self._namesakes.clear()
+        # What a restart leaves behind has no lease any more after a while.
+        since = self._namesakes.setdefault(kas.kas_id, now)
+        if now - since < 2 * LEASE_GRACE:
+            return
+        self._namesakes[kas.kas_id] = math.inf
+        self._log.warn(
+            "another kas has our address {url}; each needs one of its own", url=kas.url
+        )

@@ -1,0 +1,176 @@
+"""
+What Redis has of other kas: who lives, and which agents they hold.
+
+A connection counts only while the lease of its kas lives, so whatever is read here is
+held against the leases; what dead kas left is removed on the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+from google.protobuf.message import DecodeError
+
+from kas.directory.records import AgentRecord, KasRecord
+from kas.directory.redis_layout import Layout
+from kas.directory.store import StoreDown, StoreListener
+from kas.pb import directory_pb2 as pb
+from kas.pb import store_pb2
+from kas.redis import RedisClient, RedisRefused, RedisUnavailable
+
+__all__ = ["MAX_KAS", "Reader", "read_lease", "read_record"]
+
+#: Kas that are looked at.  A fleet has a handful; more come only from a crash loop, and
+#: those that are dead are cleaned up one by one.
+MAX_KAS = 1000
+
+#: Fields of dead kas that a look-up removes on its way.
+MAX_DEAD_FIELDS = 100
+
+
+@attrs.define(eq=False)
+class Reader:
+    """
+    Reads for one kas.
+
+    :ivar listener: is told of kas that live; None: nobody is any more.
+    :ivar leases: the other kas that live, as of the last lease of ours.
+    """
+
+    _client: RedisClient
+    _layout: Layout
+    _me: bytes
+    listener: StoreListener | None = None
+    leases: dict[bytes, KasRecord] = attrs.field(factory=dict, init=False)
+
+    # Who lives.
+
+    async def fetch_leases(self, ids: Sequence[bytes]) -> dict[bytes, bytes | None]:
+        """What stands at the leases of these kas."""
+        if not ids:
+            return {}
+        keys = map(self._layout.lease, ids)
+        values = await self._client.call("MGET", *keys)
+        return dict(zip(ids, values, strict=True))
+
+    def learn(
+        self, members: Sequence[bytes], found: Mapping[bytes, bytes | None]
+    ) -> list[bytes]:
+        """Take in who lives; returns who does not."""
+        leases, dead = {}, []
+        for kas_id in members:
+            lease = read_lease(found.get(kas_id))
+            if lease is None or lease.kas.kas_id != kas_id:
+                dead.append(kas_id)
+            else:
+                leases[kas_id] = KasRecord.from_message(lease.kas)
+        self.leases = leases
+        if self.listener is not None:
+            self.listener.leases(list(leases.values()))
+        return dead
+
+    # Which agents they hold.
+
+    async def find(self, agent_id: str) -> list[AgentRecord]:
+        """Connections of an agent at kas that live."""
+        found = await self._read(self._layout.agent(agent_id))
+        return [one for one in found if one.agent.agent_id == agent_id]
+
+    async def listed(self, project_id: int = 0) -> list[AgentRecord]:
+        """Connections of a project, or all, at kas that live."""
+        if project_id:
+            found = await self._read(self._layout.project(project_id))
+            return [one for one in found if one.agent.project_id == project_id]
+        with _as_store_down():
+            members = await self._client.call("SMEMBERS", self._layout.everyone)
+            leases = await self.fetch_leases(members[:MAX_KAS])
+        found = []
+        for kas_id, lease in leases.items():
+            if lease is not None and kas_id != self._me:
+                found += await self._read(self._layout.held(kas_id))
+        return found
+
+    async def _read(self, key: bytes) -> list[AgentRecord]:
+        with _as_store_down():
+            flat = await self._client.call("HGETALL", key)
+            fields = dict(zip(flat[::2], map(read_record, flat[1::2]), strict=True))
+            unknown = {
+                record.kas_id
+                for record in fields.values()
+                if record is not None and record.kas_id not in self.leases
+            }
+            unknown.discard(self._me)
+            found = await self.fetch_leases(list(unknown)[:MAX_KAS])
+        dead = set(unknown)
+        for kas_id, data in found.items():
+            lease = read_lease(data)
+            if lease is not None:
+                dead.discard(kas_id)
+                kas = KasRecord.from_message(lease.kas)
+                self.leases[kas_id] = kas
+                if self.listener is not None:
+                    self.listener.lease(kas)
+        if dead:
+            self._bury(key, dead, fields)
+        return [
+            record
+            for record in fields.values()
+            if record is not None and record.kas_id not in dead
+        ]
+
+    def _bury(
+        self,
+        key: bytes,
+        dead: set[bytes],
+        fields: Mapping[bytes, AgentRecord | None],
+    ) -> None:
+        """
+        Remove what dead kas left under *key*.
+
+        Their leases go with it: whoever came back to life just now sees by that, at
+        the next transaction, that it has to write everything again.
+        """
+        gone = [
+            field
+            for field, record in fields.items()
+            if record is not None and record.kas_id in dead
+        ]
+        removing = self._client.transaction(
+            [
+                *(("DEL", self._layout.lease(one)) for one in dead),
+                ("HDEL", key, *gone[:MAX_DEAD_FIELDS]),
+            ]
+        )
+        removing.addErrback(
+            lambda failure: failure.trap(RedisUnavailable, RedisRefused)
+        )
+
+
+def read_lease(data: bytes | RedisRefused | None) -> store_pb2.Lease | None:
+    """A lease as it is stored; None where there is none."""
+    if data is None or isinstance(data, RedisRefused):
+        return None
+    try:
+        return store_pb2.Lease.FromString(data)
+    except DecodeError:
+        return None
+
+
+def read_record(data: bytes | None) -> AgentRecord | None:
+    """A connection as it is stored; None where there is none."""
+    if data is None:
+        return None
+    try:
+        return AgentRecord.from_message(pb.AgentRecord.FromString(data))
+    except DecodeError:
+        return None
+
+
+@contextlib.contextmanager
+def _as_store_down() -> Iterator[None]:
+    try:
+        yield
+    except (RedisUnavailable, RedisRefused) as error:
+        raise StoreDown(str(error)) from None
