@@ -22,8 +22,8 @@ from tunnel.events import EventBus
 from tunnel.flusher import Flusher
 from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.keeper import Keeper
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
-from tunnel.net.resumable import Keeper
 from tunnel.net.stream import StreamTransport
 from tunnel.net.tls import ALPN_TUNNEL
 from tunnel.pb import tunnel_pb2 as pb

@@ -19,8 +19,8 @@ from kas.registry import Registry
 from kas.routed import RoutedStream
 from tunnel.errors import SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.net.keeper import Keeper
 from tunnel.net.protocol import TunnelProtocol
-from tunnel.net.resumable import Keeper
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 

@@ -42,7 +42,7 @@ from tunnel.interfaces import IServerModule
 from tunnel.listening import Listening
 from tunnel.logs import LogsItsOwnWay
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.resumable import Keeper, ResumeLimits
+from tunnel.net.keeper import Keeper, ResumeLimits
 from tunnel.net.tls import ALPN_TUNNEL
 from tunnel.net.websocket import TunnelOrWebSocketFactory, wrap_websocket_server
 from tunnel.rpc.dispatch import Dispatcher

@@ -29,8 +29,8 @@ from tunnel.events import EventBus
 from tunnel.flusher import Flusher
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.keeper import Keeper
 from tunnel.net.protocol import TunnelProtocol
-from tunnel.net.resumable import Keeper
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.testing import Pipe, RecordingReceiver

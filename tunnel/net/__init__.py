@@ -1,11 +1,12 @@
 """
 The wire on Twisted: bytes of a transport to a `tunnel.wire.session.Session` and back.
 
-    keepalive.py    one sweep for all connections: pings, dead peers, late greetings
+    keepalive.py    one sweep for all connections: pings, dead peers, questions
     protocol.py     TunnelProtocol: a transport and its session
     sockets.py      options of the socket under a tunnel
     stream.py       StreamTransport: one stream as transport, consumer and producer
-    resumable.py    streams that survive the connection under them
+    resumable.py    a stream that survives the connection under it
+    keeper.py       all of those: what they keep together
     factory.py      a tunnel for each connection to a port
     endpoints.py    one stream as client and server endpoint
 

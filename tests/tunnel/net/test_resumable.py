@@ -12,7 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.tunnel.net.harness import Producer
 from tunnel.errors import ErrorCode, ProtocolError, SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent
-from tunnel.net.resumable import Keeper, ResumableStream, ResumeLimits
+from tunnel.net.keeper import Keeper, ResumeLimits
+from tunnel.net.resumable import ResumableStream
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import RecordingReceiver
 
