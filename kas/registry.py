@@ -79,7 +79,7 @@ class Registry:
             )
             self._supersede(older)
             instances = self._agents.setdefault(agent.agent_id, {})
-        self._replace_pod(agent)
+        self.replaced(agent)
         instances = self._agents.setdefault(agent.agent_id, {})
         instances[agent.instance_id] = connection
         self._by_tunnel[connection.tunnel] = connection
@@ -87,9 +87,10 @@ class Registry:
         return True
 
     def _supersede(self, older: AgentConnection) -> None:
-        if older.leaving:
+        if older.leaving and older.tunnel.alive:
             # We asked for the newer one ourselves: what runs here may finish.
             self.retire(older.tunnel)
+            older.tunnel.ask()
             return
         self.remove(older.tunnel)
         # Cut, not closed politely: its path may be dead, and nothing is lost
@@ -102,19 +103,19 @@ class Registry:
         if held is not None and held.agent.generation == agent.generation:
             self._supersede(held)
 
-    def replaced(self, agent: ConnectedAgent) -> None:
-        """Another kas has a connection of this pod; ours may be of an earlier run."""
-        self._replace_pod(agent)
+    def replaced(self, newer: ConnectedAgent) -> None:
+        """
+        A connection of the agent is new, here or at another kas.
 
-    def _replace_pod(self, newer: ConnectedAgent) -> None:
-        # One agentk runs in a pod: an earlier run of it is dead, though its connection
-        # may seem to be alive for a while.
-        if not newer.pod_name:
-            return
+        One agentk runs in a pod, so that of an earlier run of it is dead, though it may
+        seem to be alive for a while.  So may any other be: they are asked.
+        """
         for held in tuple(self._agents.get(newer.agent_id, {}).values()):
             agent = held.agent
+            if agent.instance_id == newer.instance_id:
+                continue
             if (
-                agent.instance_id != newer.instance_id
+                newer.pod_name
                 and agent.pod_name == newer.pod_name
                 and agent.pod_namespace == newer.pod_namespace
                 and agent.connected_at < newer.connected_at
@@ -128,6 +129,8 @@ class Registry:
                 )
                 # It leaves by its end, which is told to everyone.
                 held.tunnel.end(ErrorCode.SUPERSEDED, why)
+            else:
+                held.tunnel.ask()
 
     def send_away(self, connection: AgentConnection, go_away: pb.GoAway) -> None:
         """Ask an agent to connect elsewhere; it serves until then."""

@@ -496,6 +496,30 @@ class DoubtTests(_Case):
         self.many.settle()
         self.assertEqual((len(dark.streams), len(other.streams)), (1, 2))
 
+    def test_another_process_here(self) -> None:
+        """The agent runs anew, and its former connection is dead."""
+        self.dead_then_new(self.one, self.one)
+
+    def test_another_process_elsewhere(self) -> None:
+        """The same where only the directory knows of both."""
+        self.dead_then_new(self.two, self.three)
+
+    def dead_then_new(self, at: Kas, then: Kas) -> None:
+        self.many.agent(at)
+        self.one.open(RecordingReceiver(), fin=True)
+        self.many.settle()
+        pipes = [p for url, p in self.many.network.pipes if url == at.agents_url]
+        pipes[0].cut = True
+        # One hangs there already, and one comes when nobody knows better.
+        self.one.open(self.client, fin=True, repeatable=True)
+        new = self.many.agent(then, instance=b"j" * 16)
+        self.many.later(1)
+        self.assertEqual(len(new.streams), 1)
+        self.answer(new)
+        self.assert_answered()
+        self.many.later(5, step=0.1)
+        self.assertEqual(sum(len(kas.registry) for kas in self.many.kas), 1)
+
     def test_not_repeatable(self) -> None:
         """Anything else waits: it may be under way, and must not be done twice."""
         _, other = self.silent(self.two)

@@ -17,7 +17,7 @@ from kas.conflicts import MOST_RETURNS, WITHIN
 from kas.directory import KasRecord
 from kas.directory.shared import SharedDirectory
 from kas.identity import AgentIdentity
-from kas.registry import Registry
+from kas.registry import MAX_INSTANCES, Registry
 from kas.routing import Router
 from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
 from tunnel.events import EventBus
@@ -332,6 +332,90 @@ class PodTests(_Case):
         self.registry.replaced(attrs.evolve(before, connected_at=held.connected_at + 5))
         agent.pipe.flush()
         self.assertEqual(reason(agent).code, ErrorCode.SUPERSEDED)
+
+
+class OthersTests(_Case):
+    """An instance comes: do the others of the agent live?"""
+
+    def later(self, seconds: float, *agents: Agent) -> None:
+        for _ in range(round(seconds * 10)):
+            self.world.clock.advance(0.1)
+            for agent in agents:
+                agent.pipe.flush()
+
+    def test_dead(self) -> None:
+        """It is avoided within a second, and closed within six."""
+        dead = self.world.agent(instance=b"a")
+        dead.pipe.cut = True
+        self.later(1, dead)
+        new = self.world.agent(instance=b"b")
+        other = self.world.agent("8", instance=b"c")
+        self.later(1, dead, new, other)
+        self.assertFalse(dead.there.alive)
+        self.assertTrue(new.there.alive and other.there.alive)
+        self.assertEqual(len(self.registry), 3)
+        self.later(5, dead, new, other)
+        self.assertEqual(len(self.registry), 2)
+        self.assertIs(self.held("7"), new.there)
+
+    def test_dead_and_asked_to_leave(self) -> None:
+        """What it left may finish, if it lives."""
+        older = self.world.agent(generation=1)
+        (connection,) = self.registry
+        self.registry.send_away(connection, pb.GoAway(deadline_ms=60_000))
+        older.there.open_stream(pb.Open(), RecordingReceiver())
+        older.pipe.flush()
+        older.pipe.cut = True
+        newer = self.world.agent(generation=2)
+        self.assertEqual(len(self.registry), 2)
+        self.later(6, older, newer)
+        self.assertEqual(len(self.registry), 1)
+
+    def test_silent_and_asked_to_leave(self) -> None:
+        """It does not even hear that it may finish."""
+        older = self.world.agent(generation=1)
+        (connection,) = self.registry
+        self.registry.send_away(connection, pb.GoAway(deadline_ms=60_000))
+        older.pipe.cut = True
+        receiver = RecordingReceiver()
+        older.there.open_stream(pb.Open(), receiver)
+        self.later(7, older)
+        self.assertFalse(older.there.alive)
+        self.world.agent(generation=2)
+        self.assertEqual((len(self.registry), len(receiver.closed)), (1, 1))
+
+    def test_news_of_another_kas(self) -> None:
+        """They are asked there, too, whatever the clocks of both say."""
+        dead, alive = self.world.agent(instance=b"a"), self.world.agent(instance=b"b")
+        dead.pipe.cut = True
+        self.later(1, dead, alive)
+        held = next(iter(self.registry)).agent
+        self.registry.replaced(
+            attrs.evolve(held, instance_id=b"c", connected_at=held.connected_at - 5)
+        )
+        self.later(1, dead, alive)
+        self.assertFalse(dead.there.alive)
+        self.assertTrue(alive.there.alive)
+
+    def test_many_at_once(self) -> None:
+        """As many as there may be come back at once: a ping or two for each."""
+        pings = []
+        ask = TunnelProtocol.send_ping
+
+        def counted(tunnel: TunnelProtocol) -> None:
+            pings.append(tunnel)
+            ask(tunnel)
+
+        self.patch(TunnelProtocol, "send_ping", counted)
+        agents = []
+        for number in range(MAX_INSTANCES):
+            agents.append(self.world.agent(instance=b"%d" % number))
+        for _ in range(20):
+            self.world.clock.advance(0.1)
+            for agent in agents:
+                agent.pipe.flush()
+        self.assertTrue(all(agent.there.alive for agent in agents))
+        self.assertLessEqual(len(pings), 2 * MAX_INSTANCES)
 
 
 class InstanceTests(_Case):

@@ -1,4 +1,8 @@
-"""One sweep for all connections: pings, dead peers, late greetings, new budgets."""
+"""
+One sweep for all connections: pings, dead peers, late greetings, new budgets.
+
+Beside it, a question to a single one that may be dead: `Keepalive.ask`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import math
 from typing import Protocol
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 
 from tunnel.isolation import for_each
@@ -20,6 +24,18 @@ SWEEP = 2.0
 #: one sweep before, so a path is bad that took longer; requests have a better one, or
 #: wait for this one to speak again.
 DOUBTED = 4.0
+
+#: Seconds between two looks at a connection that was asked by `Keepalive.ask`: as long
+#: as the round trip of a path around the world.
+LOOK = 0.3
+
+#: Looks after which one that said nothing is doubted: two such round trips.  As with
+#: sweeps, a process that was stopped reads what came before it counts on.
+LOOKS_TO_DOUBT = 2
+
+#: Looks after which it is closed, five seconds: longer than networks need to find
+#: another way, and than an honest process is without its processor.
+LOOKS_TO_END = 17
 
 #: Seconds after which an unanswered greeting ends the connection: a stranger may hold
 #: a socket and a TLS session that long, not longer.
@@ -86,6 +102,8 @@ class Watched(Protocol):
     doubt: float
     #: Seconds of silence before this side asks.
     patience: float
+    #: It was asked by `Keepalive.ask`, and nothing arrived since.
+    asked: bool
     greeted: bool
 
     def send_ping(self) -> None: ...
@@ -104,7 +122,9 @@ class Keepalive:
     """
 
     def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
         self._watched: set[Watched] = set()
+        self._questions: dict[Watched, _Question] = {}
         self._sweeps = 0
         self._loop = LoopingCall(self.sweep)
         self._loop.clock = clock
@@ -118,8 +138,43 @@ class Keepalive:
     def forget(self, connection: Watched) -> None:
         """Stop; the sweep itself stops with the last connection."""
         self._watched.discard(connection)
+        question = self._questions.pop(connection, None)
+        if question is not None:
+            question.call.cancel()
         if not self._watched and self._loop.running:
             self._loop.stop()
+
+    def ask(self, connection: Watched) -> None:
+        """
+        Find out now whether *connection* lives; there is reason to think it does not.
+
+        However many have reason, one question at a time is under way, and takes as long
+        as doubt does: those that live pass two pings a second at most.
+        """
+        question = self._questions.get(connection)
+        if question is not None:
+            question.again = True
+        elif connection in self._watched:
+            connection.asked = True
+            connection.send_ping()
+            call = self._clock.callLater(LOOK, self._look, connection)
+            self._questions[connection] = _Question(call)
+
+    def _look(self, connection: Watched) -> None:
+        question = self._questions[connection]
+        question.looks += 1
+        if question.looks >= LOOKS_TO_DOUBT and not connection.asked:
+            del self._questions[connection]
+            if question.again:
+                self.ask(connection)
+            return
+        question.call = self._clock.callLater(LOOK, self._look, connection)
+        if question.looks == LOOKS_TO_DOUBT and connection.doubt < DOUBTED:
+            # From here on it takes PONG, and the sweep counts.
+            connection.doubt = DOUBTED
+            connection.peer_is_doubted()
+        elif question.looks == LOOKS_TO_END:
+            connection.peer_is_dead()
 
     def sweep(self) -> None:
         """One look at all of them."""
@@ -155,6 +210,16 @@ def _look(connection: Watched, renew: bool) -> None:
         connection.peer_is_dead()
     elif asks:
         connection.send_ping()
+
+
+@attrs.define(eq=False)
+class _Question:
+    """Whether one connection lives."""
+
+    call: IDelayedCall
+    looks: int = 0
+    #: Somebody asked meanwhile.
+    again: bool = False
 
 
 def _doubt(connection: Watched) -> None:

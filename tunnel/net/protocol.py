@@ -122,6 +122,7 @@ class TunnelProtocol(TwistedProtocol):
         self.silence = 0.0
         self.expecting = False
         self.doubt = 0.0
+        self.asked = False
         self.greeted = False
         self._owner = owner
         self._clock = clock
@@ -227,7 +228,7 @@ class TunnelProtocol(TwistedProtocol):
         """
         Greeted, not ending, and heard of within one ping interval and a bit.
 
-        With a request unanswered, it has to be heard of much sooner.
+        Where it was asked, by a request or by `ask`, it has to be heard of much sooner.
         """
         return (
             self.greeted
@@ -235,6 +236,10 @@ class TunnelProtocol(TwistedProtocol):
             and self.doubt < DOUBTED
             and self.silence <= self.timing.ping_interval * 1.5
         )
+
+    def ask(self) -> None:
+        """Find out at once whether the peer lives: somebody has reason to doubt it."""
+        self._keepalive.ask(self)
 
     def consumed(self, stream_id: int, count: int) -> None:
         """A receiver took *count* bytes."""
@@ -277,6 +282,7 @@ class TunnelProtocol(TwistedProtocol):
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the peer."""
         self.heard = True
+        self.asked = False
         if not self.doubt:
             self.expecting = False
         estimator = self._estimator
@@ -372,8 +378,8 @@ class TunnelProtocol(TwistedProtocol):
         self.has_output()
 
     def peer_is_doubted(self) -> None:
-        """A request was not answered, nor the question whether anybody is there."""
-        self._log.info("{peer} is silent after a request", peer=self.peer)
+        """The question whether anybody is there was not answered."""
+        self._log.info("{peer} is silent though it was asked", peer=self.peer)
         for stream in tuple(self._streams.values()):
             receiver: Any = stream.receiver
             tell = getattr(receiver, "path_in_doubt", None)

@@ -13,6 +13,9 @@ from tunnel.net.keepalive import (
     BUDGET_INTERVAL,
     DOUBTED,
     GREETING_TIMEOUT,
+    LOOK,
+    LOOKS_TO_DOUBT,
+    LOOKS_TO_END,
     SWEEP,
     Keepalive,
     Timing,
@@ -29,6 +32,7 @@ class _Watched:
 
     timing = Timing(ping_interval=14, dead_after=1000)
     heard = expecting = False
+    asked = False
     greeted = True
     silence = doubt = 0.0
     patience = 14.0
@@ -182,6 +186,123 @@ class KeepaliveTests(SynchronousTestCase):
         """No timer is left behind."""
         self.agent.tunnel.end(ErrorCode.NONE)
         self.pipe.flush()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class AskTests(SynchronousTestCase):
+    """Somebody has reason to think that the agent is gone."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.agent, self.kas, self.pipe = connected(self.clock)
+        self.tunnel = self.kas.tunnel
+        self.pings: list[int] = []
+        ping = self.tunnel.session.ping
+
+        def counted(token: int) -> None:
+            self.pings.append(token)
+            ping(token)
+
+        self.patch(self.tunnel.session, "ping", counted)
+
+    def looks(self, count: int) -> None:
+        for _ in range(count):
+            self.clock.advance(LOOK)
+            self.pipe.flush()
+
+    def test_lives(self) -> None:
+        """One ping, and nothing else happens; no timer is left behind."""
+        timers = len(self.clock.getDelayedCalls())
+        self.tunnel.ask()
+        self.pipe.flush()
+        for _ in range(LOOKS_TO_END):
+            self.looks(1)
+            self.assertTrue(self.tunnel.alive)
+        self.assertEqual((len(self.pings), self.kas.closed), (1, []))
+        self.assertEqual(len(self.clock.getDelayedCalls()), timers)
+
+    def test_is_dead(self) -> None:
+        """It is avoided at once, and closed after a while."""
+        self.pipe.cut = True
+        self.tunnel.ask()
+        self.looks(LOOKS_TO_DOUBT - 1)
+        self.assertTrue(self.tunnel.alive)
+        self.looks(1)
+        self.assertFalse(self.tunnel.alive)
+        self.assertLess(LOOKS_TO_DOUBT * LOOK, 0.7)
+        self.looks(LOOKS_TO_END - LOOKS_TO_DOUBT - 1)
+        self.assertEqual(self.kas.closed, [])
+        self.looks(1)
+        (reason,) = self.kas.closed
+        self.assertEqual(reason.code, ErrorCode.DEAD_PEER)
+
+    def test_streams_are_told(self) -> None:
+        """Those that may go elsewhere do so before it is closed."""
+        told: list[str] = []
+
+        class Doubting(RecordingReceiver):
+            def path_in_doubt(self) -> None:
+                told.append("in doubt")
+
+        self.pipe.cut = True
+        self.tunnel.open_stream(pb.Open(), Doubting())
+        self.tunnel.ask()
+        self.looks(LOOKS_TO_END - 1)
+        self.assertEqual(told, ["in doubt"])
+
+    def test_long_path(self) -> None:
+        """Around the world and back is no silence, nor is an answer behind bulk."""
+        self.pipe.cut = True
+        self.tunnel.ask()
+        self.clock.advance(0.3)
+        self.pipe.cut = False
+        self.looks(LOOKS_TO_END)
+        self.assertTrue(self.tunnel.alive)
+        agent = self.agent.tunnel
+        agent.dataReceived = lambda data: None  # type: ignore[method-assign]
+        self.tunnel.ask()
+        agent.send_ping()
+        self.looks(LOOKS_TO_DOUBT)
+        self.assertTrue(self.tunnel.alive)
+
+    def test_speaks_again(self) -> None:
+        """One that was away for a moment keeps its connection."""
+        self.pipe.cut = True
+        self.tunnel.ask()
+        self.looks(LOOKS_TO_DOUBT + 1)
+        self.assertFalse(self.tunnel.alive)
+        self.pipe.cut = False
+        self.looks(LOOKS_TO_END)
+        self.assertTrue(self.tunnel.alive)
+        self.assertEqual(self.kas.closed, [])
+
+    def test_asked_by_many(self) -> None:
+        """It is no storm; yet the last one gets an answer of its own."""
+        for _ in range(256):
+            self.tunnel.ask()
+        self.pipe.flush()
+        self.assertEqual(len(self.pings), 1)
+        self.pipe.cut = True
+        self.looks(LOOKS_TO_DOUBT)
+        self.assertEqual(len(self.pings), 2)
+        self.assertTrue(self.tunnel.alive)
+        self.looks(LOOKS_TO_DOUBT)
+        self.assertFalse(self.tunnel.alive)
+
+    def test_process_was_stopped(self) -> None:
+        """What came meanwhile is read before anybody is doubted."""
+        self.tunnel.ask()
+        self.clock.advance(60)
+        self.pipe.flush()
+        self.looks(LOOKS_TO_DOUBT)
+        self.assertTrue(self.tunnel.alive)
+
+    def test_connection_that_ended(self) -> None:
+        """Nothing of the question stays, and no other is asked."""
+        self.tunnel.ask()
+        self.tunnel.end(ErrorCode.NONE)
+        self.pipe.flush()
+        self.tunnel.ask()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
