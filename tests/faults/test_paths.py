@@ -26,9 +26,10 @@ from tests.integration.stack import Agentk
 
 MIB = 1024 * 1024
 
-#: What a stream that survives its connection may keep at each end (`ResumeLimits`),
-#: and what a stopped reader's window may grow to.
-STOPPED_READER = (4 + 16 + 1) * MIB
+#: What agentk may keep of a stream that survives its connection (`ResumeLimits`), and 1
+#: MiB.  The window grows with the round trip, and is less than that on one machine: 0.8
+#: to 1.6 MiB more for each process were seen.
+STOPPED_READER = (4 + 1) * MIB
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +154,10 @@ def test_long_path(
         experiment,
         f"{seen['requests']} small requests beside it: p50 {seen['p50']} s, p99 "
         f"{seen['p99']} s, {late:.0f} ms above the round trip",
-        # On two cores everything waits for everything else, and the path has a queue
-        # of 20 ms itself.
+        # Not the 20 ms that there should be: on two cores p99 is 24 to 33 ms above the
+        # round trip before anything runs beside it.  The path's router has a queue of
+        # 20 ms, its kernel takes 10, and up to 30 wait at agentk, encrypted and in
+        # order: 128 KiB in its kernel, 64 in Twisted's buffer, 128 of the last flush.
         "<= 150 ms above the round trip, half of them <= 50 ms",
         late <= 150
         and seen["p50"] <= milliseconds / 1000 + 0.05
@@ -207,6 +210,8 @@ def test_stopped_reader(
         for reader in readers:
             reader.kill()
             reader.wait()
+    # Of a p99 of 20 ms, twice is what another process on two cores costs: the second
+    # line is for that alone.  On a quiet machine 47 ms were seen after 39.
     record.note(
         "bug 1",
         f"p99 of {beside['requests']} requests: {1000 * beside['p99']:.0f} ms, "
@@ -218,7 +223,7 @@ def test_stopped_reader(
         "F08",
         f"memory: {', '.join(f'{one / MIB:.1f} MiB' for one in grown)} more at "
         "the kas with the agent, the other kas, agentk",
-        f"<= {STOPPED_READER // MIB} MiB each: window, what is kept, 1 MiB",
+        f"<= {STOPPED_READER // MIB} MiB each: window or what is kept, 1 MiB",
         all(one <= STOPPED_READER for one in grown),
     )
 

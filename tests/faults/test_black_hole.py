@@ -1,0 +1,137 @@
+"""Bugs 2 and 3: an API server that never answers, and requests that go nowhere else."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.faults import clients
+from tests.faults.record import Record
+from tests.faults.stage import Stage
+from tests.integration.cluster import ControlPlane
+from tests.integration.processes import eventually
+from tests.integration.stack import fetch, metric
+from tunnel.http1.upstream import UpstreamLimits
+
+#: Seconds that agentk tries to connect, and what the ways there and back may add.
+GIVEN_UP = UpstreamLimits().connect_seconds + 2
+
+#: Seconds by which requests to others may be later.
+DELAYED = 0.05
+
+#: Requests under way, which everybody counts.
+GAUGES = ("kas_kubernetes_api_requests_in_flight", "kas_gateway_streams")
+
+
+@pytest.fixture(scope="module")
+def stage(
+    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
+) -> Iterator[Stage]:
+    """Two kas: the agents are at the first, and asked for at the second."""
+    with Stage(tmp_path_factory.mktemp("hole"), control_plane, 2) as stage:
+        yield stage.start()
+
+
+@contextmanager
+def black_hole() -> Iterator[int]:
+    """A port where SYN is not answered: the queue of those to accept is full."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        for _ in range(8):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(address)
+        time.sleep(0.1)
+        with socket.socket() as one, pytest.raises(TimeoutError):
+            one.settimeout(0.5)
+            one.connect(address)
+        yield address[1]
+
+
+def _kubeconfig(stage: Stage, port: int, folder: Path) -> Path:
+    content = yaml.safe_load(stage.plane.agent.read_text())
+    content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    path.chmod(0o600)
+    return path
+
+
+def test_dials(stage: Stage, record: Record, tmp_path: Path, long: bool) -> None:
+    """A thousand dials that come to nothing are bounded, and delay nobody."""
+    stage.add_user_for(["hole"])
+    token = stage.kas[0].folder / "agent-hole.token"
+    stage.agentk(at=[stage.kas[0]])
+    well, lost = stage.way(stage.kas[1]), stage.way(stage.kas[1], "of-hole")
+    eventually(lambda: stage.answers(well), 20)
+    seconds = 60 if long else 8
+    with black_hole() as port, ExitStack() as stack:
+        agentk = stage.fleet.agentk(
+            token,
+            _kubeconfig(stage, port, tmp_path),
+            name="hole",
+            address=f"tls://127.0.0.1:{stage.kas[0].agents}",
+        )
+        with clients.gets(well, 50) as before:
+            time.sleep(5)
+        # Begun with the first answer: when agentk gives the first of them up, nearly a
+        # thousand are under way, which is what one user may have.
+        loads = [
+            clients.Client("get", lost, rate=32, target="/readyz", wanted=504)
+            for _ in range(3)
+        ]
+        for load in loads:
+            stack.enter_context(load)
+        asked = []
+        with clients.gets(well, 50) as beside:
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                begin = time.monotonic()
+                assert fetch(agentk.observability, "/readiness")[0] == 200
+                asked.append(time.monotonic() - begin)
+                time.sleep(0.1)
+        for load in loads:
+            load.stop()
+    requests = sum(load["requests"] for load in loads)
+    failed = sum(load["failed"] for load in loads)
+    failures = [one for load in loads for one in load["failures"]]
+    longest = max(load["longest"] for load in loads)
+    later = beside["p99"] - before["p99"]
+    asked.sort()
+    slow = asked[len(asked) * 95 // 100]
+    record.note(
+        "bug 3",
+        f"beside {requests} requests to a black hole: p99 of {beside['requests']} "
+        f"others {1000 * beside['p99']:.0f} ms, {1000 * before['p99']:.0f} ms before; "
+        f"{beside['failed']} failed; its agentk answers within {1000 * slow:.0f} ms",
+        "a thousand, <= 50 ms more, 0 failed, <= 50 ms",
+        requests >= 1000
+        and later <= DELAYED
+        and slow <= DELAYED
+        and not beside["failed"],
+    )
+    record.note(
+        "bug 2",
+        f"each of them ended after {longest:.1f} s at most, {failed} other than by 504 "
+        f"{failures[:3] or ''}",
+        f"<= {GIVEN_UP:.0f} s, 0",
+        longest <= GIVEN_UP and not failed,
+    )
+
+    def left() -> dict[str, float]:
+        return {
+            name: sum(metric(kas.observability, name) for kas in stage.kas)
+            for name in GAUGES
+        }
+
+    eventually(lambda: not any(left().values()), 10, "nothing is under way")
+    record.note("bug 2", f"left: {left()}", "0", not any(left().values()))
