@@ -186,7 +186,7 @@ class Gateway(TunnelOwner):
         connection = self.registry.instance(target.agent_id, target.instance_id)
         if connection is None or connection.agent.generation < target.generation:
             self.refused += 1
-            raise ProtocolError(ErrorCode.REFUSED, "the agent is not here")
+            raise ProtocolError(ErrorCode.REFUSED, "the agent is not here, or silent")
         return connection.tunnel
 
     def _relay(

@@ -112,6 +112,8 @@ class RoutedStream:
         self._tried: tuple[bytes, ...] = ()
         self._why = ""
         self._waits: Wait | None = None
+        #: When it gives up, once it had to wait: whatever refuses it in between.
+        self._patience = 0.0
 
     @property
     def agent(self) -> ConnectedAgent | None:
@@ -195,7 +197,13 @@ class RoutedStream:
             if not self._router.may_wait(self._agent_id):
                 self._close(self._unavailable(TOO_MANY))
                 return
-            self._waits = Wait(self._router, self._agent_id, self._woken, self._late)
+            now = self._router.clock.seconds()
+            if not self._patience:
+                self._patience = now + self._router.timeout
+            left = max(0.0, self._patience - now)
+            self._waits = Wait(
+                self._router, self._agent_id, self._woken, self._late, left
+            )
         self._waits.again(self._attempts)
 
     def _woken(self) -> None:

@@ -33,7 +33,11 @@ def pause_before(
 
 
 class Wait:
-    """News, the next attempt, and the end of patience."""
+    """
+    News, the next attempt, and the end of patience.
+
+    :param seconds: until *late* is called.
+    """
 
     def __init__(
         self,
@@ -41,11 +45,12 @@ class Wait:
         agent_id: str,
         woken: Callable[[], None],
         late: Callable[[], None],
+        seconds: float,
     ) -> None:
         self._router = router
         self._agent_id = agent_id
         self._woken = woken
-        self._late = router.clock.callLater(router.timeout, late)
+        self._late = router.clock.callLater(seconds, late)
         self._retry: IDelayedCall | None = None
         self._give_up: list[Callable[[], None]] = []
 

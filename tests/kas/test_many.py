@@ -388,6 +388,19 @@ class LossTests(_Case):
         self.answer(agent)
         self.assert_answered()
 
+    def test_refused_again_and_again(self) -> None:
+        """Patience is counted from the first refusal, and not anew after each."""
+        self.many.agent(self.two)
+        ((_, pipe),) = self.many.network.pipes
+        pipe.cut = True
+        self.two.open(RecordingReceiver(), fin=True)
+        self.many.later(8)
+        self.one.open(self.client, fin=True)
+        self.many.later(ROUTING_TIMEOUT + 1)
+        self.assertGreater(self.one.router.rerouted, 3)
+        ((reason,),) = (self.client.closed,)
+        self.assertIsInstance(reason, AgentUnavailable)
+
     def test_hub_is_down(self) -> None:
         """Agents are found by asking the other kas themselves."""
         self.many.hub.fail()
