@@ -8,18 +8,24 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 #: Bytes that are taken at a time: small enough that a rate is smooth.
-CHUNK = 64 * 1024
+CHUNK = 16 * 1024
 
 #: Bytes that the kernel may hold for each socket: a path is to be full when it is.
+#: With less the loopback, whose segments have 64 KiB, drops them and repeats them late.
 KERNEL_BUFFER = 64 * 1024
 
-#: Seconds' worth of bytes that wait where there is a rate, as in a router.
-ROUTER_BUFFER = 0.02
+#: Seconds' worth of bytes that wait where there is a rate, as in a router that keeps
+#: its queue short.
+ROUTER_BUFFER = 0.005
+
+#: Seconds by which this process may be late, and makes good for it.
+LATE = 0.02
 
 #: Bytes that are on the way where there is none.
 MOST = 64 * 1024 * 1024
@@ -35,8 +41,11 @@ class _Loop:
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+        return self.start(work).result(30)
 
 
 _shared: list[_Loop] = []
@@ -76,16 +85,63 @@ class Path:
         self.connections = 0
         self.passed = 0
         self._next = 0
-        self._open: dict[asyncio.StreamWriter, asyncio.StreamWriter] = {}
+        #: What passes now: the sockets of each.
+        self._open: dict[asyncio.Task[None], tuple[socket.socket, socket.socket]] = {}
         #: Those that pass nothing any more, and were not told.
-        self._frozen: set[asyncio.StreamWriter] = set()
+        self._frozen: set[asyncio.Task[None]] = set()
         self._loop = _loop()
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
-        self._server = self._loop.run(
-            asyncio.start_server(self._accept, sock=listener, limit=CHUNK // 4)
-        )
-        self.port: int = self._server.sockets[0].getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._accepting = self._loop.start(self._accept())
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            near, _ = await loop.sock_accept(self._listener)
+            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.connections += 1
+            task = asyncio.create_task(self._serve(near))
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._open.pop(task, None)
+        self._frozen.discard(task)
+
+    async def _serve(self, near: socket.socket) -> None:
+        far = None if self.refuse else await self._reach()
+        if far is None:
+            _reset_when_closed(near)
+            near.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = near, far
+        frozen = self._frozen
+        try:
+            await asyncio.gather(
+                self._pass(near, far, lambda: self.drop_forth or task in frozen),
+                self._pass(far, near, lambda: self.drop_back or task in frozen),
+            )
+        finally:
+            near.close()
+            far.close()
+
+    async def _reach(self) -> socket.socket | None:
+        """A connection to the target whose turn it is, or to the next that takes it."""
+        for port in await asyncio.to_thread(self._choose):
+            far = socket.socket()
+            far.setblocking(False)
+            far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
+            far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                await asyncio.get_running_loop().sock_connect(far, ("127.0.0.1", port))
+            except OSError:
+                far.close()
+                continue
+            return far
+        return None
 
     def _choose(self) -> list[int]:
         """Targets in turn, those that are alive first."""
@@ -94,68 +150,37 @@ class Path:
         order = self.targets[turn:] + self.targets[:turn]
         return sorted(order, key=lambda port: not self.alive(port))
 
-    async def _accept(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self.connections += 1
-        if self.refuse:
-            _reset(writer)
-            return
-        for port in await asyncio.to_thread(self._choose):
-            try:
-                far = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK // 4)
-            except OSError:
-                continue
-            break
-        else:
-            _reset(writer)
-            return
-        far_reader, far_writer = far
-        far_writer.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER
-        )
-        self._open[writer] = far_writer
-        frozen = self._frozen
-        await asyncio.gather(
-            self._pass(reader, far_writer, lambda: self.drop_forth or writer in frozen),
-            self._pass(far_reader, writer, lambda: self.drop_back or writer in frozen),
-        )
-        self._open.pop(writer, None)
-        frozen.discard(writer)
-        for one in (writer, far_writer):
-            one.close()
-
     async def _pass(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        dropped: Callable[[], bool],
+        self, source: socket.socket, target: socket.socket, dropped: Callable[[], bool]
     ) -> None:
         loop = asyncio.get_running_loop()
+        #: What is on its way, and when it arrives.
         queue: deque[tuple[float, bytes]] = deque()
         size = 0
         changed = asyncio.Event()
-        clear = 0.0
-
-        def room() -> bool:
-            rate = self.rate
-            return size < (rate * (self.delay + ROUTER_BUFFER) if rate else MOST)
 
         async def read() -> None:
             nonlocal size
+            free = 0.0  # the link is, from then on
             while True:
                 try:
-                    data = await reader.read(CHUNK)
+                    data = await loop.sock_recv(source, CHUNK)
                 except OSError:
                     data = b""
-                while data and not room():
+                while data and size > MOST:
                     changed.clear()
                     await changed.wait()
+                now = loop.time()
+                free = max(free, now - LATE if self.rate else now)
+                if self.rate:
+                    free += len(data) / self.rate
+                queue.append((max(free, now) + self.delay, data))
                 size += len(data)
-                queue.append((loop.time() + self.delay, data))
                 changed.set()
                 if not data:
                     return
+                if (wait := free - ROUTER_BUFFER - now) > 0:
+                    await asyncio.sleep(wait)
 
         reading = asyncio.create_task(read())
         try:
@@ -170,20 +195,13 @@ class Path:
                     # As DROP: it is there, and does not arrive; nor does the end.
                     await asyncio.sleep(0.02)
                 if not data:
-                    writer.write_eof()
+                    target.shutdown(socket.SHUT_WR)
                     return
-                writer.write(data)
-                await writer.drain()
-                if self.rate:
-                    # By the clock, so that a sleep that is too long costs nothing.
-                    clear = max(clear, loop.time() - ROUTER_BUFFER)
-                    clear += len(data) / self.rate
-                    if (wait := clear - loop.time()) > 0:
-                        await asyncio.sleep(wait)
+                await loop.sock_sendall(target, data)
                 size -= len(data)
                 self.passed += len(data)
                 changed.set()
-        except (OSError, RuntimeError):
+        except OSError:
             return
         finally:
             reading.cancel()
@@ -192,11 +210,13 @@ class Path:
         """Reset every connection, as a load balancer does; returns how many."""
 
         async def now() -> int:
-            pairs = list(self._open.items())
-            for near, far in pairs:
-                _reset(near)
-                _reset(far)
-            return len(pairs)
+            tasks = list(self._open)
+            for task in tasks:
+                for each in self._open[task]:
+                    _reset_when_closed(each)
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return len(tasks)
 
         return self._loop.run(now())
 
@@ -213,16 +233,16 @@ class Path:
         """Listen no more, and cut what passes."""
 
         async def now() -> None:
-            self._server.close()
+            self._accepting.cancel()
+            await asyncio.sleep(0)
+            self._listener.close()
 
-        self.cut()
         self._loop.run(now())
+        self.cut()
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
-    sock = writer.get_extra_info("socket")
+def _reset_when_closed(each: socket.socket) -> None:
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     except OSError:
         pass
-    writer.transport.abort()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -95,13 +96,23 @@ def test_cut_again_and_again(
 RATE = 12.5e6
 
 
+#: Milliseconds that one request of a hundred may wait for a stream that fills the path.
+#: It should be 20; the path, which is a process between two sockets, holds another 15
+#: (its kernel takes 10, its router 5), and two cores serve all who take part.
+BESIDE_BULK = 50
+
 #: Bytes after which a stream is measured: its window has grown by then.
 GROWN = 25_000_000
 
 
 def _bulk(stage: Stage, namespace: str, megabytes: int) -> float:
-    """Bytes a second of one stream from a pod."""
-    command = f"head -c {megabytes}000000 /dev/zero"
+    """
+    Bytes a second of one stream from a pod.
+
+    The command does not end with its output: over a slow path an API server loses some
+    of what is left then, also for who asks it without kas.
+    """
+    command = f"head -c {megabytes}000000 /dev/zero; sleep 300"
     child = subprocess.Popen(
         stage.kubectl(stage.kas[0], namespace).command(
             *("exec", "main", "-c", "echo", "--", "sh", "-c", command)
@@ -114,10 +125,11 @@ def _bulk(stage: Stage, namespace: str, megabytes: int) -> float:
         assert child.stdout is not None
         first = size = len(child.stdout.read(GROWN))
         begin = time.monotonic()
-        while data := child.stdout.read1(1 << 20):  # type: ignore[attr-defined]
+        while size < megabytes * 1_000_000:
+            data = child.stdout.read1(1 << 20)  # type: ignore[attr-defined]
+            assert data, "the exec ended before its output"
             size += len(data)
         took = time.monotonic() - begin
-        assert size == megabytes * 1_000_000
         return float(size - first) / took
     finally:
         child.kill()
@@ -139,6 +151,14 @@ def test_long_path(
     kubectl.ok("get", "pods")
     stage.back.delay, stage.back.rate = milliseconds / 2000, RATE
     way = stage.way(stage.kas[0])
+
+    def above(seen: Any, which: str) -> int:
+        late: float = 1000 * seen[which] - milliseconds
+        return round(late)
+
+    with clients.gets(way, 10) as load:
+        time.sleep(10)
+    quiet = load.seen
     with clients.gets(way, 10) as load:
         speed = _bulk(stage, namespace, 250 if long else 100)
     seen = load.seen
@@ -149,18 +169,14 @@ def test_long_path(
         ">= 80 %",
         speed >= 0.8 * RATE,
     )
-    late = (seen["p99"] - milliseconds / 1000) * 1000
     record.note(
         experiment,
-        f"{seen['requests']} small requests beside it: p50 {seen['p50']} s, p99 "
-        f"{seen['p99']} s, {late:.0f} ms above the round trip",
-        # Not the 20 ms that there should be: on two cores p99 is 24 to 33 ms above the
-        # round trip before anything runs beside it.  The path's router has a queue of
-        # 20 ms, its kernel takes 10, and up to 30 wait at agentk, encrypted and in
-        # order: 128 KiB in its kernel, 64 in Twisted's buffer, 128 of the last flush.
-        "<= 150 ms above the round trip, half of them <= 50 ms",
-        late <= 150
-        and seen["p50"] <= milliseconds / 1000 + 0.05
+        f"{seen['requests']} small requests beside it: p50 {above(seen, 'p50')} ms, "
+        f"p99 {above(seen, 'p99')} ms above the round trip; "
+        f"{above(quiet, 'p50')} and {above(quiet, 'p99')} ms without it",
+        f"{BESIDE_BULK} ms more at most, half of them {BESIDE_BULK // 2}; 0 failed",
+        above(seen, "p99") - above(quiet, "p99") <= BESIDE_BULK
+        and above(seen, "p50") - above(quiet, "p50") <= BESIDE_BULK // 2
         and seen["failed"] == 0,
     )
 

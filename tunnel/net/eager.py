@@ -14,6 +14,8 @@ every call here is a system call.
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.internet.interfaces import ITransport
 from twisted.internet.tcp import Connection
 
@@ -22,7 +24,10 @@ __all__ = ["unsent", "write"]
 
 def write(transport: ITransport, data: bytes) -> None:
     """
-    Write *data*, trying the socket first; order and back-pressure stay as they were.
+    Write *data*, trying the socket first; the order stays as it was.
+
+    A producer is paused as soon as the kernel takes no more.  Twisted would let it
+    write 64 KiB before, behind which all stands that is more urgent and comes later.
 
     Any transport will do.  One that is not a plain socket of Twisted's, or that has
     something in its buffer already, gets an ordinary ``write``.
@@ -58,6 +63,10 @@ def write(transport: ITransport, data: bytes) -> None:
         rest = rest[sent:]
     if rest:
         transport.write(bytes(rest))
+        producer: Any = transport.producer
+        if producer is not None and not transport.producerPaused:
+            transport.producerPaused = True
+            producer.pauseProducing()
 
 
 def unsent(transport: object) -> int | None:

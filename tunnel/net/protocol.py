@@ -30,6 +30,8 @@ from tunnel.net.sockets import address_text, tune_socket
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
+from tunnel.wire.limits import SLICE
+from tunnel.wire.outbox import FLUSH
 from tunnel.wire.session import Session
 from tunnel.wire.window import WindowEstimator
 
@@ -38,6 +40,10 @@ if TYPE_CHECKING:
 
 #: Seconds that a peer gets to read our last words before its connection is cut.
 CLOSE_TIMEOUT = 5.0
+
+#: Seconds that what is handed to a socket at once may take to leave: so long do answers
+#: wait that come meanwhile.
+PORTION = 0.004
 
 
 class Connection(Protocol):
@@ -136,6 +142,9 @@ class TunnelProtocol(TwistedProtocol):
         self._marked = False
         self._receiving = False
         self._blocked = False
+        #: How much is written at once, and since when the socket takes no more.
+        self._portion = FLUSH
+        self._blocked_at = 0.0
         self._closing: IDelayedCall | None = None
         self._lost = False
         self.set_timing(timing)
@@ -340,10 +349,16 @@ class TunnelProtocol(TwistedProtocol):
     def pauseProducing(self) -> None:
         """The socket takes no more for now."""
         self._blocked = True
+        self._blocked_at = self._clock.seconds()
 
     def resumeProducing(self) -> None:
         """The socket takes more again."""
         self._blocked = False
+        # As many bytes as leave in about that time, whatever the path is.
+        if self._clock.seconds() - self._blocked_at > PORTION:
+            self._portion = max(self._portion // 2, SLICE)
+        else:
+            self._portion = min(self._portion * 2, FLUSH)
         self.flush()
 
     def stopProducing(self) -> None:
@@ -356,7 +371,7 @@ class TunnelProtocol(TwistedProtocol):
         if self._blocked or self._lost:
             return
         session = self.session
-        data = session.bytes_to_send()
+        data = session.bytes_to_send(self._portion)
         if data:
             self._connection.write(data)
         for stream_id in session.take_drained():

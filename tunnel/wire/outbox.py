@@ -125,7 +125,8 @@ class Outbox:
         while ready and size < wanted:
             stream = ready.popleft()
             stream.scheduled = False
-            size += self._slice(stream, out, SLICE if ready else self.max_payload)
+            most = SLICE if ready else max(wanted - size, SLICE)
+            size += self._slice(stream, out, min(most, self.max_payload))
             if stream.finishing and not stream.queue:
                 finished.append(stream)
                 stream.move(StreamInput.SEND_FIN)

@@ -96,6 +96,22 @@ async def test_short_write_keeps_order_and_pauses(sockets: list[Any]) -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_pauses_when_the_kernel_is_full(sockets: list[Any]) -> None:
+    """Nobody has to wait behind 64 KiB in a buffer that nothing can overtake."""
+    port, protocol, peer = await connected()
+    sockets.append(peer)
+    producer = Producer()
+    protocol.wire.registerProducer(producer, True)
+    while not eager.unsent(protocol.wire):
+        assert producer.told == []
+        eager.write(protocol.wire, bytes(1024))
+    assert producer.told == ["pause"]
+    peer.close()
+    await protocol.end()
+    await port.stopListening()
+
+
+@pytest_twisted.ensureDeferred
 async def test_waits_behind_an_ordinary_write(sockets: list[Any]) -> None:
     """What somebody wrote the ordinary way, and is not sent yet, goes first."""
     port, protocol, peer = await connected()

@@ -10,9 +10,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.interfaces import IStream
+from tunnel.net.protocol import PORTION
 from tunnel.net.stream import MAX_HELD_FRAMES
 from tunnel.testing import RecordingReceiver, connected
-from tunnel.wire.limits import KIB, Limits
+from tunnel.wire.limits import KIB, SLICE, Limits
 
 METHOD = "/tests.Raw/Stream"
 
@@ -86,6 +87,31 @@ class StreamTests(SynchronousTestCase):
         stream.finish()
         stream.reset()
         self.assertEqual(len(receiver.closed), 1)
+
+    def test_portions_follow_the_path(self) -> None:
+        """A slow socket gets little at once: what comes later stands behind it."""
+        stream, _, _ = self.open()
+        tunnel = self.kas.tunnel
+        sizes: list[int] = []
+        assert tunnel.transport is not None
+        write = tunnel.transport.write
+
+        def noted(data: bytes) -> None:
+            sizes.append(len(data))
+            write(data)
+
+        self.patch(tunnel.transport, "write", noted)
+        tunnel.pauseProducing()
+        stream.write(bytes(1_000_000))
+        for seconds in [2 * PORTION] * 4 + [PORTION / 2] * 2:
+            self.clock.advance(seconds)
+            tunnel.resumeProducing()
+            tunnel.pauseProducing()
+        least = SLICE // KIB
+        self.assertEqual(
+            [size // KIB for size in sizes],
+            [64, 32, least, least, 2 * least, 4 * least],
+        )
 
     def test_paused_reader_stops_its_writer_and_nobody_else(self) -> None:
         """What is held stays below one window, and another stream goes on."""
