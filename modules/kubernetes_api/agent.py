@@ -215,10 +215,10 @@ class AgentRequest:
         stream.write(body)
         self._finish()
 
-    def _finish(self, trailers: bytes = b"") -> None:
-        """The answer is complete."""
+    def _finish(self, trailers: bytes = b"", broken: bool = False) -> None:
+        """The answer is complete, or there is no more of it."""
         stream = self._stream
-        self._end()
+        self._end(broken)
         stream.unregisterProducer()
         if trailers:
             stream.send_headers(trailers[2:] + b"\r\n")
@@ -356,7 +356,11 @@ class AgentRequest:
         """See `tunnel.http1.ResponseReceiver`."""
         if self._over:
             return
-        if self._answered:
+        if self._raw and isinstance(reason, UpstreamError):
+            # A reset would overtake what was read before.  What flows in an upgraded
+            # connection says itself whether it is whole.
+            self._finish(broken=True)
+        elif self._answered:
             self._end(broken=True)
             self._stream.reset(ErrorCode.INTERNAL, f"agent -> API server: {reason}")
         else:

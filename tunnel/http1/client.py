@@ -349,7 +349,13 @@ class UpstreamConnection(HttpConnection):
                 self._state = _DEAD
                 self.close()
         elif self._state == _RAW and (self._ended or self._half_closed):
-            if waited >= limits.half_closed_seconds and not self._stopped:
+            if waited < limits.half_closed_seconds or self._stopped:
+                return
+            if self._ended and self._request is not None:
+                # As in `_lose`: all of the answer was read, and may wait for its reader.
+                self._request.over()
+                self.drop()
+            else:
                 self._break(UpstreamError("one half of the connection stayed open"))
 
 

@@ -406,5 +406,11 @@ class FrontProtocol(HttpConnection):
                 and (exchange.complete or exchange.finished)
                 and waited >= limits.half_closed_seconds
             ):
+                answered = exchange.finished
                 self._leave(ClientGone("one half of the connection stayed open"))
-                self.abort()
+                if answered:
+                    # The client may still be reading what is on its way to it.
+                    self._state = _CLOSED
+                    self.close()
+                else:
+                    self.abort()

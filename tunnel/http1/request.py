@@ -226,6 +226,10 @@ class UpstreamRequest:
         """The connection has nothing more to do with this request."""
         self._connection = None
         self._closed = True
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            # It may have been paused for the origin; what it still has is dropped.
+            producer.resumeProducing()
 
     def fail(self, reason: Exception) -> None:
         """Tell the receiver the end."""

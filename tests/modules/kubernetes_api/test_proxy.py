@@ -400,13 +400,18 @@ class UpgradeTests(ProxyCase):
         self.assert_clean()
 
     def test_api_server_breaks(self) -> None:
-        """The client sees a break, not an end."""
+        """The client gets all that was read, and then the end."""
         wire = self.world.request(*EXEC)
         self.world.origin.receive(SWITCH)
         self.world.run()
+        self.world.origin.receive(b"last words")
         self.world.origin.lose(clean=False)
         self.world.run()
-        self.assertTrue(wire.aborted)
+        self.assertTrue(wire.taken().endswith(b"last words"))
+        self.assertTrue(wire.half_closed)
+        self.assertEqual(self.world.agent.metrics.broken, 1)
+        wire.receive_end()
+        wire.settle()
         self.assert_clean()
 
     def test_client_breaks(self) -> None:

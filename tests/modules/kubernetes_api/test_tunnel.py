@@ -119,6 +119,78 @@ class TunnelTests(SynchronousTestCase):
         self.assertTrue(wire.disconnecting)
         self.assert_clean()
 
+    def exec(self) -> Wire:
+        wire = self.client(b"\r\n".join(EXEC) + b"\r\n" + CREDENTIAL + b"\r\n")
+        self.origin.receive(SWITCH)
+        self.run_all()
+        wire.taken()
+        return wire
+
+    def exec_unread(self) -> tuple[Wire, int]:
+        """A client that does not read, and how much waits for it."""
+        wire = self.exec()
+        assert wire.producer is not None
+        wire.producer.pauseProducing()
+        size = 0
+        while self.origin.producerState == "producing":
+            self.origin.receive(b"y" * 16384)
+            size += 16384
+            self.run_all()
+        return wire, size
+
+    def assert_reads(self, wire: Wire, size: int) -> None:
+        assert wire.producer is not None
+        wire.producer.resumeProducing()
+        self.run_all()
+        self.assertEqual(len(wire.taken()), size)
+        self.assertTrue(wire.half_closed)
+        wire.receive_end()
+        wire.settle()
+        self.assert_clean()
+
+    def test_all_of_the_output(self) -> None:
+        """It reaches a client that reads late, though the API server closed long ago."""
+        wire, size = self.exec_unread()
+        self.origin.receive_end()
+        for _ in range(120):
+            self.clock.advance(1)
+            self.run_all()
+        self.assertTrue(self.origin.aborted, "nobody needs it any more")
+        self.assert_reads(wire, size)
+
+    def test_all_of_the_output_with_late_input(self) -> None:
+        """An API server that closed answers every byte with a reset."""
+        for ended in (True, False):
+            wire, size = self.exec_unread()
+            if ended:
+                self.origin.receive_end()
+            wire.receive(b"late")
+            self.run_all()
+            self.assertEqual(self.origin.taken()[-4:], b"late")
+            self.origin.lose(clean=False)
+            wire.receive(b"later")
+            self.run_all()
+            self.assert_reads(wire, size)
+
+    def test_input_that_nobody_takes(self) -> None:
+        """It is dropped once the API server is gone, and holds nothing."""
+        wire = self.exec()
+        origin = self.origin
+        assert origin.producer is not None
+        origin.producer.pauseProducing()
+        for _ in range(10):
+            wire.receive(b"x" * 16384)
+            self.run_all()
+        origin.receive_end()
+        origin.lose(clean=False)
+        self.run_all()
+        self.assertTrue(wire.half_closed)
+        wire.receive_end()
+        wire.settle()
+        self.assert_clean()
+        for end in (self.pair.agent, self.pair.server):
+            self.assertEqual(end.tunnel.session.open_streams, 0)
+
     def test_client_leaves(self) -> None:
         """Everything is freed at once, at both ends."""
         wire = self.client(b"GET /watch HTTP/1.1\r\n" + CREDENTIAL + b"\r\n")

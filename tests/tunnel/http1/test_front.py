@@ -531,6 +531,20 @@ class UpgradeTests(FrontCase):
         self.assertTrue(self.wire.aborted)
         self.assertEqual(len(self.handler.gone), 1)
 
+    def test_slow_reader(self) -> None:
+        """What was written goes to the client, however long that takes."""
+        self.wire.receive(UPGRADE)
+        exchange = self.handler.exchange
+        exchange.upgrade(SWITCH)
+        exchange.write(b"last words")
+        exchange.finish()
+        self.clock.pump([1.0] * 62)
+        self.assertTrue(self.wire.disconnecting)
+        self.assertFalse(self.wire.aborted)
+        self.assertEqual(len(self.handler.gone), 1)
+        self.wire.settle()
+        self.assertEqual(self.factory.connections, set())
+
     def test_refused_upgrade_is_plain_http(self) -> None:
         """P03: another status is an answer, then the connection closes; no pipe."""
         self.wire.receive(UPGRADE + b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")

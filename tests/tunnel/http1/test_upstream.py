@@ -612,6 +612,17 @@ class UpgradeTests(PoolCase):
         self.assertFalse(self.wire.aborted)
         self.clock.pump([1.0] * 12)
         self.assertTrue(self.wire.aborted)
+        self.assertEqual(answer.failures, [], "the answer itself is whole")
+        self.wire.settle()
+        self.assert_empty()
+
+    def test_our_half_closed_for_ever(self) -> None:
+        """An origin that never ends after we did."""
+        answer, request = self.upgrade()
+        self.wire.receive(SWITCH)
+        request.finish()
+        self.clock.pump([1.0] * 62)
+        self.assertTrue(self.wire.aborted)
         self.assertEqual(len(answer.failures), 1)
 
 
