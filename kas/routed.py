@@ -112,7 +112,8 @@ class RoutedStream:
         self._tried: tuple[bytes, ...] = ()
         self._why = ""
         self._waits: Wait | None = None
-        #: When it gives up, once it had to wait: whatever refuses it in between.
+        #: When it gives up, once it had to wait: whatever refuses it in between.  Anew
+        #: for each way that broke.
         self._patience = 0.0
 
     @property
@@ -314,6 +315,8 @@ class RoutedStream:
         elif reason.code is ErrorCode.UNAUTHENTICATED:
             return False
         self._lost += 1
+        # It was served meanwhile; how often that may end so is counted.
+        self._patience = 0.0
         return self._repeatable and self._lost <= MAX_LOST
 
     def path_in_doubt(self) -> None:

@@ -401,6 +401,21 @@ class LossTests(_Case):
         ((reason,),) = (self.client.closed,)
         self.assertIsInstance(reason, AgentUnavailable)
 
+    def test_breaks_long_after_a_wait(self) -> None:
+        """What was waited for before does not count against the next way."""
+        self.one.open(self.client, fin=True, repeatable=True)
+        self.many.later(5)
+        agent = self.many.agent(self.two)
+        self.many.later(ROUTING_TIMEOUT * 2)
+        self.assertEqual(len(agent.streams), 1)
+        for at in (self.three, self.one):
+            before, agent.at = agent.at, at
+            before.kill()
+            self.many.later(ROUTING_TIMEOUT * 2)
+        self.assertEqual((len(agent.streams), self.client.closed), (3, []))
+        self.answer(agent)
+        self.assert_answered()
+
     def test_hub_is_down(self) -> None:
         """Agents are found by asking the other kas themselves."""
         self.many.hub.fail()
