@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from kas.waiting import pause_before
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.flusher import Flusher
+from tunnel.isolation import for_each
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.protocol import TunnelOwner, TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
@@ -171,8 +172,8 @@ class Peer(TunnelOwner):
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for told in waiting.values():
-            told()
+        # What one of them does with the news must not harm the session.
+        for_each(waiting.values(), lambda told: told(), "the news")
 
     def stop(self) -> None:
         """Close it, and do not come back."""

@@ -168,6 +168,15 @@ class PeersTests(SynchronousTestCase):
         self.network.settle()
         self.assertEqual((self.told, len(self.network.pipes)), (10, 1))
 
+    def test_one_of_the_crowd_fails(self) -> None:
+        """Neither the others nor the session notice."""
+        self.listen()
+        peer = self.peers.at(URL)
+        peer.connect(lambda: 1 // 0)
+        self.connect()
+        self.assertEqual((self.told, peer.alive), (1, True))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
     def test_refused(self) -> None:
         self.hello = pb.Hello(role="kas", credential=b"guess")
         self.listen()
