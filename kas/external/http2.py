@@ -173,6 +173,7 @@ class Http2Connection(Protocol):
         self._streams[stream_id] = stream
         if not self._life.serves(stream_id):
             self.reset(stream, ErrorCodes.REFUSED_STREAM)
+            self._refusals.spend()
             return
         call = self._begin(self, stream, headers)
         if call is None:

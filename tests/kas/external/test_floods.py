@@ -126,6 +126,20 @@ class FloodTests(_Case):
         client.open("Say", with_token=bad)
         self.assertSentAway(client, pipe)
 
+    def test_made_to_reset_after_a_goaway(self) -> None:
+        """The same with calls that come after the last."""
+        client, pipe = self.http2()
+        client.reads = False
+        client.send(client.open("Spell"), "endless", end=True)
+        self.frames(client, pipe, GoAwayFrame(0, 0, 0))
+        for _ in range(int(self.limits.refusals.burst)):
+            client.h2.end_stream(client.open("Say"))
+            client.flush()
+            pipe.flush()
+        self.assertFalse(client.lost)
+        client.open("Say")
+        self.assertSentAway(client, pipe)
+
     def test_frames_on_refused_streams(self) -> None:
         """Nothing is won by sending on where nobody listens."""
         client, pipe = self.http2()
