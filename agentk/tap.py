@@ -22,7 +22,7 @@ from agentk.service import AgentkService
 from tunnel import __version__
 from tunnel.hosting import Prepared
 from tunnel.startup import refuse_unless
-from tunnel.tuning import tune_allocator
+from tunnel.tuning import keep_time, tune_allocator
 
 
 class Options(usage.Options):
@@ -141,6 +141,7 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     tune_allocator()
+    keep_time(reactor)
     service = AgentkService(
         options.checked, options.token, options.cluster, options.modules, reactor
     )

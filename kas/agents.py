@@ -68,6 +68,7 @@ class AgentAcceptor(TunnelOwner):
     """
     Decides what the tunnels of agents may do; the owner of each of them.
 
+    :ivar now: the time of day.
     :ivar timing: sent with every WELCOME: agents take their pace from here.
     """
 
@@ -78,6 +79,7 @@ class AgentAcceptor(TunnelOwner):
     clock: IReactorTime
     rate: ConnectionRate
     kas_id: bytes
+    now: Callable[[], float]
     timing: Timing = attrs.Factory(Timing)
     #: New agents shall look for another kas.
     draining: bool = False
@@ -124,7 +126,7 @@ class AgentAcceptor(TunnelOwner):
             agent_name=identity.agent_name,
             instance_id=hello.instance_id,
             generation=hello.generation,
-            connected_at=self.clock.seconds(),
+            connected_at=self.now(),
             version=meta.version[:MAX_META],
             commit_id=meta.commit_id[:MAX_META],
             pod_namespace=meta.pod_namespace[:MAX_META],

@@ -68,6 +68,8 @@ class Fleet:
     keepalive: Keepalive
     kas_id: bytes
     random: Callable[[], float]
+    #: The time of day.
+    now: Callable[[], float]
     environ: Mapping[str, str]
     addresses: Callable[[], Iterable[str]]
     #: Makes the development certificate, if need be, and returns it.
@@ -190,7 +192,7 @@ class Fleet:
             audience=IDENTITY,
             issuer=IDENTITY,
             algorithms=("HS256",),
-            now=self.reactor.seconds(),
+            now=self.now(),
         )
 
     async def find(
@@ -270,7 +272,7 @@ class Fleet:
             self._secrets,
             issuer=IDENTITY,
             audience=IDENTITY,
-            now=self.reactor.seconds(),
+            now=self.now(),
         )
         return pb.Hello(
             role="kas", credential=token.encode(), instance_id=self.kas_id, generation=1

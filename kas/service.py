@@ -102,6 +102,7 @@ class KasService(LogsItsOwnWay, Service):
             self._keepalive,
             self._kas_id,
             random,
+            now,
             environ,
             interface_addresses,
             self._development_files,
@@ -210,6 +211,7 @@ class KasService(LogsItsOwnWay, Service):
                 settings.connections_per_token_per_minute, self._reactor
             ),
             kas_id=self._kas_id,
+            now=self._now,
             timing=Timing(resume_grace=settings.resume_grace_period),
         )
         tunnels = AgentFactory(

@@ -17,7 +17,7 @@ from tunnel import __version__
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared
 from tunnel.startup import refuse, refuse_unless
-from tunnel.tuning import tune_allocator
+from tunnel.tuning import keep_time, tune_allocator
 
 
 class Options(usage.Options):
@@ -90,6 +90,7 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     tune_allocator()
+    keep_time(reactor)
     try:
         state = StateDirectory.open(locate(options["state-directory"], os.environ))
         service = KasService(options.configuration, options.modules, state, reactor)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import time
+from collections.abc import Callable
+from typing import Any
 
 # From malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -30,6 +33,22 @@ def tune_allocator() -> bool:
         and mallopt(_M_TRIM_THRESHOLD, 32 * _MIB)
         and mallopt(_M_TOP_PAD, 1 * _MIB)
     )
+
+
+def keep_time(
+    reactor: Any,
+    day: Callable[[], float] = time.time,
+    steady: Callable[[], float] = time.monotonic,
+) -> None:
+    """
+    Let the timers of *reactor* run by a clock that nobody sets.
+
+    Its own is the time of day: set back by an hour, it stops every timer for that long,
+    leases and pings among them; set forward, it ends whatever waits.  From here on its
+    ``seconds`` is no time of day any more, though it begins as one.
+    """
+    ahead = day() - steady()
+    reactor.seconds = lambda: ahead + steady()
 
 
 def settle() -> None:

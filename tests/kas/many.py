@@ -143,6 +143,7 @@ class Kas:
             clock=clock,
             rate=ConnectionRate(5000, clock),
             kas_id=self.me.kas_id,
+            now=clock.seconds,
             timing=Timing(resume_grace=GRACE),
         )
         self.bus.subscribe("kas", "agent.connected", self._connected)

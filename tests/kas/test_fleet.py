@@ -75,6 +75,7 @@ class Kas:
             Keepalive(self.clock),
             bytes([number]) * 16,
             lambda: 0.5,
+            self.clock.seconds,
             {},
             lambda: ["127.0.0.1"],
             lambda: pki.ensure(StateDirectory.open(state or Path()), time.time, "kas"),

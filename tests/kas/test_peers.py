@@ -172,7 +172,11 @@ class PeersTests(SynchronousTestCase):
         """Neither the others nor the session notice."""
         self.listen()
         peer = self.peers.at(URL)
-        peer.connect(lambda: 1 // 0)
+
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        peer.connect(fail)
         self.connect()
         self.assertEqual((self.told, peer.alive), (1, True))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)

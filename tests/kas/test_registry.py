@@ -85,6 +85,7 @@ class World:
             clock=self.clock,
             rate=ConnectionRate(per_minute, self.clock),
             kas_id=b"kas",
+            now=self.clock.seconds,
         )
         self.factory = AgentFactory(
             self.acceptor,

@@ -149,7 +149,7 @@ class TunnelTests(SynchronousTestCase):
         self.assert_clean()
 
     def test_all_of_the_output(self) -> None:
-        """It reaches a client that reads late, though the API server closed long ago."""
+        """It reaches a client that reads long after the API server closed."""
         wire, size = self.exec_unread()
         self.origin.receive_end()
         for _ in range(120):
