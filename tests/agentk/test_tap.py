@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from typing import Any
 
+from twisted.internet import reactor
 from twisted.python import usage
 
 from agentk.service import AgentkService
@@ -209,3 +211,11 @@ class MakeServiceTests(_Case):
         # Without twistd there is no log of ours.
         self.assertIsNone(service.log_observer)
         self.assertFalse(service.running)
+
+    def test_time(self) -> None:
+        """Timers do not follow the time of day."""
+        clock: Any = reactor
+        self.patch(clock, "seconds", before := clock.seconds)
+        makeService(self.parse(*self.good))
+        self.assertIsNot(clock.seconds, before)
+        self.assertLess(abs(clock.seconds() - before()), 5)

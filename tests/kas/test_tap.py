@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from twisted.internet import reactor
 from twisted.python import usage
 
 from kas.service import KasService
@@ -184,6 +186,14 @@ class MakeServiceTests(_Case):
         service = self.make()
         self.assertEqual((self.folder / "state").stat().st_mode & 0o777, 0o700)
         self.assertFalse(service.running)
+
+    def test_time(self) -> None:
+        """Timers do not follow the time of day."""
+        clock: Any = reactor
+        self.patch(clock, "seconds", before := clock.seconds)
+        self.make()
+        self.assertIsNot(clock.seconds, before)
+        self.assertLess(abs(clock.seconds() - before()), 5)
 
     def test_log_observer(self) -> None:
         """In the format that was asked for, with the level of the configuration."""

@@ -352,7 +352,7 @@ class UpstreamConnection(HttpConnection):
             if waited < limits.half_closed_seconds or self._stopped:
                 return
             if self._ended and self._request is not None:
-                # As in `_lose`: all of the answer was read, and somebody may wait for it.
+                # As in `_lose`: all of the answer was read, whoever waits for it.
                 self._request.over()
                 self.drop()
             else:
