@@ -25,6 +25,7 @@ from tunnel.errors import (
     StreamReset,
 )
 from tunnel.flusher import Flusher
+from tunnel.net import leftovers
 from tunnel.net.keepalive import DOUBTED, Keepalive, Timing
 from tunnel.net.sockets import address_text, tune_socket
 from tunnel.net.stream import StreamTransport
@@ -135,6 +136,7 @@ class TunnelProtocol(TwistedProtocol):
         self._flusher = flusher
         self._keepalive = keepalive
         self._streams: dict[int, StreamTransport] = {}
+        self._leftovers = leftovers.NONE
         self._estimator: WindowEstimator | None = None
         #: Streams whose producer gives one piece at a time.
         self._pulling: set[StreamTransport] = set()
@@ -416,8 +418,13 @@ class TunnelProtocol(TwistedProtocol):
         self.end(ErrorCode.PROTOCOL, "no greeting in time")
 
     def renew_budget(self) -> None:
-        """A new interval for what the peer may send without credit."""
-        self.session.budget.renew()
+        """A new interval: for what the peer sends without credit, or gives none for."""
+        session = self.session
+        session.budget.renew()
+        if session.open_streams > len(self._streams):
+            self._leftovers = leftovers.look(session, self._streams, self._leftovers)
+            if session.has_output:
+                self.has_output()
 
     # Inside.
 

@@ -226,6 +226,11 @@ class Session:
         """Streams of both sides that are not closed."""
         return self._ours + self._theirs
 
+    def queued(self, stream_id: int) -> int:
+        """Bytes of a stream that wait to be sent."""
+        stream = self._streams.get(stream_id)
+        return 0 if stream is None else stream.queued
+
     @property
     def going(self) -> bool:
         """The peer takes no new streams; ours alone does not keep us from opening."""
