@@ -91,6 +91,17 @@ class Peer(TunnelOwner):
             self.tunnel is None and self._peers.clock.seconds() >= self._retry_at
         )
 
+    @property
+    def _busy(self) -> bool:
+        """There is a session, or will be one."""
+        steps = (self.tunnel, self._dialling, self._greeting, self._later)
+        return any(one is not None for one in steps)
+
+    def prepare(self) -> None:
+        """Dial it for those who come later; costs nothing while that is under way."""
+        if not self._busy and self.worth_trying:
+            self._dial()
+
     def connect(self, told: Callable[[], None]) -> Callable[[], None]:
         """
         Call *told* once, when it is up or could not be reached.
@@ -108,8 +119,7 @@ class Peer(TunnelOwner):
 
     def _pursue(self) -> None:
         """Dial if somebody waits and nothing else is under way."""
-        busy = (self.tunnel, self._dialling, self._greeting, self._later)
-        if not self._waiting or any(one is not None for one in busy):
+        if not self._waiting or self._busy:
             return
         pause = self._retry_at - self._peers.clock.seconds()
         if pause > 0:

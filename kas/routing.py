@@ -166,9 +166,9 @@ class Router:
                 assert peer.tunnel is not None
                 load = self._remote.get(record.agent.instance_id, 0)
                 found.append((load, 1, Hop(peer.tunnel, record.agent, record)))
-            elif found and peer.worth_trying:
+            elif found:
                 # This request goes where it can; later ones have the choice.
-                peer.connect(lambda: None)
+                peer.prepare()
         found.sort(key=lambda one: one[:2])
         for _, _, hop in found:
             yield hop

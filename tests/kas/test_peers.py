@@ -168,6 +168,27 @@ class PeersTests(SynchronousTestCase):
         self.network.settle()
         self.assertEqual((self.told, len(self.network.pipes)), (10, 1))
 
+    def test_prepare(self) -> None:
+        """For those who come later: one attempt, and nothing for each who asks."""
+        nowhere = _Nowhere()
+        self.endpoint = lambda url: nowhere
+        peer = self.peers.at(URL)
+        for _ in range(10):
+            peer.prepare()
+        self.assertEqual(peer._waiting, {})
+        self.later(DIAL_TIMEOUT)
+        peer.prepare()
+        self.assertEqual((nowhere.cancelled, self.peers.failures), (1, 1))
+        self.endpoint = self.network.door
+        self.listen()
+        self.later(RETRY_MOST)
+        peer.prepare()
+        self.network.settle()
+        self.assertTrue(peer.alive)
+        peer.prepare()
+        self.network.settle()
+        self.assertEqual(len(self.network.pipes), 1)
+
     def test_one_of_the_crowd_fails(self) -> None:
         """Neither the others nor the session notice."""
         self.listen()

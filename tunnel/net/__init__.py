@@ -4,6 +4,7 @@ The wire on Twisted: bytes of a transport to a `tunnel.wire.session.Session` and
     keepalive.py    one sweep for all connections: pings, dead peers, questions
     protocol.py     TunnelProtocol: a transport and its session
     sockets.py      options of the socket under a tunnel
+    leftovers.py    streams that are over here, and whose last bytes nobody takes
     stream.py       StreamTransport: one stream as transport, consumer and producer
     resumable.py    a stream that survives the connection under it
     keeper.py       all of those: what they keep together
