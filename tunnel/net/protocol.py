@@ -474,11 +474,8 @@ class TunnelProtocol(TwistedProtocol):
                 )
         elif isinstance(event, events.AckReceived | events.ResumedReceived):
             stream = self._streams.get(event.stream_id)
-            if stream is not None and stream.resumable is not None:
-                if isinstance(event, events.AckReceived):
-                    stream.resumable.acked(event.received)
-                else:
-                    stream.resumable.resumed(stream, event.received)
+            if stream is not None:
+                stream.noted(event.received, isinstance(event, events.AckReceived))
         elif isinstance(event, events.ResumeReceived):
             self._stream_began(
                 event.stream_id, self._owner.stream_resumed, event.resume, False

@@ -231,6 +231,20 @@ class StreamTransport:
         if self._held:
             self._deliver()
 
+    def noted(self, received: int, is_ack: bool) -> None:
+        """The tunnel: how far the other end of a resumable stream is."""
+        if self.resumable is None:
+            return
+        try:
+            if is_ack:
+                self.resumable.acked(received)
+            else:
+                self.resumable.resumed(self, received)
+        except Exception:
+            # It may let a producer go on: as with `_resume_producer`.
+            self._log.failure("a stream failed when its other end went on")
+            self.reset(ErrorCode.INTERNAL, "the producer failed")
+
     def _hold(self, is_headers: bool, data: bytes, fin: bool) -> None:
         """Keep a frame; many small ones must not cost much more than their bytes."""
         held = self._held
@@ -285,9 +299,11 @@ class StreamTransport:
         producer, self._producer = self._producer, None
         receiver, self.receiver = self.receiver, None
         try:
-            if producer is not None:
-                producer.stopProducing()
-            if receiver is not None:
-                receiver.stream_closed(reason)
+            try:
+                if producer is not None:
+                    producer.stopProducing()
+            finally:
+                if receiver is not None:
+                    receiver.stream_closed(reason)
         except Exception:
             self._log.failure("the receiver of a stream failed at its end")

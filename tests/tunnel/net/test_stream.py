@@ -165,6 +165,37 @@ class StreamTests(SynchronousTestCase):
         self.pipe.flush()
         self.assertEqual(innocent.data, b"fine")
 
+    def test_resumable_that_fails_loses_its_stream_alone(self) -> None:
+        """An ACK may let a producer go on, which is not ours."""
+
+        class Failing:
+            def acked(self, received: int) -> None:
+                raise ZeroDivisionError
+
+        stream, receiver, accepted = self.open()
+        other, _, other_accepted = self.open()
+        stream.resumable = Failing()
+        accepted.stream.ack(1)
+        self.pipe.flush()
+        self.assertEqual((len(receiver.closed), len(accepted.closed)), (1, 1))
+        other.write(b"still here")
+        self.pipe.flush()
+        self.assertEqual(other_accepted.data, b"still here")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_producer_that_fails_at_the_end(self) -> None:
+        """The receiver is told nevertheless."""
+
+        class Failing:
+            def stopProducing(self) -> None:
+                raise ZeroDivisionError
+
+        stream, receiver, _ = self.open()
+        stream.registerProducer(Failing(), True)
+        stream.reset()
+        self.assertEqual(len(receiver.closed), 1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
     def test_receiver_that_fails_at_the_end_is_logged(self) -> None:
         """And the tunnel goes on."""
         stream, receiver, _ = self.open()
