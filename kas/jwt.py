@@ -74,7 +74,11 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
         raise ValueError(f"{path} cannot be read ({error.strerror})") from None
     if len(data) > MAX_SECRET_FILE:
         raise ValueError(f"{path} is larger than {MAX_SECRET_FILE} bytes: no secret")
-    make = f"make one with 'head -c 32 /dev/urandom | base64 > {path}'"
+    # Without the path: the file may be another one, which nobody wants to lose.
+    make = (
+        "correct the path, or make a secret with "
+        "'(umask 077; head -c 32 /dev/urandom | base64 > NEW-FILE)'"
+    )
     try:
         secret = base64.b64decode(data.strip(), validate=True)
     except binascii.Error:

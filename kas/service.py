@@ -322,6 +322,13 @@ class KasService(LogsItsOwnWay, Service):
             known["own_url"] = fleet.directory.me.url
             known["peers"] = len(fleet.directory.living())
             known["peer_sessions"] = fleet.peers.connected
+            problems = {
+                one.url: peer.problem
+                for one in fleet.directory.living()
+                if (peer := fleet.peers.at(one.url)).problem
+            }
+            if problems:
+                known["peer_problems"] = problems
             known["unreachable_peers"] = sorted(
                 one.url
                 for one in fleet.directory.living()

@@ -136,14 +136,22 @@ def parse(text: str, file: str) -> Node:
     try:
         return _build(yaml.parse(text, Loader=_LOADER), file)
     except yaml.MarkedYAMLError as error:
-        raise Unreadable(_mark(file, error.problem_mark), _explain(error)) from None
+        mark = _mark(file, error.problem_mark)
+        raise Unreadable(mark, _explain(error, _at(text, mark))) from None
     except yaml.YAMLError as error:
         raise Unreadable(Mark(file), f"not YAML: {error}") from None
 
 
-def _explain(error: yaml.MarkedYAMLError) -> str:
+def _at(text: str, mark: Mark) -> str:
+    """The character at a mark; empty at the end."""
+    lines = text.splitlines()
+    line = lines[mark.line - 1] if mark.line <= len(lines) else ""
+    return line[mark.column - 1 : mark.column]
+
+
+def _explain(error: yaml.MarkedYAMLError, character: str) -> str:
     text = f"not YAML: {error.problem or error.context or 'cannot be parsed'}"
-    if "\\t" in text or "'\t'" in text:
+    if character == "\t":
         return text + "; indent with spaces instead of tabs"
     return text
 

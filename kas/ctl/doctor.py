@@ -67,7 +67,7 @@ def declare(group: click.Group) -> None:
 )
 @pid_option
 def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
-    """Check state, certificates, ports, Redis and health (exit status 0 or 1)."""
+    """Check state, certificates, ports and Redis (exit status 0 or 1)."""
     if configuration_file is not None and pid is not None:
         raise ConfigurationError(["--pid says already which kas; give only one"])
     running = None if configuration_file is not None else ctl.running(pid)
@@ -302,13 +302,16 @@ def _check_redis(redis: dict[str, Any]) -> str:
 
 def _check_peers(about: dict[str, Any]) -> str:
     known, missed = about["peers"], about["unreachable_peers"]
+    problems = about.get("peer_problems", {})
+    compare = "compare own addresses, certificates, secrets and clocks"
     if missed:
-        raise _Wrong(
-            f"{', '.join(missed)} cannot be reached; see the log of both, and compare "
-            "own addresses, certificates, secrets and clocks"
-        )
+        found = (f"{url} {problems.get(url) or 'cannot be reached'}" for url in missed)
+        raise _Wrong(f"{', '.join(found)}; see the log of both, and {compare}")
     sessions = counted(about["peer_sessions"], "session")
-    return f"{known} other kas known, {sessions} up; others begin when needed"
+    text = f"{known} other kas known, {sessions} up; others begin when needed"
+    # What failed is dialled again only when it is needed, and may be well by then.
+    found = (f"when last dialled, {url} {why}" for url, why in sorted(problems.items()))
+    return "; ".join([text, *found, *([compare] if problems else [])])
 
 
 def _address(listen: Listen) -> tuple[int, Any, str] | None:

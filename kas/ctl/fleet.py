@@ -99,7 +99,7 @@ def _watch(
 @pid_option
 def _rebalance(ctl: Ctl, pid: int | None) -> None:
     """
-    Send the agents that are above the mean of all kas to the others, now.
+    Send agents above the mean of all kas to the others.
 
     kas does it by itself every few seconds where it has a tenth too many.
     """

@@ -288,6 +288,8 @@ def ask(server: Server) -> dict[str, Any]:
         )
         if not tls and _ended(error):
             hint = "does it speak TLS?  Then write https://"
+        elif tls and isinstance(error, TimeoutError):
+            hint = "does it speak TLS at all?  If not, write http://"
         raise NoAnswer(
             f"kas does not answer at {server.url} ({printable(reason)}); {hint}"
         ) from None

@@ -46,8 +46,8 @@ MAX_WAITING = 2000
 UNUSABLE = {
     "READONLY": "it is a replica",
     "OOM": "its memory is full (maxmemory)",
-    "NOAUTH": "it wants a password",
-    "WRONGPASS": "the user name or the password is wrong",
+    "NOAUTH": "it wants a password; name its file in redis.password_file",
+    "WRONGPASS": "redis.username or the password in redis.password_file is wrong",
     "NOPERM": "its ACL forbids what kas needs",
     "LOADING": "it is still loading its data",
     "MASTERDOWN": "it is a replica that lost its master",

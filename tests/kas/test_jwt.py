@@ -100,6 +100,8 @@ class SecretTests(_Case):
         """Neither raw bytes nor two lines; and what is there is not repeated."""
         self.assertIn("does not hold base64", self.refused(b"hunter2!" * 8))
         self.assertNotIn("hunter2", self.refused(b"hunter2!" * 8))
+        # The wrong path may be that of a key: no command that would overwrite it.
+        self.assertNotIn(f"> {self.path}", self.refused(b"hunter2!" * 8))
         line = base64.b64encode(SECRET)
         self.assertIn("does not hold base64", self.refused(line + b"\n" + line))
 

@@ -190,6 +190,12 @@ def test_doctor_of_several(kasctl: Kasctl) -> None:
     assert not findings(kasctl, **{**OTHERS, "redis": deaf})["Redis"][0]
     lost = {**OTHERS, "unreachable_peers": ["tls://kas-2:8155"]}
     assert "tls://kas-2:8155 cannot be reached" in findings(kasctl, **lost)["peers"][1]
+    why = {"peer_problems": {"tls://kas-2:8155": "did not take us: wrong secret"}}
+    found = findings(kasctl, **lost, **why)
+    assert "tls://kas-2:8155 did not take us: wrong secret" in found["peers"][1]
+    passed, text = findings(kasctl, **OTHERS, **why)["peers"]
+    assert passed
+    assert "when last dialled, tls://kas-2:8155 did not take us: wrong secret" in text
     alone = {key: value for key, value in OTHERS.items() if key != "redis"}
     assert not findings(kasctl, **alone)["private API"][0]
     assert "Redis" not in findings(kasctl)
