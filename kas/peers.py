@@ -46,8 +46,7 @@ PEER_LIMITS = attrs.evolve(
     max_queued_control=1_000_000,
 )
 
-#: Seconds for TCP, TLS and greeting: a request waits for it, and there may be another
-#: kas to ask.
+#: Seconds for TCP and TLS: a request waits for it, and there may be another kas to ask.
 DIAL_TIMEOUT = 3.0
 
 #: Seconds before a peer that could not be reached is dialled again: at first, and at
