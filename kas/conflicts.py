@@ -25,7 +25,7 @@ MAX_PODS = 10_000
 #: Replacements of one pod that are remembered; a few more than it takes.
 MAX_REPLACED = 16
 
-RUNS_ANEW = "the pod runs anew"
+RUNS_ANEW = "the pod runs anew, or another one has its POD_NAME"
 
 _Pod = tuple[str, str, str]
 

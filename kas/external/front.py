@@ -52,12 +52,11 @@ class Front:
         """
         fields = _fields(headers)
         if method != "POST":
-            exchange.start(405, [(b"allow", b"POST")], end=True)
+            _turn_away(exchange, 405, "calls are made with POST", (b"allow", b"POST"))
             return Begun(None, False)
         call = _codec(exchange, self.held, fields, http2)
         if call is None:
-            accepted = ", ".join(CONTENT_TYPES)
-            exchange.start(415, [(b"accept-post", accepted.encode())], end=True)
+            _not_taken(exchange, ", ".join(CONTENT_TYPES).encode())
             return Begun(None, False)
         authenticated = False
         try:
@@ -68,12 +67,10 @@ class Front:
             if isinstance(call, UnaryCall | StreamingCall):
                 streams = found.client_streaming or found.server_streaming
                 if call.unary == streams:
-                    exchange.start(
-                        415, [(b"accept-post", _accepted(streams))], end=True
-                    )
+                    _not_taken(exchange, _accepted(streams))
                     return Begun(None, True)
                 if found.client_streaming and found.server_streaming and not http2:
-                    exchange.start(505, [], end=True)
+                    _turn_away(exchange, 505, "streams both ways need HTTP/2")
                     return Begun(None, True)
                 call.check_encoding()
                 call.method = found
@@ -88,6 +85,23 @@ class Front:
         if found is None:
             raise CallError(Status.UNIMPLEMENTED, f"{path[:SHOWN]} is not served here")
         return found
+
+
+def _not_taken(exchange: Exchange, accepted: bytes) -> None:
+    text = f"send this with a Content-Type of: {accepted.decode()}"
+    _turn_away(exchange, 415, text, (b"accept-post", accepted))
+
+
+def _turn_away(
+    exchange: Exchange, status: int, text: str, *headers: tuple[bytes, bytes]
+) -> None:
+    """Answer what is no call, for people: there is no codec to answer in."""
+    body = text.encode() + b"\n"
+    kind = (b"content-type", b"text/plain; charset=utf-8")
+    length = (b"content-length", b"%d" % len(body))
+    exchange.start(status, [*headers, kind, length])
+    exchange.write(body)
+    exchange.end()
 
 
 def _fields(headers: Headers) -> dict[str, str]:

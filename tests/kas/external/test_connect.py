@@ -205,6 +205,7 @@ class UnaryTests(_Case):
         answer = self.ask("Spell", b"{}")
         self.assertEqual(answer.status, 415)
         self.assertIn("application/connect+json", answer.fields["accept-post"])
+        self.assertIn(b"application/connect+json", answer.body)
         self.assertEqual(self.ask("Say", b"", "application/connect+json").status, 415)
 
     def test_not_a_method(self) -> None:
