@@ -384,3 +384,38 @@ def seconds_until(look: Callable[[], Any], most: float, pause: float = 0.05) -> 
             return passed
         time.sleep(pause)
     return time.monotonic() - begin
+
+
+#: Bytes after which a stream is measured: its window has grown by then.
+GROWN = 25_000_000
+
+
+def bulk(kubectl: Kubectl, megabytes: int) -> tuple[float, float]:
+    """
+    One stream from the pod ``main``: bytes a second, and the longest pause in seconds.
+
+    The command does not end with its output: over a slow path an API server loses some
+    of what is left then, also for who asks it without kas.
+    """
+    command = f"head -c {megabytes}000000 /dev/zero; sleep 300"
+    child = subprocess.Popen(
+        kubectl.command("exec", "main", "-c", "echo", "--", "sh", "-c", command),
+        stdout=subprocess.PIPE,
+        env=kubectl.environment(),
+        preexec_fn=die_with_parent,
+    )
+    try:
+        assert child.stdout is not None
+        first = size = len(child.stdout.read(GROWN))
+        begin = last = time.monotonic()
+        longest = 0.0
+        while size < megabytes * 1_000_000:
+            data = child.stdout.read1(1 << 20)  # type: ignore[attr-defined]
+            assert data, "the exec ended before its output"
+            size += len(data)
+            now = time.monotonic()
+            longest, last = max(longest, now - last), now
+        return (size - first) / (last - begin), longest
+    finally:
+        child.kill()
+        child.wait()

@@ -1,8 +1,9 @@
-"""A TCP path that can be made bad: it delays, stalls, cuts, throttles, and balances."""
+"""A TCP path that can be made bad: it delays, stalls, cuts, loses and throttles."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import struct
 import threading
@@ -26,6 +27,10 @@ ROUTER_BUFFER = 0.005
 
 #: Seconds by which this process may be late, and makes good for it.
 LATE = 0.02
+
+#: Bytes of a packet, and seconds until one that was lost is sent again: what Linux
+#: waits at least where nothing follows that would tell of it.
+SEGMENT, SENT_AGAIN = 1448, 0.2
 
 #: Bytes that are on the way where there is none.
 MOST = 64 * 1024 * 1024
@@ -65,6 +70,8 @@ class Path:
         load balancer finds out by its health checks.
     :ivar delay: seconds that every byte is late, each way.
     :ivar rate: bytes a second, each way and connection; 0: no limit.
+    :ivar loss: part of the packets that come only when they are sent again, and with
+        them all that was behind.
     """
 
     def __init__(
@@ -77,6 +84,8 @@ class Path:
         self.alive = alive
         self.delay = 0.0
         self.rate = 0.0
+        self.loss = 0.0
+        self._random = random.Random(7)
         #: Towards the targets, and back: nothing passes, and nobody is told.
         self.drop_forth = False
         self.drop_back = False
@@ -174,6 +183,9 @@ class Path:
                 free = max(free, now - LATE if self.rate else now)
                 if self.rate:
                     free += len(data) / self.rate
+                packets = -(-len(data) // SEGMENT)
+                if self.loss and self._random.random() < self.loss * packets:
+                    free = max(free, now) + SENT_AGAIN
                 queue.append((max(free, now) + self.delay, data))
                 size += len(data)
                 changed.set()

@@ -144,7 +144,7 @@ class Stage:
 
     def clear(self) -> None:
         """Every kas runs, no agent does, the path is good: for the next experiment."""
-        self.back.delay = self.back.rate = 0
+        self.back.delay = self.back.rate = self.back.loss = 0
         self.back.targets = [kas.agents for kas in self.kas]
         for agentk in self.fleet.agentks:
             if agentk.process is not None:

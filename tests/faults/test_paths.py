@@ -101,40 +101,6 @@ RATE = 12.5e6
 #: (its kernel takes 10, its router 5), and two cores serve all who take part.
 BESIDE_BULK = 50
 
-#: Bytes after which a stream is measured: its window has grown by then.
-GROWN = 25_000_000
-
-
-def _bulk(stage: Stage, namespace: str, megabytes: int) -> float:
-    """
-    Bytes a second of one stream from a pod.
-
-    The command does not end with its output: over a slow path an API server loses some
-    of what is left then, also for who asks it without kas.
-    """
-    command = f"head -c {megabytes}000000 /dev/zero; sleep 300"
-    child = subprocess.Popen(
-        stage.kubectl(stage.kas[0], namespace).command(
-            *("exec", "main", "-c", "echo", "--", "sh", "-c", command)
-        ),
-        stdout=subprocess.PIPE,
-        env=clean_environment(),
-        preexec_fn=die_with_parent,
-    )
-    try:
-        assert child.stdout is not None
-        first = size = len(child.stdout.read(GROWN))
-        begin = time.monotonic()
-        while size < megabytes * 1_000_000:
-            data = child.stdout.read1(1 << 20)  # type: ignore[attr-defined]
-            assert data, "the exec ended before its output"
-            size += len(data)
-        took = time.monotonic() - begin
-        return float(size - first) / took
-    finally:
-        child.kill()
-        child.wait()
-
 
 @pytest.mark.parametrize("milliseconds", [100, 300])
 def test_long_path(
@@ -160,7 +126,7 @@ def test_long_path(
         time.sleep(10)
     quiet = load.seen
     with clients.gets(way, 10) as load:
-        speed = _bulk(stage, namespace, 250 if long else 100)
+        speed, _ = clients.bulk(kubectl, 250 if long else 100)
     seen = load.seen
     experiment = f"F06, {milliseconds} ms"
     record.note(
