@@ -30,8 +30,9 @@ WATCHES = 50
 #: notice, the grace of 2 s for what runs, and the time of this machine.
 DRAIN_SECONDS = 30
 
-#: Seconds for which an agent may be out of reach in a planned restart.
-UNREACHABLE = 2.0
+#: Seconds for which an agent may be out of reach in a planned restart.  It is half a
+#: second, and more while programs start on two cores beside everything else.
+UNREACHABLE = 5.0
 
 
 def _errors(process: Process | None) -> list[str]:
