@@ -319,20 +319,15 @@ class KasService(LogsItsOwnWay, Service):
                 "reason": fleet.redis.reason,
             }
         if fleet.peers is not None:
+            others = [fleet.peers.at(one.url) for one in fleet.directory.living()]
             known["own_url"] = fleet.directory.me.url
-            known["peers"] = len(fleet.directory.living())
+            known["peers"] = len(others)
             known["peer_sessions"] = fleet.peers.connected
-            problems = {
-                one.url: peer.problem
-                for one in fleet.directory.living()
-                if (peer := fleet.peers.at(one.url)).problem
-            }
+            problems = {peer.url: peer.problem for peer in others if peer.problem}
             if problems:
                 known["peer_problems"] = problems
             known["unreachable_peers"] = sorted(
-                one.url
-                for one in fleet.directory.living()
-                if not fleet.peers.at(one.url).worth_trying
+                peer.url for peer in others if not peer.worth_trying
             )
         return known
 
