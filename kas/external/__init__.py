@@ -4,6 +4,7 @@ The external API: what GitLab and other systems call, by gRPC and by Connect.
     services.py   which module answers which method
     auth.py       who may call: the token in front of every call
     calls.py      one call: a stream, for the machinery of `tunnel.rpc`, over HTTP
+    envelopes.py  messages with a length before each, which both have
     grpc.py       gRPC's way to write a call down
     connect.py    Connect's way to do so: JSON or protobuf, for clients without gRPC
     http2.py      HTTP/2 connections: what arrives and what leaves

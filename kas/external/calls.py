@@ -19,20 +19,24 @@ from zope.interface import implementer
 
 from kas.external.held import Held, Holder
 from kas.external.services import ExternalServices
-from tunnel.errors import CallError, ErrorCode, Status, StreamReset, TunnelError
+from tunnel.errors import CallError, ErrorCode, StreamReset, TunnelError
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.rpc.fields import decode_fields
 from tunnel.rpc.messages import MAX_MESSAGE
 from tunnel.rpc.status import error_from_trailers, is_trailers
 
-__all__ = ["Codec", "Envelopes", "Exchange", "metadata_from", "metadata_to"]
+__all__ = [
+    "Codec",
+    "Exchange",
+    "Headers",
+    "media_type",
+    "metadata_from",
+    "metadata_to",
+]
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 LENGTH = struct.Struct(">I")
-
-#: What comes before a message on the wire: flags, and its length.
-_ENVELOPE = struct.Struct(">BI")
 
 # Of HTTP, of the protocols, and the token: no module has any use for them.
 _NOT_METADATA = re.compile(
@@ -85,7 +89,12 @@ class Codec:
     #: No agent calls here.
     agent: ConnectedAgent | None = None
 
-    def __init__(self, exchange: Exchange, held: Held) -> None:
+    #: Bytes of one request; more end the call.
+    limit = MAX_MESSAGE
+
+    def __init__(
+        self, exchange: Exchange, held: Held, headers: Mapping[str, str]
+    ) -> None:
         self.exchange = exchange
         #: What this call holds of a request that is not whole.
         self.holder = Holder(held)
@@ -157,6 +166,14 @@ class Codec:
     def drop(self) -> None:
         """Forget what is not whole."""
 
+    def decode(self, message: bytes) -> bytes:
+        """A request as protobuf; :raises CallError: it cannot be read."""
+        return message
+
+    def encode(self, message: bytes) -> bytes:
+        """A response as the client wants it."""
+        return message
+
     def _close(self, reason: Exception | None) -> None:
         self.holder.release()
         self.drop()
@@ -208,56 +225,9 @@ class Codec:
         self.exchange.unregisterProducer()
 
 
-class Envelopes:
-    """
-    Cuts messages out of a body: flags and length before each, as both protocols do it.
-
-    Holds at most one message that is not whole.
-    """
-
-    def __init__(self, limit: int = MAX_MESSAGE) -> None:
-        self._limit = limit
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """
-        Flags and content of each message that is whole now.
-
-        :raises CallError: one is too large; said as soon as its length is here.
-        """
-        buffer = self._buffer
-        buffer += data
-        found = []
-        start = 0
-        while len(buffer) - start >= _ENVELOPE.size:
-            flags, length = _ENVELOPE.unpack_from(buffer, start)
-            if length > self._limit:
-                raise CallError(
-                    Status.RESOURCE_EXHAUSTED,
-                    f"a message of {length} bytes; at most {self._limit} are taken",
-                )
-            stop = start + _ENVELOPE.size + length
-            if stop > len(buffer):
-                break
-            found.append((flags, bytes(buffer[start + _ENVELOPE.size : stop])))
-            start = stop
-        # Once: there may be thousands of messages in it.
-        del buffer[:start]
-        return found
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that are left, of a message that is not whole."""
-        return len(self._buffer)
-
-    def clear(self) -> None:
-        """Forget them."""
-        self._buffer.clear()
-
-
-def envelope(message: bytes, flags: int = 0) -> bytes:
-    """One message as it goes into a body."""
-    return _ENVELOPE.pack(flags, len(message)) + message
+def media_type(headers: Mapping[str, str]) -> str:
+    """What a body is, without what may stand behind it."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def metadata_from(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

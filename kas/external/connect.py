@@ -19,7 +19,8 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from kas.external.calls import Codec, Envelopes, Exchange, envelope, metadata_to
+from kas.external.calls import Codec, Exchange, Headers, media_type, metadata_to
+from kas.external.envelopes import COMPRESSED, EnvelopeCodec, envelope
 from kas.external.held import Held
 from tunnel.details import readable
 from tunnel.errors import CallError, Status
@@ -63,7 +64,6 @@ _CODES = {
 
 _TIMEOUT = re.compile(r"[0-9]{1,10}")
 _END = 0x2
-_COMPRESSED = 0x1
 
 #: JSON of a message may be larger than the message: bytes are base64 in it.
 MAX_JSON = MAX_MESSAGE // 3 * 4 + 64 * 1024
@@ -110,15 +110,13 @@ class ConnectCall(Codec):
     unary: bool
 
     def __init__(
-        self,
-        exchange: Exchange,
-        held: Held,
-        content_type: str,
-        headers: Mapping[str, str],
+        self, exchange: Exchange, held: Held, headers: Mapping[str, str]
     ) -> None:
-        super().__init__(exchange, held)
-        self.content_type = content_type
-        self.json = content_type.endswith("json")
+        self.content_type = media_type(headers)
+        self.json = self.content_type.endswith("json")
+        if self.json:
+            self.limit = MAX_JSON
+        super().__init__(exchange, held, headers)
         name = "content-encoding" if self.unary else "connect-content-encoding"
         self._encoding = headers.get(name, "identity")
         #: Set before the call is opened.
@@ -170,14 +168,9 @@ class UnaryCall(ConnectCall):
     unary = True
 
     def __init__(
-        self,
-        exchange: Exchange,
-        held: Held,
-        content_type: str,
-        headers: Mapping[str, str],
+        self, exchange: Exchange, held: Held, headers: Mapping[str, str]
     ) -> None:
-        super().__init__(exchange, held, content_type, headers)
-        self._limit = MAX_JSON if self.json else MAX_MESSAGE
+        super().__init__(exchange, held, headers)
         self._buffer = bytearray()
         self._response = b""
 
@@ -186,8 +179,8 @@ class UnaryCall(ConnectCall):
         if self.ended:
             return
         self._buffer += data
-        if len(self._buffer) > self._limit:
-            message = f"a request larger than {self._limit} bytes"
+        if len(self._buffer) > self.limit:
+            message = f"a request larger than {self.limit} bytes"
             self.refuse(CallError(Status.RESOURCE_EXHAUSTED, message))
             return
         try:
@@ -237,52 +230,18 @@ class UnaryCall(ConnectCall):
         self.exchange.end()
 
 
-class StreamingCall(ConnectCall):
-    """Messages in envelopes; the status is always 200."""
+class StreamingCall(EnvelopeCodec, ConnectCall):
+    """Messages in envelopes; the last one says how it went."""
 
     unary = False
+    unreadable = Status.INVALID_ARGUMENT
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        held: Held,
-        content_type: str,
-        headers: Mapping[str, str],
-    ) -> None:
-        super().__init__(exchange, held, content_type, headers)
-        self._envelopes = Envelopes(MAX_JSON if self.json else MAX_MESSAGE)
-        self._begun = False
-
-    def body(self, data: bytes) -> None:
-        """Requests, or parts of them."""
-        if self.ended:
-            return
-        try:
-            found = self._envelopes.feed(data)
-            self.holder.hold(self._envelopes.waiting)
-            for flags, _ in found:
-                if flags:
-                    raise _not_plain(flags)
-            self.request(*[self.decode(message) for _, message in found])
-        except CallError as error:
-            self.refuse(error)
-
-    def body_ended(self) -> None:
-        """The last request is here."""
-        if self._envelopes.waiting:
-            message = "cut within a message"
-            self.refuse(CallError(Status.INVALID_ARGUMENT, message))
-        self.requests_ended()
-
-    def drop(self) -> None:
-        """Forget what is not whole."""
-        self._envelopes.clear()
-
-    def respond(self, message: bytes) -> None:
-        """Send one message."""
-        data = self.encode(message)
-        self._begin()
-        self.exchange.write(envelope(data))
+    def not_plain(self, flags: int) -> CallError:
+        """Why a message with such *flags* is not taken."""
+        if flags == COMPRESSED:
+            message = "compressed messages: only identity is taken"
+            return CallError(Status.UNIMPLEMENTED, message)
+        return super().not_plain(flags)
 
     def finished(self, error: CallError | None) -> None:
         """The last envelope says how it went."""
@@ -291,28 +250,13 @@ class StreamingCall(ConnectCall):
         self.exchange.write(envelope(json.dumps(end).encode(), _END))
         self.exchange.end()
 
-    def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
-            kind = self.content_type.encode("ascii")
-            self.exchange.start(
-                200,
-                [
-                    (b"content-type", kind),
-                    (b"connect-accept-encoding", b"identity"),
-                    *metadata_to(self.metadata),
-                ],
-            )
+    def _head(self) -> Headers:
+        return [
+            (b"content-type", self.content_type.encode("ascii")),
+            (b"connect-accept-encoding", b"identity"),
+            *metadata_to(self.metadata),
+        ]
 
 
 def _new(kind: Descriptor) -> Any:
     return GetMessageClass(kind)()
-
-
-def _not_plain(flags: int) -> CallError:
-    if flags == _COMPRESSED:
-        message = "compressed messages: only identity is taken"
-        return CallError(Status.UNIMPLEMENTED, message)
-    return CallError(
-        Status.INVALID_ARGUMENT, "a message with flags that mean nothing here"
-    )

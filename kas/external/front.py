@@ -9,9 +9,9 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from kas.external import connect, grpc
 from kas.external.auth import Authenticator
-from kas.external.calls import Codec, Exchange, metadata_from
+from kas.external.calls import Codec, Exchange, media_type, metadata_from
 from kas.external.connect import CONTENT_TYPES, StreamingCall, UnaryCall
-from kas.external.grpc import GrpcCall, is_grpc
+from kas.external.grpc import GrpcCall
 from kas.external.held import Held
 from kas.external.services import ExternalServices
 from tunnel.errors import CallError, Status
@@ -115,17 +115,16 @@ def _fields(headers: Headers) -> dict[str, str]:
 def _codec(
     exchange: Exchange, held: Held, fields: dict[str, str], http2: bool
 ) -> Codec | None:
-    content_type = fields.get("content-type", "")
-    if http2 and is_grpc(content_type):
+    kind = media_type(fields)
+    if http2 and kind in grpc.CONTENT_TYPES:
         return GrpcCall(exchange, held, fields)
-    kind, _, rest = content_type.partition(";")
-    kind = kind.strip().lower()
+    rest = fields.get("content-type", "").partition(";")[2]
     charset = rest.replace(" ", "").replace('"', "").lower()
     if kind not in CONTENT_TYPES or charset not in ("", "charset=utf-8"):
         return None
     if "connect+" in kind:
-        return StreamingCall(exchange, held, kind, fields)
-    return UnaryCall(exchange, held, kind, fields)
+        return StreamingCall(exchange, held, fields)
+    return UnaryCall(exchange, held, fields)
 
 
 def _timeout(call: Codec, fields: dict[str, str]) -> float | None:

@@ -7,12 +7,16 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from kas.external.calls import Codec, Envelopes, Exchange, envelope, metadata_to
+from kas.external.calls import Exchange, metadata_to
+from kas.external.envelopes import COMPRESSED, EnvelopeCodec
 from kas.external.held import Held
 from tunnel.details import encode_status
 from tunnel.errors import CallError, Status
 
-__all__ = ["GrpcCall", "is_grpc", "parse_timeout"]
+__all__ = ["CONTENT_TYPES", "GrpcCall", "parse_timeout"]
+
+#: What a request is in: messages have to be protobuf.
+CONTENT_TYPES = ("application/grpc", "application/grpc+proto")
 
 #: Seconds of each unit that a deadline can have.
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
@@ -33,14 +37,6 @@ _STATUS_SIZE = 42
 
 _SAFE = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) != "%")
 
-_COMPRESSED = 0x1
-
-
-def is_grpc(content_type: str) -> bool:
-    """Tell gRPC from everything else that is POSTed; messages have to be protobuf."""
-    kind = content_type.partition(";")[0].strip().lower()
-    return kind in ("application/grpc", "application/grpc+proto")
-
 
 def parse_timeout(text: str | None) -> float | None:
     """
@@ -56,55 +52,25 @@ def parse_timeout(text: str | None) -> float | None:
     return int(found[1]) * _UNITS[found[2]]
 
 
-class GrpcCall(Codec):
+class GrpcCall(EnvelopeCodec):
     """One call of gRPC: messages in envelopes, and the outcome in trailers."""
+
+    unreadable = Status.INTERNAL
 
     def __init__(
         self, exchange: Exchange, held: Held, headers: Mapping[str, str]
     ) -> None:
-        super().__init__(exchange, held)
+        super().__init__(exchange, held, headers)
         self._encoding = headers.get("grpc-encoding", "identity")
-        self._envelopes = Envelopes()
-        self._begun = False
 
-    def body(self, data: bytes) -> None:
-        """Messages, or parts of them."""
-        if self.ended:
-            return
-        try:
-            found = self._envelopes.feed(data)
-            self.holder.hold(self._envelopes.waiting)
-            for flags, _ in found:
-                if flags:
-                    raise self._not_plain(flags)
-            self.request(*[message for _, message in found])
-        except CallError as error:
-            self.refuse(error)
-
-    def drop(self) -> None:
-        """Forget what is not whole."""
-        self._envelopes.clear()
-
-    def _not_plain(self, flags: int) -> CallError:
-        if flags == _COMPRESSED and self._encoding != "identity":
+    def not_plain(self, flags: int) -> CallError:
+        """Why a message with such *flags* is not taken."""
+        if flags == COMPRESSED and self._encoding != "identity":
             return CallError(
                 Status.UNIMPLEMENTED,
                 f"messages in {self._encoding[:40]!r}: only identity is taken",
             )
-        return CallError(Status.INTERNAL, "a message with flags that mean nothing here")
-
-    def body_ended(self) -> None:
-        """The client sends no more."""
-        if self._envelopes.waiting:
-            self.refuse(CallError(Status.INTERNAL, "cut within a message"))
-        self.requests_ended()
-
-    def respond(self, message: bytes) -> None:
-        """Send one message."""
-        if not self._begun:
-            self._begun = True
-            self.exchange.start(200, self._head())
-        self.exchange.write(envelope(message))
+        return super().not_plain(flags)
 
     def finished(self, error: CallError | None) -> None:
         """Trailers; where nothing was sent before them, they are all there is."""

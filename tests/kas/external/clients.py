@@ -31,7 +31,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from kas.external.api import ExternalFactory
 from kas.external.auth import Authenticator
-from kas.external.calls import Envelopes, envelope
+from kas.external.envelopes import Envelopes, envelope
 from kas.external.front import Front
 from kas.external.held import Held
 from kas.external.limits import DEFAULT_LIMITS, Limits

@@ -10,7 +10,8 @@ import attrs
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
-from kas.external.calls import Envelopes, envelope, metadata_from, metadata_to
+from kas.external.calls import metadata_from, metadata_to
+from kas.external.envelopes import Envelopes, envelope
 from kas.external.limits import DEFAULT_LIMITS
 from tests.kas.external.clients import ExternalCase, token
 from tests.proto.echo_pb2 import Text

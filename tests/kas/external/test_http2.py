@@ -16,7 +16,7 @@ from h2.events import (
 from h2.settings import SettingCodes
 from hyperframe.frame import GoAwayFrame, PingFrame
 
-from kas.external.calls import envelope
+from kas.external.envelopes import envelope
 from kas.external.grpc import MAX_TRAILERS
 from kas.external.limits import DEFAULT_LIMITS
 from tests.kas.external.clients import ExternalCase, token
