@@ -93,9 +93,10 @@ def all_kas(
     tmp_path_factory: pytest.TempPathFactory,
     control_plane: ControlPlane,
 ) -> Iterator[Stage]:
-    """Three kas for all experiments of a file."""
+    """Three kas for all experiments of a file, or as many as its `KAS` says."""
     name = request.module.__name__.rpartition("_")[2]
-    with Stage(tmp_path_factory.mktemp(name), control_plane) as stage:
+    count = getattr(request.module, "KAS", 3)
+    with Stage(tmp_path_factory.mktemp(name), control_plane, count) as stage:
         yield stage.start()
 
 

@@ -14,7 +14,6 @@ import yaml
 from tests.faults import clients
 from tests.faults.record import Record
 from tests.faults.stage import Stage
-from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually
 from tests.integration.stack import fetch, metric
 from tunnel.http1.upstream import UpstreamLimits
@@ -29,13 +28,8 @@ DELAYED = 0.05
 GAUGES = ("kas_kubernetes_api_requests_in_flight", "kas_gateway_streams")
 
 
-@pytest.fixture(scope="module")
-def stage(
-    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
-) -> Iterator[Stage]:
-    """Two kas: the agents are at the first, and asked for at the second."""
-    with Stage(tmp_path_factory.mktemp("hole"), control_plane, 2) as stage:
-        yield stage.start()
+#: The agents are at the first, and asked for at the second.
+KAS = 2
 
 
 @contextmanager

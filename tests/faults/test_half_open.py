@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +15,6 @@ from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.faults.stand import FleetKas
 from tests.faults.test_silence import Probe, connections, wired
-from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually
 from tests.integration.rawhttp import Way
 from tunnel.net.keepalive import LOOK, LOOKS_TO_END
@@ -28,22 +26,6 @@ CLOSED = LOOK * LOOKS_TO_END + 1
 
 #: Seconds of silence after which agentk asks, and those after which it dials anew.
 ASKS, DIALS = 14 + 2, 28 + 4
-
-
-@pytest.fixture(scope="module")
-def stage(
-    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
-) -> Iterator[Stage]:
-    """Three kas for all experiments of this file."""
-    with Stage(tmp_path_factory.mktemp("half-open"), control_plane) as stage:
-        yield stage.start()
-
-
-@pytest.fixture(autouse=True)
-def no_agents(stage: Stage) -> Iterator[None]:
-    """The next experiment has its own."""
-    yield
-    stage.clear()
 
 
 def _connected(kas: FleetKas, name: str, since: float) -> float:

@@ -21,13 +21,8 @@ from tests.integration.processes import eventually
 STALL = 5.0
 
 
-@pytest.fixture(scope="module")
-def stage(
-    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
-) -> Iterator[Stage]:
-    """Two kas: the agent is at the first, and asked for at the second."""
-    with Stage(tmp_path_factory.mktemp("loss"), control_plane, 2) as stage:
-        yield stage.start()
+#: The agent is at the first, and asked for at the second.
+KAS = 2
 
 
 @contextmanager
@@ -116,4 +111,3 @@ def test_loss(
     assert agentk.process is not None
     connected = agentk.process.said().count("connected to kas")
     record.note(experiment, f"{connected} connection", "1: it is kept", connected == 1)
-    stage.clear()

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,23 +31,16 @@ MIB = 1024 * 1024
 #: to 1.6 MiB more for each process were seen.
 STOPPED_READER = (4 + 1) * MIB
 
-
-@pytest.fixture(scope="module")
-def stage(
-    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
-) -> Iterator[Stage]:
-    """Two kas for all experiments of this file."""
-    with Stage(tmp_path_factory.mktemp("paths"), control_plane, 2) as stage:
-        yield stage.start()
+#: The agent is at the first, and asked for at both.
+KAS = 2
 
 
 @pytest.fixture
-def agentk(stage: Stage) -> Iterator[Agentk]:
+def agentk(stage: Stage) -> Agentk:
     """One at the first kas."""
     agentk = stage.agentk(at=[stage.kas[0]])
     eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas), 20)
-    yield agentk
-    stage.clear()
+    return agentk
 
 
 def test_cut_again_and_again(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-
-import pytest
 
 from tests.faults import clients
 from tests.faults.path import Path as Wire
@@ -31,15 +28,6 @@ HANGS = 8.0
 AVOIDED = 8.0
 
 
-@pytest.fixture(scope="module")
-def stage(
-    tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPlane
-) -> Iterator[Stage]:
-    """Three kas for all experiments of this file."""
-    with Stage(tmp_path_factory.mktemp("silence"), control_plane) as stage:
-        yield stage.start()
-
-
 def wired(stage: Stage, token: Path, name: str, number: int) -> tuple[Agentk, Wire]:
     """An agentk on a wire of its own to one kas."""
     kas = stage.kas[number]
@@ -47,13 +35,6 @@ def wired(stage: Stage, token: Path, name: str, number: int) -> tuple[Agentk, Wi
     address = f"tls://127.0.0.1:{wire.port}"
     agentk = stage.fleet.agentk(token, stage.plane.agent, name=name, address=address)
     return agentk, wire
-
-
-@pytest.fixture(autouse=True)
-def no_agents(stage: Stage) -> Iterator[None]:
-    """The next experiment has its own."""
-    yield
-    stage.clear()
 
 
 def connections(stage: Stage, number: int, name: str) -> int:
