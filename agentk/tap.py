@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from twisted.application.service import IService
-from twisted.python import usage
 
 from agentk.cluster import ClusterAccess, find_cluster
 from agentk.config import (
@@ -19,15 +18,19 @@ from agentk.config import (
     read_token,
 )
 from agentk.service import AgentkService
-from tunnel import __version__
 from tunnel.hosting import Prepared
-from tunnel.startup import refuse_unless
+from tunnel.options import ProgramOptions
 from tunnel.tuning import keep_time, tune_allocator
 
 
-class Options(usage.Options):
+class Options(ProgramOptions):
     """What can be said on the command line."""
 
+    choices: ClassVar = {
+        **ProgramOptions.choices,
+        "log-level": ("debug", "info", "warn", "error"),
+    }
+    usable = "the options are usable"
     synopsis = "--kas-address URL (--token-file FILE | $AGENTK_TOKEN) [options]"
     longdesc = (
         "The agent that connects a Kubernetes cluster to kas. In a pod it finds the "
@@ -98,25 +101,9 @@ class Options(usage.Options):
         """A header for the WebSocket to kas, `Name: value`; may be repeated."""
         self["kas-header"].append(text)
 
-    def opt_version(self) -> NoReturn:
-        """Show the version of txkas, and end."""
-        print(f"txkas {__version__}")
-        sys.exit(0)
-
-    def postOptions(self) -> None:
-        """Read everything that can be wrong, and report all of it at once."""
-        problems: list[str] = []
-        if self["log-format"] not in ("auto", "json", "text"):
-            problems.append("--log-format: choose auto, json or text")
-        if self["log-level"] not in ("debug", "info", "warn", "error"):
-            problems.append("--log-level: choose debug, info, warn or error")
-        refuse_unless(
-            problems, (self._options, self._modules, self._token, self._cluster)
-        )
-        if self["check"]:
-            names = ", ".join(module.name for module in self.modules) or "none"
-            print(f"the options are usable; modules: {names}")
-            sys.exit(0)
+    def steps(self) -> Sequence[Callable[[], None]]:
+        """The options themselves, and the files that they name."""
+        return self._options, self._modules, self._token, self._cluster
 
     def _options(self) -> None:
         self.checked = read_options(self, os.environ)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import os
-import sys
-from typing import NoReturn
+from collections.abc import Callable, Sequence
 
 from twisted.application.service import IService
-from twisted.python import usage
 
 from kas.config import KasConfiguration
 from kas.loading import load
 from kas.service import KasService
 from kas.state import StateDirectory, locate
-from tunnel import __version__
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared
-from tunnel.startup import refuse, refuse_unless
+from tunnel.options import ProgramOptions
+from tunnel.startup import refuse
 from tunnel.tuning import keep_time, tune_allocator
 
 
-class Options(usage.Options):
+class Options(ProgramOptions):
     """What can be said on the command line."""
 
+    usable = "the configuration is usable"
     synopsis = "[options]"
     longdesc = (
         "The server that agents in Kubernetes clusters connect to, and through which "
@@ -59,21 +58,9 @@ class Options(usage.Options):
     configuration: KasConfiguration
     modules: list[Prepared]
 
-    def opt_version(self) -> NoReturn:
-        """Show the version of txkas, and end."""
-        print(f"txkas {__version__}")
-        sys.exit(0)
-
-    def postOptions(self) -> None:
-        """Read everything that can be wrong, and report all of it at once."""
-        problems: list[str] = []
-        if self["log-format"] not in ("auto", "json", "text"):
-            problems.append("--log-format: choose auto, json or text")
-        refuse_unless(problems, (self._load, self._look_at_state))
-        if self["check"]:
-            names = ", ".join(module.name for module in self.modules) or "none"
-            print(f"the configuration is usable; modules: {names}")
-            sys.exit(0)
+    def steps(self) -> Sequence[Callable[[], None]]:
+        """The configuration file, and the state directory."""
+        return self._load, self._look_at_state
 
     def _load(self) -> None:
         self.configuration, self.modules = load(self["configuration-file"])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import click
@@ -26,10 +26,14 @@ __all__ = [
     "Ctl",
     "command",
     "counted",
+    "issuer_option",
     "pid_option",
+    "secret_option",
     "token_file",
     "token_target",
 ]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @attrs.frozen
@@ -192,6 +196,24 @@ def printable(text: str) -> str:
 pid_option = click.option(
     "--pid", type=int, help="Which kas, where several share the state directory."
 )
+
+issuer_option = click.option(
+    "--issuer",
+    default="gitlab",
+    show_default=True,
+    help="The issuer that the external API expects.",
+)
+
+
+def secret_option(required: bool = False) -> Callable[[_F], _F]:
+    """The file with what calls of the external API are signed with."""
+    return click.option(
+        "--secret-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        required=required,
+        help="Secret of the external API, as in api.listen.authentication_secret_file.",
+    )
+
 
 token_file = click.option(
     "--token-file",

@@ -15,7 +15,14 @@ import click
 
 from kas.config import ApiListen, KasConfiguration, read_configuration_file
 from kas.ctl.checks import DEFAULT_URL, TIMEOUT, NoAnswer, fetch
-from kas.ctl.common import Ctl, command, pid_option, printable
+from kas.ctl.common import (
+    Ctl,
+    command,
+    issuer_option,
+    pid_option,
+    printable,
+    secret_option,
+)
 from kas.external.auth import AUDIENCE
 from kas.jwt import read_secret, sign
 from kas.running import OBSERVABILITY
@@ -59,17 +66,8 @@ def declare(group: click.Group) -> None:
     metavar="URL",
     help="Ask the external API there, which knows the agents of every kas.",
 )
-@click.option(
-    "--secret-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Secret of the external API, as in api.listen.authentication_secret_file.",
-)
-@click.option(
-    "--issuer",
-    default="gitlab",
-    show_default=True,
-    help="The issuer that the external API expects.",
-)
+@secret_option()
+@issuer_option
 @click.option(
     "--ca-file",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from kas.ctl.common import DURATION, Ctl, command
+from kas.ctl.common import DURATION, Ctl, command, issuer_option, secret_option
 from kas.external.auth import AUDIENCE
 from kas.jwt import MAX_LIFETIME, read_secret, sign
 from tunnel.errors import ConfigurationError
@@ -21,18 +21,8 @@ def declare(group: click.Group) -> None:
     command(group, "token")(_token)
 
 
-@click.option(
-    "--secret-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    help="Secret of the external API, as in api.listen.authentication_secret_file.",
-)
-@click.option(
-    "--issuer",
-    default="gitlab",
-    show_default=True,
-    help="The issuer that the external API expects.",
-)
+@secret_option(required=True)
+@issuer_option
 @click.option(
     "--lifetime",
     type=DURATION,
