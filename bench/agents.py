@@ -58,7 +58,8 @@ class _Answer:
 _ANSWER = _Answer()
 
 
-def _accept(stream: IStream, open_: pb.Open) -> Any:
+def accept(stream: IStream, open_: pb.Open) -> Any:
+    """A request for the Kubernetes API."""
     stream.send_headers(_HEAD)
     stream.write(b"x" * 200)
     stream.finish()
@@ -76,7 +77,7 @@ class Fleet(LineReceiver, TunnelOwner):
         if not options.bare:
             self._context = client_context(options.ca, system_pool=False)
         self._dispatcher = Dispatcher(reactor)
-        self._dispatcher.handle_stream("bench", METHOD, _accept)
+        self._dispatcher.handle_stream("bench", METHOD, accept)
         self._flusher, self._keepalive = Flusher(reactor), Keepalive(reactor)
         self._wanted = self._welcomed = self._made = 0
         #: Which of the tokens each tunnel uses, and those whose tunnel was lost.

@@ -7,10 +7,13 @@ import os
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.integration import processes
 
 #: Seconds for one test and its fixtures.  Far more than any takes: this is for those
 #: that would never end.
@@ -21,6 +24,12 @@ FAULTS_SECONDS = 1200
 
 #: After this many more the whole run ends: the test did not let itself be interrupted.
 GRACE_SECONDS = 20
+
+#: Of each log, in the report of a test that failed.
+LOG_TAIL = 6000
+
+#: What all tests of a folder are.
+MARKS = {"integration": ("integration",), "faults": ("integration", "faults")}
 
 _STDERR = pytest.StashKey[int]()
 
@@ -42,6 +51,34 @@ def _seconds(item: pytest.Item) -> int:
     if item.get_closest_marker("integration") is not None:
         return INTEGRATION_SECONDS
     return UNIT_SECONDS
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark those of the folders that start processes."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            for mark in MARKS.get(item.path.relative_to(here).parts[0], ()):
+                item.add_marker(mark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the processes said when a test of theirs fails."""
+    report = yield
+    if report.failed and item.get_closest_marker("integration") is not None:
+        for process in processes.running:
+            if process.name != "control plane":
+                report.sections.append((f"log of {process.name}", _log(process)))
+    return report
+
+
+def _log(process: processes.Process) -> str:
+    # Without the lines of those who ask again and again whether it is ready.
+    lines = [one for one in process.said().splitlines() if "GET /" not in one]
+    return "\n".join(lines)[-LOG_TAIL:]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,10 +19,10 @@ from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.protocols.basic import LineReceiver
 
 from agentk.dialer import Dialer
+from bench.agents import accept
 from modules.kubernetes_api.heads import METHOD
 from tunnel.events import EventBus
 from tunnel.flusher import Flusher
-from tunnel.interfaces import IStream
 from tunnel.net.keepalive import Keepalive
 from tunnel.net.tls import client_context
 from tunnel.net.tlsio import TLSClientEndpoint
@@ -30,31 +30,6 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 
 reactor: Any = _reactor
-
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 200\r\n"
-
-
-class _Answer:
-    """Answers a request at once."""
-
-    def headers_received(self, block: bytes) -> None:
-        pass
-
-    def data_received(self, data: bytes) -> None:
-        pass
-
-    def fin_received(self) -> None:
-        pass
-
-    def stream_closed(self, reason: Exception | None) -> None:
-        pass
-
-
-def _accept(stream: IStream, open_: pb.Open) -> Any:
-    stream.send_headers(_HEAD)
-    stream.write(b"x" * 200)
-    stream.finish()
-    return _Answer()
 
 
 class Agents(LineReceiver):
@@ -71,7 +46,7 @@ class Agents(LineReceiver):
 
     def _dialer(self, token: str) -> Dialer:
         dispatcher = Dispatcher(reactor)
-        dispatcher.handle_stream("faults", METHOD, _accept)
+        dispatcher.handle_stream("faults", METHOD, accept)
         bus = EventBus()
         bus.subscribe("faults", "tunnel.connected", lambda _: self._connected())
         instance = os.urandom(16)

@@ -5,42 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.record import Record
 from tests.faults.stage import Stage
-from tests.integration import needs, processes
+from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.conftest import make_namespace
 
-#: Of each log, in the report of an experiment that failed.
-LOG_TAIL = 5000
-
 _RECORD = pytest.StashKey[Record]()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder starts processes."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.integration)
-            item.add_marker(pytest.mark.faults)
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Show what the processes said when an experiment fails."""
-    outcome: Any = yield
-    report = outcome.get_result()
-    if report.failed and Path(__file__).parent in item.path.parents:
-        for process in processes.running:
-            if process.name != "control plane":
-                lines = process.said().splitlines()
-                text = "\n".join(one for one in lines if "GET /" not in one)
-                report.sections.append((f"log of {process.name}", text[-LOG_TAIL:]))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -6,7 +6,6 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
@@ -16,33 +15,6 @@ from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas
-
-#: Of each log, in the report of a failed test.
-LOG_TAIL = 6000
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder starts processes."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.integration)
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Show what the processes said when a test of theirs fails."""
-    outcome: Any = yield
-    report = outcome.get_result()
-    if report.failed and Path(__file__).parent in item.path.parents:
-        for process in processes.running:
-            if process.name != "control plane":
-                report.sections.append((f"log of {process.name}", _log(process)))
-
-
-def _log(process: processes.Process) -> str:
-    # Without the lines of those who ask again and again whether it is ready.
-    lines = [one for one in process.said().splitlines() if "GET /" not in one]
-    return "\n".join(lines)[-LOG_TAIL:]
 
 
 @pytest.fixture(scope="session")

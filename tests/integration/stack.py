@@ -47,8 +47,28 @@ def fetch(port: int, path: str) -> tuple[int, bytes]:
         return 0, b""
 
 
+@attrs.define(eq=False, kw_only=True)
+class Program:
+    """What both programs have: a process, and a port that tells how it is."""
+
+    observability: int = 0
+    process: Process | None = None
+
+    def metric(self, name: str) -> float:
+        """The sum over all labels."""
+        return metric(self.observability, name)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> bool:
+        """End it; whether it ended in good order."""
+        assert self.process is not None
+        try:
+            return self.process.stops_cleanly(how)
+        finally:
+            self.process.kill()
+
+
 @attrs.define(eq=False)
-class Kas:
+class Kas(Program):
     """
     One kas with a state directory in *folder*; it keeps its ports for ever.
 
@@ -62,8 +82,6 @@ class Kas:
     prefix: str = "/"
     agents: int = 0
     proxy: int = 0
-    observability: int = 0
-    process: Process | None = None
 
     @property
     def state(self) -> Path:
@@ -183,21 +201,9 @@ class Kas:
         """Open streams of every tunnel."""
         return sum(int(one["streams"]) for one in self.status()["agents"])
 
-    def metric(self, name: str) -> float:
-        """The sum over all labels."""
-        return metric(self.observability, name)
-
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> bool:
-        """End it; whether it ended in good order."""
-        assert self.process is not None
-        try:
-            return self.process.stops_cleanly(how)
-        finally:
-            self.process.kill()
-
 
 @attrs.define(eq=False)
-class Agentk:
+class Agentk(Program):
     """One agentk that dials *kas*."""
 
     kas: Kas
@@ -205,8 +211,6 @@ class Agentk:
     kubeconfig: Path | None
     name: str = "agentk"
     address: str = ""
-    observability: int = 0
-    process: Process | None = None
 
     def arguments(self) -> list[str | Path]:
         """For `twistd agentk`."""
@@ -245,18 +249,6 @@ class Agentk:
     def wait_until_ready(self, seconds: float = 30) -> None:
         """Until `ready`."""
         eventually(self.ready, seconds, "agentk is ready")
-
-    def metric(self, name: str) -> float:
-        """The sum over all labels."""
-        return metric(self.observability, name)
-
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> bool:
-        """End it; whether it ended in good order."""
-        assert self.process is not None
-        try:
-            return self.process.stops_cleanly(how)
-        finally:
-            self.process.kill()
 
 
 def metric(port: int, name: str) -> float:
