@@ -29,6 +29,7 @@ from tunnel.errors import ConfigurationError
 from tunnel.interfaces import ICluster
 from tunnel.net.tls import ALPN_HTTP, client_context
 from tunnel.net.tlsio import TLSClientEndpoint
+from tunnel.stamps import Stamp, stamp_of
 
 __all__ = ["ClusterAccess", "find_cluster"]
 
@@ -47,8 +48,6 @@ RETRY_LAST = 300.0
 MAX_TOKEN = 64 * 1024
 
 _TOKEN = re.compile(rb"[\x21-\x7e]+")
-
-_Stamp = tuple[int, int, int] | None
 
 
 def find_cluster(
@@ -188,7 +187,7 @@ class ClusterAccess:
     def _tls_stamp(self) -> object:
         target = self.target
         files = (target.ca_file, target.cert_file, target.key_file)
-        stamps = tuple(_stamp(file) if file is not None else None for file in files)
+        stamps = tuple(stamp_of(file) if file is not None else None for file in files)
         credential = self._plugin.credential if self._plugin is not None else None
         return stamps, None if credential is None else credential.certificate
 
@@ -254,14 +253,14 @@ class _TokenFile:
         self._complained = False
         self._checked = seconds()
         # before it is read: what changes meanwhile is read again
-        self._stamp = _stamp(path)
+        self._stamp = stamp_of(path)
         self._value = self._read()
 
     def authorization(self) -> bytes:
         now = self._seconds()
         if now - self._checked >= CHECK_INTERVAL:
             self._checked = now
-            stamp = _stamp(self._path)
+            stamp = stamp_of(self._path)
             if stamp != self._stamp:
                 self._reload(stamp)
         return self._value
@@ -269,7 +268,7 @@ class _TokenFile:
     def forget(self) -> None:
         self._checked = float("-inf")
 
-    def _reload(self, stamp: _Stamp) -> None:
+    def _reload(self, stamp: Stamp) -> None:
         try:
             self._value = self._read()
         except ConfigurationError as error:
@@ -369,11 +368,3 @@ class _Plugin:
             delay = self._next()
         self._refreshing = None
         self._plan(delay)
-
-
-def _stamp(path: Path) -> _Stamp:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size

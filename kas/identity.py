@@ -9,7 +9,6 @@ subscribes to `FileIdentity.on_revoked`.
 from __future__ import annotations
 
 import hmac
-import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +25,7 @@ from kas.identity_store import AGENT_PREFIX, USER_PREFIX, digest, split_token
 from kas.state import MAX_FILE
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import Access
+from tunnel.stamps import Stamp, stamp_of
 
 __all__ = ["POLL_INTERVAL", "AgentIdentity", "FileIdentity"]
 
@@ -42,8 +42,6 @@ _USER_REFUSED = (
 )
 
 T = TypeVar("T")
-
-_Stamp = tuple[int, int, int] | None
 
 
 @attrs.frozen
@@ -179,7 +177,7 @@ class FileIdentity:
         self._index = _Index.of(Identities())
         self._live: dict[str, object] = {}
         self._next_expiry = float("inf")
-        self._stamp: _Stamp = None
+        self._stamp: Stamp = None
         self._complained = False
         self._callbacks: list[Callable[[str], object]] = []
         self._loop = LoopingCall(self._poll)
@@ -279,7 +277,7 @@ class FileIdentity:
     def _load(self) -> None:
         try:
             with self.path.open("rb") as source:
-                self._stamp = _stamp(os.fstat(source.fileno()))
+                self._stamp = stamp_of(source.fileno())
                 data = source.read(MAX_FILE + 1)
         except FileNotFoundError:
             raise
@@ -313,16 +311,13 @@ class FileIdentity:
         return entry
 
     def _poll(self) -> None:
-        try:
-            stamp: _Stamp = _stamp(os.stat(self.path))
-        except OSError:
-            stamp = None
+        stamp = stamp_of(self.path)
         if stamp != self._stamp:
             self._reload(stamp)
         if self._now() >= self._next_expiry:
             self._tell_changes()
 
-    def _reload(self, stamp: _Stamp) -> None:
+    def _reload(self, stamp: Stamp) -> None:
         self._stamp = stamp
         try:
             self._load()
@@ -355,7 +350,3 @@ class FileIdentity:
                         callback(credential_id)
                     except Exception:
                         self._log.failure("while ending {id}", id=credential_id)
-
-
-def _stamp(found: os.stat_result) -> _Stamp:
-    return found.st_mtime_ns, found.st_ino, found.st_size

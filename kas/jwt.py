@@ -24,6 +24,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tunnel.errors import CallError, Status
+from tunnel.stamps import stamp_of
 
 __all__ = ["HMAC_ALGORITHMS", "LEEWAY", "Secrets", "read_secret", "sign", "verify"]
 
@@ -57,8 +58,6 @@ warnings.filterwarnings("ignore", "The HMAC key is", UserWarning)
 
 _jws = jwt.PyJWS()
 _hmac = jwt.get_algorithm_by_name("HS256")
-
-_Stamp = tuple[int, int, int] | None
 
 
 def read_secret(path: str | os.PathLike[str]) -> bytes:
@@ -105,13 +104,13 @@ class _File:
     def __init__(self, path: Path) -> None:
         self._path = path
         # Before reading: what changes meanwhile is seen at the next look.
-        self._stamp = _stamp(path)
+        self._stamp = stamp_of(path)
         self.secret = read_secret(path)
         self._warn()
 
     def look(self) -> None:
         """Read it again if need be; one that cannot be used changes nothing."""
-        stamp = _stamp(self._path)
+        stamp = stamp_of(self._path)
         if stamp == self._stamp:
             return
         self._stamp = stamp
@@ -324,11 +323,3 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
 
 def _refuse(reason: str) -> NoReturn:
     raise CallError(Status.UNAUTHENTICATED, f"JWT validation failed: {reason}")
-
-
-def _stamp(path: Path) -> _Stamp:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size

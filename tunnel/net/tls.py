@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 import ssl
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tunnel.errors import ConfigurationError
+from tunnel.stamps import Stamp, stamp_of
 
 __all__ = [
     "ALPN_HTTP",
@@ -46,7 +46,7 @@ CHECK_INTERVAL = 1.0
 #: For TLS 1.2: forward secrecy and authenticated encryption, nothing else.
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
-_Stamp = tuple[tuple[int, int, int] | None, ...]
+_Stamps = tuple[Stamp, ...]
 
 
 @attrs.frozen
@@ -59,10 +59,10 @@ class CertificateFiles:
     client_ca_file: str | None = None
     require_client_cert: bool = False
 
-    def stamp(self) -> _Stamp:
+    def stamp(self) -> _Stamps:
         """What changes when a file does, links to other files included."""
         return tuple(
-            _stamp(path)
+            stamp_of(path)
             for path in (self.cert_file, self.key_file, self.client_ca_file)
             if path is not None
         )
@@ -122,7 +122,7 @@ class ReloadingServerContext:
         self._minimum_version = minimum_version
         # Before the files are read: what changes meanwhile is read again.
         self._stamp = self.files.stamp()
-        self._complained: _Stamp | None = None
+        self._complained: _Stamps | None = None
         self._checked = clock.seconds()
         self._context = self.files.load(self._alpn, minimum_version)
 
@@ -135,7 +135,7 @@ class ReloadingServerContext:
                 self._reload(stamp)
         return self._context
 
-    def _reload(self, stamp: _Stamp) -> None:
+    def _reload(self, stamp: _Stamps) -> None:
         try:
             self._context = self.files.load(self._alpn, self._minimum_version)
         except ConfigurationError as error:
@@ -305,11 +305,3 @@ def _read(path: str) -> bytes:
 
 def _fail(what: str, problem: str) -> NoReturn:
     raise ConfigurationError([f"{what}: {problem}"])
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size

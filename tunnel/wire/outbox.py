@@ -10,7 +10,7 @@ from tunnel.errors import ErrorCode
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire.framing import FIN, FrameType, pack_header
 from tunnel.wire.limits import FRAME_HEADER, MAX_PAYLOAD, MAX_REASON, SLICE, Limits
-from tunnel.wire.stream import DATA, Stream, StreamInput
+from tunnel.wire.stream import DATA, SEND_FIN, Stream
 
 #: What one call of `Outbox.take` aims at: enough to fill TLS records and a socket
 #: buffer, little enough that reading gets its turn.
@@ -129,7 +129,7 @@ class Outbox:
             size += self._slice(stream, out, min(most, self.max_payload))
             if stream.finishing and not stream.queue:
                 finished.append(stream)
-                stream.move(StreamInput.SEND_FIN)
+                stream.move(SEND_FIN)
             else:
                 self.schedule(stream)
             if (

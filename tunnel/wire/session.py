@@ -25,7 +25,14 @@ from tunnel.wire.limits import (
     PeerLimits,
 )
 from tunnel.wire.outbox import FLUSH, Outbox
-from tunnel.wire.stream import DATA, HEADERS, Stream, StreamInput, StreamState
+from tunnel.wire.stream import (
+    DATA,
+    HEADERS,
+    RECEIVE_FIN,
+    SEND_FIN,
+    Stream,
+    StreamInput,
+)
 
 #: Versions that this code speaks, best first.
 VERSIONS = (1,)
@@ -99,7 +106,7 @@ class Session:
         stream = self._begin(FrameType.OPEN, open_.SerializeToString(), fin)
         if fin:
             stream.finishing = True
-            stream.move(StreamInput.SEND_FIN)
+            stream.move(SEND_FIN)
         return stream.id
 
     def resume_stream(self, resume: pb.Resume) -> int:
@@ -356,7 +363,7 @@ class Session:
         self._theirs += 1
         fin = bool(flags & FIN)
         if fin:
-            stream.move(StreamInput.RECEIVE_FIN)
+            stream.move(RECEIVE_FIN)
         out.append(events.StreamOpened(sid, open_, fin))
 
     def _on_resume(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
@@ -477,9 +484,11 @@ class Session:
     def _arrived(self, sid: int, payload: bytes, fin: bool, out: Events) -> bool:
         """Account for bytes of a stream; False when they are to be ignored."""
         stream = self._known(sid)
-        if stream is None or stream.state is StreamState.CLOSED:
+        if stream is None:
             return False
         if not stream.receiving:
+            if stream.closed:
+                return False
             self._fault(stream, ErrorCode.PROTOCOL, "bytes after FIN", out)
             return False
         if not stream.window.received(len(payload)):
@@ -487,7 +496,7 @@ class Session:
             return False
         self.buffered += len(payload)
         if fin:
-            stream.move(StreamInput.RECEIVE_FIN)
+            stream.move(RECEIVE_FIN)
             self._retire(stream)
         return True
 
@@ -508,7 +517,7 @@ class Session:
                 key=_held,
             )
             text = "its bytes were not consumed"
-            if stream.state is StreamState.CLOSED:
+            if stream.closed:
                 # Both sides finished, so there is nobody to tell but our own side.
                 self._drop(stream)
                 out.append(events.StreamEnded(stream.id, ErrorCode.MEMORY, text, False))
@@ -533,7 +542,7 @@ class Session:
 
     def _retire(self, stream: Stream) -> None:
         """Forget a stream that both sides finished, once its bytes are consumed."""
-        if stream.state is StreamState.CLOSED and not stream.window.buffered:
+        if stream.closed and not stream.window.buffered:
             self._remove(stream)
 
     def _drop(self, stream: Stream) -> None:
@@ -541,7 +550,7 @@ class Session:
         self.buffered -= stream.window.buffered
         stream.queue.clear()
         stream.finishing = False
-        stream.state = StreamState.CLOSED
+        stream.close()
         self._remove(stream)
 
     def _remove(self, stream: Stream) -> None:

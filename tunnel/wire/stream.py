@@ -18,6 +18,9 @@ class StreamState(Enum):
     HALF_CLOSED_REMOTE = "half-closed (remote)"
     CLOSED = "closed"
 
+    # Enum's own is a function of Python, and is called for each step of each stream.
+    __hash__ = object.__hash__
+
 
 class StreamInput(Enum):
     """What moves a stream to another state."""
@@ -26,6 +29,8 @@ class StreamInput(Enum):
     RECEIVE_FIN = "receive FIN"
     SEND_RESET = "send RESET"
     RECEIVE_RESET = "receive RESET"
+
+    __hash__ = object.__hash__
 
 
 _S, _I = StreamState, StreamInput
@@ -44,6 +49,17 @@ TRANSITIONS: dict[tuple[StreamState, StreamInput], StreamState] = {
     (_S.HALF_CLOSED_REMOTE, _I.SEND_RESET): _S.CLOSED,
     (_S.HALF_CLOSED_REMOTE, _I.RECEIVE_RESET): _S.CLOSED,
 }
+
+#: Whether the peer may still send, and whether our side may.
+SIDES: dict[StreamState, tuple[bool, bool]] = {
+    _S.OPEN: (True, True),
+    _S.HALF_CLOSED_LOCAL: (True, False),
+    _S.HALF_CLOSED_REMOTE: (False, True),
+    _S.CLOSED: (False, False),
+}
+
+#: Bound once: to Python 3.11 each look at a member of an enumeration is a call.
+SEND_FIN, RECEIVE_FIN = _I.SEND_FIN, _I.RECEIVE_FIN
 
 #: Frame types as plain numbers: they are compared for every frame.
 HEADERS = int(FrameType.HEADERS)
@@ -69,9 +85,11 @@ class Stream:
         "id",
         "queue",
         "queued",
+        "receiving",
         "resuming",
         "scheduled",
         "send_credit",
+        "sending",
         "state",
         "window",
     )
@@ -80,7 +98,8 @@ class Stream:
         self.id = stream_id
         #: Whose its bytes are, for shedding: its own, until somebody else is named.
         self.holder: Hashable = stream_id
-        self.state = StreamState.OPEN
+        self.state = _S.OPEN
+        self.receiving = self.sending = True
         self.send_credit = send_credit
         self.window = ReceiveWindow(window)
         self.queue: deque[Chunk] = deque()
@@ -101,21 +120,24 @@ class Stream:
         if after is None:
             return False
         self.state = after
+        self.receiving, self.sending = SIDES[after]
         return True
 
+    def close(self) -> None:
+        """Without a step: it is given up, whatever it was."""
+        self.state = _S.CLOSED
+        self.receiving = self.sending = False
+
     @property
-    def receiving(self) -> bool:
-        """The peer may still send."""
-        return self.state in (StreamState.OPEN, StreamState.HALF_CLOSED_LOCAL)
+    def closed(self) -> bool:
+        """Neither side may send."""
+        return not (self.receiving or self.sending)
 
     @property
     def sendable(self) -> bool:
         """Something waits, and there is credit for (some of) it."""
         if not self.queue:
-            return self.finishing and self.state in (
-                StreamState.OPEN,
-                StreamState.HALF_CLOSED_REMOTE,
-            )
+            return self.finishing and self.sending
         kind, data = self.queue[0]
         # A header block is never cut, so it waits until all of it may go.
         return self.send_credit >= (len(data) if kind == HEADERS else 1)
