@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 
-from google.protobuf.message import DecodeError
-
-from tunnel.errors import ErrorCode, ProtocolError, SessionClosed, StreamReset
+from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.wire import events
-from tunnel.wire.budget import Budget
-from tunnel.wire.framing import FIN, IGNORABLE, FrameDecoder, FrameType
-from tunnel.wire.limits import (
-    DEFAULT_LIMITS,
-    MAX_CREDIT,
-    MAX_HEADERS,
-    MAX_HELLO,
-    MAX_PAYLOAD,
-    MAX_PING,
-    MAX_REASON,
-    MAX_STREAM_ID,
-    Limits,
-    PeerLimits,
-)
-from tunnel.wire.outbox import FLUSH, Outbox
-from tunnel.wire.stream import (
-    DATA,
-    HEADERS,
-    RECEIVE_FIN,
-    SEND_FIN,
-    Stream,
-    StreamInput,
-)
-
-#: Versions that this code speaks, best first.
-VERSIONS = (1,)
-
-Events = list[events.Event]
+from tunnel.wire.framing import FIN, FrameType
+from tunnel.wire.inbound import VERSIONS, Inbound
+from tunnel.wire.limits import MAX_HEADERS, MAX_PAYLOAD, MAX_STREAM_ID
+from tunnel.wire.outbox import FLUSH
+from tunnel.wire.stream import DATA, HEADERS, SEND_FIN, Stream, StreamInput
 
 
-class Session:
+class Session(Inbound):
     """
     All streams that share one connection, without any I/O.
 
@@ -55,30 +28,6 @@ class Session:
 
     :param dialler: True on the side that opened the connection; its streams are odd.
     """
-
-    def __init__(self, *, dialler: bool, limits: Limits = DEFAULT_LIMITS) -> None:
-        self.dialler = dialler
-        self.limits = limits
-        self.peer = PeerLimits()
-        self.budget = Budget(limits)
-        #: Both sides said who they are, and streams may be opened.
-        self.ready = False
-        #: Set once: why nothing goes on any more.
-        self.ended: events.SessionEnded | None = None
-        #: What windows of streams grow to; see `tunnel.wire.window.WindowEstimator`.
-        self.window_target = limits.initial_window
-        #: Bytes that arrived on all streams and were not consumed.
-        self.buffered = 0
-        self._decoder = FrameDecoder(MAX_PAYLOAD if dialler else MAX_HELLO)
-        self._expected = FrameType.WELCOME if dialler else FrameType.HELLO
-        self._streams: dict[int, Stream] = {}
-        self._next_id = 1 if dialler else 2
-        self._last_peer_id = 0
-        self._ours = 0
-        self._theirs = 0
-        self._outbox = Outbox(limits)
-        self._going = False
-        self._peer_going = False
 
     # What we want done.
 
@@ -133,16 +82,13 @@ class Session:
     def _begin(self, kind: FrameType, payload: bytes, fin: bool) -> Stream:
         if self.ended is not None or self._peer_going or not self.ready:
             raise SessionClosed(ErrorCode.SHUTDOWN, "the peer takes no new streams")
-        if self._ours >= self.peer.max_streams or self._next_id > MAX_STREAM_ID:
+        streams = self._streams
+        if streams.ours >= self.peer.max_streams or streams.next_ours > MAX_STREAM_ID:
             raise StreamReset(ErrorCode.REFUSED, "too many streams", by_peer=False)
         if len(payload) > self.peer.max_payload:
             raise ValueError(f"{kind.name} of {len(payload)} bytes")
-        stream_id = self._next_id
-        self._next_id += 2
-        self._ours += 1
-        stream = Stream(stream_id, self.peer.initial_window, self.limits.initial_window)
-        self._streams[stream_id] = stream
-        self._outbox.frame(kind, FIN if fin else 0, stream_id, payload)
+        stream = streams.open(self.peer.initial_window, self.limits.initial_window)
+        self._outbox.frame(kind, FIN if fin else 0, stream.id, payload)
         return stream
 
     def send_headers(self, stream_id: int, block: bytes) -> bool:
@@ -185,23 +131,24 @@ class Session:
         if stream.move(StreamInput.SEND_RESET):
             self._outbox.reset(stream_id, code, message)
         # Otherwise both sides finished, and only what was not consumed is given up.
-        self._drop(stream)
+        self._streams.drop(stream)
 
     def consumed(self, stream_id: int, count: int) -> None:
         """The application is done with *count* bytes of a stream."""
-        stream = self._streams.get(stream_id)
+        streams = self._streams
+        stream = streams.get(stream_id)
         if stream is None:
             return  # it was reset meanwhile, and its bytes were written off then
         grant = stream.window.consumed(count, self.window_target)
-        self.buffered -= count
+        streams.buffered -= count
         if stream.receiving:
             if grant:
                 self._outbox.credit(stream, grant)
         else:
-            self._retire(stream)
+            streams.retire(stream)
 
     def charge(self, stream_id: int, holder: str) -> None:
-        """Say whose the bytes of a stream are: see `_shed`."""
+        """Say whose the bytes of a stream are: see `Limits.session_bytes`."""
         stream = self._streams.get(stream_id)
         if stream is not None:
             stream.holder = holder
@@ -213,7 +160,7 @@ class Session:
     def go_away(self, go_away: pb.GoAway) -> None:
         """Refuse new streams from now on; the owner closes at the deadline."""
         self._going = True
-        go_away.last_stream = self._last_peer_id
+        go_away.last_stream = self._streams.last_theirs
         self._outbox.message(FrameType.GO_AWAY, 0, go_away)
 
     def end(self, code: ErrorCode, message: str = "") -> None:
@@ -231,7 +178,12 @@ class Session:
     @property
     def open_streams(self) -> int:
         """Streams of both sides that are not closed."""
-        return self._ours + self._theirs
+        return self._streams.ours + self._streams.theirs
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that arrived on all streams and were not consumed."""
+        return self._streams.buffered
 
     def queued(self, stream_id: int) -> int:
         """Bytes of a stream that wait to be sent."""
@@ -247,290 +199,16 @@ class Session:
         """About *wanted* bytes for the peer; empty when there is nothing to send."""
         data, finished = self._outbox.take(wanted)
         for stream in finished:
-            self._retire(stream)
+            self._streams.retire(stream)
         return data
+
+    def streams(self) -> Iterator[int]:
+        """The numbers of all streams that are known."""
+        return iter(tuple(self._streams))
 
     def take_drained(self) -> list[int]:
         """Streams whose owner was told to wait and may go on."""
         return self._outbox.take_drained()
-
-    def receive_bytes(self, data: bytes) -> Events:
-        """Add *data* from the network and return what it means."""
-        happened: Events = []
-        if self.ended is not None:
-            return happened
-        try:
-            for kind, flags, stream_id, payload in self._decoder.feed(data):
-                if not self.ready:
-                    self._check_greeting(kind)
-                handler = _HANDLERS.get(kind)
-                if handler is not None:
-                    handler(self, flags, stream_id, payload, happened)
-                elif flags & IGNORABLE:
-                    self._spend_small()
-                else:
-                    raise ProtocolError(ErrorCode.PROTOCOL, f"frame type {kind}")
-                if self._over():
-                    return happened
-            if self._decoder.error is not None:
-                raise self._decoder.error
-            if self._outbox.waiting_control > self.limits.max_queued_control:
-                raise ProtocolError(ErrorCode.FLOOD, "answers are not being read")
-        except ProtocolError as error:
-            self._end(error.code, str(error), happened)
-        except DecodeError:
-            self._end(ErrorCode.PROTOCOL, "a message that cannot be read", happened)
-        return happened
-
-    # Frames of the connection.
-
-    def _check_greeting(self, kind: int) -> None:
-        if kind not in (self._expected, FrameType.GO_AWAY):
-            raise ProtocolError(
-                ErrorCode.PROTOCOL, f"{self._expected.name} has to come first"
-            )
-
-    def _on_hello(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        if self.dialler or self._expected is not FrameType.HELLO or sid:
-            raise ProtocolError(ErrorCode.PROTOCOL, "HELLO out of place")
-        hello = pb.Hello.FromString(payload)
-        if not set(hello.versions) & set(VERSIONS):
-            raise ProtocolError(
-                ErrorCode.VERSION,
-                f"no common version: {list(hello.versions)[:8]} there, {VERSIONS} here",
-            )
-        self._learn(hello.limits)
-        # Until WELCOME leaves, the peer has nothing to say.
-        self._expected = FrameType.GO_AWAY
-        out.append(events.HelloReceived(hello))
-
-    def _on_welcome(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        if not self.dialler or self.ready or sid:
-            raise ProtocolError(ErrorCode.PROTOCOL, "WELCOME out of place")
-        welcome = pb.Welcome.FromString(payload)
-        if welcome.version not in VERSIONS:
-            raise ProtocolError(ErrorCode.VERSION, f"version {welcome.version}")
-        self._learn(welcome.limits)
-        self._decoder.max_payload = self.limits.max_payload
-        self.ready = True
-        out.append(events.WelcomeReceived(welcome))
-
-    def _on_ping(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        self._connection_frame(sid)
-        self.budget.pings -= 1
-        if self.budget.pings < 0:
-            raise ProtocolError(ErrorCode.FLOOD, "too many PINGs")
-        if len(payload) > MAX_PING:
-            # It goes back as it came; who reads no answers would make us keep it.
-            raise ProtocolError(ErrorCode.FRAME_SIZE, "a PING that is too long")
-        self._outbox.message(FrameType.PONG, 0, pb.Ping.FromString(payload))
-
-    def _on_pong(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        self._connection_frame(sid)
-        self._spend_small()
-        out.append(events.Ponged(pb.Ping.FromString(payload).token))
-
-    def _on_go_away(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        self._connection_frame(sid)
-        self._spend_small()
-        go_away = pb.GoAway.FromString(payload)
-        go_away.message = _words(go_away.message)
-        first, self._peer_going = not self._peer_going, True
-        out.append(events.GoAwayReceived(go_away))
-        # We opened none since the first, so only that and the last have to look.
-        if first or not go_away.deadline_ms:
-            for stream in list(self._streams.values()):
-                if self._is_ours(stream.id) and stream.id > go_away.last_stream:
-                    self._drop(stream)
-                    reason = events.StreamEnded(
-                        stream.id, ErrorCode.REFUSED, go_away.message
-                    )
-                    out.append(reason)
-        if not go_away.deadline_ms:
-            code = _code(go_away.code)
-            self.ended = events.SessionEnded(code, go_away.message, True)
-            self._clear()
-            out.append(self.ended)
-
-    # Frames of streams.
-
-    def _on_open(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        if self._accept(sid) is None:
-            return
-        open_ = pb.Open.FromString(payload)
-        stream = Stream(sid, self.peer.initial_window, self.limits.initial_window)
-        self._streams[sid] = stream
-        self._theirs += 1
-        fin = bool(flags & FIN)
-        if fin:
-            stream.move(RECEIVE_FIN)
-        out.append(events.StreamOpened(sid, open_, fin))
-
-    def _on_resume(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        if self._accept(sid) is None:
-            return
-        resume = pb.Resume.FromString(payload)
-        self._streams[sid] = Stream(
-            sid, self.peer.initial_window, self.limits.initial_window
-        )
-        self._theirs += 1
-        out.append(events.ResumeReceived(sid, resume))
-
-    def _on_resumed(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        self._spend_small()
-        received = pb.Resumed.FromString(payload).received
-        stream = self._known(sid)
-        if stream is None:
-            return
-        if not stream.resuming:
-            raise ProtocolError(ErrorCode.PROTOCOL, "RESUMED without RESUME")
-        stream.resuming = False
-        out.append(events.ResumedReceived(sid, received))
-
-    def _on_ack(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        self._spend_small()
-        received = pb.Ack.FromString(payload).received
-        if self._known(sid) is not None:
-            out.append(events.AckReceived(sid, received))
-
-    def _on_headers(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        fin = bool(flags & FIN)
-        if not payload:
-            self._spend_small()
-        if self._arrived(sid, payload, fin, out):
-            out.append(events.HeadersReceived(sid, payload, fin))
-            self._shed(out)
-
-    def _on_data(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        fin = bool(flags & FIN)
-        if not payload and not fin:
-            # Costs the sender ten bytes of no credit, and the receiver an event.
-            raise ProtocolError(ErrorCode.PROTOCOL, "DATA with neither bytes nor FIN")
-        if self._arrived(sid, payload, fin, out):
-            out.append(events.DataReceived(sid, payload, fin))
-            self._shed(out)
-
-    def _on_credit(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        self._spend_small()
-        stream = self._known(sid)
-        count = pb.Credit.FromString(payload).bytes
-        if not count:
-            raise ProtocolError(ErrorCode.PROTOCOL, "CREDIT of nothing")
-        if stream is None:
-            return
-        if stream.send_credit + count > MAX_CREDIT:
-            self._fault(stream, ErrorCode.FLOW_CONTROL, "credit beyond 2**31 - 1", out)
-            return
-        stream.send_credit += count
-        self._outbox.schedule(stream)
-
-    def _on_reset(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
-        self.budget.resets -= 1
-        if self.budget.resets < 0:
-            raise ProtocolError(ErrorCode.FLOOD, "too many RESETs")
-        stream = self._known(sid)
-        reset = pb.Reset.FromString(payload)
-        if stream is None or not stream.move(StreamInput.RECEIVE_RESET):
-            return
-        self._drop(stream)
-        out.append(events.StreamEnded(sid, _code(reset.code), _words(reset.message)))
-
-    # What the handlers share.
-
-    def _over(self) -> bool:
-        return self.ended is not None
-
-    def _is_ours(self, stream_id: int) -> bool:
-        return (stream_id % 2 == 1) == self.dialler
-
-    def _connection_frame(self, stream_id: int) -> None:
-        if stream_id:
-            raise ProtocolError(ErrorCode.PROTOCOL, "a connection's frame on a stream")
-
-    def _spend_small(self) -> None:
-        self.budget.small -= 1
-        if self.budget.small < 0:
-            raise ProtocolError(ErrorCode.FLOOD, "too many small frames")
-
-    def _accept(self, stream_id: int) -> int | None:
-        """Check the number of a stream that the peer opens; None when refused."""
-        if not stream_id or self._is_ours(stream_id):
-            raise ProtocolError(ErrorCode.PROTOCOL, f"stream {stream_id} is not yours")
-        if stream_id <= self._last_peer_id:
-            raise ProtocolError(ErrorCode.PROTOCOL, f"stream {stream_id} was used")
-        if stream_id > MAX_STREAM_ID:
-            raise ProtocolError(ErrorCode.PROTOCOL, "stream numbers are used up")
-        self._last_peer_id = stream_id
-        # Opening costs no credit, and answering may cost us a frame.
-        self._spend_small()
-        if self._going or self._theirs >= self.limits.max_streams:
-            text = "going away" if self._going else "too many streams"
-            self._outbox.reset(stream_id, ErrorCode.REFUSED, text)
-            return None
-        return stream_id
-
-    def _known(self, stream_id: int) -> Stream | None:
-        """The stream, or None when it is closed; never opened is an error."""
-        stream = self._streams.get(stream_id)
-        if stream is None:
-            ours = self._is_ours(stream_id)
-            last = self._next_id - 2 if ours else self._last_peer_id
-            if not stream_id or stream_id > last:
-                raise ProtocolError(
-                    ErrorCode.PROTOCOL, f"stream {stream_id} was never opened"
-                )
-        return stream
-
-    def _arrived(self, sid: int, payload: bytes, fin: bool, out: Events) -> bool:
-        """Account for bytes of a stream; False when they are to be ignored."""
-        stream = self._known(sid)
-        if stream is None:
-            return False
-        if not stream.receiving:
-            if stream.closed:
-                return False
-            self._fault(stream, ErrorCode.PROTOCOL, "bytes after FIN", out)
-            return False
-        if not stream.window.received(len(payload)):
-            self._fault(stream, ErrorCode.FLOW_CONTROL, "more than credit", out)
-            return False
-        self.buffered += len(payload)
-        if fin:
-            stream.move(RECEIVE_FIN)
-            self._retire(stream)
-        return True
-
-    def _shed(self, out: Events) -> None:
-        """
-        Reset streams while the session holds too much.
-
-        The largest of whoever holds most with all streams that are charged to the
-        same: one with many of them costs nobody else a stream.
-        """
-        while self.buffered > self.limits.session_bytes:
-            held: Counter[Hashable] = Counter()
-            for stream in self._streams.values():
-                held[stream.holder] += stream.window.buffered
-            most = max(held, key=held.__getitem__)
-            stream = max(
-                (one for one in self._streams.values() if one.holder == most),
-                key=_held,
-            )
-            text = "its bytes were not consumed"
-            if stream.closed:
-                # Both sides finished, so there is nobody to tell but our own side.
-                self._drop(stream)
-                out.append(events.StreamEnded(stream.id, ErrorCode.MEMORY, text, False))
-            else:
-                self._fault(stream, ErrorCode.MEMORY, text, out)
-
-    def _fault(
-        self, stream: Stream, code: ErrorCode, message: str, out: Events
-    ) -> None:
-        stream.move(StreamInput.SEND_RESET)
-        self._outbox.reset(stream.id, code, message)
-        self._drop(stream)
-        out.append(events.StreamEnded(stream.id, code, message, False))
 
     def _sending(self, stream_id: int) -> Stream | None:
         stream = self._streams.get(stream_id)
@@ -540,85 +218,7 @@ class Session:
             raise ValueError(f"stream {stream_id} was finished by this side")
         return stream
 
-    def _retire(self, stream: Stream) -> None:
-        """Forget a stream that both sides finished, once its bytes are consumed."""
-        if stream.closed and not stream.window.buffered:
-            self._remove(stream)
-
-    def _drop(self, stream: Stream) -> None:
-        """Forget a stream that was reset, with all that it holds."""
-        self.buffered -= stream.window.buffered
-        stream.queue.clear()
-        stream.finishing = False
-        stream.close()
-        self._remove(stream)
-
-    def _remove(self, stream: Stream) -> None:
-        if self._streams.pop(stream.id, None) is not None:
-            if self._is_ours(stream.id):
-                self._ours -= 1
-            else:
-                self._theirs -= 1
-
-    def _learn(self, message: pb.Limits) -> None:
-        self.peer = PeerLimits.from_message(message)
-        self._outbox.max_payload = self.peer.max_payload
-
     def _announce(self, message: pb.Limits) -> None:
         message.max_streams = self.limits.max_streams
         message.initial_window = self.limits.initial_window
         message.max_payload = self.limits.max_payload
-
-    def _end(self, code: ErrorCode, message: str, out: Events) -> None:
-        self._clear()
-        go_away = pb.GoAway(code=code, message=message[:MAX_REASON])
-        go_away.last_stream = self._last_peer_id
-        self._outbox.message(FrameType.GO_AWAY, 0, go_away)
-        self.ended = events.SessionEnded(code, message, False)
-        out.append(self.ended)
-
-    def _clear(self) -> None:
-        self._streams.clear()
-        self._outbox.clear()
-        self._ours = self._theirs = 0
-        self.buffered = 0
-
-    def streams(self) -> Iterator[int]:
-        """The numbers of all streams that are known."""
-        return iter(tuple(self._streams))
-
-
-#: One table for all sessions: a table of bound methods in each would cost an idle
-#: agent a KiB and a half.
-_HANDLERS: dict[int, Callable[[Session, int, int, bytes, Events], None]] = {
-    FrameType.HELLO: Session._on_hello,
-    FrameType.WELCOME: Session._on_welcome,
-    FrameType.OPEN: Session._on_open,
-    FrameType.HEADERS: Session._on_headers,
-    FrameType.DATA: Session._on_data,
-    FrameType.CREDIT: Session._on_credit,
-    FrameType.RESET: Session._on_reset,
-    FrameType.PING: Session._on_ping,
-    FrameType.PONG: Session._on_pong,
-    FrameType.GO_AWAY: Session._on_go_away,
-    FrameType.RESUME: Session._on_resume,
-    FrameType.RESUMED: Session._on_resumed,
-    FrameType.ACK: Session._on_ack,
-}
-
-
-def _held(stream: Stream) -> int:
-    return stream.window.buffered
-
-
-def _words(text: str) -> str:
-    """A text of the peer, for people: bounded, and one line that prints as it is."""
-    return "".join(c if c.isprintable() else "?" for c in text[:MAX_REASON])
-
-
-def _code(number: int) -> ErrorCode:
-    """A code of a newer peer that we do not know counts as INTERNAL."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.INTERNAL
