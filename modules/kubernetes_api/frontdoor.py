@@ -18,9 +18,9 @@ from tunnel.http1 import RequestHead, RequestParser
 __all__ = ["Entry", "Refused", "enter", "request_parser"]
 
 _BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
-_KIND = re.compile(rb"[a-z_]{1,32}")
 # Names are DNS labels, ids are numbers or what an authenticator makes of them.
 _AGENT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_CREDENTIAL = re.compile(rb"([a-z_]{1,32}):(%b):(.+)" % _AGENT.pattern)
 
 # A dot segment in every spelling that some server undoes.  One would climb out of the
 # path below which the cluster's API lives.
@@ -117,27 +117,23 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
                 400,
                 "client -> kas: what follows /agents/ is no name or id of an agent",
             )
-    token = _bearer(head)
-    parts = token.split(b":", 2)
-    if len(parts) == 3:
-        kind, agent, token = parts
+    bearer = _bearer(head)
+    credential = _CREDENTIAL.fullmatch(bearer)
+    if credential is not None:
+        kind, agent, token = credential.groups()
         if named and agent != named:
             raise Refused(
                 400, "client -> kas: the path and the credential name different agents"
             )
+    elif bearer.count(b":") > 1:
+        raise unauthorized("the bearer token is not <kind>:<agent id>:<token>")
     elif named:
-        kind, agent = b"user", named
+        kind, agent, token = b"user", named, bearer
     else:
         raise unauthorized(
             "the bearer token is not <kind>:<agent id>:<token>, "
             "and the path does not begin with /agents/<name>/"
         )
-    if (
-        not token
-        or _KIND.fullmatch(kind) is None
-        or (not named and _AGENT.fullmatch(agent) is None)
-    ):
-        raise unauthorized("the bearer token is not <kind>:<agent id>:<token>")
     return Entry(
         kind.decode("ascii"),
         agent.decode("ascii"),
