@@ -3,6 +3,8 @@ The wire on Twisted: bytes of a transport to a `tunnel.wire.session.Session` and
 
     keepalive.py    one sweep for all connections: pings, dead peers, questions
     protocol.py     TunnelProtocol: a transport and its session
+    outlet.py       its writing half: portions, pauses, last words
+    owner.py        what a tunnel tells whoever made it
     sockets.py      options of the socket under a tunnel
     leftovers.py    streams that are over here, and whose last bytes nobody takes
     stream.py       StreamTransport: one stream as transport, consumer and producer
