@@ -15,6 +15,7 @@ The wire on Twisted: bytes of a transport to a `tunnel.wire.session.Session` and
 
     eager.py        try the socket at once, before waiting for the reactor
     tls.py          contexts, reloading, pins          tlsio.py   TLS over any transport
+    tls_errors.py   why no TLS connection came about
     websocket.py    the same bytes inside a WebSocket
     httpconnect.py  out through an HTTP proxy          addresses.py   kas addresses
 

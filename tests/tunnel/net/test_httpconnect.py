@@ -28,7 +28,7 @@ from tests.tunnel.net.harness import (
     Recorders,
     bounded,
 )
-from tests.tunnel.net.test_tlsio import server_context, trusting
+from tests.tunnel.net.tls_layer import server_context, trusting
 from tunnel.errors import ConfigurationError
 from tunnel.net.httpconnect import (
     CONNECT_TIMEOUT,

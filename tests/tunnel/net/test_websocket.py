@@ -28,6 +28,7 @@ from websockets.sync.client import connect as blocking_connect
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from tests.tunnel.net.bulk import SIZE, Sink, Stuffer
 from tests.tunnel.net.harness import (
     CountingTransport,
     HalfCloseableRecorder,
@@ -36,8 +37,7 @@ from tests.tunnel.net.harness import (
     Recorders,
     bounded,
 )
-from tests.tunnel.net.test_tlsio import server_context, trusting
-from tests.tunnel.net.test_tlsio_sockets import SIZE, Sink, Stuffer
+from tests.tunnel.net.tls_layer import server_context, trusting
 from tunnel.net.layer import CLOSE_TIMEOUT
 from tunnel.net.negotiation import HANDSHAKE_TIMEOUT, NegotiationError
 from tunnel.net.tlsio import TLSClientEndpoint, wrap_server
