@@ -26,7 +26,7 @@ from tunnel.net.httpconnect import (
 )
 from tunnel.net.tls import ALPN_HTTP, ALPN_TUNNEL, client_context
 from tunnel.net.tlsio import TLSClientEndpoint
-from tunnel.net.websocket import WebSocketClientEndpoint
+from tunnel.net.websocket_client import WebSocketClientEndpoint
 
 __all__ = ["CONNECT_TIMEOUT", "KasAddress", "client_endpoint", "parse_kas_address"]
 
