@@ -14,10 +14,17 @@ The wire on Twisted: bytes of a transport to a `tunnel.wire.session.Session` and
     endpoints.py    one stream as client and server endpoint
 
     eager.py        try the socket at once, before waiting for the reactor
-    tls.py          contexts, reloading, pins          tlsio.py   TLS over any transport
+    negotiation.py  from a new connection to a protocol that may use it
+    layer.py        what stays below that protocol, and translates
+    tls.py          contexts, reloading, pins
+    tlsio.py        TLS over any transport
     tls_errors.py   why no TLS connection came about
-    websocket.py    the same bytes inside a WebSocket
-    httpconnect.py  out through an HTTP proxy          addresses.py   kas addresses
+    websocket.py    the same bytes inside a WebSocket, once it is open
+    websocket_server.py, websocket_client.py    how it is opened
+    sniffer.py      one port for the tunnel with and without WebSocket
+    httpconnect.py  out through an HTTP proxy
+    proxies.py      which proxy the environment names
+    addresses.py    kas addresses
 
 Nothing here decides who may connect or where a call goes.
 """
