@@ -9,6 +9,7 @@ The wire on Twisted: bytes of a transport to a `tunnel.wire.session.Session` and
     leftovers.py    streams that are over here, and whose last bytes nobody takes
     stream.py       StreamTransport: one stream as transport, consumer and producer
     resumable.py    a stream that survives the connection under it
+    kept.py         what it wrote, until the other end acknowledged it
     keeper.py       all of those: what they keep together
     factory.py      a tunnel for each connection to a port
     endpoints.py    one stream as client and server endpoint
