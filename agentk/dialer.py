@@ -23,7 +23,8 @@ from tunnel.flusher import Flusher
 from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.keeper import Keeper
-from tunnel.net.protocol import TunnelOwner, TunnelProtocol
+from tunnel.net.owner import TunnelOwner
+from tunnel.net.protocol import TunnelProtocol
 from tunnel.net.stream import StreamTransport
 from tunnel.net.tls import ALPN_TUNNEL
 from tunnel.pb import tunnel_pb2 as pb
@@ -274,7 +275,7 @@ class Dialer(TunnelOwner):
         if self._dialling is not None:
             self._dialling.cancel()
 
-    # tunnel.net.protocol.TunnelOwner
+    # tunnel.net.owner.TunnelOwner
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """Kas took us."""

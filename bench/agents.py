@@ -23,7 +23,8 @@ from modules.kubernetes_api.heads import METHOD
 from tunnel.flusher import Flusher
 from tunnel.interfaces import IStream
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.protocol import TunnelOwner, TunnelProtocol
+from tunnel.net.owner import TunnelOwner
+from tunnel.net.protocol import TunnelProtocol
 from tunnel.net.tls import client_context
 from tunnel.net.tlsio import TLSClientEndpoint
 from tunnel.pb import tunnel_pb2 as pb

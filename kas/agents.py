@@ -22,7 +22,8 @@ from tunnel.interfaces import (
 )
 from tunnel.net.factory import TunnelFactory
 from tunnel.net.keepalive import Timing
-from tunnel.net.protocol import TunnelOwner, TunnelProtocol
+from tunnel.net.owner import TunnelOwner
+from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 
@@ -87,7 +88,7 @@ class AgentAcceptor(TunnelOwner):
     _ending: set[TunnelProtocol] = attrs.Factory(set)
     _log = Logger()
 
-    # tunnel.net.protocol.TunnelOwner
+    # tunnel.net.owner.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         """Take the agent, or say why not."""

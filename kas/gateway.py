@@ -25,7 +25,8 @@ from tunnel.errors import (
 )
 from tunnel.interfaces import IStreamReceiver
 from tunnel.net.factory import TunnelFactory
-from tunnel.net.protocol import TunnelOwner, TunnelProtocol
+from tunnel.net.owner import TunnelOwner
+from tunnel.net.protocol import TunnelProtocol
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher

@@ -21,7 +21,8 @@ from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.flusher import Flusher
 from tunnel.isolation import for_each
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.protocol import TunnelOwner, TunnelProtocol
+from tunnel.net.owner import TunnelOwner
+from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire.limits import DEFAULT_LIMITS
 from tunnel.wire.session import Session
@@ -196,7 +197,7 @@ class Peer(TunnelOwner):
             if tunnel is not None:
                 tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
 
-    # tunnel.net.protocol.TunnelOwner
+    # tunnel.net.owner.TunnelOwner
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """It took us."""

@@ -43,8 +43,9 @@ from tunnel.listening import Listening
 from tunnel.logs import LogsItsOwnWay
 from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.keeper import Keeper, ResumeLimits
+from tunnel.net.sniffer import TunnelOrWebSocketFactory
 from tunnel.net.tls import ALPN_TUNNEL
-from tunnel.net.websocket import TunnelOrWebSocketFactory, wrap_websocket_server
+from tunnel.net.websocket_server import wrap_websocket_server
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.startup import start_or_exit
 from tunnel.tuning import settle

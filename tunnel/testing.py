@@ -58,7 +58,8 @@ from tunnel.interfaces import (
 )
 from tunnel.net import eager
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.protocol import TunnelOwner, TunnelProtocol
+from tunnel.net.owner import TunnelOwner
+from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
@@ -274,7 +275,7 @@ class End(TunnelOwner):
         """Calls a service of the other side."""
         return ServiceClient(service, self.open_stream, self.clock)
 
-    # tunnel.net.protocol.TunnelOwner
+    # tunnel.net.owner.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         tunnel.agent = AGENT

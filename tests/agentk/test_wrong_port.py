@@ -8,7 +8,7 @@ from zope.interface import directlyProvides
 
 from agentk.dialer import _hint, _what_answered
 from tunnel.net.negotiation import NegotiationError
-from tunnel.net.tlsio import TLSHandshakeError
+from tunnel.net.tls_errors import TLSHandshakeError
 from tunnel.net.websocket import WebSocketError
 
 

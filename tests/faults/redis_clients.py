@@ -153,7 +153,8 @@ def _agents(settings: dict[str, Any]) -> None:
     from modules.kubernetes_api.heads import METHOD
     from tunnel.flusher import Flusher
     from tunnel.net.keepalive import Keepalive, Timing
-    from tunnel.net.protocol import TunnelOwner, TunnelProtocol
+    from tunnel.net.owner import TunnelOwner
+    from tunnel.net.protocol import TunnelProtocol
     from tunnel.net.tls import client_context
     from tunnel.net.tlsio import TLSClientEndpoint
     from tunnel.pb import tunnel_pb2 as pb

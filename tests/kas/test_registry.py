@@ -23,7 +23,8 @@ from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
 from tunnel.events import EventBus
 from tunnel.flusher import Flusher
 from tunnel.net.keepalive import Keepalive
-from tunnel.net.protocol import CLOSE_TIMEOUT, TunnelProtocol
+from tunnel.net.outlet import CLOSE_TIMEOUT
+from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.testing import End, Pipe, RecordingReceiver

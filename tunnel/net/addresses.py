@@ -18,15 +18,11 @@ from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
 from tunnel.errors import ConfigurationError
-from tunnel.net.httpconnect import (
-    HTTPConnectEndpoint,
-    ProxyURL,
-    join_host_port,
-    proxy_for,
-)
+from tunnel.net.httpconnect import HTTPConnectEndpoint, join_host_port
+from tunnel.net.proxies import ProxyURL, proxy_for
 from tunnel.net.tls import ALPN_HTTP, ALPN_TUNNEL, client_context
 from tunnel.net.tlsio import TLSClientEndpoint
-from tunnel.net.websocket import WebSocketClientEndpoint
+from tunnel.net.websocket_client import WebSocketClientEndpoint
 
 __all__ = ["CONNECT_TIMEOUT", "KasAddress", "client_endpoint", "parse_kas_address"]
 

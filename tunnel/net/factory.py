@@ -7,7 +7,8 @@ from twisted.internet.protocol import Factory
 
 from tunnel.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.protocol import TunnelOwner, TunnelProtocol
+from tunnel.net.owner import TunnelOwner
+from tunnel.net.protocol import TunnelProtocol
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
 from tunnel.wire.session import Session
 

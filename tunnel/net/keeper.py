@@ -153,7 +153,7 @@ class Keeper:
         """It is over, and nobody may ask for it."""
         if self._accepted.get(stream.resume_id) is stream:
             del self._accepted[stream.resume_id]
-        stream.keep_nothing()
+        stream.kept.give_up()
 
     def ack_later(self, stream: ResumableStream) -> None:
         """Acknowledge what it consumed, with that of others, within a moment."""

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from twisted.internet.interfaces import (
-    IAddress,
-    IDelayedCall,
-    IPushProducer,
-    IReactorTime,
-)
-from twisted.internet.protocol import Protocol as TwistedProtocol
-from twisted.internet.protocol import connectionDone
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from tunnel.errors import (
     CallError,
@@ -27,87 +20,24 @@ from tunnel.errors import (
 from tunnel.flusher import Flusher
 from tunnel.net import leftovers
 from tunnel.net.keepalive import DOUBTED, Keepalive, Timing
+from tunnel.net.outlet import Connection, Outlet
+from tunnel.net.owner import TunnelOwner
 from tunnel.net.sockets import address_text, tune_socket
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
-from tunnel.wire.limits import SLICE
-from tunnel.wire.outbox import FLUSH
 from tunnel.wire.session import Session
 from tunnel.wire.window import WindowEstimator
 
 if TYPE_CHECKING:
     from tunnel.interfaces import ConnectedAgent, IStreamReceiver
 
-#: Seconds that a peer gets to read our last words before its connection is cut.
-CLOSE_TIMEOUT = 5.0
 
-#: Seconds that what is handed to a socket at once may take to leave: so long do answers
-#: wait that come meanwhile.
-PORTION = 0.004
-
-
-class Connection(Protocol):
-    """What is used of a transport: TCP, unix, TLS and WebSocket have it in common."""
-
-    def write(self, data: bytes) -> None: ...
-    def loseConnection(self) -> None: ...
-    def abortConnection(self) -> None: ...
-    def registerProducer(self, producer: IPushProducer, streaming: bool) -> None: ...
-    def unregisterProducer(self) -> None: ...
-    def getPeer(self) -> IAddress: ...
-    def getHost(self) -> IAddress: ...
-
-
-class TunnelOwner(Protocol):
+class TunnelProtocol(Protocol):
     """
-    Who decides what a tunnel means: the listener in kas, the dialler in agentk.
+    Moves the bytes of a transport to a session, and its events to owner and streams.
 
-    A listener writes `hello_received`, a dialler `welcome_received`; the session never
-    lets the other one happen.
-    """
-
-    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
-        """A peer dialled; answer with `TunnelProtocol.welcome` or `end`."""
-        return
-
-    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
-        """The peer that we dialled took us."""
-        return
-
-    def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
-        """
-        The peer opened a stream: say who receives it.
-
-        :raises ProtocolError: with the code to reset the stream with.
-        """
-        raise ProtocolError(ErrorCode.UNKNOWN_METHOD, "this side only asks")
-
-    def stream_resumed(
-        self, stream: StreamTransport, resume: pb.Resume
-    ) -> IStreamReceiver:
-        """The peer wants to go on with a stream; as `stream_opened`."""
-        raise ProtocolError(ErrorCode.NOT_RESUMABLE, "streams are not kept here")
-
-    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
-        """The peer leaves, soon or now."""
-        return
-
-    def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
-        """The peer is going away, and the last stream has just closed."""
-        return
-
-    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
-        """The end, told exactly once for a tunnel whose transport was connected."""
-
-
-@implementer(IPushProducer)
-class TunnelProtocol(TwistedProtocol):
-    """
-    Moves bytes between a transport and a session, and events to streams.
-
-    It is the streaming producer of its transport: while the socket takes no more, the
-    session keeps what it has, control frames first, and reading goes on.
+    What goes the other way leaves by its `Outlet`.
     """
 
     _log = Logger()
@@ -133,22 +63,16 @@ class TunnelProtocol(TwistedProtocol):
         self.greeted = False
         self._owner = owner
         self._clock = clock
-        self._flusher = flusher
         self._keepalive = keepalive
         self._streams: dict[int, StreamTransport] = {}
+        self.outlet = Outlet(session, self._streams, flusher, clock)
+        # For each frame of each stream, hence not one call further away.
+        self.has_output = self.outlet.has_output
+        self.flush = self.outlet.flush
         self._leftovers = leftovers.NONE
         self._estimator: WindowEstimator | None = None
-        #: Streams whose producer gives one piece at a time.
-        self._pulling: set[StreamTransport] = set()
         self._token = 0
-        self._marked = False
         self._receiving = False
-        self._blocked = False
-        #: How much is written at once, and since when the socket takes no more.
-        self._portion = FLUSH
-        self._blocked_at = 0.0
-        self._closing: IDelayedCall | None = None
-        self._lost = False
         self.set_timing(timing)
 
     def set_timing(self, timing: Timing) -> None:
@@ -212,7 +136,7 @@ class TunnelProtocol(TwistedProtocol):
         """Cut the connection: the peer would not hear anything."""
         self.session.end(code, message)
         self._end_streams(SessionClosed(code, message))
-        self._abort_transport()
+        self.outlet.abort()
 
     @property
     def load(self) -> int:
@@ -257,37 +181,22 @@ class TunnelProtocol(TwistedProtocol):
         session = self.session
         session.consumed(stream_id, count)
         # While bytes are being received somebody looks at the end.
-        if not self._receiving and not self._marked and session.has_output:
+        if not self._receiving and not self.outlet.marked and session.has_output:
             self.has_output()
 
     def forget(self, stream: StreamTransport) -> None:
         """A stream is closed."""
         self._streams.pop(stream.stream_id, None)
-        self._pulling.discard(stream)
+        self.outlet.pulling.discard(stream)
         if self.session.going and not self._streams and self.session.ended is None:
             self._owner.tunnel_idle(self)
-
-    def pull_from(self, stream: StreamTransport) -> None:
-        """Ask for more with each flush, until the stream is full or closed."""
-        self._pulling.add(stream)
-        self.has_output()
-
-    def stop_pulling(self, stream: StreamTransport) -> None:
-        """Its producer is done, or has to wait."""
-        self._pulling.discard(stream)
-
-    def has_output(self) -> None:
-        """Flush at the end of this turn."""
-        if not self._marked:
-            self._marked = True
-            self._flusher.mark(self)
 
     # What the transport calls.
 
     def connectionMade(self) -> None:
         """The connection stands: TLS included."""
         tune_socket(self.transport, self.timing.dead_after)
-        self._connection.registerProducer(self, True)
+        self.outlet.connect(self._connection)
         self._keepalive.watch(self)
 
     def dataReceived(self, data: bytes) -> None:
@@ -328,17 +237,15 @@ class TunnelProtocol(TwistedProtocol):
             else:
                 self._connection_event(event)
         self._receiving = False
-        if not self._marked and self.session.has_output:
+        if not self.outlet.marked and self.session.has_output:
             self.has_output()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The transport is gone."""
-        if self._lost:
+        if self.outlet.lost:
             return
-        self._lost = True
+        self.outlet.connection_lost()
         self._keepalive.forget(self)
-        if self._closing is not None and self._closing.active():
-            self._closing.cancel()
         ended = self.session.ended
         if ended is not None:
             closed = SessionClosed(ended.code, ended.message)
@@ -347,45 +254,6 @@ class TunnelProtocol(TwistedProtocol):
             self.session.end(ErrorCode.NONE)
         self._end_streams(closed)
         self._owner.tunnel_closed(self, closed)
-
-    def pauseProducing(self) -> None:
-        """The socket takes no more for now."""
-        self._blocked = True
-        self._blocked_at = self._clock.seconds()
-
-    def resumeProducing(self) -> None:
-        """The socket takes more again."""
-        self._blocked = False
-        # As many bytes as leave in about that time, whatever the path is.
-        if self._clock.seconds() - self._blocked_at > PORTION:
-            self._portion = max(self._portion // 2, SLICE)
-        else:
-            self._portion = min(self._portion * 2, FLUSH)
-        self.flush()
-
-    def stopProducing(self) -> None:
-        """The transport lost its connection; connectionLost follows."""
-        self._blocked = True
-
-    def flush(self) -> None:
-        """Write what the session has, as far as the transport takes it."""
-        self._marked = False
-        if self._blocked or self._lost:
-            return
-        session = self.session
-        data = session.bytes_to_send(self._portion)
-        if data:
-            self._connection.write(data)
-        for stream_id in session.take_drained():
-            stream = self._streams.get(stream_id)
-            if stream is not None:
-                stream.drained()
-        if self._pulling:
-            for stream in tuple(self._pulling):
-                stream.pull()
-        if session.has_output and not self._blocked:
-            # The rest in the next turn: reading comes first.
-            self.has_output()
 
     # What the sweep calls.
 
@@ -500,22 +368,9 @@ class TunnelProtocol(TwistedProtocol):
 
     def _finish_connection(self, reason: SessionClosed) -> None:
         self._end_streams(reason)
-        if self._closing is not None or self._lost:
-            return
-        transport = self._connection
-        self._closing = self._clock.callLater(CLOSE_TIMEOUT, self._abort_transport)
-        # Past the pause: these are the last bytes, and few.
-        last = self.session.bytes_to_send()
-        transport.unregisterProducer()
-        if last:
-            transport.write(last)
-        transport.loseConnection()
+        self.outlet.finish()
 
     def _end_streams(self, reason: SessionClosed) -> None:
         for stream in list(self._streams.values()):
             stream.close(reason)
         self._streams.clear()
-
-    def _abort_transport(self) -> None:
-        if not self._lost:
-            self._connection.abortConnection()

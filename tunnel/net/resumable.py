@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IConsumer, IDelayedCall, IPushProducer
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset, TunnelError
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.net.kept import Kept
 from tunnel.net.stream import StreamTransport
-from tunnel.wire.limits import KIB
 
 if TYPE_CHECKING:
     from tunnel.net.keeper import Keeper
 
 __all__ = ["ResumableStream"]
-
-#: Small pieces are kept joined: each costs a hundred bytes beside its own.
-SMALL, JOINED = 1 * KIB, 4 * KIB
 
 
 @implementer(IPushProducer)
@@ -50,11 +45,10 @@ class ResumableStream:
     only kept: the producer notices nothing before `ResumeLimits.kept_per_stream`.
 
     :ivar received: bytes of the other end that our receiver consumed.
+    :ivar kept: what the other end did not acknowledge yet.
     :ivar lost: called when the path is gone and another one has to be found; without
         it, the other end is the one who looks.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -65,20 +59,14 @@ class ResumableStream:
         owner: str = "",
     ) -> None:
         self.resume_id = resume_id
-        #: Whose bytes it keeps; see `ResumeLimits.kept_per_owner`.
-        self.owner = owner
         self.receiver = receiver
         self.received = 0
         self.lost = lost
+        self.kept = Kept(keeper, owner)
         self._keeper = keeper
         self._path: StreamTransport | None = None
         self._agent: ConnectedAgent | None = None
-        #: None: nothing is kept, and the stream ends with its path.
-        self._kept: deque[tuple[bool, bytes]] | None = deque()
-        self._kept_size = 0
-        #: Bytes of ours that the other end acknowledged.
-        self._acked = 0
-        #: Bytes of its that we did.
+        #: Bytes of the other end that we acknowledged.
         self._told = 0
         self._dirty = False
         self._finished = False
@@ -86,7 +74,6 @@ class ResumableStream:
         self._closed = False
         self._paused = False
         self._path_full = False
-        self._kept_full = False
         self._producer: Any = None
         self._timer: IDelayedCall | None = None
 
@@ -105,7 +92,7 @@ class ResumableStream:
     @property
     def full(self) -> bool:
         """What was written has to leave before more should be."""
-        return self._path_full or self._kept_full
+        return self._path_full or self.kept.full
 
     @property
     def has_path(self) -> bool:
@@ -134,10 +121,7 @@ class ResumableStream:
 
     def goes_on(self, received: int) -> bool:
         """Everything that the other end lacks is still here."""
-        return (
-            self._kept is not None
-            and self._acked <= received <= self._acked + self._kept_size
-        )
+        return self.kept.covers(received)
 
     def go_on(self, path: StreamTransport, received: int) -> None:
         """The other end is at *path* and has consumed *received* bytes."""
@@ -145,10 +129,9 @@ class ResumableStream:
             self._timer.cancel()
         self._timer = None
         self._keeper.resumed += 1
-        self._drop(received)
-        assert self._kept is not None
+        self.kept.drop(received)
         # Before the path is ours: a producer that may go on must not get in between.
-        for is_headers, data in self._kept:
+        for is_headers, data in self.kept.pieces:
             if is_headers:
                 path.send_headers(data)
             else:
@@ -179,76 +162,23 @@ class ResumableStream:
 
     # What is kept.
 
-    def _keep(self, is_headers: bool, data: bytes) -> None:
-        kept = self._kept
-        if kept is None or not data:
-            return
-        size = len(data)
-        if (
-            size < SMALL
-            and kept
-            and not is_headers
-            and not kept[-1][0]
-            and len(kept[-1][1]) < JOINED
-        ):
-            kept[-1] = (False, kept[-1][1] + data)
-        else:
-            kept.append((is_headers, data))
-        self._kept_size += size
-        if not self._keeper.hold(self.owner, size):
-            self._log.info(
-                "a stream keeps nothing any more: {held} bytes are kept already",
-                held=self._keeper.held,
-            )
-            self.keep_nothing()
-            if self._path is None:
-                self.end(SessionClosed(ErrorCode.MEMORY, "too much was kept"))
-        elif self._kept_size > self._keeper.limits.kept_per_stream:
-            self._kept_full = True
-            self._pace()
-
-    def keep_nothing(self) -> None:
-        """From here on the stream ends with its path."""
-        self._keeper.release(self.owner, self._kept_size)
-        self._acked += self._kept_size
-        self._kept_size = 0
-        self._kept = None
-        self._kept_full = False
+    def _kept_enough(self) -> None:
+        """What was written last makes the producer wait, or is not kept."""
         self._pace()
+        if self.kept.given_up and self._path is None:
+            self.end(SessionClosed(ErrorCode.MEMORY, "too much was kept"))
 
     def acked(self, received: int) -> None:
         """The other end consumed *received* bytes, over all paths."""
-        kept = self._kept
-        if kept is None:
+        kept = self.kept
+        gone = received - kept.acked
+        if gone <= 0 or kept.given_up:
             return
-        gone = received - self._acked
-        if gone > self._kept_size:
+        if gone > kept.size:
             self.reset(ErrorCode.PROTOCOL, "more was acknowledged than sent")
             return
-        if gone > 0:
-            self._drop(received)
-            self._pace()
-
-    def _drop(self, received: int) -> None:
-        """Keep only what the other end has not consumed."""
-        kept = self._kept
-        assert kept is not None
-        gone = received - self._acked
-        self._acked = received
-        self._kept_size -= gone
-        self._keeper.release(self.owner, gone)
-        while gone:
-            is_headers, data = kept[0]
-            if len(data) > gone:
-                kept[0] = (is_headers, data[gone:])
-                break
-            gone -= len(data)
-            kept.popleft()
-        if (
-            self._kept_full
-            and self._kept_size < self._keeper.limits.kept_per_stream * 7 // 8
-        ):
-            self._kept_full = False
+        kept.drop(received)
+        self._pace()
 
     def ack(self) -> None:
         """Tell the other end what we consumed."""
@@ -271,7 +201,8 @@ class ResumableStream:
         """As `IStream.send_headers`."""
         if self._closed or self._finished:
             return
-        self._keep(True, block)
+        if not self.kept.add(True, block):
+            self._kept_enough()
         if self._path is not None:
             self._path.send_headers(block)
         if fin:
@@ -281,7 +212,8 @@ class ResumableStream:
         """As `IStream.write`."""
         if self._closed or self._finished:
             return
-        self._keep(False, data)
+        if not self.kept.add(False, data):
+            self._kept_enough()
         if self._path is not None:
             self._path.write(data)
 
@@ -378,7 +310,7 @@ class ResumableStream:
         self._path = None
         if self._closed:
             return
-        if reason is not None and self._kept is not None and _path_is_lost(reason):
+        if reason is not None and not self.kept.given_up and _path_is_lost(reason):
             assert isinstance(reason, TunnelError)
             self._lost(reason)
         else:
@@ -397,7 +329,7 @@ class ResumableStream:
             self._keeper.forget(self)
         if self.lost is not None:
             # Our side opened it: nobody asks for what is kept.
-            self.keep_nothing()
+            self.kept.give_up()
         producer, self._producer = self._producer, None
         receiver, self.receiver = self.receiver, None
         if producer is not None:

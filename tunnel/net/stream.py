@@ -163,13 +163,13 @@ class StreamTransport:
             if streaming:
                 producer.pauseProducing()
         elif not streaming:
-            self._tunnel.pull_from(self)
+            self._tunnel.outlet.pull_from(self)
 
     def unregisterProducer(self) -> None:
         """The producer is done, or leaves."""
         self._producer = None
         if not self._streaming:
-            self._tunnel.stop_pulling(self)
+            self._tunnel.outlet.pulling.discard(self)
 
     def _wrote(self, full: bool) -> None:
         self._tunnel.has_output()
@@ -180,7 +180,7 @@ class StreamTransport:
             if self._streaming:
                 self._producer.pauseProducing()
             else:
-                self._tunnel.stop_pulling(self)
+                self._tunnel.outlet.pulling.discard(self)
 
     def drained(self) -> None:
         """The tunnel: what was written has left."""
@@ -190,7 +190,7 @@ class StreamTransport:
         if self._streaming:
             self._resume_producer()
         else:
-            self._tunnel.pull_from(self)
+            self._tunnel.outlet.pull_from(self)
 
     def pull(self) -> None:
         """The tunnel: a producer that gives one piece at a time may give one."""

@@ -39,6 +39,7 @@ from tunnel.net.negotiation import (
     connect_through,
     half_closeable,
 )
+from tunnel.net.tls_errors import TLSHandshakeError, describe
 
 __all__ = [
     "CLOSE_TIMEOUT",
@@ -46,7 +47,6 @@ __all__ = [
     "MAX_HANDSHAKE_BYTES",
     "TLSClientEndpoint",
     "TLSConnection",
-    "TLSHandshakeError",
     "wrap_client",
     "wrap_server",
 ]
@@ -68,18 +68,6 @@ _PLAIN_HTTP_ANSWER = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This port speaks TLS: use https:// (or wss://, tls://).\n"
 )
-
-
-class TLSHandshakeError(NegotiationError):
-    """
-    No TLS connection came about; the message says what to look at.
-
-    Labels: ``untrusted``, ``name-mismatch``, ``expired``, ``not-tls``, ``version``,
-    ``client-certificate``, ``alert``, ``timeout``, ``closed``, ``flood``, ``internal``,
-    ``other``.
-    """
-
-    layer = "TLS"
 
 
 @implementer(ISSLTransport, INegotiated)
@@ -144,7 +132,7 @@ class TLSConnection(Layer):
                 eager.write(self._lower, _PLAIN_HTTP_ANSWER)
             # otherwise the alert that tells the peer what we did not like
             self._flush()
-            self.refuse(*_describe(error, self._server_hostname))
+            self.refuse(*describe(error, self._server_hostname))
             return
         self._flush()
         if self.open_above() and self._incoming.pending:
@@ -187,7 +175,7 @@ class TLSConnection(Layer):
         except ssl.SSLZeroReturnError:
             ended = True
         except ssl.SSLError as ssl_error:
-            error = ConnectionLost(f"TLS: {_describe(ssl_error, None)[1]}")
+            error = ConnectionLost(f"TLS: {describe(ssl_error, None)[1]}")
         if self._outgoing.pending:
             # the answer to a key update, or an alert
             self._flush()
@@ -248,7 +236,7 @@ class TLSConnection(Layer):
                     parts.append(self._outgoing.read())
                 encrypted = b"".join(parts)
         except ssl.SSLError as error:
-            self.fail(ConnectionLost(f"TLS: {_describe(error, None)[1]}"))
+            self.fail(ConnectionLost(f"TLS: {describe(error, None)[1]}"))
             return
         eager.write(self._lower, encrypted)
 
@@ -408,60 +396,3 @@ class TLSClientEndpoint:
             handshake_timeout=self.handshake_timeout,
         )
         return connect_through(self.endpoint, factory)
-
-
-#: OpenSSL's verification results: X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH
-_WRONG_NAME = frozenset({62, 64})
-#: X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED
-_WRONG_TIME = frozenset({9, 10})
-_NOT_TLS = frozenset(
-    {
-        "HTTP_REQUEST",
-        "HTTPS_PROXY_REQUEST",
-        "PACKET_LENGTH_TOO_LONG",
-        "RECORD_LAYER_FAILURE",
-        "UNKNOWN_PROTOCOL",
-        "WRONG_VERSION_NUMBER",
-    }
-)
-_WRONG_VERSION = frozenset(
-    {
-        "NO_PROTOCOLS_AVAILABLE",
-        "TLSV1_ALERT_PROTOCOL_VERSION",
-        "UNSUPPORTED_PROTOCOL",
-        "VERSION_TOO_LOW",
-    }
-)
-
-
-def _describe(error: ssl.SSLError, server_hostname: str | None) -> tuple[str, str]:
-    """Turn OpenSSL's *error* into a label and a sentence that helps."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        detail = error.verify_message
-        if error.verify_code in _WRONG_NAME:
-            return (
-                "name-mismatch",
-                f"the peer's certificate is not for {server_hostname!r}: {detail}",
-            )
-        if error.verify_code in _WRONG_TIME:
-            return (
-                "expired",
-                f"the peer's certificate is not valid now ({detail}); "
-                "is the clock right?",
-            )
-        return (
-            "untrusted",
-            f"the peer's certificate is not trusted ({detail}); "
-            "is the right CA certificate configured?",
-        )
-    reason = error.reason or ""
-    words = reason.lower().replace("_", " ") or str(error)
-    if reason in _NOT_TLS:
-        return "not-tls", f"the peer does not speak TLS here ({words})"
-    if reason in _WRONG_VERSION:
-        return "version", f"no version of TLS in common with the peer ({words})"
-    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-        return "client-certificate", "the peer sent no client certificate"
-    if "ALERT" in reason:
-        return "alert", f"the peer ended the handshake: {words}"
-    return "other", words

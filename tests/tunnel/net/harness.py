@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IHalfCloseableProtocol
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IHalfCloseableProtocol, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
@@ -143,6 +144,23 @@ class CountingTransport(StringTransport):
 
     def unsent(self) -> int | None:
         return self.held
+
+
+@implementer(IStreamClientEndpoint)
+class MemoryEndpoint:
+    """Connects at once to a transport that a test looks at."""
+
+    ADDRESS = IPv4Address("TCP", "192.0.2.7", 3128)
+
+    def __init__(self) -> None:
+        self.transport = CountingTransport()
+        self.transport.peerAddr = self.ADDRESS
+        self.protocol: Any = None
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        self.protocol = factory.buildProtocol(self.ADDRESS)
+        self.protocol.makeConnection(self.transport)
+        return succeed(self.protocol)
 
 
 class Producer:

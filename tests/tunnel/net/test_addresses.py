@@ -14,7 +14,7 @@ from tunnel.errors import ConfigurationError
 from tunnel.net.addresses import KasAddress, client_endpoint, parse_kas_address
 from tunnel.net.httpconnect import HTTPConnectEndpoint
 from tunnel.net.tlsio import TLSClientEndpoint
-from tunnel.net.websocket import WebSocketClientEndpoint
+from tunnel.net.websocket_client import WebSocketClientEndpoint
 
 
 class ParseTests(SynchronousTestCase):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.flusher import Flusher
 from tunnel.net.keepalive import (
     BUDGET_INTERVAL,
     DOUBTED,
@@ -20,11 +17,10 @@ from tunnel.net.keepalive import (
     Keepalive,
     Timing,
 )
-from tunnel.net.protocol import CLOSE_TIMEOUT, TunnelProtocol
+from tunnel.net.outlet import CLOSE_TIMEOUT
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.testing import End, MemoryTransport, Pipe, RecordingReceiver, connected
+from tunnel.testing import End, MemoryTransport, RecordingReceiver, connected
 from tunnel.wire.limits import DEFAULT_LIMITS
-from tunnel.wire.session import Session
 
 
 class _Watched:
@@ -343,51 +339,3 @@ class StuckTransport(MemoryTransport):
 
     def abortConnection(self) -> None:
         self.aborted = True
-
-
-class BackPressureTests(SynchronousTestCase):
-    """A connection that takes nothing."""
-
-    def test_session_keeps_what_the_socket_does_not_take(self) -> None:
-        """One flush at most is handed over, and control frames are first after it."""
-        clock = Clock()
-        agent, kas, pipe = connected(clock, capacity=10_000)
-        agent.dispatcher.handle_stream(
-            "tests", "/s/M", lambda stream, open_: RecordingReceiver()
-        )
-        stream = kas.open_stream("/s/M", RecordingReceiver())
-        pipe.flush()
-        transport: Any = kas.tunnel.transport
-        pipe.cut = True
-        for _ in range(40):
-            stream.write(b"x" * 6_000)
-            clock.advance(0)
-        self.assertLess(len(transport.buffer), 20_000)
-        pipe.cut = False
-        pipe.flush()
-        self.assertEqual(agent.tunnel.session.buffered, 0)
-
-    def test_one_flush_for_a_turn(self) -> None:
-        """However many streams have written."""
-        clock = Clock()
-        writes: list[bytes] = []
-        flusher = Flusher(clock)
-        tunnel = TunnelProtocol(
-            Session(dialler=False),
-            End(clock, dialler=False, limits=DEFAULT_LIMITS),
-            clock=clock,
-            flusher=flusher,
-            keepalive=Keepalive(clock),
-            timing=Timing(),
-        )
-        dialler = End(clock, dialler=True, limits=DEFAULT_LIMITS)
-        pipe = Pipe(clock, dialler.tunnel, tunnel)
-        dialler.tunnel.hello(pb.Hello())
-        pipe.flush()
-        transport: Any = tunnel.transport
-        transport.write = writes.append
-        for _ in range(50):
-            tunnel.open_stream(pb.Open(method="/s/M"), RecordingReceiver(), fin=True)
-        self.assertEqual(writes, [])
-        pipe.flush()
-        self.assertEqual(len(writes), 1)

@@ -8,48 +8,16 @@ import attrs
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tunnel.net.streams import METHOD, StreamTestCase
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.interfaces import IStream
-from tunnel.net.keepalive import BUDGET_INTERVAL
-from tunnel.net.leftovers import STUCK
-from tunnel.net.protocol import PORTION
 from tunnel.net.stream import MAX_HELD_FRAMES
 from tunnel.testing import RecordingReceiver, connected
-from tunnel.wire.limits import KIB, SLICE, Limits
-
-METHOD = "/tests.Raw/Stream"
+from tunnel.wire.limits import KIB, Limits
 
 
-@attrs.define(eq=False, slots=False)
-class Accepted(RecordingReceiver):
-    """The receiver on the side that was called, with its stream."""
-
-    stream: Any = None
-
-
-class StreamTests(SynchronousTestCase):
+class StreamTests(StreamTestCase):
     """One stream between two tunnels."""
-
-    def setUp(self) -> None:
-        self.clock = Clock()
-        self.join()
-
-    def join(self, **kw: Any) -> None:
-        self.agent, self.kas, self.pipe = connected(self.clock, **kw)
-        self.accepted: list[Accepted] = []
-        self.agent.dispatcher.handle_stream("tests", METHOD, self.accept)
-
-    def accept(self, stream: IStream, open_: Any) -> Accepted:
-        receiver = Accepted(stream=stream)
-        receiver.headers.append(open_.metadata)
-        self.accepted.append(receiver)
-        return receiver
-
-    def open(self, **kw: Any) -> tuple[Any, RecordingReceiver, Accepted]:
-        receiver = RecordingReceiver()
-        stream = self.kas.open_stream(METHOD, receiver, **kw)
-        self.pipe.flush()
-        return stream, receiver, self.accepted[-1]
 
     def test_request_and_response(self) -> None:
         """Both directions carry header blocks and bytes; both sides end once."""
@@ -90,31 +58,6 @@ class StreamTests(SynchronousTestCase):
         stream.reset()
         self.assertEqual(len(receiver.closed), 1)
 
-    def test_portions_follow_the_path(self) -> None:
-        """A slow socket gets little at once: what comes later stands behind it."""
-        stream, _, _ = self.open()
-        tunnel = self.kas.tunnel
-        sizes: list[int] = []
-        assert tunnel.transport is not None
-        write = tunnel.transport.write
-
-        def noted(data: bytes) -> None:
-            sizes.append(len(data))
-            write(data)
-
-        self.patch(tunnel.transport, "write", noted)
-        tunnel.pauseProducing()
-        stream.write(bytes(1_000_000))
-        for seconds in [2 * PORTION] * 4 + [PORTION / 2] * 2:
-            self.clock.advance(seconds)
-            tunnel.resumeProducing()
-            tunnel.pauseProducing()
-        least = SLICE // KIB
-        self.assertEqual(
-            [size // KIB for size in sizes],
-            [64, 32, least, least, 2 * least, 4 * least],
-        )
-
     def test_paused_reader_stops_its_writer_and_nobody_else(self) -> None:
         """What is held stays below one window, and another stream goes on."""
         stream, _, slow = self.open()
@@ -136,14 +79,6 @@ class StreamTests(SynchronousTestCase):
         self.pipe.flush()
         self.assertEqual(len(slow.data), 4_000_000)
         self.assertEqual(self.agent.tunnel.session.buffered, 0)
-
-    def test_pull_producer(self) -> None:
-        """One that gives a piece at a time is asked until it is done."""
-        stream, _, accepted = self.open()
-        producer = PullProducer(stream, 300)
-        stream.registerProducer(producer, False)
-        self.pipe.flush()
-        self.assertEqual(len(accepted.data), 300 * 4096)
 
     def test_receiver_that_fails_loses_its_stream_alone(self) -> None:
         """The fault is logged and told as INTERNAL, without its text."""
@@ -313,58 +248,6 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(reason.code, ErrorCode.MEMORY)
         self.open()
 
-    def leave_behind(self) -> Accepted:
-        """A stream that is over here, while the peer does not take its last bytes."""
-        stream, receiver, accepted = self.open()
-        accepted.stream.pauseProducing()
-        stream.write(b"x" * 6 * self.agent.tunnel.session.limits.initial_window)
-        stream.finish()
-        accepted.stream.finish()
-        self.pipe.flush()
-        self.assertEqual(receiver.closed, [None])
-        self.assertEqual(self.kas.tunnel.session.open_streams, 1)
-        return accepted
-
-    def later(self, seconds: float) -> None:
-        for _ in range(round(seconds)):
-            self.clock.advance(1)
-            self.pipe.flush()
-
-    def test_last_bytes_that_nobody_takes(self) -> None:
-        """They are not kept for as long as the session lives."""
-        accepted = self.leave_behind()
-        self.later(BUDGET_INTERVAL * STUCK)
-        self.assertEqual(accepted.closed, [])
-        self.later(BUDGET_INTERVAL * 2)
-        self.assertEqual(len(accepted.closed), 1)
-        for end in (self.kas, self.agent):
-            self.assertEqual(end.tunnel.session.open_streams, 0)
-        self.assertEqual(self.kas.tunnel._leftovers, {})
-
-    def test_last_bytes_that_are_taken_late(self) -> None:
-        """While some of them move, so does the rest."""
-        accepted = self.leave_behind()
-        take = accepted.data_received
-        window = self.agent.tunnel.session.limits.initial_window
-
-        def take_some(data: bytes) -> None:
-            take(data)
-            if len(accepted.data) >= wanted:
-                accepted.stream.pauseProducing()
-
-        accepted.data_received = take_some  # type: ignore[method-assign]
-        for _ in range(3):
-            self.later(BUDGET_INTERVAL * (STUCK - 1))
-            wanted = len(accepted.data) + window
-            accepted.stream.resumeProducing()
-            self.pipe.flush()
-        self.assertEqual(self.kas.tunnel.session.open_streams, 1)
-        accepted.data_received = take  # type: ignore[method-assign]
-        accepted.stream.resumeProducing()
-        self.pipe.flush()
-        self.assertEqual(accepted.closed, [None])
-        self.assertEqual(self.kas.tunnel.session.open_streams, 0)
-
     def test_loseConnection_drops_what_still_comes(self) -> None:
         """And closes once the other side finished."""
         stream, receiver, accepted = self.open()
@@ -428,23 +311,6 @@ class Producer:
 
     def stopProducing(self) -> None:
         self.stopped = True
-
-
-@attrs.define(eq=False)
-class PullProducer:
-    """Writes one piece each time it is asked."""
-
-    consumer: Any
-    left: int
-
-    def resumeProducing(self) -> None:
-        self.left -= 1
-        self.consumer.write(b"x" * 4096)
-        if not self.left:
-            self.consumer.unregisterProducer()
-
-    def stopProducing(self) -> None:
-        pass
 
 
 class ProducerEndTests(SynchronousTestCase):

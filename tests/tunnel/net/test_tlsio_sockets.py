@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shutil
 import socket
 import ssl
@@ -33,20 +32,12 @@ from twisted.internet.task import Clock
 from twisted.internet.threads import deferToThread
 
 from tests.tunnel.net import certificates
-from tests.tunnel.net.harness import (
-    HalfCloseableRecorder,
-    Recorder,
-    Recorders,
-    bounded,
-)
-from tests.tunnel.net.test_tlsio import server_context, trusting
+from tests.tunnel.net.bulk import SIZE, Sink, Stuffer
+from tests.tunnel.net.harness import HalfCloseableRecorder, Recorders, bounded
+from tests.tunnel.net.tls_layer import server_context, trusting
 from tunnel.net.tls import client_context
-from tunnel.net.tlsio import (
-    HANDSHAKE_TIMEOUT,
-    TLSClientEndpoint,
-    TLSHandshakeError,
-    wrap_server,
-)
+from tunnel.net.tls_errors import TLSHandshakeError
+from tunnel.net.tlsio import HANDSHAKE_TIMEOUT, TLSClientEndpoint, wrap_server
 
 reactor: Any = _reactor
 
@@ -106,60 +97,6 @@ async def test_both_ends_ours() -> None:
         client.wire.loseConnection()
         assert (await other.end()).check(ConnectionDone)
         assert (await client.end()).check(ConnectionDone)
-
-
-SIZE = 20 * 1024 * 1024
-
-
-class Stuffer:
-    """Writes SIZE bytes as fast as it may, and remembers how far it got."""
-
-    def __init__(self, transport: Any) -> None:
-        self.transport = transport
-        self.digest = hashlib.sha256()
-        self.sent = 0
-        self.pauses = 0
-        self.peak = 0
-        self.paused = False
-
-    def start(self) -> None:
-        self.transport.registerProducer(self, True)
-        self.resumeProducing()
-
-    def pauseProducing(self) -> None:
-        self.paused = True
-        self.pauses += 1
-
-    def resumeProducing(self) -> None:
-        self.paused = False
-        while not self.paused and self.sent < SIZE:
-            piece = self.sent.to_bytes(8, "big") * 12_500
-            piece = piece[: SIZE - self.sent]
-            self.sent += len(piece)
-            self.digest.update(piece)
-            self.transport.write(piece)
-            self.peak = max(self.peak, self.transport.unsent() or 0)
-        if self.sent == SIZE:
-            self.transport.unregisterProducer()
-
-    def stopProducing(self) -> None:
-        self.paused = True
-
-
-class Sink(Recorder):
-    """Takes a digest of what arrives, and can be waited for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.digest = hashlib.sha256()
-        self.count = 0
-        self.full: Deferred[None] = Deferred()
-
-    def dataReceived(self, data: bytes) -> None:
-        self.digest.update(data)
-        self.count += len(data)
-        if self.count == SIZE:
-            self.full.callback(None)
 
 
 @pytest_twisted.ensureDeferred

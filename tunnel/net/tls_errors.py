@@ -1,0 +1,77 @@
+"""Why no TLS connection came about: OpenSSL's errors in words that help."""
+
+from __future__ import annotations
+
+import ssl
+
+from tunnel.net.negotiation import NegotiationError
+
+__all__ = ["TLSHandshakeError", "describe"]
+
+#: OpenSSL's verification results: X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH
+_WRONG_NAME = frozenset({62, 64})
+#: X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED
+_WRONG_TIME = frozenset({9, 10})
+_NOT_TLS = frozenset(
+    {
+        "HTTP_REQUEST",
+        "HTTPS_PROXY_REQUEST",
+        "PACKET_LENGTH_TOO_LONG",
+        "RECORD_LAYER_FAILURE",
+        "UNKNOWN_PROTOCOL",
+        "WRONG_VERSION_NUMBER",
+    }
+)
+_WRONG_VERSION = frozenset(
+    {
+        "NO_PROTOCOLS_AVAILABLE",
+        "TLSV1_ALERT_PROTOCOL_VERSION",
+        "UNSUPPORTED_PROTOCOL",
+        "VERSION_TOO_LOW",
+    }
+)
+
+
+class TLSHandshakeError(NegotiationError):
+    """
+    No TLS connection came about; the message says what to look at.
+
+    Labels: ``untrusted``, ``name-mismatch``, ``expired``, ``not-tls``, ``version``,
+    ``client-certificate``, ``alert``, ``timeout``, ``closed``, ``flood``, ``internal``,
+    ``other``.
+    """
+
+    layer = "TLS"
+
+
+def describe(error: ssl.SSLError, server_hostname: str | None) -> tuple[str, str]:
+    """Turn OpenSSL's *error* into a label and a sentence that helps."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        detail = error.verify_message
+        if error.verify_code in _WRONG_NAME:
+            return (
+                "name-mismatch",
+                f"the peer's certificate is not for {server_hostname!r}: {detail}",
+            )
+        if error.verify_code in _WRONG_TIME:
+            return (
+                "expired",
+                f"the peer's certificate is not valid now ({detail}); "
+                "is the clock right?",
+            )
+        return (
+            "untrusted",
+            f"the peer's certificate is not trusted ({detail}); "
+            "is the right CA certificate configured?",
+        )
+    reason = error.reason or ""
+    words = reason.lower().replace("_", " ") or str(error)
+    if reason in _NOT_TLS:
+        return "not-tls", f"the peer does not speak TLS here ({words})"
+    if reason in _WRONG_VERSION:
+        return "version", f"no version of TLS in common with the peer ({words})"
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "client-certificate", "the peer sent no client certificate"
+    if "ALERT" in reason:
+        return "alert", f"the peer ended the handshake: {words}"
+    return "other", words
