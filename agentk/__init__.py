@@ -4,7 +4,7 @@ The agent: keeps a connection to kas and answers what comes through it.
     tap.py        `twistd agentk`: options, and the service that they make
     config.py     what the options mean, and where the token comes from
     service.py    the service tree; the only place that wires the parts together
-    dialer.py     connects to kas, for ever
+    dialer.py     connects to kas, for ever      diagnosis.py  why it cannot
     modules.py    what an agent half of a module is lent
     health.py     /liveness, /readiness and /metrics     metrics.py   the tunnel's
     cluster.py    the Kubernetes API server, and how to speak to it

@@ -9,7 +9,6 @@ import attrs
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.interfaces import (
     IDelayedCall,
-    INegotiated,
     IReactorTime,
     IStreamClientEndpoint,
 )
@@ -17,6 +16,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from agentk.diagnosis import hint, why_ended
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.events import EventBus
 from tunnel.flusher import Flusher
@@ -26,7 +26,6 @@ from tunnel.net.keeper import Keeper
 from tunnel.net.owner import TunnelOwner
 from tunnel.net.protocol import TunnelProtocol
 from tunnel.net.stream import StreamTransport
-from tunnel.net.tls import ALPN_TUNNEL
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.waiting import until
@@ -53,21 +52,6 @@ REPLACED_SPREAD = 30.0
 
 #: Seconds that a connection has to live before that is forgotten.
 UNDISPUTED = 2 * MAX_SPREAD
-
-#: How a session ends with something that does not speak our protocol.
-_SPEECHLESS = frozenset(
-    {ErrorCode.NONE, ErrorCode.PROTOCOL, ErrorCode.FRAME_SIZE, ErrorCode.DEAD_PEER}
-)
-
-# Layer and label of a `NegotiationError`.
-_NO_TLS = frozenset({("TLS", "not-tls"), ("TLS", "closed"), ("TLS", "timeout")})
-_NO_WEBSOCKET = frozenset(
-    {("WebSocket", "status"), ("WebSocket", "upgrade"), ("WebSocket", "not-http")}
-)
-
-_IS_IT_THE_PORT = (
-    "is that the port for agents (8150, while 8154 is for kubectl and 8151 for probes)"
-)
 
 
 @attrs.define(eq=False)
@@ -245,7 +229,7 @@ class Dialer(TunnelOwner):
             text = f"no answer within {CONNECT_TIMEOUT:g} s"
         else:
             text = failure.getErrorMessage() or type(failure.value).__name__
-        self._plan(f"cannot connect to {self.where}: {text}{_hint(failure.value)}")
+        self._plan(f"cannot connect to {self.where}: {text}{hint(failure.value)}")
 
     def _plan(self, problem: str, within: float = 0.0) -> None:
         """
@@ -356,10 +340,9 @@ class Dialer(TunnelOwner):
                     self._replaced += 1
         # Otherwise there is a plan already: this one was drained or replaced.
         if self.tunnel is None and self._greeting is None:
-            problem = _explain(reason)
-            if greeting and reason.code in _SPEECHLESS:
-                problem += f"; {_what_answered(tunnel.transport)}"
-            self._plan(problem, within)
+            self._plan(
+                why_ended(reason, tunnel.transport if greeting else None), within
+            )
 
     def _step_down(self) -> None:
         self.tunnel = None
@@ -371,32 +354,3 @@ class Dialer(TunnelOwner):
         self._failures = max(0, self._failures - forgiven)
         if lived > UNDISPUTED:
             self._replaced = 0
-
-
-def _hint(error: object) -> str:
-    """What something that does not negotiate like kas may be."""
-    kind = (getattr(error, "layer", ""), getattr(error, "label", ""))
-    if kind in _NO_TLS:
-        return f"; {_IS_IT_THE_PORT}, and does it speak TLS?"
-    if kind in _NO_WEBSOCKET:
-        return f"; {_IS_IT_THE_PORT}, or a proxy's path to it?"
-    return ""
-
-
-def _what_answered(transport: Any) -> str:
-    """What may have ended a connection without a word of our protocol."""
-    if not INegotiated.providedBy(transport):
-        return f"{_IS_IT_THE_PORT}, and is it one without TLS?  With it, write tls://"
-    if transport.negotiatedProtocol == ALPN_TUNNEL.encode():
-        return "what answers knows the protocol; its log may say why"
-    return f"what answers speaks TLS, and not as kas does to agents: {_IS_IT_THE_PORT}?"
-
-
-def _explain(reason: SessionClosed) -> str:
-    if reason.code is ErrorCode.UNAUTHENTICATED:
-        return f"kas does not accept the token: {reason}"
-    if reason.code is ErrorCode.VERSION:
-        return f"kas speaks another version of the protocol: {reason}"
-    if reason.code is ErrorCode.SUPERSEDED:
-        return f"another agentk took our place at kas: {reason}"
-    return f"the connection to kas ended: {reason}"

@@ -1,0 +1,67 @@
+"""Why there is no connection to kas, in words for who runs agentk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.interfaces import INegotiated
+
+from tunnel.errors import ErrorCode, SessionClosed
+from tunnel.net.tls import ALPN_TUNNEL
+
+__all__ = ["hint", "why_ended"]
+
+#: How a session ends with something that does not speak our protocol.
+_SPEECHLESS = frozenset(
+    {ErrorCode.NONE, ErrorCode.PROTOCOL, ErrorCode.FRAME_SIZE, ErrorCode.DEAD_PEER}
+)
+
+# Layer and label of a `NegotiationError`.
+_NO_TLS = frozenset({("TLS", "not-tls"), ("TLS", "closed"), ("TLS", "timeout")})
+_NO_WEBSOCKET = frozenset(
+    {("WebSocket", "status"), ("WebSocket", "upgrade"), ("WebSocket", "not-http")}
+)
+
+_IS_IT_THE_PORT = (
+    "is that the port for agents (8150, while 8154 is for kubectl and 8151 for probes)"
+)
+
+
+def hint(error: object) -> str:
+    """What something that does not negotiate like kas may be."""
+    kind = (getattr(error, "layer", ""), getattr(error, "label", ""))
+    if kind in _NO_TLS:
+        return f"; {_IS_IT_THE_PORT}, and does it speak TLS?"
+    if kind in _NO_WEBSOCKET:
+        return f"; {_IS_IT_THE_PORT}, or a proxy's path to it?"
+    return ""
+
+
+def why_ended(reason: SessionClosed, greeted: Any) -> str:
+    """
+    Why a connection ended.
+
+    :param greeted: the transport of one that was not welcomed yet; None: it was.
+    """
+    if greeted is not None and reason.code in _SPEECHLESS:
+        return f"{_explain(reason)}; {_what_answered(greeted)}"
+    return _explain(reason)
+
+
+def _explain(reason: SessionClosed) -> str:
+    if reason.code is ErrorCode.UNAUTHENTICATED:
+        return f"kas does not accept the token: {reason}"
+    if reason.code is ErrorCode.VERSION:
+        return f"kas speaks another version of the protocol: {reason}"
+    if reason.code is ErrorCode.SUPERSEDED:
+        return f"another agentk took our place at kas: {reason}"
+    return f"the connection to kas ended: {reason}"
+
+
+def _what_answered(transport: Any) -> str:
+    """What may have ended a connection without a word of our protocol."""
+    if not INegotiated.providedBy(transport):
+        return f"{_IS_IT_THE_PORT}, and is it one without TLS?  With it, write tls://"
+    if transport.negotiatedProtocol == ALPN_TUNNEL.encode():
+        return "what answers knows the protocol; its log may say why"
+    return f"what answers speaks TLS, and not as kas does to agents: {_IS_IT_THE_PORT}?"
