@@ -11,6 +11,7 @@ The server: accepts agents, and carries requests to them.
     conflicts.py    those that say that they are the same pod
     routing.py      from "a stream to agent 7" to the hops that it may take
     routed.py       the stream itself, whichever way it goes, and the next way
+    pacing.py       its producer, which goes on with that
     waiting.py      what it waits for while there is none
     resumption.py   how one that survives its path finds the next
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.interfaces import IConsumer, IPushProducer
 from zope.interface import implementer
 
+from kas.pacing import Pacer
 from kas.resumption import Resumption
 from kas.waiting import Wait
 from tunnel.errors import (
@@ -33,39 +34,9 @@ MAX_KEPT = DEFAULT_LIMITS.initial_window
 #: touches has to end.
 MAX_LOST = 3
 
-
 _SENT = pb.Open()
 
 TOO_MANY = "yet, and too many requests wait for it already"
-
-
-@implementer(IPushProducer)
-class _Pacer:
-    """
-    Stands between a path and the producer of its user.
-
-    A path stops its producer when it ends; the user's goes on with the next path.
-    """
-
-    def __init__(self, producer: Any, streaming: bool) -> None:
-        self.producer = producer
-        self.streaming = streaming
-        self.paused = False
-
-    def pauseProducing(self) -> None:
-        if self.streaming and not self.paused:
-            self.paused = True
-            self.producer.pauseProducing()
-
-    def resumeProducing(self) -> None:
-        if not self.streaming:
-            self.producer.resumeProducing()
-        elif self.paused:
-            self.paused = False
-            self.producer.resumeProducing()
-
-    def stopProducing(self) -> None:
-        self.pauseProducing()
 
 
 @implementer(IStream, IConsumer, IPushProducer, IStreamReceiver)
@@ -104,7 +75,7 @@ class RoutedStream:
         self._size = 0
         self._finished = fin
         self._paused = False
-        self._pacer: _Pacer | None = None
+        self._pacer: Pacer | None = None
         self._closed = False
         self._lost = 0
         self._attempts = 0
@@ -411,7 +382,7 @@ class RoutedStream:
         if self._closed:
             producer.stopProducing()
             return
-        self._pacer = _Pacer(producer, streaming)
+        self._pacer = Pacer(producer, streaming)
         if self._path is not None:
             self._path.registerProducer(self._pacer, streaming)
         else:
