@@ -7,7 +7,8 @@ The external API: what GitLab and other systems call, by gRPC and by Connect.
     envelopes.py  messages with a length before each, which both have
     grpc.py       gRPC's way to write a call down
     connect.py    Connect's way to do so: JSON or protobuf, for clients without gRPC
-    http2.py      HTTP/2 connections: what arrives and what leaves
+    http2.py      HTTP/2 connections: what arrives, and how they end
+    sender.py     what leaves one: its streams take turns
     machine.py    the protocol's state machine below them, of the h2 library
     life.py       how long they last
     stream.py     one request on one of them

@@ -1,16 +1,14 @@
 """
 HTTP/2 connections: the h2 library knows the protocol, and this the transport.
 
-A stream is an `Exchange` for the call on it.  What the call writes waits in its stream
-until the client's windows and the transport have room; streams take turns, a frame
-each.  What the client sends is given back to its window once the call has consumed it;
-a call that pauses holds back its own, and the connection's has room for all of them, so
-that slow calls do not stop the others.
+A stream is an `Exchange` for the call on it.  What the call writes leaves when there is
+room (`kas.external.sender`).  What the client sends is given back to its window once
+the call has consumed it; a call that pauses holds back its own, and the connection's
+has room for all of them, so that slow calls do not stop the others.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -26,16 +24,16 @@ from h2.events import (
 )
 from h2.exceptions import DenialOfServiceError, ProtocolError
 from hyperframe.frame import GoAwayFrame
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from kas.external.life import Life, Timers
 from kas.external.limits import Limits
-from kas.external.machine import make_machine
+from kas.external.machine import attempt, make_machine
 from kas.external.meter import Flood, Meter, Purse
+from kas.external.sender import Sender
 from kas.external.stream import Call, Http2Stream, RawHeaders
 from tunnel.errors import ErrorCode, SessionClosed, TunnelError
 from tunnel.errors import StreamReset as CallReset
@@ -49,7 +47,6 @@ _PING = b"kas is 8"
 Begin = Callable[["Http2Connection", Http2Stream, RawHeaders], Call | None]
 
 
-@implementer(IPushProducer)
 class Http2Connection(Protocol):
     """
     One connection of a client.
@@ -78,30 +75,24 @@ class Http2Connection(Protocol):
         self._meter = Meter(limits, clock.seconds)
         self._refusals = Purse(limits.refusals, "refused calls", clock.seconds)
         self._h2 = make_machine(limits)
+        self._sender = Sender(self, self._h2, self._meter, limits)
         self._timers = Timers(clock)
         self._life = Life(self, self._timers, clock.seconds, limits, age, jitter())
         self._streams: dict[int, Http2Stream] = {}
         #: Streams whose request is complete with what arrived just now.
         self._whole: set[int] = set()
-        #: Those with something to send, whose turn comes in this order.
-        self._ready: OrderedDict[int, Http2Stream] = OrderedDict()
-        #: Those whose window is used up.
-        self._blocked: dict[int, Http2Stream] = {}
-        self._paused = False
-        #: Bytes written since the transport asked us to wait.
-        self._unread = 0
         self._closing = False
         self._flushing: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
         """Send our settings, and begin to count."""
-        self.transport.registerProducer(self, True)
+        self._sender.begin(self.transport)
         self._h2.initiate_connection()
         room = self.limits.connection_window - self._h2.inbound_flow_control_window
         if room > 0:
             self._h2.increment_flow_control_window(room)
         self._life.begin()
-        self._flush()
+        self._sender.flush()
 
     # What arrives.
 
@@ -158,17 +149,17 @@ class Http2Connection(Protocol):
             self._timers.cancel(f"linger {event.stream_id}")
             stream = self._streams.get(event.stream_id)
             if stream is not None:
-                self._forget(stream, CallReset(ErrorCode.CANCELLED))
+                self.forget(stream, CallReset(ErrorCode.CANCELLED))
         elif isinstance(event, WindowUpdated):
-            self._unblock(event.stream_id)
+            self._sender.unblock(event.stream_id)
         elif isinstance(event, RemoteSettingsChanged):
             # Perhaps larger windows.
-            self._unblock(None)
+            self._sender.unblock(None)
         elif isinstance(event, ConnectionTerminated):
             self._client_leaves(event.error_code)
 
     def _request(self, stream_id: int, headers: RawHeaders) -> None:
-        stream = Http2Stream(self, stream_id)
+        stream = Http2Stream(self, self._sender.ready, stream_id)
         stream.receiving = stream_id not in self._whole
         self._streams[stream_id] = stream
         if not self._life.serves(stream_id):
@@ -205,85 +196,32 @@ class Http2Connection(Protocol):
         """A call went on reading."""
         if count and not self._closing:
             self._acknowledge(stream.stream_id, count)
-            self._flush_soon()
+            self.flush_soon()
 
     def _acknowledge(self, stream_id: int, count: int) -> None:
         if count and not self._closing:
-            self._try(self._h2.acknowledge_received_data, count, stream_id)
+            attempt(self._h2.acknowledge_received_data, count, stream_id)
 
     # What leaves.
 
     def send_headers(self, stream: Http2Stream, headers: RawHeaders, end: bool) -> None:
         """The head of an answer, at once: it is small."""
         if stream.stream_id in self._streams:
-            self._try(self._h2.send_headers, stream.stream_id, headers, end)
+            attempt(self._h2.send_headers, stream.stream_id, headers, end)
             if end:
-                self._finished(stream)
-            self._flush_soon()
-
-    def ready(self, stream: Http2Stream) -> None:
-        """A stream has something to send."""
-        if stream.stream_id in self._streams:
-            self._blocked.pop(stream.stream_id, None)
-            self._ready.setdefault(stream.stream_id, stream)
-            self._flush_soon()
+                self.finished(stream)
+            self.flush_soon()
 
     def reset(self, stream: Http2Stream, code: ErrorCodes) -> None:
         """Abort a stream."""
         if stream.stream_id in self._streams:
-            self._try(self._h2.reset_stream, stream.stream_id, code)
-            self._forget(stream, None)
-            self._flush_soon()
+            attempt(self._h2.reset_stream, stream.stream_id, code)
+            self.forget(stream, None)
+            self.flush_soon()
 
-    def _send(self) -> None:
-        """Let the streams take turns, as long as there is room."""
-        collected = 0
-        while self._ready and not self._paused and not self._closing:
-            stream_id, stream = self._ready.popitem(last=False)
-            if stream.waiting:
-                collected += self._send_piece(stream)
-            if stream.complete:
-                trailers = stream.take_trailers()
-                if trailers:
-                    self._try(self._h2.send_headers, stream_id, trailers, True)
-                else:
-                    self._try(self._h2.end_stream, stream_id)
-                self._finished(stream)
-            if collected >= self.limits.outgoing:
-                # The transport says whether it takes more.
-                collected = 0
-                self._flush()
-
-    def _send_piece(self, stream: Http2Stream) -> int:
-        stream_id = stream.stream_id
-        try:
-            window = self._h2.local_flow_control_window(stream_id)
-        except ProtocolError:
-            self._forget(stream, CallReset(ErrorCode.CANCELLED))
-            return 0
-        count = min(window, self._h2.max_outbound_frame_size, self.limits.frame)
-        if count <= 0:
-            self._blocked[stream_id] = stream
-            return 0
-        data = stream.take(count)
-        self._try(self._h2.send_data, stream_id, data)
-        self._meter.data_sent()
-        if stream.waiting:
-            self._ready[stream_id] = stream
-        return count
-
-    def _unblock(self, stream_id: int | None) -> None:
-        if stream_id:
-            stream = self._blocked.pop(stream_id, None)
-            if stream is not None:
-                self._ready[stream_id] = stream
-        else:
-            blocked, self._blocked = self._blocked, {}
-            self._ready.update(blocked)
-
-    def _finished(self, stream: Http2Stream) -> None:
+    def finished(self, stream: Http2Stream) -> None:
         """The answer is complete; who still sends can stop (RFC 9113, 8.1)."""
-        self._forget(stream, None)
+        self.forget(stream, None)
         if stream.receiving:
             # Not at once: curl takes a reset for a failure although the answer is
             # complete, and most clients have sent all they wanted to.
@@ -296,67 +234,34 @@ class Http2Connection(Protocol):
 
     def _stop_sending(self, stream_id: int) -> None:
         if self._timers.cancel(f"linger {stream_id}"):
-            self._try(self._h2.reset_stream, stream_id, ErrorCodes.NO_ERROR)
-            self._flush_soon()
+            attempt(self._h2.reset_stream, stream_id, ErrorCodes.NO_ERROR)
+            self.flush_soon()
 
-    def _forget(self, stream: Http2Stream, reason: TunnelError | None) -> None:
+    def forget(self, stream: Http2Stream, reason: TunnelError | None) -> None:
+        """A stream is over; with a *reason*, before its answer was complete."""
         stream_id = stream.stream_id
         self._streams.pop(stream_id, None)
-        self._ready.pop(stream_id, None)
-        self._blocked.pop(stream_id, None)
+        self._sender.forget(stream_id)
         self._meter.ended(stream_id)
         unread, stream.unread = stream.unread, 0
-        self._acknowledge(stream_id, unread)
+        if unread:
+            self._acknowledge(stream_id, unread)
         stream.closed(reason)
 
-    def _try(self, action: Callable[..., object], *arguments: object) -> None:
-        """What h2 does not allow any more: the client closed the stream meanwhile."""
-        try:
-            action(*arguments)
-        except ProtocolError as error:
-            self._log.debug("not sent: {error!r}", error=error)
-
-    def _flush_soon(self) -> None:
+    def flush_soon(self) -> None:
+        """Something is to be sent, at the end of this turn of the reactor."""
         if self._flushing is None and not self._closing:
             self._flushing = self._clock.callLater(0, self._woken)
 
     def _woken(self) -> None:
         self._flushing = None
-        self._turn()
+        if not self._closing:
+            self._turn()
 
     def _turn(self) -> None:
-        self._send()
-        self._flush()
+        self._sender.send()
+        self._sender.flush()
         self._life.end_if_done()
-
-    def _flush(self) -> None:
-        data = self._h2.data_to_send()
-        if not data:
-            return
-        if self._paused:
-            # Answers to PINGs and the like, which nobody reads.
-            self._unread += len(data)
-            if self._unread > self.limits.unread:
-                self._log.info("a client reads nothing and goes on asking: cut off")
-                self.abort()
-                return
-        self.transport.write(data)
-
-    # IPushProducer, for the transport.
-
-    def pauseProducing(self) -> None:
-        """The transport holds enough."""
-        self._paused = True
-
-    def resumeProducing(self) -> None:
-        """It takes more."""
-        self._paused = False
-        self._unread = 0
-        self._flush_soon()
-
-    def stopProducing(self) -> None:
-        """The connection is lost; `connectionLost` does the rest."""
-        self._paused = True
 
     # The end.
 
@@ -375,14 +280,14 @@ class Http2Connection(Protocol):
     def go_away(self, last: int, code: ErrorCodes | int, why: str = "") -> None:
         """Say which stream is the last."""
         # Not by h2, which sends nothing after a GOAWAY.
-        self._flush()
+        self._sender.flush()
         frame = GoAwayFrame(0, last, int(code), why.encode("ascii", "replace"))
         self.transport.write(frame.serialize())
 
     def ping(self) -> None:
         """Ask whether anybody is there."""
-        self._try(self._h2.ping, _PING)
-        self._flush()
+        attempt(self._h2.ping, _PING)
+        self._sender.flush()
 
     def fail(self, code: ErrorCodes | int | None, why: str) -> None:
         """The peer did what it must not: say so, and close."""
@@ -397,7 +302,7 @@ class Http2Connection(Protocol):
     def close(self) -> None:
         """Send what is there to send, and close."""
         if not self._closing:
-            self._flush()
+            self._sender.flush()
             self._end_streams()
             self._closing = True
             self._timers.cancel_all()
@@ -433,4 +338,4 @@ class Http2Connection(Protocol):
 
     def _end_streams(self) -> None:
         for stream in tuple(self._streams.values()):
-            self._forget(stream, SessionClosed(ErrorCode.NONE, "the client is gone"))
+            self.forget(stream, SessionClosed(ErrorCode.NONE, "the client is gone"))

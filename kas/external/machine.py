@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, Event
+from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import Frame, GoAwayFrame
+from twisted.logger import Logger
 
 from kas.external.limits import Limits
 
-__all__ = ["make_machine"]
+__all__ = ["attempt", "make_machine"]
+
+_log = Logger()
 
 
 class _Machine(H2Connection):
@@ -45,3 +51,11 @@ def make_machine(limits: Limits) -> H2Connection:
     )
     machine.decoder.max_header_list_size = limits.header_list
     return machine
+
+
+def attempt(action: Callable[..., object], *arguments: object) -> None:
+    """What h2 does not allow any more: the client closed the stream meanwhile."""
+    try:
+        action(*arguments)
+    except ProtocolError as error:
+        _log.debug("not sent: {error!r}", error=error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from h2.errors import ErrorCodes
@@ -34,17 +35,24 @@ class Connection(Protocol):
         self, stream: Http2Stream, headers: RawHeaders, end: bool
     ) -> None: ...
 
-    def ready(self, stream: Http2Stream) -> None: ...
-
     def reset(self, stream: Http2Stream, code: ErrorCodes) -> None: ...
 
     def consumed(self, stream: Http2Stream, count: int) -> None: ...
 
 
 class Http2Stream:
-    """One request; an `kas.external.calls.Exchange`."""
+    """
+    One request; an `kas.external.calls.Exchange`.
 
-    def __init__(self, connection: Connection, stream_id: int) -> None:
+    :param ready: told that something waits to be sent.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        ready: Callable[[Http2Stream], None],
+        stream_id: int,
+    ) -> None:
         self.stream_id = stream_id
         self.call: Call | None = None
         #: The client may send more.
@@ -52,7 +60,10 @@ class Http2Stream:
         #: Consumed by nobody yet, because the call paused.
         self.unread = 0
         self.paused = False
+        #: The connection knows it no longer.
+        self.over = False
         self._connection = connection
+        self._ready = ready
         self._out = bytearray()
         self._trailers: RawHeaders | None = None
         self._producer: IPushProducer | None = None
@@ -68,7 +79,7 @@ class Http2Stream:
     def write(self, data: bytes) -> None:
         """Send a part of the body, when there is room."""
         self._out += data
-        self._connection.ready(self)
+        self._ready(self)
         if (
             len(self._out) > self._connection.limits.outgoing
             and self._producer is not None
@@ -80,7 +91,7 @@ class Http2Stream:
     def end(self, trailers: Any = ()) -> None:
         """The answer is complete."""
         self._trailers = list(trailers)
-        self._connection.ready(self)
+        self._ready(self)
 
     def reset(self) -> None:
         """Abort."""
@@ -135,6 +146,7 @@ class Http2Stream:
 
     def closed(self, reason: TunnelError | None) -> None:
         """The stream is over; with a *reason*, before the answer was complete."""
+        self.over = True
         self._out.clear()
         producer, self._producer = self._producer, None
         call, self.call = self.call, None
