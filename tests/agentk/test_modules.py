@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
 from agentk.modules import AgentModuleApi, Lent
-from tests.agentk.test_dialer import _Case as DialerCase
+from tests.agentk.dialling import DialCase
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.errors import CallError, Status
 from tunnel.hosting import Prepared
@@ -29,7 +29,7 @@ class Upper:
     spell = join = chat = say
 
 
-class ApiTests(DialerCase):
+class ApiTests(DialCase):
     """Each thing that the interface lists."""
 
     def setUp(self) -> None:

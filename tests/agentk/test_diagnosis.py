@@ -6,7 +6,8 @@ import pytest
 from twisted.internet.interfaces import INegotiated
 from zope.interface import directlyProvides
 
-from agentk.dialer import _hint, _what_answered
+from agentk.diagnosis import hint, why_ended
+from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.net.negotiation import NegotiationError
 from tunnel.net.tls_errors import TLSHandshakeError
 from tunnel.net.websocket import WebSocketError
@@ -31,17 +32,17 @@ class Secure:
         (WebSocketError("not-http", "x"), "the port for agents (8150"),
     ],
 )
-def test_hint(error: NegotiationError, says: str) -> None:
-    assert says in _hint(error)
+def testhint(error: NegotiationError, says: str) -> None:
+    assert says in hint(error)
 
 
 @pytest.mark.parametrize(
     "error",
     [TLSHandshakeError("untrusted", "x"), OSError("x"), WebSocketError("timeout", "")],
 )
-def test_no_hint(error: Exception) -> None:
+def test_nohint(error: Exception) -> None:
     """Where the error itself says all."""
-    assert _hint(error) == ""
+    assert hint(error) == ""
 
 
 @pytest.mark.parametrize(
@@ -54,4 +55,12 @@ def test_no_hint(error: Exception) -> None:
     ],
 )
 def test_what_answered(transport: object, says: str) -> None:
-    assert says in _what_answered(transport)
+    spoke = SessionClosed(ErrorCode.PROTOCOL, "no frame")
+    assert says in why_ended(spoke, transport)
+
+
+def test_what_answered_is_known() -> None:
+    """Kas said something, or welcomed us before."""
+    assert why_ended(SessionClosed(ErrorCode.NONE, "cut"), None).endswith("ended: cut")
+    refused = why_ended(SessionClosed(ErrorCode.UNAUTHENTICATED, "no"), object())
+    assert refused == "kas does not accept the token: no"
