@@ -2,7 +2,7 @@
 The server: accepts agents, and carries requests to them.
 
     tap.py          `twistd kas`: options, and the service that they make
-    config.py loading.py   what the configuration file may say, and what is wrong there
+    config*.py loading.py  what the configuration file may say, and what is wrong there
     service.py      the service tree; the only place that wires the parts together
     modules.py      what a server half of a module is lent
 

@@ -27,7 +27,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from kas.config import Redis
+from kas.config_redis import Redis
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.redis_cleaning import clean
 from kas.directory.redis_layout import LEASE_MS, RECORD_MS, Layout, Place

@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from kas.config import Redis
+from kas.config_redis import Redis
 from kas.redis.connection import (
     UNUSABLE,
     Command,

@@ -14,7 +14,7 @@ from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
-from kas.config import SENTINEL_PORT, Redis, read_password, redis_address
+from kas.config_redis import SENTINEL_PORT, Redis, read_password, redis_address
 from kas.redis.connection import Command, Connection, RedisUnavailable, ask
 from tunnel.net.tls import client_context
 from tunnel.net.tlsio import TLSClientEndpoint

@@ -17,7 +17,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from zope.interface import implementer
 
-from kas.config import Redis, RedisSentinel, RedisServer, RedisTls
+from kas.config_redis import Redis, RedisSentinel, RedisServer, RedisTls
 from kas.redis import RedisClient, RedisRefused, RedisUnavailable
 from kas.redis.connection import MAX_WAITING
 from kas.redis.dialling import Dialler

@@ -15,7 +15,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
 
-from kas.config import Redis, RedisServer
+from kas.config_redis import Redis, RedisServer
 from kas.directory import redis_news, redis_store
 from kas.directory.lookups import LOOK_INTERVAL
 from kas.directory.records import AgentRecord

@@ -10,18 +10,14 @@ import attrs
 import pytest
 
 from kas import pki
-from kas.config import (
-    KasConfiguration,
-    read_configuration,
-    read_configuration_file,
-    redis_address,
-)
+from kas.config import KasConfiguration, read_configuration, read_configuration_file
 from kas.state import StateDirectory
+from tests.kas.configuring import problems
 from tests.tunnel.net import certificates
 from tunnel.config import keys
-from tunnel.errors import ConfigurationError
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "kas.example.yaml"
+
 
 NOT_YET = (
     "gitlab",
@@ -32,13 +28,6 @@ NOT_YET = (
     "observability.sentry",
     "observability.google_profiler",
 )
-
-
-def problems(text: str, file: str = "kas.yaml") -> list[str]:
-    """Everything that reading *text* complains about."""
-    with pytest.raises(ConfigurationError) as caught:
-        read_configuration(text, file)
-    return list(caught.value.problems)
 
 
 def test_defaults() -> None:
@@ -129,36 +118,6 @@ def test_slips_beside_them_are_found() -> None:
     first, second = problems("redis:\n  sentinal: {}\ngitlab:\n  address: x\n")
     assert "did you mean 'sentinel'?" in first
     assert "does not support this yet" in second
-
-
-def test_redis_needs_one_way_to_reach_it() -> None:
-    (problem,) = problems("redis: {}")
-    assert "write either 'server' or 'sentinel'" in problem
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("server: {address: 'redis://r:6379'}", "is a URL; write host:port"),
-        ("server: {address: 'r:70000'}", "is not 'host:port'"),
-        ("server: {address: r}, database_index: -1", "counted from 0"),
-        ("server: {address: /r.sock}", "is not 'host:port'"),
-        ("server: {address: /r}, network: unix, tls: {enabled: true}", "needs no TLS"),
-        ("sentinel: {master_name: m, addresses: []}", "at least one"),
-        ("sentinel: {master_name: m, addresses: ['a b']}", "is not 'host:port'"),
-        ("sentinel: {master_name: m, addresses: [a]}, network: unix", "by host"),
-        ("server: {address: r}, write_timeout: 0s", "must be more than 0"),
-    ],
-)
-def test_redis_is_checked(text: str, said: str) -> None:
-    (problem,) = problems(f"redis: {{{text}}}")
-    assert said in problem
-
-
-def test_addresses_of_redis() -> None:
-    assert redis_address("redis") == ("redis", 6379)
-    assert redis_address("[::1]:7000") == ("::1", 7000)
-    assert redis_address("10.0.0.1", 26379) == ("10.0.0.1", 26379)
 
 
 def test_half_of_a_certificate(tmp_path: Path) -> None:
