@@ -13,6 +13,8 @@ that come in, and a store (Redis) in which every kas writes down its own.
 
     store.py            what is needed of a store
     redis_store.py      one in Redis: what is ours is written, and kept right
+    redis_lease.py      our lease, which tells whether it is still there
+    jobs.py             what runs in the background for that
     redis_reading.py    what others wrote
     redis_news.py       what all of them tell each other
     redis_cleaning.py   what a dead one left

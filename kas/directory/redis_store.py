@@ -6,35 +6,34 @@ A directory's store in Redis: what is ours is written there, and kept right.
     find, listed ─> `kas.directory.redis_reading`
     news ─────────> `kas.directory.redis_news`
 
-Every transaction reads our lease before it writes it anew, with a number that rises.
-A lease that is missing or has an older number tells that the store is not the one we
-wrote to last: it was flushed, it failed over to an older state, or we slept so long
-that others cleaned up behind us.  Then everything of ours is written again.  The same
-is done whenever Redis comes back, so nothing has to be remembered while it is away.
+Our lease tells at every transaction whether Redis still has what we wrote.  If it has
+not, everything of ours is written again.  The same is done whenever Redis comes back,
+so nothing has to be remembered while it is away.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.config_redis import Redis
+from kas.directory.jobs import Jobs
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.redis_cleaning import clean
-from kas.directory.redis_layout import LEASE_MS, RECORD_MS, Layout, Place
+from kas.directory.redis_layout import RECORD_MS, Layout, Place
+from kas.directory.redis_lease import OwnLease
 from kas.directory.redis_news import publish, tell
-from kas.directory.redis_reading import MAX_KAS, Reader, read_lease, read_record
+from kas.directory.redis_reading import MAX_KAS, Reader, read_record
 from kas.directory.store import StoreListener
-from kas.pb import store_pb2
 from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
 
 __all__ = ["RedisStore"]
@@ -77,7 +76,9 @@ class RedisStore:
     _settings: Redis
     _reactor: Any
     _random: Callable[[], float]
-    _clock: IReactorTime = attrs.field(kw_only=True)
+    _clock: IReactorTime = attrs.field(
+        default=attrs.Factory(lambda self: self._reactor, takes_self=True), kw_only=True
+    )
     #: For metrics: how often everything was written again, messages not understood.
     rewrites: int = attrs.field(default=0, init=False)
     malformed: int = attrs.field(default=0, init=False)
@@ -93,24 +94,14 @@ class RedisStore:
         factory=OrderedDict, init=False
     )
     _reader: Reader = attrs.field(init=False)
-    #: Rises with each batch that is written.
-    _sequence: int = attrs.field(default=0, init=False)
-    #: What the last lease that was sent had; -1: none since Redis came back.
-    _sent: int = attrs.field(default=-1, init=False)
+    _leased: OwnLease = attrs.field(init=False)
+    _jobs: Jobs = attrs.field(init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     #: What the listener was told.
     _listening: bool = attrs.field(default=False, init=False)
     #: Everything has to be written again, for this reason.
     _stale: str = attrs.field(default="", init=False)
-    _timers: dict[str, IDelayedCall] = attrs.field(factory=dict, init=False)
-    #: What runs now, by name; each at most once.
-    _running: dict[str, Deferred[None]] = attrs.field(factory=dict, init=False)
     _log = Logger()
-
-    @_clock.default
-    def _default_clock(self) -> IReactorTime:
-        clock: IReactorTime = self._reactor
-        return clock
 
     def __attrs_post_init__(self) -> None:
         self._layout = Layout(self._settings.key_prefix)
@@ -122,6 +113,8 @@ class RedisStore:
             self._layout.probe(),
         )
         self._reader = Reader(self.client, self._layout, self._me.kas_id)
+        self._leased = OwnLease(self.client, self._layout, self._me, self._rewrite)
+        self._jobs = Jobs(self._clock, self._ended)
 
     def start(self, listener: StoreListener) -> None:
         """Connect, in the background."""
@@ -132,11 +125,7 @@ class RedisStore:
         """Remove everything that is ours, within `STOP_SECONDS`, and let go."""
         self._stopping = True
         self._reader.listener = None
-        for timer in self._timers.values():
-            if timer.active():
-                timer.cancel()
-        for running in tuple(self._running.values()):
-            running.cancel()
+        self._jobs.stop()
         if self.client.up:
             leaving = Deferred.fromCoroutine(self._leave())
             leaving.addTimeout(STOP_SECONDS, self._clock)
@@ -154,9 +143,9 @@ class RedisStore:
 
     def update(self, me: KasRecord) -> None:
         """Written with the next lease; that kas drains is told at once."""
-        before, self._me = self._me, me
+        before, self._me, self._leased.me = self._me, me, me
         if before.draining != me.draining:
-            self._later("lease", 0.0, self._lease)
+            self._jobs.later("lease", 0.0, self._lease)
 
     def put(self, record: AgentRecord) -> None:
         """Write a connection of ours down and tell everyone."""
@@ -186,12 +175,11 @@ class RedisStore:
             # All that is ours is written again when Redis is back.
             return
         self._changed[place] = gone
-        if "write" not in self._running and "write" not in self._timers:
-            self._later("write", BATCH_SECONDS, self._write)
+        if "write" not in self._jobs.running and "write" not in self._jobs.planned:
+            self._jobs.later("write", BATCH_SECONDS, self._write)
 
     def _write(self) -> None:
-        del self._timers["write"]
-        self._run("write", self._write_changes())
+        self._jobs.run("write", self._write_changes())
 
     async def _write_changes(self) -> None:
         while self._changed:
@@ -215,40 +203,15 @@ class RedisStore:
                     ended.append(before)
         me = self._me.kas_id
         commands = self._layout.remove(me, gone) + self._layout.put(me, here)
-        self._sequence += 1
-        return self._transaction(commands + publish(self._layout.channel, here, ended))
-
-    def _transaction(self, commands: Sequence[Command]) -> Deferred[list[Any]]:
-        """Do *commands* with our lease, and see whether Redis has what we wrote."""
-        lease = self._layout.lease(self._me.kas_id)
-        value = store_pb2.Lease(kas=self._me.to_message(), sequence=self._sequence)
-        data = value.SerializeToString()
-        first: list[Command] = [
-            ("GET", lease),
-            ("SET", lease, data, "PX", LEASE_MS),
-        ]
-        before, self._sent = self._sent, self._sequence
-
-        def answered(results: list[Any]) -> list[Any]:
-            for result in results:
-                if isinstance(result, RedisRefused):
-                    self._log.warn("{reason}", reason=str(result))
-            found = read_lease(results[0])
-            if before >= 0:
-                if found is None:
-                    self._rewrite("our lease was gone")
-                elif found.sequence < before:
-                    self._rewrite("it is in an older state")
-            return results[2:]
-
-        return self.client.transaction([*first, *commands]).addCallback(answered)
+        commands += publish(self._layout.channel, here, ended)
+        return self._leased.transaction(commands, changes=True)
 
     # States of Redis.
 
     def redis_up(self) -> None:
         """It works (again)."""
-        self._sent = -1
-        self._later("lease", 0.0, self._lease)
+        self._leased.forget()
+        self._jobs.later("lease", 0.0, self._lease)
         self._rewrite("")
         self._tell_listening()
 
@@ -282,9 +245,9 @@ class RedisStore:
 
     def _lease(self) -> None:
         interval = LEASE_INTERVAL * (0.9 + 0.2 * self._random())
-        self._later("lease", interval, self._lease)
+        self._jobs.later("lease", interval, self._lease)
         if self.client.up:
-            self._run("lease", self._renew())
+            self._jobs.run("lease", self._renew())
 
     async def _renew(self) -> None:
         layout, me = self._layout, self._me.kas_id
@@ -300,8 +263,8 @@ class RedisStore:
         if self._mine:
             commands.append(keep_held)
         # What is being written now need not be there yet.
-        settled = not {"write", "rewrite"} & self._running.keys()
-        results = await self._transaction(commands + layout.put(me, self._due()))
+        settled = not {"write", "rewrite"} & self._jobs.running.keys()
+        results = await self._leased.transaction(commands + layout.put(me, self._due()))
         answers = dict(zip(commands, results, strict=False))
         if answers.get(keep_held) == 0 and settled:
             self._rewrite("what we hold was gone")
@@ -316,7 +279,7 @@ class RedisStore:
         if dead:
             # One at a time, and not every kas the same one.
             chosen = dead[int(self._random() * len(dead)) % len(dead)]
-            self._run("clean", self._clean(chosen))
+            self._jobs.run("clean", self._clean(chosen))
 
     def _due(self) -> list[AgentRecord]:
         """
@@ -340,7 +303,7 @@ class RedisStore:
             kas_id,
             by=self._me.kas_id,
             count=BATCH_RECORDS,
-            pause=self._pause,
+            pause=self._jobs.pause,
         )
         if removed is not None:
             self._log.info(
@@ -358,8 +321,8 @@ class RedisStore:
                 reason=reason,
             )
         self._stale = reason or "Redis is back"
-        if "rewrite" not in self._running:
-            self._run("rewrite", self._write_everything())
+        if "rewrite" not in self._jobs.running:
+            self._jobs.run("rewrite", self._write_everything())
 
     async def _write_everything(self) -> None:
         while self._stale:
@@ -369,7 +332,7 @@ class RedisStore:
             places = [Place.of(record) for record in self._mine.values()]
             for batch in _batches(places):
                 await self._send(dict.fromkeys(batch))
-                await self._pause(REWRITE_PAUSE)
+                await self._jobs.pause(REWRITE_PAUSE)
 
     async def _remove_leftovers(self) -> None:
         """What Redis has of ours and we have not: it went while Redis was away."""
@@ -388,7 +351,7 @@ class RedisStore:
             values = await self.client.call("HMGET", held, *fields)
             gone = map(read_record, values)
             await self._send(dict(zip(batch, gone, strict=True)))
-            await self._pause(REWRITE_PAUSE)
+            await self._jobs.pause(REWRITE_PAUSE)
 
     async def _leave(self) -> None:
         layout, me = self._layout, self._me.kas_id
@@ -416,49 +379,20 @@ class RedisStore:
         """Connections of a project, or all, at kas that live."""
         return await self._reader.listed(project_id)
 
-    # Helpers.
+    # What runs.
 
-    def _later(self, name: str, seconds: float, call: Callable[[], None]) -> None:
-        """Call once; whatever was planned under this name is not."""
-        timer = self._timers.get(name)
-        if timer is not None and timer.active():
-            timer.cancel()
-        if not self._stopping:
-            self._timers[name] = self._clock.callLater(seconds, call)
-
-    def _pause(self, seconds: float) -> Deferred[None]:
-        def cancel(_: Deferred[None]) -> None:
-            timer.cancel()
-
-        done: Deferred[None] = Deferred(cancel)
-        timer = self._clock.callLater(seconds, done.callback, None)
-        return done
-
-    def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Do something in the background, unless it is being done."""
-        if name in self._running or self._stopping:
-            work.close()
-            return
-        done: Deferred[None] = Deferred()
-        self._running[name] = done
-        running = Deferred.fromCoroutine(work)
-        self._running[name] = running
-        running.addErrback(self._failed, name)
-        running.addBoth(self._ran, name, running)
-
-    def _ran(self, result: object, name: str, running: Deferred[None]) -> None:
-        self._running.pop(name, None)
+    def _ended(self, name: str, failure: Failure | None) -> None:
         if name == "write" and self._changed:
-            self._later("write", BATCH_SECONDS, self._write)
-
-    def _failed(self, failure: Failure, name: str) -> None:
+            self._jobs.later("write", BATCH_SECONDS, self._write)
+        if failure is None:
+            return
         # Redis being down was logged by the client, and is made good when it is back.
         if failure.check(RedisUnavailable, CancelledError) is None:
             self._log.failure("{what} in Redis", failure, what=name)
         if name in ("write", "rewrite") and self.client.up:
             # Too much waited: the connection works, so nothing else would repeat it.
             again = partial(self._rewrite, "a write failed")
-            self._later("again", LEASE_INTERVAL * self._random(), again)
+            self._jobs.later("again", LEASE_INTERVAL * self._random(), again)
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

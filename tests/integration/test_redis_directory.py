@@ -102,7 +102,7 @@ class Fleet:
     async def quiet(self) -> None:
         """Until nothing of what is to be written is left, and all news are in."""
         for store in self.stores:
-            while store._running or store._changed:
+            while store._jobs.running or store._changed:
                 self.clock.advance(_STEP)
                 await self.answered(store)
         for store in self.stores:
@@ -442,11 +442,11 @@ async def test_what_others_write_there(redis: redisserver.RedisServer) -> None:
 async def test_a_storm_is_few_transactions(redis: redisserver.RedisServer) -> None:
     async with fleet(redis) as kas_:
         two = kas_.all[1]
-        before = kas_.stores[1]._sequence
+        before = kas_.stores[1]._leased._sequence
         for number in range(10 * BATCH_RECORDS):
             two.connected(record(f"agent-{number}", at=2))
         await kas_.quiet()
-        assert kas_.stores[1]._sequence - before == 10
+        assert kas_.stores[1]._leased._sequence - before == 10
         assert redis("HLEN", LAYOUT.held(kas(2).kas_id)) == 10 * BATCH_RECORDS
 
 
@@ -468,7 +468,7 @@ async def test_idle_agents_cost_next_to_nothing(
         for _ in range(int(hour / step)):
             kas_.clock.advance(step)
             for store in kas_.stores:
-                await until(lambda: not store._running, "written")  # noqa: B023
+                await until(lambda: not store._jobs.running, "written")  # noqa: B023
         # Signs of life of subscribers go by the clock on the wall.
         rate = (redis.commands() - before - 1) / hour + 3 / PING_INTERVAL
         assert 0.5 < rate <= 50
