@@ -6,8 +6,10 @@ A directory is what a kas believes about those of its peers: answers that it kee
 that come in, and a store (Redis) in which every kas writes down its own.
 
     records.py          a connection, a kas: what all of it is about
-    shared.py           the directory: what is ours, who waits, what is answered
+    shared.py           the directory: what is ours, held against what others have
     answers.py          what is known of one agent, and how news change it
+    cache.py            for which agents that is kept
+    watchers.py         who waits for an agent
     lookups.py          when it is looked up
     peers.py            the other kas: who lives, and who has to be asked itself
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine, Sequence
 from typing import Any
 
 import attrs
@@ -12,12 +12,22 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from kas.directory.answers import Answer
+from kas.directory.records import KasRecord
 
-__all__ = ["LOOK_INTERVAL", "LookUps"]
+__all__ = ["ABSENT_INTERVAL", "LOOK_INTERVAL", "REACHED_INTERVAL", "LookUps"]
 
 #: Seconds between two look-ups of one agent, however many ask for it.  Long enough to
 #: cost nothing, short enough that a person who waits does not notice.
 LOOK_INTERVAL = 1.0
+
+#: Seconds between two look-ups of one agent where the last found nothing and news come
+#: in: whoever connects says so, and this is only a net below that.
+ABSENT_INTERVAL = 30.0
+
+#: The same, more or less a half, where nobody waits for the agent and no news come in.
+#: An answer that is wrong shows itself when a request goes there, so all that these
+#: find are further instances, and every kas pays for them with a call to each other.
+REACHED_INTERVAL = 20.0
 
 #: Look-ups at the same time; the others wait for their turn.  Redis answers so many in
 #: a few milliseconds, and the peers' private API is not flooded while it is down.
@@ -30,10 +40,22 @@ class LookUps:
     Begins them.
 
     :param look_up: does one.
+    :param here: agents that are connected to this kas.
+    :param watched: those that somebody waits for.
+    :param cut_off: kas whose agents the store cannot know.
+    :ivar listening: news come in, so that what was looked up stays right.
+    :ivar epoch: counts the gaps in the news: answers of an earlier one are old.
     """
 
     _clock: IReactorTime
     _look_up: Callable[[Answer], Coroutine[Any, Any, None]]
+    _here: Container[str]
+    _watched: Container[str]
+    _cut_off: Callable[[Answer], Sequence[KasRecord]]
+    listening: bool = attrs.field(default=False, init=False)
+    epoch: int = attrs.field(default=0, init=False)
+    #: When the last gap began.
+    _gap: float = attrs.field(default=0.0, init=False)
     _stopped: bool = attrs.field(default=False, init=False)
     #: At this moment.
     running: int = attrs.field(default=0, init=False)
@@ -44,6 +66,38 @@ class LookUps:
         """Begin no more."""
         self._stopped = True
         self._queue.clear()
+
+    def news_come_in(self, on: bool) -> None:
+        """From now on, or no longer; some may have been missed either way."""
+        self.grow_old()
+        if not on:
+            self._gap = self._clock.seconds()
+        self.listening = on
+
+    def grow_old(self) -> None:
+        """Something may have been missed: every answer is looked up once more."""
+        self.epoch += 1
+
+    def is_due(self, answer: Answer, known: bool) -> bool:
+        """Whether to look up one that is asked for; *known*: it leads somewhere."""
+        if answer.looking:
+            return False
+        now = self._clock.seconds()
+        if now < answer.next_look:
+            return False
+        if not self.listening:
+            agent_id = answer.agent_id
+            reached = known or agent_id in self._here
+            if not reached or agent_id in self._watched:
+                return True
+            # Not all of them at once when a gap begins.
+            wait = REACHED_INTERVAL * (0.5 + answer.spread)
+            return now >= max(answer.looked, self._gap) + wait
+        if answer.epoch != self.epoch:
+            return True
+        if known:
+            return False
+        return now >= answer.looked + ABSENT_INTERVAL or bool(self._cut_off(answer))
 
     def when_due(self, answer: Answer) -> None:
         """Once the interval of this agent is over."""

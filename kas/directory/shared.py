@@ -13,7 +13,7 @@ nothing is known, the store is read: once for everybody who wants the same agent
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -21,29 +21,15 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from kas.directory.answers import Answer, newest
+from kas.directory.cache import Answers
 from kas.directory.lookups import LOOK_INTERVAL, LookUps
 from kas.directory.peers import KnownPeers, Sessions
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import Store, StoreDown
+from kas.directory.watchers import Watchers
 from tunnel.errors import CallError, Status
 
 __all__ = ["SharedDirectory"]
-
-#: Seconds between two look-ups of one agent where the last found nothing and news come
-#: in: whoever connects says so, and this is only a net below that.
-ABSENT_INTERVAL = 30.0
-
-#: The same, more or less a half, where nobody waits for the agent and no news come in.
-#: An answer that is wrong shows itself when a request goes there, so all that these
-#: find are further instances, and every kas pays for them with a call to each other.
-REACHED_INTERVAL = 20.0
-
-#: Seconds after which an answer that nobody wants is dropped.
-UNUSED_SECONDS = 300.0
-
-#: Agents with a cached answer.  Ten times the agents that a kas is made for; a stranger
-#: with a valid credential can only name agents that exist.
-MAX_ANSWERS = 100_000
 
 #: Seconds between two looks for what is to be dropped.
 SWEEP_INTERVAL = 60.0
@@ -81,33 +67,32 @@ class SharedDirectory:
     _mine: dict[tuple[str, bytes], AgentRecord] = attrs.field(factory=dict, init=False)
     #: How many of these an agent has.
     _here: Counter[str] = attrs.field(factory=Counter, init=False)
-    #: The one that was used last stands last.
-    _answers: OrderedDict[str, Answer] = attrs.field(factory=OrderedDict, init=False)
-    _watchers: dict[str, dict[object, Callable[[], None]]] = attrs.field(
-        factory=dict, init=False
-    )
+    _answers: Answers = attrs.field(init=False)
+    _watchers: Watchers = attrs.field(factory=Watchers, init=False)
     _known: KnownPeers = attrs.field(init=False)
     _lookups: LookUps = attrs.field(init=False)
     _running: bool = attrs.field(default=False, init=False)
-    _listening: bool = attrs.field(default=False, init=False)
-    #: Counts the gaps in the news: answers of an earlier one are old.
-    _epoch: int = attrs.field(default=0, init=False)
-    #: When the last one began.
-    _gap: float = attrs.field(default=0.0, init=False)
     _sweeping: IDelayedCall | None = attrs.field(default=None, init=False)
     _polling: IDelayedCall | None = attrs.field(default=None, init=False)
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
+        self._answers = Answers(self._clock, self._random)
+        self._lookups = LookUps(
+            self._clock,
+            self._look_up,
+            self._here,
+            self._watchers.waiting,
+            self._cut_off,
+        )
         self._known = KnownPeers(
             self._me,
             self._clock,
             self._sessions,
             self._reached,
-            self._forget_kas,
-            self._grow_old,
+            self._answers.forget_kas,
+            self._lookups.grow_old,
         )
-        self._lookups = LookUps(self._clock, self._look_up)
 
     async def start(self) -> None:
         """Begin; never waits for the store."""
@@ -122,8 +107,7 @@ class SharedDirectory:
         for call in (self._sweeping, self._polling):
             if call is not None and call.active():
                 call.cancel()
-        for answer in self._answers.values():
-            answer.cancel()
+        self._answers.stop()
         self._lookups.stop()
         if self._store is not None:
             await self._store.stop()
@@ -136,7 +120,7 @@ class SharedDirectory:
     @property
     def answers(self) -> int:
         """Cached answers, for metrics."""
-        return len(self._answers)
+        return len(self._answers.kept)
 
     def update(self, me: KasRecord) -> None:
         """What others shall know of this kas from the next lease on."""
@@ -156,7 +140,7 @@ class SharedDirectory:
         if self._store is None:
             return
         self._store.put(record)
-        answer = self._answers.get(agent.agent_id)
+        answer = self._answers.kept.get(agent.agent_id)
         if answer is not None:
             for other in tuple(answer.records()):
                 self._compare(other)
@@ -198,9 +182,9 @@ class SharedDirectory:
         """Where other kas hold this agent, as far as is known now."""
         if self._store is None:
             return ()
-        answer = self._wanted(agent_id)
+        answer = self._answers.wanted(agent_id)
         found = self._routes(answer)
-        if self._is_due(answer, bool(found)):
+        if self._running and self._lookups.is_due(answer, bool(found)):
             self._lookups.now(answer)
         return found
 
@@ -208,7 +192,7 @@ class SharedDirectory:
         """The answer led nowhere: forget *wrong*, and look it up anew."""
         if self._store is None:
             return
-        answer = self._wanted(agent_id)
+        answer = self._answers.wanted(agent_id)
         if wrong is not None:
             answer.forget(wrong)
         self._lookups.when_due(answer)
@@ -217,17 +201,9 @@ class SharedDirectory:
         """Call *told* once, when `routes` may have become better."""
         if self._store is None:
             return lambda: None
-        self._wanted(agent_id)
-        watchers = self._watchers.setdefault(agent_id, {})
-        key = object()
-        watchers[key] = told
+        self._answers.wanted(agent_id)
+        give_up = self._watchers.add(agent_id, told)
         self._poll_later()
-
-        def give_up() -> None:
-            watchers.pop(key, None)
-            if not watchers and self._watchers.get(agent_id) is watchers:
-                del self._watchers[agent_id]
-
         return give_up
 
     def peers(self) -> Sequence[KasRecord]:
@@ -240,7 +216,7 @@ class SharedDirectory:
 
     def is_current(self) -> bool:
         """What they say of themselves comes in; otherwise it may be old."""
-        return self._listening
+        return self._lookups.listening
 
     def seen(self, kas: KasRecord) -> None:
         """A peer gave a sign of life, such as an answer of its private API."""
@@ -274,20 +250,7 @@ class SharedDirectory:
             except Exception as error:
                 raise CallError(Status.UNAVAILABLE, str(error)) from None
         # What the store has of ours may be older than what we know.
-        theirs = [one for one in theirs if one.kas_id != self._me.kas_id]
-        return newest([*mine, *theirs])
-
-    def _wanted(self, agent_id: str) -> Answer:
-        now = self._clock.seconds()
-        answer = self._answers.get(agent_id)
-        if answer is None:
-            while len(self._answers) >= MAX_ANSWERS:
-                self._answers.popitem(last=False)[1].drop()
-            answer = self._answers[agent_id] = Answer(agent_id, now, self._random())
-        else:
-            self._answers.move_to_end(agent_id)
-            answer.used = now
-        return answer
+        return newest([*mine, *self._not_mine(theirs)])
 
     def _routes(self, answer: Answer) -> list[AgentRecord]:
         found = []
@@ -311,7 +274,7 @@ class SharedDirectory:
         self.news_received += 1
         number = self.news_received
         for record in disconnected:
-            answer = self._answers.get(record.agent.agent_id)
+            answer = self._answers.kept.get(record.agent.agent_id)
             if answer is not None and record.kas_id != self._me.kas_id:
                 agent = record.agent
                 answer.disconnected(agent.instance_id, agent.generation, number)
@@ -322,24 +285,17 @@ class SharedDirectory:
             self.on_connected(record)
             agent_id = record.agent.agent_id
             # Only what somebody wanted is kept: not every agent at every kas.
-            answer = self._answers.get(agent_id)
-            if answer is None and agent_id in self._watchers:
-                answer = self._wanted(agent_id)
+            answer = self._answers.kept.get(agent_id)
+            if answer is None and agent_id in self._watchers.waiting:
+                answer = self._answers.wanted(agent_id)
             self._compare(record)
             if answer is not None and answer.connected(record, number):
-                self._wake(agent_id)
+                self._watchers.wake(agent_id)
 
     def listening(self, on: bool) -> None:
         """Whether news come in from now on; every answer is old now."""
-        self._grow_old()
-        if not on:
-            self._gap = self._clock.seconds()
-        self._listening = on
+        self._lookups.news_come_in(on)
         self._poll_later(0.0)
-
-    def _grow_old(self) -> None:
-        """Something may have been missed: every answer is looked up once more."""
-        self._epoch += 1
 
     def leases(self, alive: Sequence[KasRecord]) -> None:
         """All other kas that live, as the store has them now."""
@@ -355,16 +311,12 @@ class SharedDirectory:
 
     # What is known of other kas, and what they are asked themselves.
 
-    def _forget_kas(self, kas_id: bytes) -> None:
-        for answer in self._answers.values():
-            answer.forget_kas(kas_id)
-
     def _reached(self) -> None:
         """One that is cut off from the store answers: who waits may be there."""
-        for agent_id in tuple(self._watchers):
-            answer = self._wanted(agent_id)
+        for agent_id in tuple(self._watchers.waiting):
+            answer = self._answers.wanted(agent_id)
             if self._routes(answer):
-                self._wake(agent_id)
+                self._watchers.wake(agent_id)
             else:
                 self._lookups.when_due(answer)
         self._poll_later()
@@ -372,35 +324,15 @@ class SharedDirectory:
     def _cut_off(self, answer: Answer) -> list[KasRecord]:
         """Those to ask themselves, because the store cannot know their agents."""
         agent_id = answer.agent_id
-        if agent_id in self._here and agent_id not in self._watchers:
+        if agent_id in self._here and agent_id not in self._watchers.waiting:
             return []
         return self._known.answering()
 
     # Looking up.
 
-    def _is_due(self, answer: Answer, known: bool) -> bool:
-        if answer.looking or not self._running:
-            return False
-        now = self._clock.seconds()
-        if now < answer.next_look:
-            return False
-        if not self._listening:
-            agent_id = answer.agent_id
-            reached = known or agent_id in self._here
-            if not reached or agent_id in self._watchers:
-                return True
-            # Not all of them at once when a gap begins.
-            wait = REACHED_INTERVAL * (0.5 + answer.spread)
-            return now >= max(answer.looked, self._gap) + wait
-        if answer.epoch != self._epoch:
-            return True
-        if known:
-            return False
-        return now >= answer.looked + ABSENT_INTERVAL or bool(self._cut_off(answer))
-
     async def _look_up(self, answer: Answer) -> None:
         assert self._store is not None
-        epoch, since = self._epoch, self.news_received
+        epoch, since = self._lookups.epoch, self.news_received
         self.lookups += 1
         try:
             found = await self._store.find(answer.agent_id)
@@ -444,48 +376,33 @@ class SharedDirectory:
         for record in theirs:
             self._compare(record)
         if new and self._routes(answer):
-            self._wake(answer.agent_id)
-
-    def _wake(self, agent_id: str) -> None:
-        for told in tuple(self._watchers.pop(agent_id, {}).values()):
-            try:
-                told()
-            except Exception:
-                # What one of them does with the news must not harm the others.
-                self._log.failure("a request for {agent_id} failed", agent_id=agent_id)
+            self._watchers.wake(answer.agent_id)
 
     # Timers.
 
     def _poll_later(self, wait: float | None = None) -> None:
         """Somebody waits: where news may be missing, look by ourselves."""
-        if not self._running or not self._watchers:
+        if not self._running or not self._watchers.waiting:
+            return
+        if self._polling is not None and self._polling.active():
             return
         if wait is None:
             wait = LOOK_INTERVAL * (0.9 + 0.2 * self._random())
-        if self._polling is None or not self._polling.active():
-            self._polling = self._clock.callLater(wait, self._poll)
+        self._polling = self._clock.callLater(wait, self._poll)
 
     def _poll(self) -> None:
-        settled = self._listening and not self._known.answering()
-        for agent_id in tuple(self._watchers):
-            answer = self._wanted(agent_id)
-            if answer.epoch != self._epoch:
+        settled = self._lookups.listening and not self._known.answering()
+        for agent_id in tuple(self._watchers.waiting):
+            answer = self._answers.wanted(agent_id)
+            if answer.epoch != self._lookups.epoch:
                 settled = False
-            if self._is_due(answer, bool(self._routes(answer))):
+            if self._lookups.is_due(answer, bool(self._routes(answer))):
                 self._lookups.now(answer)
         if not settled:
             self._poll_later()
 
     def _sweep(self) -> None:
-        now = self._clock.seconds()
-        while self._answers:
-            agent_id, answer = next(iter(self._answers.items()))
-            if now - answer.used < UNUSED_SECONDS:
-                break
-            if agent_id in self._watchers:
-                self._wanted(agent_id)
-                continue
-            self._answers.pop(agent_id).drop()
+        self._answers.sweep(self._watchers.waiting)
         self._known.sweep()
         if self._running:
             self._sweeping = self._clock.callLater(SWEEP_INTERVAL, self._sweep)

@@ -513,7 +513,7 @@ class Misfortunes(RuleBasedStateMachine):
                 "remote": router.remote,
                 "relayed": kas.gateway.load,
                 "kept": router.keeper.held,
-                "watchers": len(kas.directory._watchers),
+                "watchers": len(kas.directory._watchers.waiting),
                 "waiters": kas.registry.waiting,
                 "look": router._look is not None,
                 "streams": sum(one.tunnel.load for one in kas.registry),

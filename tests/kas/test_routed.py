@@ -163,7 +163,7 @@ class WaitTests(_Case):
         told: list[int] = []
 
         def routes(directory: SharedDirectory, agent_id: str) -> list[Any]:
-            directory._wake(agent_id)
+            directory._watchers.wake(agent_id)
             return []
 
         self.patch(SharedDirectory, "routes", routes)
@@ -171,7 +171,8 @@ class WaitTests(_Case):
         self.assertEqual(told, [])
         for one in give_up:
             one()
-        self.assertEqual((directory._watchers, self.one.registry.waiting), ({}, 0))
+        waiting = directory._watchers.waiting
+        self.assertEqual((waiting, self.one.registry.waiting), ({}, 0))
 
 
 class ResumptionTests(_Case):
