@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from agentk.dialer import Dialer
-from tests.kas.test_registry import World
+from tests.kas.world import World
 from tunnel.events import EventBus
 from tunnel.flusher import Flusher
 from tunnel.net.keepalive import Keepalive, Timing

@@ -14,7 +14,7 @@ from agentk.dialer import (
     UNDISPUTED,
 )
 from tests.agentk.dialling import TIMING, DialCase
-from tests.kas.test_registry import World
+from tests.kas.world import World
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import RecordingReceiver

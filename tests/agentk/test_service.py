@@ -13,7 +13,7 @@ from zope.interface import implementer
 from agentk.config import TokenSource, read_options
 from agentk.kubeconfig import Target
 from agentk.service import STOP_GRACE, AgentkService
-from tests.kas.test_registry import World
+from tests.kas.world import World
 from tunnel import __version__, sdnotify
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared

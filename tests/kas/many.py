@@ -22,7 +22,7 @@ from kas.peers import Peers
 from kas.registry import Registry
 from kas.routing import Router
 from tests.kas.directory.memory import Hub, MemoryStore
-from tests.kas.test_registry import World
+from tests.kas.world import World
 from tests.tunnel.rpc.test_calls import ECHO, Echo
 from tunnel.errors import CallError, Status
 from tunnel.events import EventBus

@@ -11,7 +11,7 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.agents import MAX_INSTANCE_ID, MAX_META, ConnectionRate
-from tests.kas.test_registry import Agent, World, reason
+from tests.kas.world import Agent, World, reason
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.errors import ErrorCode, StreamReset
 from tunnel.interfaces import ConnectedAgent

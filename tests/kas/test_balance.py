@@ -17,7 +17,7 @@ from kas.balance import (
     Balance,
 )
 from kas.directory import KasRecord
-from tests.kas.test_registry import World
+from tests.kas.world import World
 from tunnel.errors import ErrorCode
 
 

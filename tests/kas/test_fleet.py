@@ -28,7 +28,7 @@ from kas.routing import Router
 from kas.state import StateDirectory
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.many import Network
-from tests.kas.test_registry import World
+from tests.kas.world import World
 from tunnel.errors import ConfigurationError
 from tunnel.events import EventBus
 from tunnel.flusher import Flusher

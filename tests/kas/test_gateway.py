@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.gateway import Gateway, GatewayFactory, Relay
-from tests.kas.test_registry import Agent, World
+from tests.kas.world import Agent, World
 from tunnel.errors import CallError, ErrorCode, SessionClosed, Status, StreamReset
 from tunnel.flusher import Flusher
 from tunnel.net.keepalive import Keepalive

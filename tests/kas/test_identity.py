@@ -1,259 +1,27 @@
-"""The identity file: made by kasctl's store, followed by kas."""
+"""The identity file as kas follows it."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-import tempfile
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.identity import POLL_INTERVAL, FileIdentity
-from kas.identity_file import FILE_NAME, Identities, Token, User, dump, parse
-from kas.identity_store import MAX_TOKEN, IdentityError, IdentityStore, digest
-from kas.state import StateDirectory
+from kas.identity_file import FILE_NAME, Identities, Token, User, dump
+from kas.identity_store import digest
+from tests.kas.identities import ALICE, START, IdentityCase, temporary
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import Access, Impersonation
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-ALICE = Impersonation("alice", ("dev", "ops"))
+from tunnel.interfaces import Access
 
 
-def temporary(case: SynchronousTestCase) -> Path:
-    """A folder for as long as the test runs."""
-    folder = tempfile.TemporaryDirectory()
-    case.addCleanup(folder.cleanup)
-    return Path(folder.name)
-
-
-class _Case(SynchronousTestCase):
-    def setUp(self) -> None:
-        self.state = StateDirectory.open(temporary(self))
-        self.time = START
-        self.store = IdentityStore(self.state, lambda: self.time)
-
-    def content(self) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads(self.state.file(FILE_NAME).read_bytes())
-        return data
-
-    def assertRefused(
-        self, says: str, change: Callable[..., object], *arguments: object
-    ) -> None:
-        error = self.assertRaises(IdentityError, change, *arguments)
-        self.assertIn(says, str(error))
-
-
-class StoreTests(_Case):
-    """What kasctl can change."""
-
-    def test_tokens_are_not_kept(self) -> None:
-        _, agent_token = self.store.add_agent("prod")
-        _, user_token = self.store.add_user("alice", ["prod"], ALICE)
-        text = self.state.file(FILE_NAME).read_text()
-        for token in (agent_token, user_token):
-            self.assertNotIn(token, text)
-            self.assertNotIn(token.split("-", 2)[2], text)
-            self.assertIn(digest(token.encode()).hex(), text)
-        self.assertRegex(agent_token, r"\Akasagent-[0-9a-f]{16}-[-_\w]{43}\Z")
-        self.assertRegex(user_token, r"\Akasuser-[0-9a-f]{16}-[-_\w]{43}\Z")
-        self.assertLess(len(agent_token), MAX_TOKEN)
-
-    def test_ids_rise_and_are_not_given_twice(self) -> None:
-        self.assertEqual(self.store.add_agent("a")[0].id, "1")
-        self.assertEqual(self.store.add_agent("b")[0].id, "2")
-        self.store.remove_agent("b")
-        self.assertEqual(self.store.add_agent("b")[0].id, "3")
-
-    def test_projects(self) -> None:
-        """The project is kept; who has none is written as an older kas knows it."""
-        self.assertEqual(self.store.add_agent("a", 42)[0].project_id, 42)
-        self.store.add_agent("b")
-        self.store.rotate_agent("a", timedelta(0))
-        first, second = self.content()["agents"]
-        self.assertEqual(first["project_id"], 42)
-        self.assertNotIn("project_id", second)
-        self.assertEqual([a.project_id for a in self.store.load().agents], [42, 0])
-        for wrong in (-1, 2**63):
-            self.assertRefused("project", self.store.add_agent, "c", wrong)
-        for odd in (0, -1, 2**63, True, "42"):
-            content = self.content()
-            content["agents"][0]["project_id"] = odd
-            self.state.write(FILE_NAME, json.dumps(content).encode())
-            self.assertRaises(ConfigurationError, self.store.load)
-
-    def test_names_of_agents(self) -> None:
-        for name in ("a", "a" * 63, "a-b", "0a"):
-            self.store.add_agent(name)
-        for name in ("", "A", "-a", "a-", "a_b", "a" * 64, "a.b", "a\n", "é"):
-            self.assertRefused(
-                "cannot be the name of an agent", self.store.add_agent, name
-            )
-        # it would be taken for an id
-        self.assertRefused("add a letter", lambda: self.store.add_agent("7"))
-
-    def test_twice(self) -> None:
-        self.store.add_agent("prod")
-        self.assertRefused("agent rotate prod", lambda: self.store.add_agent("prod"))
-
-    def test_unknown_names_get_the_nearest(self) -> None:
-        self.store.add_agent("production")
-        self.assertRefused(
-            "there is no agent 'prodution'; did you mean 'production'?",
-            lambda: self.store.revoke_agent("prodution"),
-        )
-        self.assertRefused("there are none", lambda: self.store.revoke_user("bob"))
-
-    def test_removing_takes_the_agent_from_users(self) -> None:
-        self.store.add_agent("prod")
-        self.store.add_agent("test")
-        self.store.add_user("alice", ["prod", "2"], None)
-        self.store.remove_agent("prod")
-        self.store.add_agent("prod")
-        (user,) = self.store.load().users
-        self.assertEqual(user.agents, ("test",))
-
-    def test_users_are_checked(self) -> None:
-        self.store.add_agent("prod")
-        for name in ("", "a b", "-a", "a" * 129):
-            self.assertRefused(
-                "cannot be the name of a user",
-                self.store.add_user,
-                name,
-                ["prod"],
-                None,
-            )
-        for who in (
-            Impersonation(""),
-            Impersonation("a\r\nX: y"),
-            Impersonation("a", ("é",)),
-            Impersonation("a" * 257),
-        ):
-            self.assertRefused(
-                "cannot be a Kubernetes user or group",
-                self.store.add_user,
-                "alice",
-                ["prod"],
-                who,
-            )
-        self.assertRefused(
-            "at least one agent", lambda: self.store.add_user("alice", [], None)
-        )
-        self.store.add_user("alice", ["*"], None)
-        self.assertRefused(
-            "already", lambda: self.store.add_user("alice", ["prod"], None)
-        )
-        self.store.revoke_user("alice")
-        self.store.add_user("alice", ["prod"], None)
-
-    def test_rotating_keeps_the_last_one_for_the_grace(self) -> None:
-        self.store.add_agent("prod")
-        self.store.rotate_agent("prod", timedelta(hours=1))
-        self.store.rotate_agent("prod", timedelta(hours=1))
-        agent, _ = self.store.rotate_agent("prod", timedelta(hours=1))
-        self.assertEqual(
-            [token.expires_at for token in agent.tokens],
-            [START + timedelta(hours=1), None],
-        )
-        agent, _ = self.store.rotate_agent("prod", timedelta(0))
-        self.assertEqual([token.expires_at for token in agent.tokens], [None])
-
-    def test_a_grace_never_grows(self) -> None:
-        agent, _ = self.store.add_agent("prod")
-        agent, _ = self.store.rotate_agent("prod", timedelta(hours=1))
-        self.time += timedelta(hours=2)
-        agent, _ = self.store.rotate_agent("prod", timedelta(hours=1))
-        self.assertEqual(len(agent.tokens), 2)
-        self.assertNotEqual(agent.tokens[0].expires_at, START + timedelta(hours=1))
-
-    def test_a_revoked_agent_is_not_rotated(self) -> None:
-        self.store.add_agent("prod")
-        self.store.revoke_agent("prod")
-        self.assertRefused(
-            "is revoked", lambda: self.store.rotate_agent("prod", timedelta(0))
-        )
-
-    def test_only_whole_changes(self) -> None:
-        self.store.add_agent("prod")
-        before = self.state.file(FILE_NAME).read_bytes()
-        self.assertRaises(IdentityError, self.store.add_user, "alice", ["nope"], None)
-        self.assertEqual(self.state.file(FILE_NAME).read_bytes(), before)
-
-
-class FormatTests(_Case):
-    """The file itself."""
-
-    def test_round_trip(self) -> None:
-        self.store.add_agent("prod")
-        self.store.rotate_agent("prod", timedelta(hours=1))
-        self.store.add_user("alice", ["prod"], ALICE, timedelta(hours=8))
-        self.store.add_user("bob", ["*"], None)
-        self.store.add_agent("old")
-        self.store.revoke_agent("old")
-        identities = self.store.load()
-        self.assertEqual(parse(dump(identities), "f"), identities)
-        self.assertEqual(self.content()["version"], 1)
-
-    def assertBroken(self, says: str, data: bytes) -> None:
-        error = self.assertRaises(ConfigurationError, parse, data, "id.json")
-        self.assertIn("id.json: not a usable identity file", str(error))
-        self.assertIn(says, str(error))
-
-    def test_broken(self) -> None:
-        self.store.add_agent("prod")
-        self.store.add_user("alice", ["prod"], ALICE)
-        whole = self.state.file(FILE_NAME).read_bytes()
-        self.assertBroken("line 1", b"")
-        self.assertBroken("line", whole[: len(whole) // 2])
-        self.assertBroken("is not an object", b"[]")
-        self.assertBroken("", b"[" * 100_000)
-        self.assertBroken("", b"\xff\xfe")
-
-        def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
-            content = self.content()
-            change(content)
-            return json.dumps(content).encode()
-
-        self.assertBroken("version 2", changed(lambda c: c.update(version=2)))
-        self.assertBroken("version is not", changed(lambda c: c.update(version=True)))
-        self.assertBroken("extra is not known", changed(lambda c: c.update(extra=1)))
-        self.assertBroken(
-            "the agent id '1' is there twice",
-            changed(lambda c: c["agents"].append(c["agents"][0])),
-        )
-        self.assertBroken(
-            "agents[0].tokens[0].sha256 is malformed",
-            changed(lambda c: c["agents"][0]["tokens"][0].update(sha256="x")),
-        )
-        self.assertBroken(
-            "users[0].created_at is not a time",
-            changed(lambda c: c["users"][0].update(created_at="soon")),
-        )
-        # without a name the request would run as agentk's own account
-        self.assertBroken(
-            "users[0].access.user is malformed",
-            changed(lambda c: c["users"][0]["access"].update(user="")),
-        )
-        self.assertBroken(
-            "users[0].access.user is not of type str",
-            changed(lambda c: c["users"][0].update(access={})),
-        )
-
-    @given(st.binary(max_size=200))
-    def test_nothing_else_is_raised(self, data: bytes) -> None:
-        self.assertRaises(ConfigurationError, parse, data, "f")
-
-
-class FileIdentityTests(_Case):
+class FileIdentityTests(IdentityCase):
     """What a running kas makes of it."""
 
     def setUp(self) -> None:

@@ -23,7 +23,7 @@ from kas.identity import FileIdentity
 from kas.identity_store import IdentityStore
 from kas.modules import Lent, ServerModuleApi
 from kas.state import StateDirectory
-from tests.kas.test_registry import World
+from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.config import Listen
 from tunnel.errors import CallError, ConfigurationError, ErrorCode, Status, StreamReset

@@ -3,149 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import attrs
-from twisted.internet.task import Clock
-from twisted.internet.testing import EventLoggingObserver
-from twisted.logger import LogLevel, globalLogPublisher
-from twisted.trial.unittest import SynchronousTestCase
 
-from kas import conflicts, registry
-from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
-from kas.conflicts import MOST_RETURNS, WITHIN
-from kas.directory import KasRecord
-from kas.directory.shared import SharedDirectory
-from kas.identity import AgentIdentity
-from kas.registry import MAX_INSTANCES, Registry
-from kas.routing import Router
-from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
-from tunnel.events import EventBus
-from tunnel.flusher import Flusher
-from tunnel.net.keepalive import Keepalive
+from kas import registry
+from kas.registry import MAX_INSTANCES
+from tests.kas.world import Agent, RegistryCase, reason
+from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.net.outlet import CLOSE_TIMEOUT
 from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.rpc.dispatch import Dispatcher
-from tunnel.testing import End, Pipe, RecordingReceiver
-from tunnel.wire.limits import DEFAULT_LIMITS, Limits
+from tunnel.testing import RecordingReceiver
 
 
-class Agent(End):
-    """The agent's end of a tunnel; answers every stream, and records it."""
-
-    pipe: Pipe
-    #: The tunnel at kas.
-    there: TunnelProtocol
-    #: It reads nothing of its streams until it is told to.
-    slow = False
-
-    def __init__(self, clock: Clock, limits: Limits) -> None:
-        super().__init__(clock, dialler=True, limits=limits)
-        self.streams: list[tuple[Any, pb.Open, RecordingReceiver]] = []
-        self.welcomes: list[pb.Welcome] = []
-
-    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
-        self.welcomes.append(welcome)
-
-    def stream_opened(self, stream: Any, open_: pb.Open) -> RecordingReceiver:
-        receiver = RecordingReceiver()
-        self.streams.append((stream, open_, receiver))
-        if self.slow:
-            stream.pauseProducing()
-        return receiver
-
-
-def alone(clock: Clock) -> SharedDirectory:
-    """The directory of a kas without others."""
-    return SharedDirectory(KasRecord(b"k" * 16, ""), None, clock, lambda: 0.5)
-
-
-class World:
-    """What one kas has to do with agents, without sockets."""
-
-    def __init__(
-        self,
-        per_minute: int = 5000,
-        limits: Limits = DEFAULT_LIMITS,
-        clock: Clock | None = None,
-    ) -> None:
-        self.limits = limits
-        self.slow = False
-        self.clock = clock or Clock()
-        self.registry = Registry()
-        self.dispatcher = Dispatcher(self.clock)
-        self.bus = EventBus()
-        self.directory = alone(self.clock)
-        self.router = Router(self.registry, self.clock, self.directory)
-        self.acceptor = AgentAcceptor(
-            authenticate=self.authenticate,
-            registry=self.registry,
-            dispatcher=self.dispatcher,
-            bus=self.bus,
-            clock=self.clock,
-            rate=ConnectionRate(per_minute, self.clock),
-            kas_id=b"kas",
-            now=self.clock.seconds,
-        )
-        self.factory = AgentFactory(
-            self.acceptor,
-            clock=self.clock,
-            flusher=Flusher(self.clock),
-            keepalive=Keepalive(self.clock),
-        )
-
-    @staticmethod
-    def authenticate(token: bytes) -> AgentIdentity:
-        """``7`` is the token of agent 7."""
-        if not token.isdigit():
-            raise CallError(Status.UNAUTHENTICATED, "the agent token is not valid")
-        agent_id = token.decode()
-        return AgentIdentity(agent_id, f"agent-{agent_id}", f"agent:{agent_id}:t")
-
-    def dial(self, hello: pb.Hello) -> Agent:
-        """Connect, and say *hello*."""
-        agent = Agent(self.clock, self.limits)
-        agent.slow = self.slow
-        agent.there = self.factory.buildProtocol(None)
-        agent.pipe = Pipe(self.clock, agent.tunnel, agent.there)
-        agent.tunnel.hello(hello)
-        agent.pipe.flush()
-        return agent
-
-    def agent(
-        self, id_: str = "7", instance: bytes = b"i", generation: int = 1
-    ) -> Agent:
-        """An agent that is connected."""
-        return self.dial(
-            pb.Hello(
-                role="agent",
-                credential=id_.encode(),
-                instance_id=instance,
-                generation=generation,
-            )
-        )
-
-
-def reason(agent: Agent) -> SessionClosed:
-    """Why its only connection ended."""
-    (closed,) = agent.closed
-    return closed
-
-
-class _Case(SynchronousTestCase):
-    def setUp(self) -> None:
-        self.world = World()
-        self.registry = self.world.registry
-
-    def held(self, agent_id: str) -> TunnelProtocol:
-        """The tunnel that a stream to the agent would take."""
-        connection = self.registry.find(agent_id)
-        assert connection is not None
-        return connection.tunnel
-
-
-class GenerationTests(_Case):
+class GenerationTests(RegistryCase):
     """Connections of one instance."""
 
     def test_newer_replaces_older(self) -> None:
@@ -239,104 +110,7 @@ class GenerationTests(_Case):
         self.assertEqual(self.world.clock.getDelayedCalls(), [])
 
 
-class PodTests(_Case):
-    """One agentk runs in a pod."""
-
-    def pod(self, instance: bytes, name: str = "agentk-0", after: float = 1.0) -> Agent:
-        self.world.clock.advance(after)
-        return self.world.dial(
-            pb.Hello(
-                role="agent",
-                credential=b"7",
-                instance_id=instance,
-                generation=1,
-                agent=pb.AgentMeta(pod_namespace="ns", pod_name=name),
-            )
-        )
-
-    def test_runs_anew(self) -> None:
-        """The connection of its earlier run is dead, whatever it looks like."""
-        earlier, later = self.pod(b"a"), self.pod(b"b")
-        earlier.pipe.flush()
-        self.assertEqual(reason(earlier).code, ErrorCode.SUPERSEDED)
-        self.assertIs(self.held("7"), later.there)
-        self.assertEqual(len(self.registry), 1)
-
-    def test_replace_each_other(self) -> None:
-        """Two honest ones with one name: kas says so once, and tells both."""
-        observer = EventLoggingObserver()
-        globalLogPublisher.addObserver(observer)
-        self.addCleanup(globalLogPublisher.removeObserver, observer)
-
-        def warnings() -> list[Any]:
-            return [e for e in observer if e["log_level"] is LogLevel.warn]
-
-        texts = []
-        before = self.pod(b"a")
-        for turn in range(20):
-            self.world.clock.advance(4)
-            agent = self.pod(b"ba"[turn % 2 :][:1])
-            before.pipe.flush()
-            texts.append(str(reason(before)))
-            self.assertEqual(len(warnings()), turn >= MOST_RETURNS + 2)
-            before = agent
-        self.assertIn("runs anew", texts[MOST_RETURNS + 1])
-        self.assertIn("POD_NAME of its own", texts[MOST_RETURNS + 2])
-        self.assertIn("POD_NAME", warnings()[0]["log_format"])
-
-    def test_runs_that_fail(self) -> None:
-        """A pod that starts again and again is no conflict."""
-        for run in range(20):
-            before = self.pod(b"%d" % run)
-            self.pod(b"%d" % (run + 1))
-            before.pipe.flush()
-            self.assertIn("runs anew", str(reason(before)))
-
-    def test_seldom(self) -> None:
-        """A network that is away for minutes is none, either."""
-        before = self.pod(b"a")
-        for turn in range(20):
-            self.world.clock.advance(WITHIN / MOST_RETURNS)
-            agent = self.pod(b"ba"[turn % 2 :][:1])
-            before.pipe.flush()
-            self.assertIn("runs anew", str(reason(before)))
-            before = agent
-
-    def test_conflicts_are_bounded(self) -> None:
-        self.patch(conflicts, "MAX_PODS", 3)
-        for number in range(10):
-            self.pod(b"a", f"pod-{number}")
-            self.pod(b"b", f"pod-{number}")
-        self.assertEqual(len(self.registry._conflicts._pods), 3)
-        for turn in range(2 * conflicts.MAX_REPLACED):
-            self.pod(b"ab"[turn % 2 :][:1], after=0.1)
-        longest = max(len(one.runs) for one in self.registry._conflicts._pods.values())
-        self.assertEqual(longest, conflicts.MAX_REPLACED)
-
-    def test_other_pods(self) -> None:
-        """Replicas have names of their own, and processes outside of pods none."""
-        agents = [self.pod(b"a"), self.pod(b"b", "agentk-1")]
-        agents += [self.pod(b"c", ""), self.pod(b"d", "")]
-        for agent in agents:
-            agent.pipe.flush()
-        self.assertEqual([agent.closed for agent in agents], [[], [], [], []])
-
-    def test_at_another_kas(self) -> None:
-        """News of a later run end the earlier one; those of an earlier do not."""
-        agent = self.pod(b"a")
-        held = next(iter(self.registry)).agent
-        before = attrs.evolve(
-            held, instance_id=b"b", connected_at=held.connected_at - 5
-        )
-        self.registry.replaced(before)
-        agent.pipe.flush()
-        self.assertEqual(agent.closed, [])
-        self.registry.replaced(attrs.evolve(before, connected_at=held.connected_at + 5))
-        agent.pipe.flush()
-        self.assertEqual(reason(agent).code, ErrorCode.SUPERSEDED)
-
-
-class OthersTests(_Case):
+class OthersTests(RegistryCase):
     """An instance comes: do the others of the agent live?"""
 
     def later(self, seconds: float, *agents: Agent) -> None:
@@ -420,7 +194,7 @@ class OthersTests(_Case):
         self.assertLessEqual(len(pings), 2 * MAX_INSTANCES)
 
 
-class InstanceTests(_Case):
+class InstanceTests(RegistryCase):
     """How many instances one agent may have here."""
 
     def test_too_many(self) -> None:
@@ -436,7 +210,7 @@ class InstanceTests(_Case):
         self.assertEqual(self.world.agent("8").closed, [])
 
 
-class FindTests(_Case):
+class FindTests(RegistryCase):
     """Which instance a stream goes to."""
 
     def test_least_busy(self) -> None:
@@ -489,7 +263,7 @@ class FindTests(_Case):
         self.assertIsNone(self.registry.find("99"))
 
 
-class WaitTests(_Case):
+class WaitTests(RegistryCase):
     """Waiting for an agent."""
 
     def test_woken_once(self) -> None:
@@ -530,7 +304,7 @@ class WaitTests(_Case):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
 
-class RevokeTests(_Case):
+class RevokeTests(RegistryCase):
     """A credential ends, and with it what it opened."""
 
     def test_revoke(self) -> None:

@@ -9,7 +9,7 @@ from zope.interface.verify import verifyObject
 
 from kas.routed import MAX_KEPT as MAX_HELD
 from kas.routing import LOOK_AGAIN, MAX_WAITING, ROUTING_TIMEOUT, Router
-from tests.kas.test_registry import World
+from tests.kas.world import World
 from tunnel.errors import AgentUnavailable, ErrorCode, StreamReset
 from tunnel.interfaces import IStream
 from tunnel.pb import tunnel_pb2 as pb

@@ -19,7 +19,7 @@ from kas import running
 from kas.config import read_configuration
 from kas.service import KasService
 from kas.state import StateDirectory
-from tests.kas.test_registry import Agent, World
+from tests.kas.world import Agent, World
 from tunnel import sdnotify, startup
 from tunnel.errors import ConfigurationError, ErrorCode
 from tunnel.hosting import Prepared

@@ -1,0 +1,138 @@
+"""One kas and its agents, without sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.directory import KasRecord
+from kas.directory.shared import SharedDirectory
+from kas.identity import AgentIdentity
+from kas.registry import Registry
+from kas.routing import Router
+from tunnel.errors import CallError, SessionClosed, Status
+from tunnel.events import EventBus
+from tunnel.flusher import Flusher
+from tunnel.net.keepalive import Keepalive
+from tunnel.net.protocol import TunnelProtocol
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.testing import End, Pipe, RecordingReceiver
+from tunnel.wire.limits import DEFAULT_LIMITS, Limits
+
+
+class Agent(End):
+    """The agent's end of a tunnel; answers every stream, and records it."""
+
+    pipe: Pipe
+    #: The tunnel at kas.
+    there: TunnelProtocol
+    #: It reads nothing of its streams until it is told to.
+    slow = False
+
+    def __init__(self, clock: Clock, limits: Limits) -> None:
+        super().__init__(clock, dialler=True, limits=limits)
+        self.streams: list[tuple[Any, pb.Open, RecordingReceiver]] = []
+        self.welcomes: list[pb.Welcome] = []
+
+    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
+        self.welcomes.append(welcome)
+
+    def stream_opened(self, stream: Any, open_: pb.Open) -> RecordingReceiver:
+        receiver = RecordingReceiver()
+        self.streams.append((stream, open_, receiver))
+        if self.slow:
+            stream.pauseProducing()
+        return receiver
+
+
+def alone(clock: Clock) -> SharedDirectory:
+    """The directory of a kas without others."""
+    return SharedDirectory(KasRecord(b"k" * 16, ""), None, clock, lambda: 0.5)
+
+
+class World:
+    """What one kas has to do with agents, without sockets."""
+
+    def __init__(
+        self,
+        per_minute: int = 5000,
+        limits: Limits = DEFAULT_LIMITS,
+        clock: Clock | None = None,
+    ) -> None:
+        self.limits = limits
+        self.slow = False
+        self.clock = clock or Clock()
+        self.registry = Registry()
+        self.dispatcher = Dispatcher(self.clock)
+        self.bus = EventBus()
+        self.directory = alone(self.clock)
+        self.router = Router(self.registry, self.clock, self.directory)
+        self.acceptor = AgentAcceptor(
+            authenticate=self.authenticate,
+            registry=self.registry,
+            dispatcher=self.dispatcher,
+            bus=self.bus,
+            clock=self.clock,
+            rate=ConnectionRate(per_minute, self.clock),
+            kas_id=b"kas",
+            now=self.clock.seconds,
+        )
+        self.factory = AgentFactory(
+            self.acceptor,
+            clock=self.clock,
+            flusher=Flusher(self.clock),
+            keepalive=Keepalive(self.clock),
+        )
+
+    @staticmethod
+    def authenticate(token: bytes) -> AgentIdentity:
+        """``7`` is the token of agent 7."""
+        if not token.isdigit():
+            raise CallError(Status.UNAUTHENTICATED, "the agent token is not valid")
+        agent_id = token.decode()
+        return AgentIdentity(agent_id, f"agent-{agent_id}", f"agent:{agent_id}:t")
+
+    def dial(self, hello: pb.Hello) -> Agent:
+        """Connect, and say *hello*."""
+        agent = Agent(self.clock, self.limits)
+        agent.slow = self.slow
+        agent.there = self.factory.buildProtocol(None)
+        agent.pipe = Pipe(self.clock, agent.tunnel, agent.there)
+        agent.tunnel.hello(hello)
+        agent.pipe.flush()
+        return agent
+
+    def agent(
+        self, id_: str = "7", instance: bytes = b"i", generation: int = 1
+    ) -> Agent:
+        """An agent that is connected."""
+        return self.dial(
+            pb.Hello(
+                role="agent",
+                credential=id_.encode(),
+                instance_id=instance,
+                generation=generation,
+            )
+        )
+
+
+def reason(agent: Agent) -> SessionClosed:
+    """Why its only connection ended."""
+    (closed,) = agent.closed
+    return closed
+
+
+class RegistryCase(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.world = World()
+        self.registry = self.world.registry
+
+    def held(self, agent_id: str) -> TunnelProtocol:
+        """The tunnel that a stream to the agent would take."""
+        connection = self.registry.find(agent_id)
+        assert connection is not None
+        return connection.tunnel
