@@ -18,7 +18,7 @@ import pytest
 from kas import running
 from kas.control import path_of
 from kas.state import StateDirectory
-from tests.kas.ctl.test_cli import Kasctl
+from tests.kas.ctl.kasctl import Kasctl
 from tunnel.listening import Opened
 
 ABOUT = {"pid": 1, "draining": False, "agents": 0, "requests": 0, "ready": True}

@@ -1,0 +1,128 @@
+"""kasctl doctor, as an operator meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kas import pki, running
+from kas.state import StateDirectory
+from tests.kas.ctl.kasctl import Kasctl
+from tests.kas.ctl.listeners import agent_listener, free_address, observability
+from tunnel.listening import Opened
+from tunnel.net.tls import ALPN_TUNNEL
+
+
+class TestDoctor:
+    """doctor"""
+
+    def diagnose(self, kasctl: Kasctl, *arguments: str) -> dict[str, tuple[bool, str]]:
+        result = kasctl.run("doctor", *arguments, "--output", "json")
+        content = json.loads(result.stdout)
+        assert result.exit_code == (0 if content["ok"] else 1)
+        return {c["check"]: (c["ok"], c["message"]) for c in content["checks"]}
+
+    def prepared(self, kasctl: Kasctl) -> pki.ServerFiles:
+        kasctl.ok("agent", "add", "prod")
+        state = StateDirectory.open(kasctl.state)
+        return pki.DevelopmentPki(state, "h", lambda: datetime.now(UTC)).ensure()
+
+    def configured(self, kasctl: Kasctl, agents: str, health: str) -> tuple[str, str]:
+        file = kasctl.path / "kas.yaml"
+        file.write_text(
+            f"agent: {{listen: {{address: '{agents}', development_certificate: true}}}}"
+            f"\nobservability: {{listen: {{address: '{health}'}}}}\n"
+        )
+        return "--configuration-file", str(file)
+
+    def test_nothing_there(self, kasctl: Kasctl) -> None:
+        file = self.configured(kasctl, free_address(), free_address())
+        found = self.diagnose(kasctl, *file)
+        assert found["configuration"][0] is True
+        assert not any(ok for name, (ok, _) in found.items() if name != "configuration")
+        assert "start kas once" in found["state directory"][1]
+        assert "is kas running" in found["agent listener"][1]
+        assert not kasctl.state.exists()
+
+    def test_all_but_ready(self, kasctl: Kasctl) -> None:
+        files = self.prepared(kasctl)
+        with (
+            observability() as health,
+            agent_listener(
+                files.certificate_file, files.key_file, ALPN_TUNNEL
+            ) as agents,
+        ):
+            found = self.diagnose(kasctl, *self.configured(kasctl, agents, health))
+        wrong = {name: said for name, (ok, said) in found.items() if not ok}
+        assert list(wrong) == ["readiness"]
+        assert "not ready: starting" in wrong["readiness"]
+        assert "TLSv1.3 with the expected certificate" in found["agent listener"][1]
+        assert "1 agent and 0 users" in found["identity file"][1]
+        assert files.pin in found["certificate"][1]
+
+    def test_of_the_kas_that_runs(self, kasctl: Kasctl) -> None:
+        files = self.prepared(kasctl)
+        state = StateDirectory.open(kasctl.state)
+        with (
+            observability() as health,
+            agent_listener(
+                files.certificate_file, files.key_file, ALPN_TUNNEL
+            ) as agents,
+        ):
+            listeners = [
+                Opened("agents", agents, files.certificate_file),
+                Opened("health and metrics", health),
+            ]
+            running.tell(state, listeners)
+            found = self.diagnose(kasctl)
+        assert [name for name, (ok, _) in found.items() if not ok] == ["readiness"]
+        assert f"process {os.getpid()}" in found["configuration"][1]
+        assert agents in found["agent listener"][1]
+        # the option wins
+        other = free_address()
+        found = self.diagnose(kasctl, *self.configured(kasctl, other, other))
+        assert other in found["agent listener"][1]
+
+    def test_text(self, kasctl: Kasctl) -> None:
+        file = self.configured(kasctl, free_address(), free_address())
+        lines = kasctl.run("doctor", *file).stdout.splitlines()
+        assert lines[0].startswith("ok    configuration: ")
+        assert lines[1].startswith("FAIL  state directory: ")
+
+    def test_something_else_listens(self, kasctl: Kasctl) -> None:
+        files = self.prepared(kasctl)
+        with agent_listener(files.certificate_file, files.key_file, "h2") as agents:
+            file = self.configured(kasctl, agents, free_address())
+            found = self.diagnose(kasctl, *file)
+        assert found["agent listener"][0] is False
+        with observability() as agents:
+            file = self.configured(kasctl, agents, free_address())
+            found = self.diagnose(kasctl, *file)
+        assert found["agent listener"][0] is False
+
+    def test_another_certificate(self, kasctl: Kasctl, tmp_path: Path) -> None:
+        self.prepared(kasctl)
+        other = pki.DevelopmentPki(
+            StateDirectory.open(tmp_path / "other"), "h", lambda: datetime.now(UTC)
+        ).ensure()
+        with agent_listener(
+            other.certificate_file, other.key_file, ALPN_TUNNEL
+        ) as agents:
+            file = self.configured(kasctl, agents, free_address())
+            found = self.diagnose(kasctl, *file)
+        assert "another certificate" in found["agent listener"][1]
+
+    def test_broken_files(self, kasctl: Kasctl) -> None:
+        self.prepared(kasctl)
+        (kasctl.state / "identity.json").write_text("{")
+        (kasctl.state / "server.crt").write_text("x")
+        file = self.configured(kasctl, free_address(), free_address())
+        found = self.diagnose(kasctl, *file)
+        assert "not a usable identity file" in found["identity file"][1]
+        assert "is not a PEM certificate" in found["certificate"][1]
+
+    def test_a_broken_configuration(self, kasctl: Kasctl) -> None:
+        found = self.diagnose(kasctl, "--configuration-file", "/none")
+        assert "cannot be read" in found["configuration"][1]

@@ -1,0 +1,202 @@
+"""kasctl agent and kasctl user, as an operator meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from kas.ctl.common import token_target
+from kas.identity_store import digest
+from tests.kas.ctl.kasctl import Kasctl
+from tunnel.errors import ConfigurationError
+
+
+class TestAgents:
+    """agent ..."""
+
+    def test_add_and_list(self, kasctl: Kasctl) -> None:
+        token = kasctl.ok("agent", "add", "prod").strip()
+        (kept,) = kasctl.store().load().agents[0].tokens
+        assert digest(token.encode()).hex() == kept.sha256
+        listed = kasctl.ok("agent", "list")
+        assert listed.splitlines()[0].split() == [
+            "ID",
+            "NAME",
+            "PROJECT",
+            "STATE",
+            "TOKENS",
+            "CREATED",
+        ]
+        assert listed.splitlines()[1].split()[:5] == [
+            "1",
+            "prod",
+            "none",
+            "active",
+            "1",
+        ]
+        assert token.split("-", 2)[2] not in listed
+
+    def test_json(self, kasctl: Kasctl) -> None:
+        added = kasctl.data("agent", "add", "prod")
+        assert (added["agent"]["id"], added["agent"]["name"]) == ("1", "prod")
+        assert added["token"].startswith("kasagent-")
+        (listed,) = kasctl.data("agent", "list")
+        assert listed == added["agent"]
+        assert "sha256" not in json.dumps(listed)
+
+    def test_project(self, kasctl: Kasctl) -> None:
+        added = kasctl.data("agent", "add", "prod", "--project-id", "42")
+        assert added["agent"]["project_id"] == 42
+        kasctl.ok("agent", "add", "test")
+        listed = kasctl.data("agent", "list")
+        assert [one["project_id"] for one in listed] == [42, None]
+        columns = [line.split() for line in kasctl.ok("agent", "list").splitlines()]
+        assert [line[2] for line in columns] == ["PROJECT", "42", "none"]
+        for wrong in ("0", "-1", "x", str(2**63)):
+            arguments = ("agent", "add", "other", "--project-id", wrong)
+            assert "--project-id" in kasctl.fails(*arguments, code=2)
+
+    def test_token_file(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "token"
+        out = kasctl.data("agent", "add", "prod", "--token-file", str(file))
+        assert "token" not in out
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        first = file.read_text()
+        assert first.startswith("kasagent-")
+        kasctl.ok("agent", "rotate", "prod", "--token-file", str(file))
+        assert file.read_text() != first
+        assert sorted(os.listdir(kasctl.path)) == ["state", "token"]
+
+    def test_what_is_said(self, kasctl: Kasctl) -> None:
+        said = kasctl.run("agent", "add", "prod").stderr
+        assert "agent prod has the id 1; its token:\n" in said
+        file = kasctl.path / "token"
+        result = kasctl.run("agent", "add", "test", "--token-file", str(file))
+        assert result.stdout == f"agent test has the id 2; its token is in {file}\n"
+        assert "its token:" not in result.stderr
+        help_ = " ".join(kasctl.ok("agent", "rotate", "--help").split())
+        assert "[default: 24h]" in help_
+
+    def test_a_token_file_that_cannot_be_written(self, kasctl: Kasctl) -> None:
+        said = kasctl.fails("agent", "add", "prod", "--token-file", "/none/token")
+        assert "no token was made" in said
+        assert not kasctl.state.exists()
+
+    def test_a_token_file_after_a_failure(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError):
+            with token_target(tmp_path / "token"):
+                raise ConfigurationError(["no"])
+        assert os.listdir(tmp_path) == []
+
+    def test_agentk_may_start_first(self, kasctl: Kasctl) -> None:
+        said = kasctl.run("agent", "add", "prod").stderr
+        authority = kasctl.state / "ca.crt"
+        assert f"--ca-cert-file {authority}" in said
+        before = authority.read_bytes()
+        assert b"BEGIN CERTIFICATE" in before
+        kasctl.ok("agent", "add", "test")
+        assert authority.read_bytes() == before
+
+    def test_an_own_certificate(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        (kasctl.state / "ca.crt").unlink()
+        assert "--ca-cert-file" not in kasctl.run("agent", "add", "test").stderr
+        (kasctl.state / "server.key").unlink()
+        result = kasctl.run("agent", "add", "dev")
+        assert result.exit_code == 0
+        assert result.stdout.startswith("kasagent-")
+        assert "server.key" in result.stderr
+
+    def test_rotate_revoke_remove(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        rotated = kasctl.data("agent", "rotate", "prod", "--grace", "1h")
+        assert len(rotated["agent"]["tokens"]) == 2
+        rotated = kasctl.data("agent", "rotate", "prod", "--grace", "0")
+        assert len(rotated["agent"]["tokens"]) == 1
+        assert kasctl.data("agent", "revoke", "prod")["agent"]["revoked_at"]
+        assert kasctl.data("agent", "list")[0]["tokens"] == []
+        kasctl.ok("agent", "remove", "1")
+        assert kasctl.data("agent", "list") == []
+
+    def test_mistakes(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        assert "did you mean 'prod'?" in kasctl.fails("agent", "revoke", "prd")
+        said = kasctl.fails("agent", "rotate", "prod", "--grace", "5", code=2)
+        assert "write the unit: 5s" in said
+
+
+class TestUsers:
+    """user ..."""
+
+    def test_add_and_list(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        kasctl.ok("user", "add", "bob", "--agent", "*", "--as-agent")
+        added = kasctl.data(
+            *("user", "add", "alice", "--agent", "prod", "--expires", "8h"),
+            *("--as", "alice@example.org", "--group", "dev", "--group", "ops"),
+        )
+        assert added["user"]["as"] == "alice@example.org"
+        assert added["user"]["groups"] == ["dev", "ops"]
+        created = datetime.fromisoformat(added["user"]["created_at"])
+        expires = datetime.fromisoformat(added["user"]["expires_at"])
+        assert (expires - created).total_seconds() == 8 * 3600
+        listed = kasctl.ok("user", "list")
+        assert "alice@example.org, group dev, group ops" in listed
+        assert "agentk itself" in listed
+        kasctl.ok("user", "revoke", "alice")
+        states = {u["name"]: u["revoked_at"] for u in kasctl.data("user", "list")}
+        assert states["alice"]
+        assert states["bob"] is None
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("--agent", "prod"), "say with whose rights"),
+            (("--agent", "prod", "--as-agent", "--as", "x"), "goes without --as"),
+            (("--agent", "prod", "--group", "x"), "--group needs --as"),
+            ((), "Missing option '--agent'"),
+        ],
+    )
+    def test_usage(self, kasctl: Kasctl, arguments: tuple[str, ...], says: str) -> None:
+        kasctl.ok("agent", "add", "prod")
+        assert says in kasctl.fails("user", "add", "alice", *arguments, code=2)
+
+    def test_grant_and_ungrant(self, kasctl: Kasctl) -> None:
+        for name in ("prod", "test", "dev"):
+            kasctl.ok("agent", "add", name)
+        kasctl.ok("user", "add", "alice", "--agent", "prod", "--as-agent")
+        said = kasctl.ok(*"user grant alice --agent 2 --agent dev --agent prod".split())
+        assert said == "user alice may reach: prod, test, dev\n"
+        left = kasctl.data(*"user ungrant alice --agent prod --agent dev".split())
+        assert left["user"]["agents"] == ["test"]
+        said = kasctl.fails(*"user ungrant alice --agent prod".split())
+        assert "may not reach the agent 'prod' anyway" in said
+        said = kasctl.ok("user", "grant", "alice", "--agent", "*")
+        assert said == "user alice may reach: every agent\n"
+        said = kasctl.fails(*"user ungrant alice --agent prod".split())
+        assert "one cannot be taken out of that" in said
+        said = kasctl.ok("user", "ungrant", "alice", "--agent", "*")
+        assert said == "user alice may reach: none\n"
+        for command in ("grant", "ungrant"):
+            for who, agent in (("alic", "prod"), ("alice", "prd")):
+                said = kasctl.fails("user", command, who, "--agent", agent)
+                assert "did you mean" in said
+        kasctl.ok("user", "revoke", "alice")
+        assert "is revoked" in kasctl.fails(*"user grant alice --agent prod".split())
+
+    def test_remove(self, kasctl: Kasctl) -> None:
+        kasctl.ok("user", "add", "alice", "--agent", "*", "--as-agent")
+        kasctl.ok("user", "add", "bob", "--agent", "*", "--as-agent")
+        assert kasctl.ok("user", "remove", "alice") == "user alice is removed\n"
+        assert [one["name"] for one in kasctl.data("user", "list")] == ["bob"]
+        assert "there is no user 'alice'" in kasctl.fails("user", "remove", "alice")
+
+    def test_unknown_agent(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        said = kasctl.fails("user", "add", "alice", "--agent", "pord", "--as-agent")
+        assert "did you mean 'prod'?" in said

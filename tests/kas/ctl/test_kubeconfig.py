@@ -1,0 +1,212 @@
+"""kasctl kubeconfig, as an operator meets it."""
+
+from __future__ import annotations
+
+import base64
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kas import pki, running
+from kas.identity_store import digest
+from kas.state import StateDirectory
+from tests.kas.ctl.kasctl import Kasctl
+from tunnel.listening import Opened
+
+
+class TestKubeconfig:
+    """kubeconfig"""
+
+    @pytest.fixture(autouse=True)
+    def agents(self, kasctl: Kasctl) -> None:
+        kasctl.ok("agent", "add", "prod")
+        kasctl.ok("agent", "add", "test")
+
+    def token(self, content: Any) -> str:
+        token: str = content["users"][0]["user"]["token"]
+        return token
+
+    def test_works_before_kas_ever_ran(self, kasctl: Kasctl) -> None:
+        content = kasctl.kubeconfig("--agent", "test")
+        cluster = content["clusters"][0]["cluster"]
+        assert cluster["server"] == "https://127.0.0.1:8154"
+        authority = base64.b64decode(cluster["certificate-authority-data"])
+        assert authority == (kasctl.state / "ca.crt").read_bytes()
+        assert content["current-context"] == content["contexts"][0]["name"] == "test"
+        kind, agent, token = self.token(content).split(":")
+        assert (kind, agent) == ("user", "2")
+        (user,) = kasctl.store().load().users
+        assert user.name == "kubectl-test"
+        assert digest(token.encode()).hex() == user.token.sha256
+
+    def test_json_is_a_kubeconfig_too(self, kasctl: Kasctl) -> None:
+        content = kasctl.data("kubeconfig", "--agent", "prod")
+        assert content["kind"] == "Config"
+
+    def test_a_user_that_is_there(self, kasctl: Kasctl) -> None:
+        first = self.token(kasctl.kubeconfig("--agent", "prod"))
+        said = kasctl.fails("kubeconfig", "--agent", "prod")
+        assert "--rotate" in said
+        assert "--token-file" in said
+        second = self.token(kasctl.kubeconfig("--agent", "prod", "--rotate"))
+        assert first != second
+        assert len(kasctl.store().load().users) == 1
+        said = kasctl.fails(
+            "kubeconfig", "--agent", "prod", "--rotate", "--as", "somebody"
+        )
+        assert "keeps the rights it has" in said
+
+    def test_rights_of_a_new_user(self, kasctl: Kasctl) -> None:
+        kasctl.ok("kubeconfig", "--agent", "prod", "--as", "alice", "--user", "a")
+        (user,) = kasctl.store().load().users
+        assert user.impersonation is not None
+        assert user.impersonation.username == "alice"
+
+    def test_no_way_around_what_a_user_may_reach(self, kasctl: Kasctl) -> None:
+        kasctl.ok("user", "add", "alice", "--agent", "prod", "--as-agent")
+        before = kasctl.store().load()
+        said = kasctl.fails(
+            "kubeconfig", "--agent", "test", "--user", "alice", "--rotate"
+        )
+        assert "may not reach the agent 'test'; it may reach: prod" in said
+        assert kasctl.store().load() == before
+
+    def test_from_a_token_file(self, kasctl: Kasctl) -> None:
+        file = str(kasctl.path / "token")
+        kasctl.ok(
+            *("user", "add", "alice", "--agent", "prod", "--as-agent"),
+            *("--token-file", file),
+        )
+        before = kasctl.store().load()
+        content = kasctl.kubeconfig("--agent", "prod", "--token-file", file)
+        token = Path(file).read_text().strip()
+        assert self.token(content) == f"user:1:{token}"
+        assert kasctl.store().load() == before
+        for arguments, says in (
+            (("--agent", "test"), "may not reach"),
+            (("--agent", "prod", "--user", "bob"), "of 'alice', not of 'bob'"),
+        ):
+            said = kasctl.fails("kubeconfig", *arguments, "--token-file", file)
+            assert says in said
+            assert token not in said
+
+    def test_revoked(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "token"
+        kasctl.ok(
+            *("user", "add", "alice", "--agent", "prod", "--as-agent"),
+            *("--token-file", str(file)),
+        )
+        kasctl.ok("user", "revoke", "alice")
+        before = kasctl.store().load()
+        arguments = ("kubeconfig", "--agent", "prod")
+        for more in ((), ("--rotate",), ("--as", "x")):
+            said = kasctl.fails(*arguments, "--user", "alice", *more)
+            assert "the user 'alice' was revoked" in said
+        said = kasctl.fails(*arguments, "--token-file", str(file))
+        assert "the user 'alice' is revoked" in said
+        assert kasctl.store().load() == before
+        kasctl.ok("agent", "revoke", "prod")
+        before = kasctl.store().load()
+        assert "the agent 'prod' is revoked" in kasctl.fails(*arguments)
+        assert kasctl.store().load() == before
+
+    def test_expired(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "token"
+        kasctl.ok(
+            *("user", "add", "alice", "--agent", "prod", "--as-agent"),
+            *("--expires", "0", "--token-file", str(file)),
+        )
+        arguments = ("kubeconfig", "--agent", "prod", "--token-file", str(file))
+        assert "has expired" in kasctl.fails(*arguments)
+
+    def test_output_file(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "kubeconfig"
+        arguments = ("kubeconfig", "--agent", "prod", "--output-file", str(file))
+        said = kasctl.ok(*arguments)
+        assert str(file) in said
+        assert "kasuser-" not in said
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert self.token(yaml.safe_load(file.read_text())).startswith("user:1:kasuser")
+        before = file.read_text(), kasctl.store().load()
+        assert "is there already" in kasctl.fails(*arguments, "--rotate")
+        assert (file.read_text(), kasctl.store().load()) == before
+        file.unlink()
+        content = kasctl.data(*arguments, "--rotate")
+        assert content == {"kubeconfig_file": str(file), "user": "kubectl-prod"}
+        said = kasctl.fails("kubeconfig", "--agent", "test", "--output-file", "/none/x")
+        assert "no token was made" in said
+
+    def test_where_kas_listens(self, kasctl: Kasctl) -> None:
+        state = StateDirectory.open(kasctl.state)
+        own = state.file("server.crt")
+        cases = (
+            ("127.0.0.1:9154", own, "https://127.0.0.1:9154", True),
+            ("0.0.0.0:9154", own, "https://127.0.0.1:9154", True),
+            ("[::]:9154", kasctl.path / "x.crt", "https://[::1]:9154", False),
+            ("10.0.0.1:9154", None, "http://10.0.0.1:9154", False),
+        )
+        for address, certificate, url, embedded in cases:
+            running.tell(state, [Opened("kubernetes_api", address, certificate)])
+            content = kasctl.kubeconfig("--agent", "prod", "--user", "u")
+            cluster = content["clusters"][0]["cluster"]
+            assert cluster["server"] == url
+            assert ("certificate-authority-data" in cluster) is embedded
+            kasctl.store().remove_user(content["users"][0]["name"].partition("@")[0])
+        running.tell(state, [Opened("kubernetes_api", "/run/kas.sock")])
+        said = kasctl.fails("kubeconfig", "--agent", "prod")
+        assert "say where it is reached with --server" in said
+        content = kasctl.kubeconfig("--agent", "prod", "--server", "https://kas:1")
+        assert content["clusters"][0]["cluster"]["server"] == "https://kas:1"
+        running.tell(state, [Opened("agents", "127.0.0.1:9150", own)])
+        assert "tls://<kas>:9150" in kasctl.run("agent", "add", "other").stderr
+
+    def test_from_a_wrong_token_file(self, kasctl: Kasctl) -> None:
+        file = kasctl.path / "token"
+        kasctl.ok("agent", "rotate", "prod", "--token-file", str(file))
+        arguments = ("kubeconfig", "--agent", "prod", "--token-file", str(file))
+        assert "an agent's token" in kasctl.fails(*arguments)
+        file.write_text("nonsense")
+        assert "no valid token" in kasctl.fails(*arguments)
+        file.unlink()
+        assert "cannot be read" in kasctl.fails(*arguments)
+
+    @pytest.mark.parametrize(
+        ("server", "embedded"),
+        [
+            ("https://localhost:9", True),
+            ("https://[::1]:9/k8s-proxy/", True),
+            ("https://kas.example.org", False),
+        ],
+    )
+    def test_whose_certificate(
+        self, kasctl: Kasctl, server: str, embedded: bool
+    ) -> None:
+        pki.DevelopmentPki(
+            StateDirectory.open(kasctl.state), "h", lambda: datetime.now(UTC)
+        ).ensure()
+        content = kasctl.kubeconfig("--agent", "prod", "--server", server)
+        cluster = content["clusters"][0]["cluster"]
+        assert cluster["server"] == server.rstrip("/")
+        assert ("certificate-authority-data" in cluster) is embedded
+
+    def test_another_authority(self, kasctl: Kasctl) -> None:
+        kasctl.kubeconfig("--agent", "prod")
+        arguments = (
+            *("--agent", "test", "--server", "https://kas.example.org", "--ca-file"),
+            str(kasctl.state / "ca.crt"),
+        )
+        cluster = kasctl.kubeconfig(*arguments)["clusters"][0]["cluster"]
+        assert "certificate-authority-data" in cluster
+        said = kasctl.fails("kubeconfig", *arguments[:-1], str(kasctl.state / "lock"))
+        assert "is not a PEM certificate" in said
+
+    def test_plain_http_is_warned_of(self, kasctl: Kasctl) -> None:
+        result = kasctl.run("kubeconfig", "--agent", "prod", "--server", "http://h")
+        assert "kubectl sends no token over http" in result.stderr
+        assert "is not a URL" in kasctl.fails(
+            "kubeconfig", "--agent", "prod", "--server", "h:1", code=2
+        )
