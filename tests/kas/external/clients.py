@@ -259,3 +259,17 @@ class ExternalCase(SynchronousTestCase):
         self.assertEqual(self.factory.calls, 0)
         self.assertEqual(self.held.bytes, 0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class SilentClient(Protocol):
+    """Says nothing, or something by and by."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.received = b""
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        self.lost = True

@@ -15,7 +15,6 @@ from kas.external.envelopes import Envelopes, envelope
 from kas.external.limits import DEFAULT_LIMITS
 from tests.kas.external.clients import ExternalCase, token
 from tests.proto.echo_pb2 import Text
-from tunnel.errors import CallError
 from tunnel.rpc.messages import MAX_MESSAGE
 from tunnel.testing import Pipe
 
@@ -386,25 +385,3 @@ class AgeTests(_Case):
         pipe.flush()
         self.assertIn(b'"B"', client.received)
         self.assertTrue(client.lost)
-
-
-class EnvelopesTests(ExternalCase):
-    """Messages cut out of a body."""
-
-    def test_any_cut(self) -> None:
-        """Wherever the bytes are cut."""
-        data = envelope(b"one") + envelope(b"") + envelope(b"three", 2)
-        for step in range(1, len(data)):
-            envelopes = Envelopes()
-            found = []
-            for start in range(0, len(data), step):
-                found += list(envelopes.feed(data[start : start + step]))
-            self.assertEqual(found, [(0, b"one"), (0, b""), (2, b"three")])
-            self.assertEqual(envelopes.waiting, 0)
-
-    def test_limit(self) -> None:
-        """Said by the length alone."""
-        envelopes = Envelopes(10)
-        self.assertEqual(list(envelopes.feed(envelope(b"x" * 10))), [(0, b"x" * 10)])
-        with self.assertRaises(CallError):
-            list(envelopes.feed(b"\0\0\0\0\x0b"))

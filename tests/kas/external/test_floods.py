@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import struct
-import tempfile
-import time
-from pathlib import Path
-from typing import Any
 
-import attrs
 from h2.errors import ErrorCodes
-from h2.events import ResponseReceived
 from hyperframe.frame import (
     ContinuationFrame,
     DataFrame,
@@ -23,25 +16,8 @@ from hyperframe.frame import (
     SettingsFrame,
     WindowUpdateFrame,
 )
-from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionDone
-from twisted.internet.protocol import Protocol
-from twisted.internet.testing import MemoryReactorClock, StringTransport
-from twisted.python.failure import Failure
 
-from kas.config import ApiListen
-from kas.external.api import ExternalApi
-from kas.external.limits import DEFAULT_LIMITS
-from tests.kas.external.clients import (
-    ADDRESS,
-    SECRET,
-    ExternalCase,
-    Http2Client,
-    token,
-)
-from tests.tunnel.net import certificates
-from tunnel.errors import Status
-from tunnel.listening import Listening
+from tests.kas.external.clients import ExternalCase, Http2Client, token
 from tunnel.testing import Pipe
 
 CALM = ErrorCodes.ENHANCE_YOUR_CALM
@@ -262,83 +238,6 @@ class FloodTests(_Case):
         self.assertLess(most, self.limits.unread + 2000)
 
 
-class HeldTests(_Case):
-    """Large requests that never end, each within its own limits."""
-
-    limits = attrs.evolve(DEFAULT_LIMITS, held=100_000, held_each=10_000)
-
-    def begin(self, size: int, kind: str = "application/grpc") -> tuple[Any, ...]:
-        """A request of a megabyte, so far of *size*."""
-        client, pipe = self.http2()
-        name = "Join" if kind == "application/grpc" else "Say"
-        stream = client.open(name, content_type=kind)
-        client.send_bytes(stream, b"\0\0\x10\0\0" + b"x" * size)
-        pipe.flush()
-        return client, pipe, stream
-
-    def test_grpc(self) -> None:
-        """What is beyond the sum is refused; what is small is taken."""
-        first = self.begin(60_000)
-        one, _, stream = self.begin(60_000)
-        self.assertEqual(one.status(stream), Status.RESOURCE_EXHAUSTED)
-        for _ in range(10):
-            small, _, stream = self.begin(9_000)
-            self.assertIsNone(small.status(stream))
-        self.assertLess(self.held.bytes, 200_000)
-        # What is given up, or whole, leaves room.
-        client, pipe, stream = first
-        self.assertIsNone(client.status(stream))
-        client.h2.reset_stream(stream, ErrorCodes.CANCEL)
-        client.flush()
-        pipe.flush()
-        self.assertLess(self.held.bytes, 100_000)
-
-    def test_grows(self) -> None:
-        """One that grows beyond the sum is refused, and what it held is free."""
-        client, pipe, stream = self.begin(60_000)
-        for _ in range(5):
-            client.send_bytes(stream, b"x" * 10_000)
-            pipe.flush()
-            if client.status(stream) is not None:
-                break
-        self.assertEqual(client.status(stream), Status.RESOURCE_EXHAUSTED)
-        self.assertEqual(self.held.bytes, 0)
-
-    def test_whole(self) -> None:
-        """A message that is whole is the handler's, and does not count here."""
-        client, pipe = self.http2()
-        stream = client.open("Join")
-        for _ in range(10):
-            client.send(stream, "x" * 20_000)
-            pipe.flush()
-        self.assertEqual(self.held.bytes, 0)
-        self.assertIsNone(client.status(stream))
-
-    def test_connect(self) -> None:
-        """The same for its unary calls over HTTP/2."""
-        self.begin(60_000)
-        client, _, stream = self.begin(60_000, "application/json")
-        (answer,) = client.of(ResponseReceived, stream)
-        self.assertEqual(dict(answer.headers)[":status"], "429")
-
-    def test_http1(self) -> None:
-        """A body is refused as a whole, and its connection ends."""
-        head = (
-            "POST /tests.proto.Echo/Say HTTP/1.1\r\nHost: kas\r\n"
-            f"Content-Type: application/json\r\nAuthorization: Bearer {token()}\r\n"
-            "Content-Length: 1000000\r\n\r\n"
-        )
-        clients = [_Silent() for _ in range(2)]
-        for client in clients:
-            pipe = self.connect(client)
-            pipe.transports[0].write(head.encode() + b"x" * 60_000)
-            pipe.flush()
-        self.assertEqual(clients[0].received, b"")
-        self.assertTrue(clients[1].received.startswith(b"HTTP/1.1 503 "))
-        self.assertTrue(clients[1].lost)
-        self.assertEqual(self.held.bytes, 60_000)
-
-
 class FaultTests(_Case):
     """What the protocol forbids ends the connection with the right code."""
 
@@ -398,85 +297,3 @@ class FaultTests(_Case):
         client.raw(bytes(range(256)) * 100)
         pipe.flush()
         self.assertTrue(client.lost)
-
-
-class _Silent(Protocol):
-    """Says nothing, or something by and by."""
-
-    def __init__(self) -> None:
-        self.lost = False
-        self.received = b""
-
-    def dataReceived(self, data: bytes) -> None:
-        self.received += data
-
-    def connectionLost(self, reason: Failure | None = None) -> None:
-        self.lost = True
-
-
-class GreetingTests(ExternalCase):
-    """The first bytes."""
-
-    limits = attrs.evolve(DEFAULT_LIMITS, greeting=5.0)
-
-    def test_silence(self) -> None:
-        """Nothing, or a preface that never ends."""
-        for said in (b"", b"P", b"PRI * HTTP/2.0\r"):
-            client = _Silent()
-            pipe = self.connect(client)
-            pipe.transports[0].write(said)
-            pipe.flush()
-            self.clock.advance(5)
-            pipe.flush()
-            self.assertTrue(client.lost)
-
-    def test_half_a_preface(self) -> None:
-        """What begins as HTTP/2 and never speaks it is bounded by the next limit."""
-        client = _Silent()
-        pipe = self.connect(client)
-        pipe.transports[0].write(b"PRI * HTTP/2.0\r\n\r\nS")
-        pipe.flush()
-        self.clock.advance(self.limits.unproven)
-        pipe.flush()
-        self.assertTrue(client.lost)
-
-
-class HandshakeTests(ExternalCase):
-    """Connections count from accept, and not from the end of the TLS handshake."""
-
-    def test_too_many(self) -> None:
-        """Those who say nothing take the places, and only for ten seconds."""
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        folder = Path(temporary.name)
-        (folder / "secret").write_bytes(base64.b64encode(SECRET))
-        certificate, key = certificates.server_identity().write(folder, "server")
-        settings = ApiListen(
-            address="127.0.0.1:8153",
-            authentication_secret_file=folder / "secret",
-            certificate_file=Path(certificate),
-            key_file=Path(key),
-        )
-        reactor = MemoryReactorClock()
-        api = ExternalApi(
-            settings,
-            self.services,
-            Listening(reactor),
-            reactor,
-            now=time.time,
-            jitter=lambda: 0.5,
-        )
-        self.successResultOf(Deferred.fromCoroutine(api.start()))
-        factory = reactor.tcpServers[0][1]
-        api.factory._limits = attrs.evolve(DEFAULT_LIMITS, connections=3)
-        open_ = api.factory.buildProtocol(ADDRESS)
-        assert open_ is not None
-        open_.makeConnection(StringTransport())
-        silent: list[Any] = [factory.buildProtocol(ADDRESS) for _ in range(2)]
-        for one in silent:
-            one.makeConnection(StringTransport())
-        self.assertIsNone(factory.buildProtocol(ADDRESS))
-        reactor.advance(10)
-        for one in silent:
-            one.connectionLost(Failure(ConnectionDone()))
-        self.assertIsNotNone(factory.buildProtocol(ADDRESS))
