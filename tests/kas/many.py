@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from agentk.dialer import Dialer
@@ -284,3 +285,24 @@ class Many:
             self.clock.advance(min(step, seconds))
             self.network.settle()
             seconds -= step
+
+
+class ManyCase(SynchronousTestCase):
+    """Three kas, and a client."""
+
+    def setUp(self) -> None:
+        self.many = Many()
+        self.one, self.two, self.three = self.many.kas
+        self.client = RecordingReceiver()
+
+    def answer(self, agent: Agentk, data: bytes = b"answer") -> None:
+        """Answer the last request of an agent, and end it."""
+        stream, _ = agent.streams[-1]
+        stream.send_headers(b"head")
+        stream.write(data)
+        stream.finish()
+        self.many.settle()
+
+    def assert_answered(self, data: bytes = b"answer") -> None:
+        self.assertEqual((self.client.headers, self.client.data), ([b"head"], data))
+        self.assertTrue(self.client.finished)

@@ -24,7 +24,8 @@ from twisted.internet.defer import Deferred
 
 from kas.routing import ROUTING_TIMEOUT, Hop
 from tests.kas.many import GRACE, Kas
-from tests.kas.model import LEASE_SECONDS, Execution, ModelAgent, World
+from tests.kas.model import Execution, ModelAgent, World
+from tests.kas.model_store import LEASE_SECONDS
 from tunnel.errors import ErrorCode, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import RecordingReceiver

@@ -9,14 +9,13 @@ from twisted.internet.defer import Deferred
 from kas.directory.shared import SharedDirectory
 from kas.routed import MAX_KEPT, MAX_LOST
 from kas.routing import ROUTING_TIMEOUT
-from tests.kas.many import GRACE, Agentk
-from tests.kas.test_many import _Case
+from tests.kas.many import GRACE, Agentk, ManyCase
 from tests.tunnel.net.harness import Producer
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed, StreamReset
 from tunnel.testing import RecordingReceiver
 
 
-class RepeatTests(_Case):
+class RepeatTests(ManyCase):
     """Requests that may be done again, and those that may not."""
 
     def break_and_return(self, agent: Agentk) -> None:
@@ -80,7 +79,7 @@ class RepeatTests(_Case):
         self.assertIn("could not be reached (", str(reason))
 
 
-class UserTests(_Case):
+class UserTests(ManyCase):
     """The user of a stream writes, waits, reads slowly, and leaves."""
 
     def test_writes_before_there_is_a_way(self) -> None:
@@ -154,7 +153,7 @@ class UserTests(_Case):
         self.assertEqual(stream.agent.agent_id, "7")
 
 
-class WaitTests(_Case):
+class WaitTests(ManyCase):
     """What a stream that waits leaves behind."""
 
     def test_an_answer_that_comes_at_once(self) -> None:
@@ -175,7 +174,7 @@ class WaitTests(_Case):
         self.assertEqual((waiting, self.one.registry.waiting), ({}, 0))
 
 
-class ResumptionTests(_Case):
+class ResumptionTests(ManyCase):
     """Attempts to go on that fail themselves."""
 
     def begin(self) -> Agentk:
