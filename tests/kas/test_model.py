@@ -2,14 +2,13 @@
 Several kas, their agents, Redis and the links between, in any order of misfortunes.
 
 The code is the real one but for sockets and Redis (`tests.kas.model`).  Hypothesis
-chooses what happens; what has to hold is said in `check_calm` and at each request.
+chooses what happens; what has to hold is said in `model_requests` and `model_checks`.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -22,13 +21,18 @@ from hypothesis.stateful import (
 )
 from twisted.internet.defer import Deferred
 
-from kas.routing import ROUTING_TIMEOUT, Hop
+from kas.routing import ROUTING_TIMEOUT
 from tests.kas.many import GRACE, Kas
 from tests.kas.model import Execution, ModelAgent, World
+from tests.kas.model_checks import (
+    GatewayGuard,
+    check_nothing_left,
+    check_routes,
+    knows_enough,
+)
+from tests.kas.model_requests import Request, Requests
 from tests.kas.model_store import LEASE_SECONDS
-from tunnel.errors import ErrorCode, StreamReset
-from tunnel.pb import tunnel_pb2 as pb
-from tunnel.testing import RecordingReceiver
+from tunnel.errors import ErrorCode
 
 AGENTS = ("7", "8")
 COUNT = 3
@@ -39,29 +43,7 @@ MAX_AGENTS, MAX_REQUESTS = 5, 12
 #: Until a silent connection is given up, with time to come back.
 DEAD_SECONDS = 40.0
 
-#: No client may see one of these, whatever happens.
-FAULTS = (ErrorCode.PROTOCOL, ErrorCode.INTERNAL, ErrorCode.FLOW_CONTROL)
-
 SEEDS = st.integers(0, 999)
-
-
-class Request:
-    """One request of a client, and what it may expect."""
-
-    def __init__(self, id_: bytes, kas: Kas, repeatable: bool, resumable: bool) -> None:
-        self.id = id_
-        self.kas = kas
-        self.repeatable = repeatable
-        self.resumable = resumable
-        self.stream: Any = None
-        self.client = RecordingReceiver()
-        self.sent = bytearray()
-        self.finished = False
-        self.left = False
-
-    @property
-    def runs(self) -> bool:
-        return not self.client.closed
 
 
 class Misfortunes(RuleBasedStateMachine):
@@ -69,31 +51,12 @@ class Misfortunes(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(self.executed)
+        self.requests = Requests()
+        self.world = World(self.requests.executed)
         self.runs: dict[int, int] = defaultdict(int)
         self.instances = 0
-        self.requests: list[Request] = []
-        self.by_id: dict[bytes, Request] = {}
-        self.executions: dict[bytes, list[Execution]] = defaultdict(list)
         self.draining: list[Kas] = []
-        self.in_gateway = 0
-        #: Found where an exception would only end a stream.
-        self.problems: list[str] = []
-        self._open, self._resume = Hop.open, Hop.resume
-        machine: Any = self
-
-        def guarded(name: str) -> Any:
-            real = getattr(machine, name)
-
-            def call(hop: Hop, *args: Any, **kwargs: Any) -> Any:
-                if machine.in_gateway:
-                    machine.problems.append("a gateway looked for another way")
-                return real(hop, *args, **kwargs)
-
-            return call
-
-        Hop.open = guarded("_open")  # type: ignore[method-assign]
-        Hop.resume = guarded("_resume")  # type: ignore[method-assign]
+        self.guard = GatewayGuard(self.requests.problems)
 
     @initialize()
     def begin(self) -> None:
@@ -104,29 +67,7 @@ class Misfortunes(RuleBasedStateMachine):
 
     def start(self, number: int) -> None:
         self.runs[number] += 1
-        kas = self.world.start_kas(number, 100 + self.runs[number])
-        for name in ("stream_opened", "stream_resumed"):
-            self._guard_gateway(kas, name)
-
-    def _guard_gateway(self, kas: Kas, name: str) -> None:
-        real = getattr(kas.gateway, name)
-
-        def call(*args: Any) -> Any:
-            self.in_gateway += 1
-            try:
-                return real(*args)
-            finally:
-                self.in_gateway -= 1
-
-        setattr(kas.gateway, name, call)
-
-    # What is told.
-
-    def executed(self, execution: Execution) -> None:
-        mine = self.executions[execution.request_id]
-        mine.append(execution)
-        if len(mine) > 1 and not self.by_id[execution.request_id].repeatable:
-            self.problems.append("a request was executed twice")
+        self.guard.watch(self.world.start_kas(number, 100 + self.runs[number]))
 
     # Helpers.
 
@@ -142,7 +83,7 @@ class Misfortunes(RuleBasedStateMachine):
 
     @property
     def running(self) -> list[Request]:
-        return [one for one in self.requests if one.runs]
+        return self.requests.running
 
     @property
     def answerable(self) -> list[Execution]:
@@ -200,8 +141,7 @@ class Misfortunes(RuleBasedStateMachine):
     def _forget(self, kas: Kas) -> None:
         if kas in self.draining:
             self.draining.remove(kas)
-        # Its clients lost their connections.
-        self.requests = [one for one in self.requests if one.kas is not kas]
+        self.requests.forget(kas)
 
     @precondition(lambda self: len(self.world.kas) < COUNT)
     @rule()
@@ -314,34 +254,12 @@ class Misfortunes(RuleBasedStateMachine):
         repeatable: bool,
         resumable: bool,
     ) -> None:
-        request = self.open(self.kas_at(seed), id_, fin, repeatable and fin, resumable)
-        if not fin:
-            self.write(request, body)
-        self.world.settle()
-
-    def open(
-        self, kas: Kas, id_: str, fin: bool, repeatable: bool, resumable: bool
-    ) -> Request:
-        request = Request(b"%d" % len(self.by_id), kas, repeatable, resumable)
-        request.finished = fin
-        self.by_id[request.id] = request
-        self.requests.append(request)
-        request.stream = kas.router.open_stream(
-            id_,
-            pb.Open(method="/test", metadata=request.id),
-            request.client,
-            fin,
-            repeatable=repeatable,
-            resumable=resumable,
+        request = self.requests.open(
+            self.kas_at(seed), id_, fin, repeatable and fin, resumable
         )
-        return request
-
-    def write(self, request: Request, size: int) -> None:
-        if size and not request.finished:
-            at = len(request.sent)
-            data = bytes((at + one) % 241 for one in range(size))
-            request.sent += data
-            request.stream.write(data)
+        if not fin:
+            request.write(body)
+        self.world.settle()
 
     @precondition(lambda self: len(self.running) < MAX_REQUESTS)
     @rule(
@@ -355,30 +273,28 @@ class Misfortunes(RuleBasedStateMachine):
         self, id_: str, seed: int, sent: int, answered: int, watch: bool
     ) -> None:
         """A watch or an exec: they last, and something may happen to them."""
-        request = self.open(self.kas_at(seed), id_, watch, watch, True)
-        self.write(request, sent)
+        request = self.requests.open(self.kas_at(seed), id_, watch, watch, True)
+        request.write(sent)
         self.world.settle()
-        for execution in self.executions[request.id]:
+        for execution in self.requests.executions(request):
             if execution.running and answered:
                 execution.write(answered)
         self.world.settle()
-        self.check_bytes()
+        self.requests.check_bytes()
 
     @precondition(lambda self: self.running)
     @rule(seed=SEEDS, size=st.integers(1, 3000), fin=st.booleans())
     def client_writes(self, seed: int, size: int, fin: bool) -> None:
         request = self.running[seed % len(self.running)]
-        self.write(request, size)
-        if fin and not request.finished:
-            request.finished = True
-            request.stream.finish()
+        request.write(size)
+        if fin:
+            request.finish()
         self.world.settle()
 
     @precondition(lambda self: self.running)
     @rule(seed=SEEDS)
     def client_leaves(self, seed: int) -> None:
         request = self.running[seed % len(self.running)]
-        request.left = True
         request.stream.reset()
         assert not request.runs, "who leaves is told at once"
         self.world.settle()
@@ -391,55 +307,27 @@ class Misfortunes(RuleBasedStateMachine):
         if fin:
             execution.finish()
         self.world.settle()
-        self.check_bytes()
+        self.requests.check_bytes()
 
     # What has to hold.
 
     @invariant()
     def check_requests(self) -> None:
         """Nothing is done twice, or fails by a fault of ours."""
-        assert not self.problems, self.problems
-        for request in self.requests:
-            for reason in request.client.closed:
-                if isinstance(reason, StreamReset):
-                    assert reason.code not in FAULTS, str(reason)
-
-    def check_bytes(self) -> None:
-        """No byte is lost, repeated or changed, in either direction."""
-        for request in self.by_id.values():
-            mine = self.executions[request.id]
-            got = bytes(request.client.data)
-            if got:
-                wrote = [bytes(one.wrote) for one in mine]
-                assert any(one.startswith(got) for one in wrote), "other bytes came"
-                if request.client.finished:
-                    assert got in wrote, "bytes are missing at the end"
-            for execution in mine:
-                received = bytes(execution.received.data)
-                assert bytes(request.sent).startswith(received), "other bytes came"
-                if execution.received.finished:
-                    assert received == request.sent, "bytes are missing at the end"
+        self.requests.check()
 
     def check_cut_off(self) -> None:
         """Agents of kas that are cut off from Redis alone are found all the same."""
         world = self.world
         if any(kas.store.cut for kas in world.kas):
             world.later(LEASE_SECONDS + DEAD_SECONDS, 2.0)
-            self.check_reached([one for one in world.kas if self.knows_enough(one)])
+            self.check_reached(
+                [one for one in world.kas if knows_enough(one, world.kas)]
+            )
         for kas in world.kas:
             if kas.store.cut:
                 kas.store.let_in()
         world.settle()
-
-    def knows_enough(self, kas: Kas) -> bool:
-        """It heard of everyone whom Redis does not tell it of, or of it."""
-        known = {one.kas_id for one in kas.directory.peers()}
-        return all(
-            other is kas
-            or other.me.kas_id in known
-            or not (kas.store.cut or other.store.cut)
-            for other in self.world.kas
-        )
 
     @rule()
     def calm(self) -> None:
@@ -457,19 +345,18 @@ class Misfortunes(RuleBasedStateMachine):
                 self.kas_exits()
         self.check_cut_off()
         for request in self.running:
-            if not request.finished:
-                request.finished = True
-                request.stream.finish()
+            request.finish()
         for _ in range(int(ROUTING_TIMEOUT + GRACE + DEAD_SECONDS)):
             for execution in self.answerable:
                 execution.finish()
             world.later(1.0, 1.0)
         world.later(GRACE, 2.0)
-        self.check_bytes()
+        self.requests.check_bytes()
         self.check_requests()
         assert not self.running, "a request does not end"
-        self.check_agents()
-        self.check_nothing_left()
+        self.check_reached(world.kas)
+        check_routes(world.kas, {agent.id for agent in self.live})
+        check_nothing_left(world.kas, self.live)
 
     def check_reached(self, all_kas: list[Kas]) -> None:
         """Every agent is reached from all of them."""
@@ -477,7 +364,10 @@ class Misfortunes(RuleBasedStateMachine):
         for agent in self.live:
             assert agent.dialer.ready, f"{agent.dialer.last_problem}"
         for id_ in sorted({agent.id for agent in self.live}):
-            opened = [(kas, self.open(kas, id_, True, False, False)) for kas in all_kas]
+            opened = [
+                (kas, self.requests.open(kas, id_, True, False, False))
+                for kas in all_kas
+            ]
             for _ in range(20):
                 for execution in self.answerable:
                     execution.finish()
@@ -488,48 +378,12 @@ class Misfortunes(RuleBasedStateMachine):
                     f"{request.client.closed}"
                 )
 
-    def check_agents(self) -> None:
-        """The same, and all that is known is right."""
-        world = self.world
-        self.check_reached(world.kas)
-        for id_ in sorted({agent.id for agent in self.live}):
-            here = {kas.me.kas_id: kas for kas in world.kas}
-            for kas in world.kas:
-                for record in kas.directory.routes(id_):
-                    holder = here.get(record.kas_id)
-                    assert holder is not None, "a kas that is dead"
-                    agent_ = record.agent
-                    held = holder.registry.instance(id_, agent_.instance_id)
-                    assert held is not None, "an instance that is dead"
-                    assert held.agent == agent_, "a connection that is dead"
-
-    def check_nothing_left(self) -> None:
-        """What was added was taken away again."""
-        here = sum(len(kas.registry) for kas in self.world.kas)
-        assert here == len(self.live), f"{here} connections of {len(self.live)} agents"
-        for kas in self.world.kas:
-            router = kas.router
-            left = {
-                "waiting": router.waiting,
-                "remote": router.remote,
-                "relayed": kas.gateway.load,
-                "kept": router.keeper.held,
-                "watchers": len(kas.directory._watchers.waiting),
-                "waiters": kas.registry.waiting,
-                "look": router._look is not None,
-                "streams": sum(one.tunnel.load for one in kas.registry),
-            }
-            assert not any(left.values()), f"kas {kas.number}: {left}"
-        for agent in self.live:
-            keeper = agent.dialer.keeper
-            assert (keeper.held, len(keeper)) == (0, 0), "agentk keeps it"
-
     def teardown(self) -> None:
         try:
             if self.world.kas:
                 self.calm()
         finally:
-            Hop.open, Hop.resume = self._open, self._resume  # type: ignore[method-assign]
+            self.guard.end()
 
 
 #: Other examples each time, so many of them, and what fails made small: for hours at
