@@ -32,7 +32,7 @@ class Secure:
         (WebSocketError("not-http", "x"), "the port for agents (8150"),
     ],
 )
-def testhint(error: NegotiationError, says: str) -> None:
+def test_hint(error: NegotiationError, says: str) -> None:
     assert says in hint(error)
 
 
@@ -40,7 +40,7 @@ def testhint(error: NegotiationError, says: str) -> None:
     "error",
     [TLSHandshakeError("untrusted", "x"), OSError("x"), WebSocketError("timeout", "")],
 )
-def test_nohint(error: Exception) -> None:
+def test_no_hint(error: Exception) -> None:
     """Where the error itself says all."""
     assert hint(error) == ""
 
