@@ -22,7 +22,8 @@ from twisted.python.failure import Failure
 from tunnel.errors import TunnelError
 from tunnel.http1.chunked import ChunkedDecoder
 from tunnel.http1.exchange import Exchange, RequestReceiver
-from tunnel.http1.head import CHUNKED, HeadError, RequestParser
+from tunnel.http1.fields import HeadError
+from tunnel.http1.head import CHUNKED, RequestParser
 from tunnel.http1.transport import HttpConnection, Turn, Writer
 
 __all__ = ["ClientGone", "FrontFactory", "FrontLimits", "FrontProtocol", "Handler"]
