@@ -1,4 +1,4 @@
-"""What the experiments share: a control plane, and the record of their figures."""
+"""What the experiments share: a control plane, stands, the record of their figures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from tests.faults.record import Record
+from tests.faults.redis_clients import Agents
+from tests.faults.redis_experiments import CONNECTED, SPARE
+from tests.faults.redis_stand import Stand
 from tests.faults.stage import Stage
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
@@ -60,6 +63,22 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     make_namespace(control_plane, name)
     yield name
     control_plane.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """Three kas around one Redis."""
+    with Stand(tmp_path_factory.mktemp("redis-faults"), CONNECTED + SPARE) as stand:
+        yield stand
+
+
+@pytest.fixture(scope="module")
+def agents(stand: Stand) -> Iterator[Agents]:
+    """A third of `CONNECTED` at each of the kas."""
+    with stand.agents() as agents:
+        for number, kas in enumerate(stand.kas):
+            agents.connect(stand.tokens[number:CONNECTED:3], kas.agents)
+        yield agents
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 
 from kas import jwt
 from modules.kubernetes_api.heads import METHOD
-from tests.faults import clients
+from tests.faults import clients, followers
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.integration import pods
@@ -249,7 +249,7 @@ def test_revoked(
             stage.kubectl(far, namespace),
             kubeconfig=stage.kubeconfig(far, user),
         )
-        run = stack.enter_context(clients.Exec(guest, "main", "tick"))
+        run = stack.enter_context(followers.Exec(guest, "main", "tick"))
         eventually(lambda: run.numbers("got"), 20, "exec runs")
         upload = stack.enter_context(way.connect())
         target = f"/api/v1/namespaces/{namespace}/configmaps"

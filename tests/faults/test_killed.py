@@ -11,7 +11,7 @@ from pathlib import Path as File
 
 import pytest
 
-from tests.faults import clients
+from tests.faults import clients, followers
 from tests.faults.path import Path
 from tests.faults.record import Record
 from tests.faults.stage import Stage
@@ -61,11 +61,11 @@ def test_under_load(
         )
         kubectl = stage.kubectl(front, namespace)
         execs = [
-            stack.enter_context(clients.Exec(kubectl, "main", "tick"))
+            stack.enter_context(followers.Exec(kubectl, "main", "tick"))
             for _ in range(EXECS)
         ]
         logs = stack.enter_context(
-            clients.Follower(kubectl, "logs", "-f", "main", "-c", "tick")
+            followers.Follower(kubectl, "logs", "-f", "main", "-c", "tick")
         )
         for one in execs:
             eventually(lambda one=one: one.numbers("got"), 30, "exec runs")  # type: ignore[misc]
@@ -201,7 +201,7 @@ def test_copy(
     inside = stage.direct(namespace)
     with ExitStack() as stack:
         watch = stack.enter_context(
-            clients.Follower(
+            followers.Follower(
                 kubectl,
                 "get",
                 "configmaps",

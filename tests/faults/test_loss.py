@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.faults import clients
+from tests.faults import clients, followers
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.integration import pods
@@ -80,7 +80,7 @@ def test_loss(
         clients.watches(way, 10, namespace, control_plane) as watches,
         clients.gets(way, 50) as load,
     ):
-        speed, pause = clients.bulk(kubectl, 1000 if long else 150)
+        speed, pause = followers.bulk(kubectl, 1000 if long else 150)
         time.sleep(20 if long else 3)
         load.stop()
         events.stop()

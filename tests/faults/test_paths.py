@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import clients
+from tests.faults import clients, followers
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.integration import pods
@@ -118,7 +118,7 @@ def test_long_path(
         time.sleep(10)
     quiet = load.seen
     with clients.gets(way, 10) as load:
-        speed, _ = clients.bulk(kubectl, 250 if long else 100)
+        speed, _ = followers.bulk(kubectl, 250 if long else 100)
     seen = load.seen
     experiment = f"F06, {milliseconds} ms"
     record.note(

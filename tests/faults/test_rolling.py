@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.faults import clients
+from tests.faults import clients, followers
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.faults.stand import FleetKas
@@ -117,10 +117,12 @@ def test_kas(
                 # What goes through it stays; what ends here is cut in time.
                 other = stage.kas[(number + 1) % len(stage.kas)]
                 with (
-                    clients.Exec(
+                    followers.Exec(
                         stage.kubectl(other, namespace), "main", "tick"
                     ) as far,
-                    clients.Exec(stage.kubectl(kas, namespace), "main", "tick") as near,
+                    followers.Exec(
+                        stage.kubectl(kas, namespace), "main", "tick"
+                    ) as near,
                 ):
                     for one in (far, near):
                         eventually(lambda one=one: one.numbers("got"), 30)  # type: ignore[misc]

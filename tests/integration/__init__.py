@@ -7,7 +7,11 @@ Real processes, real TLS, a real API server: what only shows when all of it runs
     stack.py        `twistd kas` and `twistd agentk` before that control plane
     kubectl.py      kubectl as a child, and on a terminal
     rawhttp.py      HTTP/1.1 byte by byte, over TLS
+    objects.py      what is sent to an API server to make something
     differences.py  how an answer through kas may differ from the API server's own
+    redisserver.py  a real Redis
+    redisclients.py our client of one ...
+    directories.py  ... and directories that share one
 
 Nearly everything is done twice: straight at the API server, and through kas and agentk.
 What counts is that nobody can tell the two apart.

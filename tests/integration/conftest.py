@@ -1,4 +1,4 @@
-"""The parts that tests share: one control plane, one kas, one agentk."""
+"""What tests share: one control plane, one kas, one agentk; and a Redis for each."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
+from twisted.logger import LogEvent, globalLogPublisher
 
 from tests.integration import needs, processes
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl
 from tests.integration.rawhttp import Way
+from tests.integration.redisserver import RedisServer
 from tests.integration.stack import Agentk, Kas
 
 
@@ -55,6 +58,24 @@ def kubeconfigs(
 ) -> dict[str, Path]:
     """The two ways to the API server; on both one has the rights of agentk."""
     return {"direct": control_plane.agent, "proxied": kas.add_user("kubectl")}
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis of a test's own."""
+    server = RedisServer(tmp_path)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def events() -> Iterator[list[LogEvent]]:
+    """What this process logs meanwhile."""
+    found: list[LogEvent] = []
+    observer: Any = found.append
+    globalLogPublisher.addObserver(observer)
+    yield found
+    globalLogPublisher.removeObserver(observer)
 
 
 _numbers = itertools.count(1)

@@ -24,7 +24,7 @@ from kas.registry import Registry
 from kas.routing import Router
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.world import World
-from tests.tunnel.rpc.test_calls import ECHO, Echo
+from tests.tunnel.rpc.echo import ECHO, Echo
 from tunnel.errors import CallError, Status
 from tunnel.events import EventBus
 from tunnel.flusher import Flusher

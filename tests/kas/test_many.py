@@ -13,7 +13,7 @@ from kas.peers import PEER_LIMITS, PEER_TIMING, RETRY_MOST
 from kas.routing import ROUTING_TIMEOUT
 from tests.kas.many import Kas, Many, ManyCase
 from tests.proto.echo_pb2 import Text
-from tests.tunnel.rpc.test_calls import ECHO
+from tests.tunnel.rpc.echo import ECHO
 from tunnel.errors import AgentUnavailable, ErrorCode, StreamReset
 from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb

@@ -1,10 +1,11 @@
 """
 HTTP/1.1 for proxies: streamed, strict, and cheap per request.
 
-* `head`: header blocks, read without making an object of each line;
+* `head` and `fields`: header blocks, read without making an object of each line;
 * `chunked`: the chunked coding;
 * `transport`: what both ends share: one write per turn, one timer for all;
-* `front` and `exchange`: the server side, one `Exchange` per request for a handler;
+* `front`, `server` and `exchange`: the server side, one `Exchange` per request for a
+  handler;
 * `upstream`, `client` and `request`: the client side, a pool of connections to one
   origin.
 
@@ -13,20 +14,19 @@ nothing but heads is ever buffered; back-pressure goes through Twisted's produce
 """
 
 from tunnel.http1.exchange import Exchange, RequestReceiver
-from tunnel.http1.front import ClientGone, FrontFactory, FrontLimits, Handler
+from tunnel.http1.fields import HeadError, clean_trailers, is_value
+from tunnel.http1.front import FrontFactory, FrontLimits, Handler
 from tunnel.http1.head import (
     CHUNKED,
     UNTIL_CLOSE,
-    HeadError,
     RequestHead,
     RequestParser,
     ResponseHead,
     ResponseParser,
-    clean_trailers,
     encode_request,
-    is_value,
 )
 from tunnel.http1.request import ResponseReceiver, UpstreamError, UpstreamRequest
+from tunnel.http1.server import ClientGone
 from tunnel.http1.upstream import UpstreamLimits, UpstreamPool
 
 __all__ = [

@@ -10,7 +10,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tunnel.http1.chunked import ChunkedDecoder
-from tunnel.http1.head import CHUNKED, UNTIL_CLOSE, HeadError, encode_request
+from tunnel.http1.fields import HeadError
+from tunnel.http1.head import CHUNKED, UNTIL_CLOSE, encode_request
 from tunnel.http1.request import UpstreamError, UpstreamRequest
 from tunnel.http1.transport import HttpConnection
 

@@ -12,7 +12,7 @@ from tunnel.http1.chunked import encode_chunk, encode_last_chunk
 from tunnel.http1.head import RequestHead
 
 if TYPE_CHECKING:
-    from tunnel.http1.front import FrontProtocol
+    from tunnel.http1.server import FrontProtocol
 
 __all__ = ["Exchange", "RequestReceiver"]
 

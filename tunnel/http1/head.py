@@ -8,32 +8,42 @@ as one `bytes`.  Two parsers that read the same bytes differently are how reques
 smuggled, therefore what is merely odd is refused: a bare CR or LF, folding, whitespace
 before a colon, two lengths, any coding but ``chunked``, an absolute target.
 
-*Fields* are header lines each **preceded** by CRLF (``b"\\r\\nA: b\\r\\nC: d"``), so
-that they can be put behind a start line, and behind each other, as they are.
+How header lines are checked and cut out is in `tunnel.http1.fields`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
 
 import attrs
 
-from tunnel.errors import TunnelError
+from tunnel.http1.fields import (
+    FIELDS,
+    HOP_BY_HOP,
+    NAME,
+    PROTECTED,
+    REQUEST_ONLY,
+    STANDARD_OPTIONS,
+    TEXT,
+    TOKEN,
+    HeadError,
+    cut,
+    lines_of,
+    named_lines,
+    one_of,
+    options_of,
+)
 
 __all__ = [
     "CHUNKED",
     "UNTIL_CLOSE",
-    "HeadError",
     "RequestHead",
     "RequestParser",
     "ResponseHead",
     "ResponseParser",
-    "clean_trailers",
     "encode_request",
-    "is_value",
 ]
 
 #: Length of a body of which only its end will tell.
@@ -41,71 +51,20 @@ CHUNKED: Final = -1
 #: Length of a response that ends with its connection.
 UNTIL_CLOSE: Final = -2
 
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
-_TEXT = rb"[\t -~\x80-\xff]"
-_FIELDS = rb"((?:\r\n" + _TOKEN + rb"++:" + _TEXT + rb"*+)*+)"
-
 # Possessive, so that no input makes it try twice.
 _REQUEST = re.compile(
-    rb"(" + _TOKEN + rb"{1,32}+) (/[!\"$-~]*+) HTTP/1\.([01])" + _FIELDS + rb"\r\n"
+    rb"(" + TOKEN + rb"{1,32}+) (/[!\"$-~]*+) HTTP/1\.([01])" + FIELDS + rb"\r\n"
 )
 _RESPONSE = re.compile(
-    rb"HTTP/1\.([01]) ([1-9][0-9]{2})( " + _TEXT + rb"*+)?" + _FIELDS + rb"\r\n"
+    rb"HTTP/1\.([01]) ([1-9][0-9]{2})( " + TEXT + rb"*+)?" + FIELDS + rb"\r\n"
 )
-_TRAILERS = re.compile(_FIELDS)
-_VALUE = re.compile(_TEXT + rb"*+")
-_NAME = re.compile(_TOKEN + rb"++")
-_PROTOCOL = re.compile(_TOKEN + rb"++(?:/" + _TOKEN + rb"++)?")
+_PROTOCOL = re.compile(TOKEN + rb"++(?:/" + TOKEN + rb"++)?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _HOST = re.compile(rb"[0-9A-Za-z.\-_:\[\]%]*+")
-
-# What belongs to one connection, or says where a message ends: it never travels on.
-_HOP_BY_HOP = (
-    b"connection",
-    b"proxy-connection",
-    b"keep-alive",
-    b"proxy-authenticate",
-    b"proxy-authorization",
-    b"te",
-    b"trailer",
-    b"transfer-encoding",
-    b"upgrade",
-    b"http2-settings",
-    b"content-length",
-)
-_REQUEST_ONLY = (b"host", b"expect")
-
-# Named in Connection these would be taken away from the next hop, which would then
-# decide without them.
-_PROTECTED = (
-    b"accept*",
-    b"authorization",
-    b"cache-control",
-    b"content-*",
-    b"cookie",
-    b"date",
-    b"expect",
-    b"forwarded",
-    b"host",
-    b"transfer-encoding",
-    b"via",
-    b"x-forwarded-*",
-    b"x-remote-*",
-)
-
-_STANDARD_OPTIONS = frozenset([b"close", b"keep-alive", b"upgrade", b"te", b""])
 # An h2c pipe would carry requests that nobody here sees.
 _REFUSED_UPGRADES = frozenset([b"h2c", b"h2", b"http/2.0"])
 _REFUSED_METHODS = frozenset([b"CONNECT", b"TRACE"])
 _NEEDS_LENGTH = frozenset([b"POST", b"PUT", b"PATCH"])
-
-
-class HeadError(TunnelError):
-    """A head that is not passed on; *status* is what its sender is answered."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @attrs.define(eq=False)
@@ -155,51 +114,6 @@ class ResponseHead:
         return b"%b%b%b\r\n" % (self.start, self.fields, extra)
 
 
-def _names(names: Iterable[bytes], *, underscores: bool) -> bytes:
-    """An expression for *names*; a star at the end of one stands for anything."""
-    dash = b"[-_]" if underscores else b"-"
-    return b"|".join(
-        re.escape(name.removesuffix(b"*")).replace(rb"\-", dash)
-        + (_TOKEN + b"*" if name.endswith(b"*") else b"")
-        for name in names
-    )
-
-
-def _lines(names: Iterable[bytes], *, underscores: bool = False) -> re.Pattern[bytes]:
-    """What `re.split` needs to cut the lines of *names* out of fields."""
-    pattern = _names(names, underscores=underscores)
-    return re.compile(rb"\r\n(" + pattern + rb"):([^\r]*+)", re.IGNORECASE)
-
-
-def _cut(
-    lines: re.Pattern[bytes], fields: bytes
-) -> tuple[bytes, dict[bytes, list[bytes]]]:
-    """What remains of *fields*, and the values of the lines taken out."""
-    parts = lines.split(fields)
-    taken: dict[bytes, list[bytes]] = {}
-    if len(parts) == 1:
-        return fields, taken
-    for index in range(1, len(parts), 3):
-        name = parts[index].lower()
-        value = parts[index + 1].strip(b" \t")
-        if name in taken:
-            taken[name].append(value)
-        else:
-            taken[name] = [value]
-    return b"".join(parts[::3]), taken
-
-
-@lru_cache(maxsize=256)
-def _named_lines(options: frozenset[bytes]) -> re.Pattern[bytes]:
-    return _lines(sorted(options))
-
-
-def _options(values: list[bytes]) -> frozenset[bytes]:
-    """The lower-case members of a list-valued header."""
-    joined = b",".join(values).lower()
-    return frozenset(option.strip(b" \t") for option in joined.split(b","))
-
-
 def _sized(values: list[bytes]) -> int:
     if len(values) > 1:
         raise HeadError(400, "Content-Length comes more than once")
@@ -228,10 +142,10 @@ class RequestParser:
         max_count: int = 200,
         host_required: bool = True,
     ) -> None:
-        names = dict.fromkeys([*_HOP_BY_HOP, *_REQUEST_ONLY, *taken])
-        self._lines = _lines(names, underscores=True)
-        refused = dict.fromkeys([*_PROTECTED, *protected])
-        self._protected = re.compile(_names(refused, underscores=True))
+        names = dict.fromkeys([*HOP_BY_HOP, *REQUEST_ONLY, *taken])
+        self._lines = lines_of(names, underscores=True)
+        refused = dict.fromkeys([*PROTECTED, *protected])
+        self._protected = re.compile(one_of(refused, underscores=True))
         self._max_count = max_count
         self._host_required = host_required
 
@@ -247,7 +161,7 @@ class RequestParser:
             raise HeadError(431, f"more than {self._max_count} header lines")
         if method in _REFUSED_METHODS:
             raise HeadError(405, f"{method.decode()} is not served here")
-        fields, taken = _cut(self._lines, fields)
+        fields, taken = cut(self._lines, fields)
         head = RequestHead(method, target, int(minor), fields, taken=taken)
         hosts = taken.get(b"host")
         if hosts is not None:
@@ -269,7 +183,7 @@ class RequestParser:
                 raise HeadError(400, f"{name.decode()} has an underscore for a dash")
         options: frozenset[bytes] = frozenset()
         if b"connection" in taken:
-            options = _options(taken[b"connection"])
+            options = options_of(taken[b"connection"])
             self._drop_named(head, options)
         if head.minor:
             head.keep_alive = b"close" not in options
@@ -298,15 +212,15 @@ class RequestParser:
                 raise HeadError(400, "an upgrade request with a body")
 
     def _drop_named(self, head: RequestHead, options: frozenset[bytes]) -> None:
-        named = options - _STANDARD_OPTIONS
+        named = options - STANDARD_OPTIONS
         if not named:
             return
         for option in named:
-            if _NAME.fullmatch(option) is None:
+            if NAME.fullmatch(option) is None:
                 raise HeadError(400, "Connection is malformed")
             if self._protected.fullmatch(option):
                 raise HeadError(400, f"Connection must not name {option.decode()}")
-        head.fields, _ = _cut(_named_lines(named), head.fields)
+        head.fields, _ = cut(named_lines(named), head.fields)
 
 
 class ResponseParser:
@@ -317,7 +231,7 @@ class ResponseParser:
     """
 
     def __init__(self, *, taken: Iterable[bytes] = (), max_count: int = 256) -> None:
-        self._lines = _lines(dict.fromkeys([*_HOP_BY_HOP, *taken]))
+        self._lines = lines_of(dict.fromkeys([*HOP_BY_HOP, *taken]))
         self._max_count = max_count
 
     def parse(self, block: bytes, method: bytes = b"GET") -> ResponseHead:
@@ -332,7 +246,7 @@ class ResponseParser:
         if fields.count(b"\r\n") > self._max_count:
             raise HeadError(502, f"more than {self._max_count} header lines")
         status = int(code)
-        fields, taken = _cut(self._lines, fields)
+        fields, taken = cut(self._lines, fields)
         start = b"HTTP/1.1 %b%b" % (code, reason or b" ")
         head = ResponseHead(status, start, fields, taken=taken)
         head.bodiless = (
@@ -342,16 +256,16 @@ class ResponseParser:
         if not taken:
             return head
         if b"connection" in taken:
-            options = _options(taken[b"connection"])
+            options = options_of(taken[b"connection"])
             if b"close" in options:
                 head.keep_alive = False
             if b"upgrade" in options and b"upgrade" in taken:
                 head.upgrade = taken[b"upgrade"][0]
-            named = options - _STANDARD_OPTIONS
+            named = options - STANDARD_OPTIONS
             if named:
-                if not all(map(_NAME.fullmatch, named)):
+                if not all(map(NAME.fullmatch, named)):
                     raise HeadError(502, "malformed Connection in a response")
-                head.fields, _ = _cut(_named_lines(named), fields)
+                head.fields, _ = cut(named_lines(named), fields)
         self._measure(head, minor)
         return head
 
@@ -390,39 +304,6 @@ def encode_request(
     if expect_continue:
         fields += b"\r\nExpect: 100-continue"
     return b"%b %b HTTP/1.1%b\r\n" % (method, target, fields)
-
-
-_FORBIDDEN_TRAILERS = _lines(
-    [
-        *_HOP_BY_HOP,
-        *_REQUEST_ONLY,
-        *_PROTECTED,
-        b"impersonate-*",
-        b"set-cookie",
-        b"www-authenticate",
-    ],
-    underscores=True,
-)
-
-
-def clean_trailers(lines: bytes) -> bytes:
-    """
-    Trailers as fields, without those that would change what the head said.
-
-    :param lines: each ended by CRLF.
-    :raises HeadError: when they are malformed.
-    """
-    if not lines:
-        return b""
-    fields = b"\r\n" + lines[:-2]
-    if not lines.endswith(b"\r\n") or _TRAILERS.fullmatch(fields) is None:
-        raise HeadError(400, "malformed trailers")
-    return _cut(_FORBIDDEN_TRAILERS, fields)[0]
-
-
-def is_value(value: bytes) -> bool:
-    """Whether *value* may stand behind a header's colon."""
-    return _VALUE.fullmatch(value) is not None
 
 
 def _wanted_upgrade(values: list[bytes]) -> bytes:

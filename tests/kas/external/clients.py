@@ -38,7 +38,7 @@ from kas.external.limits import DEFAULT_LIMITS, Limits
 from kas.external.services import ExternalServices
 from kas.jwt import Secrets
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
-from tests.tunnel.rpc.test_calls import Echo
+from tests.tunnel.rpc.echo import Echo
 from tunnel.testing import Pipe
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]

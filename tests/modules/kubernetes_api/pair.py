@@ -18,7 +18,7 @@ from modules.kubernetes_api.config import (
     KubernetesApiConfiguration,
 )
 from modules.kubernetes_api.server import KubernetesApiServer
-from tests.tunnel.http1.test_upstream import Endpoint
+from tests.tunnel.http1.pools import Endpoint
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, StreamReset
 from tunnel.interfaces import Access, Impersonation, IStream, IStreamReceiver

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -16,7 +14,7 @@ from modules.kubernetes_api.heartbeats import (
     is_ping,
 )
 
-WEBSOCKET = b"\x89\x80" + os.urandom(4)
+WEBSOCKET = b"\x89\x80" + bytes.fromhex("9c01e7a3")
 SPDY = bytes.fromhex("80030006 00000004 00000001")
 
 

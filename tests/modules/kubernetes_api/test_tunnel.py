@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from modules.kubernetes_api.agent import KubernetesApiAgent
 from modules.kubernetes_api.server import KubernetesApiServer
+from tests.modules.kubernetes_api.cases import CHUNKED, EXEC, HELLO, SWITCH
 from tests.modules.kubernetes_api.pair import ALICE, Cluster
-from tests.modules.kubernetes_api.test_proxy import CHUNKED, EXEC, HELLO, SWITCH
 from tests.tunnel.http1.wire import Wire
 from tunnel.testing import ModulePair
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from tests.tunnel.http1.test_front import OK, FrontCase
+from tests.tunnel.http1.fronts import OK, FrontCase
 from tests.tunnel.http1.wire import Wire
 from tunnel.http1 import FrontFactory, FrontLimits
 

@@ -8,15 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tunnel.http1.fields import HeadError, clean_trailers
 from tunnel.http1.head import (
     CHUNKED,
     UNTIL_CLOSE,
-    HeadError,
     RequestHead,
     RequestParser,
     ResponseHead,
     ResponseParser,
-    clean_trailers,
     encode_request,
 )
 
@@ -274,23 +273,6 @@ class ResponseTests(SynchronousTestCase):
             head.block(),
             b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: x\r\n",
         )
-
-
-class TrailerTests(SynchronousTestCase):
-    """`clean_trailers`."""
-
-    def test_kept_and_dropped(self) -> None:
-        """Nothing that would change the head survives in a trailer."""
-        self.assertEqual(clean_trailers(b""), b"")
-        self.assertEqual(
-            clean_trailers(b"A: b\r\nContent-Length: 1\r\nImpersonate_User: x\r\n"),
-            b"\r\nA: b",
-        )
-
-    def test_malformed(self) -> None:
-        """As strict as a head."""
-        for lines in (b"A: b", b"A b\r\n", b"A: \0\r\n", b" A: b\r\n"):
-            self.assertRaises(HeadError, clean_trailers, lines)
 
 
 class _Seen:

@@ -2,177 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.proto.echo_pb2 import DESCRIPTOR, Text
-from tunnel.details import bad_request
-from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status
-from tunnel.pb import status_pb2
-from tunnel.rpc.fields import decode_fields, encode_fields
-from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING, OVERHEAD, Inbox
-from tunnel.rpc.server import snake_case
-from tunnel.rpc.status import (
-    MAX_DETAILS,
-    error_from_end,
-    error_from_trailers,
-    trailers,
-)
+from tests.proto.echo_pb2 import Text
+from tests.tunnel.rpc.echo import ECHO, Echo
+from tunnel.errors import CallError, ErrorCode, Status
+from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING
 from tunnel.testing import RecordingReceiver, connected
-
-ECHO = DESCRIPTOR.services_by_name["Echo"]
-
-
-class Echo:
-    """Answers; what it was asked for and what became of it is on record."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.cancelled = 0
-        self.waiting: list[Deferred[None]] = []
-        self.produced = 0
-
-    async def say(self, request: Text, call: Any) -> Text:
-        self.calls.append(call)
-        if request.text == "wait":
-            waiting: Deferred[None] = Deferred()
-            self.waiting.append(waiting)
-            try:
-                await waiting
-            except CancelledError:
-                self.cancelled += 1
-                raise
-        elif request.text == "refuse":
-            raise CallError(Status.PERMISSION_DENIED, "not you: ünïcode\r\n%")
-        elif request.text.startswith("explain "):
-            _, details, text = request.text.split()
-            why = bad_request({"text": "x" * int(details)})
-            own = Text(text="own")
-            raise CallError(Status.INVALID_ARGUMENT, "y" * int(text), [why, own])
-        elif request.text == "crash":
-            raise ZeroDivisionError("secret")
-        elif request.text == "metadata":
-            call.send_metadata({"Server": "echo"})
-            return Text(text=call.metadata["from"])
-        return Text(text=request.text.upper())
-
-    async def spell(self, request: Text, call: Any) -> AsyncIterator[Text]:
-        if request.text == "flood":
-            for _ in range(10_000):
-                self.produced += 1
-                yield Text(text="x" * 1000)
-        for letter in request.text:
-            yield Text(text=letter)
-        if request.text.endswith("!"):
-            raise CallError(Status.OUT_OF_RANGE, "too loud")
-
-    async def join(self, requests: AsyncIterator[Text], call: Any) -> Text:
-        return Text(text="".join([request.text async for request in requests]))
-
-    async def chat(
-        self, requests: AsyncIterator[Text], call: Any
-    ) -> AsyncIterator[Text]:
-        async for request in requests:
-            yield Text(text=request.text.upper())
-            if request.text == "bye":
-                return
-
-
-class NameTests(SynchronousTestCase):
-    """What a method is called in Python."""
-
-    def test_snake_case(self) -> None:
-        """Words begin with capitals; acronyms are one word, their plurals, too."""
-        for name, expected in (
-            ("Say", "say"),
-            ("GetPodList", "get_pod_list"),
-            ("GetURL", "get_url"),
-            ("HTTPServer", "http_server"),
-            ("GetAgentsByAgentIDs", "get_agents_by_agent_ids"),
-            ("ListIDsOfV2", "list_ids_of_v2"),
-            ("GetAsset", "get_asset"),
-        ):
-            self.assertEqual(snake_case(name), expected)
-
-
-class InboxTests(SynchronousTestCase):
-    """Messages that wait for their reader."""
-
-    def test_empty_messages(self) -> None:
-        """They fill memory as others do, and pause the peer as others do."""
-        inbox = Inbox()
-        stream: Any = RecordingStream()
-        inbox.stream = stream
-        most = MAX_PENDING // OVERHEAD
-        inbox.feed(bytes(4) * most)
-        self.assertFalse(stream.paused)
-        inbox.feed(bytes(4))
-        self.assertTrue(stream.paused)
-        for _ in range(most):
-            self.successResultOf(Deferred.fromCoroutine(inbox.next()))
-        self.assertFalse(stream.paused)
-
-
-class RecordingStream:
-    """Knows whether it was paused."""
-
-    paused = False
-
-    def pauseProducing(self) -> None:
-        self.paused = True
-
-    def resumeProducing(self) -> None:
-        self.paused = False
-
-
-class DetailsTests(SynchronousTestCase):
-    """What the end of a call says to programs."""
-
-    def carried(self, error: CallError) -> CallError:
-        """As the other side sees it."""
-        seen = error_from_trailers(trailers(error))
-        assert seen is not None
-        self.assertEqual((seen.status, seen.message), (error.status, error.message))
-        return seen
-
-    def test_absent_agent(self) -> None:
-        """Which agent, and when to try again."""
-        absent = AgentUnavailable("7", "agent 7 is not connected")
-        info, retry = self.carried(error_from_end(absent)).details
-        why = status_pb2.ErrorInfo.FromString(info.value)
-        self.assertEqual(why.reason, "AGENT_NOT_CONNECTED")
-        self.assertEqual((why.domain, dict(why.metadata)), ("txkas", {"agent_id": "7"}))
-        self.assertEqual(retry.type_url, "type.googleapis.com/google.rpc.RetryInfo")
-        delay = status_pb2.RetryInfo.FromString(retry.value).retry_delay
-        self.assertEqual(delay.ToTimedelta().total_seconds(), 5)
-
-    def test_any_message(self) -> None:
-        """A module may send its own; what is packed already stays as it is."""
-        packed = bad_request({"size": "is odd"})
-        error = CallError(Status.ABORTED, "", [Text(text="mine"), packed])
-        mine, other = self.carried(error).details
-        text = Text()
-        self.assertTrue(mine.Unpack(text))
-        self.assertEqual((text.text, other), ("mine", packed))
-
-    def test_too_large(self) -> None:
-        """Rather no details than no status."""
-        for size, left in ((MAX_DETAILS - 200, 1), (MAX_DETAILS, 0)):
-            error = CallError(Status.ABORTED, "why", [Text(text="x" * size)])
-            self.assertEqual(len(self.carried(error).details), left)
-
-    def test_bad_details(self) -> None:
-        """What nobody can read does not hide the status; padding may be missing."""
-        good = trailers(CallError(Status.ABORTED, "", [Text(text="a")]))
-        bare = decode_fields(good)["details"].rstrip("=")
-        for text, count in ((bare, 1), ("A", 0), ("\xff", 0), ("////", 0), ("", 0)):
-            seen = error_from_trailers(encode_fields({"status": "10", "details": text}))
-            assert seen is not None
-            self.assertEqual((seen.status, len(seen.details)), (Status.ABORTED, count))
 
 
 class CallTests(SynchronousTestCase):

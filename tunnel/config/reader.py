@@ -2,83 +2,29 @@
 From a tree of marked nodes to frozen attrs classes, with all problems found on the way.
 
 A schema is an attrs class: its annotations say how each value is read, its defaults
-what is used when the key is absent.  `tunnel.config` is the public face of this.
+what is used when the key is absent.
 """
 
 from __future__ import annotations
 
 import collections.abc
-import difflib
-import math
-import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 
-from tunnel._yaml import Mapping, Mark, Node, Scalar, Sequence, Unreadable, parse
+from tunnel.config.nodes import Mapping, Mark, Node, Scalar, Sequence
+from tunnel.config.problems import Problem, leaves, message_of, nearest, shown
+from tunnel.config.schema import DOC, SECRET, MustExist, field_types
+from tunnel.config.texts import SCALARS, UNQUOTED, Text
 from tunnel.errors import ConfigurationError
 
+__all__ = ["PartlyRead", "Reader", "Section"]
+
 T = TypeVar("T")
-
-# Longer values are cut in messages: a message is one line of a terminal.
-_SHOWN = 60
-# More digits than any number here; int() of an endless one would take seconds.
-_MAX_DIGITS = 18
-
-_INT = re.compile(r"[-+]?[0-9]+")
-_FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
-
-_DOC = "tunnel.config.doc"
-_KEY = "tunnel.config.key"
-_SECRET = "tunnel.config.secret"  # noqa: S105 - names a metadata entry
-
-
-@attrs.frozen
-class Text:
-    """
-    How the text of one value becomes an object; goes into `typing.Annotated`.
-
-    :param parse: raises ValueError; its message, if any, says what is wrong.
-    :param expected: completes "expected ...".
-    """
-
-    parse: Callable[[str], Any]
-    expected: str
-
-
-@attrs.frozen
-class MustExist:
-    """Marks a path whose file has to be there and readable."""
-
-
-class Invalid(ValueError):
-    """
-    What a schema's ``__attrs_post_init__`` raises to point at one of its keys.
-
-    A plain ValueError points at the section; an `ExceptionGroup` of them at several.
-    """
-
-    def __init__(self, message: str, key: str = "") -> None:
-        super().__init__(message)
-        self.key = key
-
-
-@attrs.frozen
-class Problem:
-    """One thing that the operator has to change."""
-
-    mark: Mark
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        where = f"{self.mark}: {self.path}" if self.path else str(self.mark)
-        return f"{where}: {self.message}"
 
 
 class _Failed:
@@ -159,61 +105,6 @@ class Section:
         return ()
 
 
-def read(
-    text: str, file: str, schema: type[T], *, unknown_keys: Literal["refuse", "skip"]
-) -> T:
-    """See `tunnel.config.read`."""
-    try:
-        node = parse(text, file)
-    except Unreadable as error:
-        raise ConfigurationError(
-            [str(Problem(error.mark, "", error.message))]
-        ) from None
-    reader = Reader(Path(file).absolute().parent, unknown_keys == "refuse")
-    value = reader.convert(node, schema, "")
-    reader.raise_problems()
-    return typing.cast(T, value)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """How a message about an unknown *word* ends: the likely one, or all there are."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), names, 1)
-    if not close:
-        close = difflib.get_close_matches(word, names, 1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    if not names:
-        return "there are none"
-    return f"known are: {', '.join(names)}"
-
-
-def field_types(schema: type[Any]) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
-    """Key in the file -> attribute and resolved annotation, in the class's order."""
-    hints = typing.get_type_hints(schema, include_extras=True)
-    return {
-        a.metadata.get(_KEY, a.name): (a, hints[a.name])
-        for a in attrs.fields(schema)
-        if a.init
-    }
-
-
-def _shown(node: Node, secret: bool) -> str:
-    if isinstance(node, Mapping):
-        return "a section"
-    if isinstance(node, Sequence):
-        return "a list"
-    if secret:
-        return "something else"
-    text = repr(node.text)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
-
-
-def _message(error: BaseException) -> str:
-    # attrs' own validators pass more arguments than the message
-    return str(error.args[0]) if error.args else ""
-
-
 @attrs.define(eq=False)
 class Reader:
     """Walks one tree; problems pile up while it goes on with the rest."""
@@ -268,26 +159,26 @@ class Reader:
             return self._choice(node, {str(m.value): m for m in wanted}, path)
         if wanted is Path:
             return self._text(node, Text(self._path, "a path"), path, secret)
-        if wanted in _SCALARS:
-            return self._text(node, _SCALARS[wanted], path, secret)
+        if wanted in SCALARS:
+            return self._text(node, SCALARS[wanted], path, secret)
         raise TypeError(f"{path}: a schema cannot have values of type {wanted!r}")
 
     # -- single values
 
     def _text(self, node: Node, how: Text, path: str, secret: bool) -> Any:
         if not isinstance(node, Scalar):
-            found = _shown(node, secret)
+            found = shown(node, secret)
             return self._problem(node, path, f"expected {how.expected}, got {found}")
         if node.is_null:
             hint = "has no value; write one, or remove the key"
             return self._problem(node, path, hint)
-        found = f"expected {how.expected}, got {_shown(node, secret)}"
-        if node.quoted and how in _UNQUOTED:
+        found = f"expected {how.expected}, got {shown(node, secret)}"
+        if node.quoted and how in UNQUOTED:
             return self._problem(node, path, found + " in quotes; remove the quotes")
         try:
             return how.parse(node.text)
         except ValueError as error:
-            said = _message(error) if not secret else ""
+            said = message_of(error) if not secret else ""
             return self._problem(node, path, f"{found}; {said}" if said else found)
 
     def _path(self, text: str) -> Path:
@@ -314,7 +205,7 @@ class Reader:
         if isinstance(node, Scalar) and node.text in choices:
             return choices[node.text]
         expected = "expected one of: " + ", ".join(choices)
-        return self._problem(node, path, f"{expected}; got {_shown(node, False)}")
+        return self._problem(node, path, f"{expected}; got {shown(node, False)}")
 
     # -- what holds other values
 
@@ -341,7 +232,7 @@ class Reader:
                 for index, item in enumerate(node.items)
             ]
         else:
-            found = _shown(node, secret)
+            found = shown(node, secret)
             hint = "put '- ' before each item"
             return self._problem(node, path, f"expected a list, got {found}; {hint}")
         if any(item is _FAILED for item in items):
@@ -392,7 +283,7 @@ class Reader:
         for name, (key, value) in entries.items():
             if name in known:
                 attribute, wanted = known[name]
-                secret = bool(attribute.metadata.get(_SECRET))
+                secret = bool(attribute.metadata.get(SECRET))
                 self._key = key.mark
                 got = self.convert(value, wanted, _join(path, name), secret)
                 values[attribute.alias or attribute.name] = got
@@ -407,7 +298,7 @@ class Reader:
                 self._problem(key, path, hint)
         for name, (attribute, _) in known.items():
             if attribute.default is attrs.NOTHING and name not in entries:
-                doc = attribute.metadata.get(_DOC, "")
+                doc = attribute.metadata.get(DOC, "")
                 hint = f" ({doc})" if doc else ""
                 self._problem(mapping, path, f"the key {name!r} is missing{hint}")
         if len(self._problems) > before:
@@ -415,7 +306,7 @@ class Reader:
         try:
             return schema(**values)
         except* ValueError as group:
-            for error in _leaves(group):
+            for error in leaves(group):
                 self._invalid(error, mapping, entries, path)
         return _FAILED
 
@@ -429,7 +320,7 @@ class Reader:
         try:
             attribute.validator(None, attribute, value)
         except (ValueError, TypeError) as error:
-            said = "" if attribute.metadata.get(_SECRET) else _message(error)
+            said = "" if attribute.metadata.get(SECRET) else message_of(error)
             self._problem(node, path, said or "is not allowed")
         except AttributeError:
             pass
@@ -443,45 +334,10 @@ class Reader:
     ) -> None:
         key = getattr(error, "key", "")
         if key in entries:
-            self._problem(entries[key][0], _join(path, key), _message(error))
+            self._problem(entries[key][0], _join(path, key), message_of(error))
         else:
-            self._problem(mapping, path, _message(error))
+            self._problem(mapping, path, message_of(error))
 
 
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
-
-
-def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
-
-
-def _parse_int(text: str) -> int:
-    if not _INT.fullmatch(text) or len(text) > _MAX_DIGITS:
-        raise ValueError
-    return int(text)
-
-
-def _parse_float(text: str) -> float:
-    if not _FLOAT.fullmatch(text) or not math.isfinite(value := float(text)):
-        raise ValueError
-    return value
-
-
-def _parse_bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError
-    return text.lower() == "true"
-
-
-_SCALARS = {
-    str: Text(str, "text"),
-    int: Text(_parse_int, "a whole number"),
-    float: Text(_parse_float, "a number"),
-    bool: Text(_parse_bool, "true or false"),
-}
-_UNQUOTED = (_SCALARS[int], _SCALARS[float], _SCALARS[bool])

@@ -2,8 +2,8 @@
 YAML text as a tree that knows where everything stood, and nothing else.
 
 Scalars stay text: what ``8150``, ``on`` or ``1:30`` mean is for the schema to say
-(`tunnel.config`), not for YAML's own guesses.  The tree is built from PyYAML's events,
-so no tag is ever resolved and nothing recurses while untrusted text is read.
+(`tunnel.config.schema`), not for YAML's own guesses.  The tree is built from PyYAML's
+events, so no tag is ever resolved and nothing recurses while untrusted text is read.
 """
 
 from __future__ import annotations

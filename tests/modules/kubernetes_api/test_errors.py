@@ -1,0 +1,184 @@
+"""Errors all the way: each says which hop failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.error import ConnectionRefusedError
+
+from tests.modules.kubernetes_api.cases import CHUNKED, SWITCH, ProxyCase
+from tests.tunnel.http1.wire import Wire
+from tunnel.errors import ErrorCode, SessionClosed
+
+
+class ErrorTests(ProxyCase):
+    """Each error says which hop failed."""
+
+    def test_agent_not_connected(self) -> None:
+        """503 with Retry-After."""
+        self.world.link.connected = False
+        wire = self.world.request()
+        head = self.assert_error(wire, 503, "kas -> agent", "not connected")
+        self.assertIn(b"Retry-After: ", head)
+        self.assert_clean()
+
+    def test_agent_without_the_module(self) -> None:
+        """502 that names the module."""
+        self.world.link.handlers.clear()
+        self.assert_error(self.world.request(), 502, "kas -> agent", "kubernetes_api")
+        self.assert_clean()
+
+    def test_stream_ends_early(self) -> None:
+        """Before the head an error, after it a break."""
+        for reason in (
+            SessionClosed(ErrorCode.DEAD_PEER, "silent"),
+            SessionClosed(ErrorCode.NONE),
+        ):
+            wire = self.world.request()
+            self._close_streams(reason)
+            self.assert_error(wire, 502, "kas -> agent")
+            wire = self.world.request()
+            self.world.origin.receive(CHUNKED)
+            self.world.run()
+            self.assertIn(b" 200 ", wire.taken())
+            self._close_streams(reason)
+            self.assertTrue(wire.aborted)
+            self.assertEqual(wire.taken(), b"")
+            for origin in self.world.cluster.connections.wires:
+                origin.settle()
+        self.assert_clean()
+
+    def _close_streams(self, reason: Exception) -> None:
+        for stream in list(self.world.link.open):
+            stream.close(reason)
+        self.world.link.frames.clear()
+
+    def test_api_server_unreachable(self) -> None:
+        """502 from agentk, and kas counts the hop."""
+        endpoint = self.world.cluster.connections
+        endpoint.at_once = False
+        wire = self.world.request()
+        endpoint.fail(ConnectionRefusedError())
+        self.world.run()
+        head = self.assert_error(wire, 502, "agent -> API server", "refused")
+        self.assertNotIn(b"ailed-hop", head)
+        self.assertEqual(self.world.server.metrics.failures, {"agent -> API server": 1})
+        self.assert_clean()
+
+    def test_api_server_silent(self) -> None:
+        """504 when no connection comes about."""
+        self.world.cluster.connections.at_once = False
+        wire = self.world.request()
+        self.world.clock.pump([1.0] * 12)
+        self.world.run()
+        self.assert_error(wire, 504, "agent -> API server")
+        self.assert_clean()
+
+    def test_api_server_breaks_off(self) -> None:
+        """Before the head an error, after it a break."""
+        wire = self.world.request()
+        self.world.origin.lose(clean=False)
+        self.world.run()
+        self.assert_error(wire, 502, "agent -> API server")
+        wire = self.world.request()
+        self.world.origin.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+        self.world.run()
+        self.world.origin.lose(clean=False)
+        self.world.run()
+        self.assertTrue(wire.aborted)
+        self.assert_clean()
+
+    def test_break_during_an_upload(self) -> None:
+        """The connection's producer is the stream: it must not be stopped by it."""
+        wire = self.world.request(
+            b"PUT /api HTTP/1.1", b"Content-Length: 9", body=b"abc"
+        )
+        self.world.origin.lose(clean=False)
+        self.world.run()
+        self.assert_error(wire, 502, "agent -> API server")
+        self.assert_clean()
+
+    def test_no_credentials_of_the_agent(self) -> None:
+        """A token file that cannot be read is the agent's trouble."""
+        for token in (b"Bearer a\r\nX: b", None):
+            self.world.cluster.token = token
+            wire = self.world.request()
+            if token is None:
+                self.assertNotIn(b"Authorization", self.world.origin.taken())
+            else:
+                self.assert_error(wire, 502, "no credentials")
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+
+    def test_agent_token_rejected(self) -> None:
+        """A 401 of the API server passes, without our mark, and is noted."""
+        wire = self.world.request()
+        self.world.origin.receive(
+            b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+        )
+        self.world.run()
+        self.assertNotIn(b"Gitlab-Unauthorized", wire.taken())
+        self.assertEqual(self.world.cluster.rejections, 1)
+
+    def test_large_answer_head(self) -> None:
+        """One that does not fit the tunnel is an error of that hop."""
+        wire = self.world.request()
+        self.world.origin.receive(
+            b"HTTP/1.1 200 OK\r\nA: " + b"x" * 65480 + b"\r\nContent-Length: 0\r\n\r\n"
+        )
+        self.world.run()
+        self.assert_error(wire, 502, "agent -> API server", "too large")
+        self.flushLoggedErrors()
+
+    def test_hostile_agent(self) -> None:
+        """P06: what an agent sends is read as strictly as anything else."""
+        good = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
+        for frames in (
+            [("headers", b"HTTP/1.1 200 OK\r\nA: b\nSet-Cookie: c\r\n")],
+            [("headers", b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\n")],
+            [("data", b"HTTP/1.1 200 OK\r\n\r\n")],
+            [("fin", b"")],
+            [("headers", SWITCH[:-2])],
+            [("headers", b"HTTP/1.1 103 x\r\n")] * 21,
+        ):
+            wire = self._answer_by_hand(frames)
+            self.assertIn(
+                b" 502 ", wire.taken().replace(b"HTTP/1.1 103 x\r\n\r\n", b"")
+            )
+        for frames in (
+            [("headers", good), ("data", b"abc")],
+            [("headers", good), ("data", b"a"), ("fin", b"")],
+            [("headers", good), ("headers", b"A b\r\n")],
+            [("headers", good), ("headers", b"A: b\r\n"), ("headers", b"A: b\r\n")],
+        ):
+            wire = self._answer_by_hand(frames)
+            self.assertTrue(wire.aborted, frames)
+        self.assert_clean()
+
+    def _answer_by_hand(self, frames: list[tuple[str, bytes]]) -> Wire:
+        class Silent:
+            def fin_received(self) -> None:
+                pass
+
+            def stream_closed(self, reason: object) -> None:
+                pass
+
+        streams = []
+
+        def accept(stream: Any, opened: Any) -> Silent:
+            streams.append(stream)
+            return Silent()
+
+        method = next(iter(self.world.link.handlers))
+        self.world.link.handlers[method] = accept
+        wire = self.world.request()
+        for kind, data in frames:
+            if kind == "fin":
+                streams[0].finish()
+            elif kind == "data":
+                streams[0].write(data)
+            else:
+                streams[0].send_headers(data)
+        self.world.run()
+        for stream in streams:
+            stream.close(None)
+        return wire

@@ -1,0 +1,191 @@
+"""What nobody can spend: requests that wait, and requests that are left."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+
+from tests.modules.kubernetes_api.cases import CHUNKED, EXEC, HELLO, SWITCH, ProxyCase
+from tests.modules.kubernetes_api.pair import WINDOW, World
+from tunnel.errors import ErrorCode
+
+
+class BackPressureTests(ProxyCase):
+    """Nothing grows when somebody does not read."""
+
+    def test_slow_client(self) -> None:
+        """Its socket stops the stream, the stream the API server (lesson 22)."""
+        wire = self.world.request()
+        self.world.origin.receive(CHUNKED)
+        self.world.run()
+        assert wire.producer is not None
+        wire.producer.pauseProducing()
+        piece = b"8000\r\n" + b"x" * 32768 + b"\r\n"
+        for _ in range(100):
+            self.world.origin.receive(piece)
+            self.world.run()
+        self.assertLess(self.world.link.most, 2 * WINDOW)
+        self.assertEqual(self.world.origin.producerState, "paused")
+        wire.taken()
+        wire.producer.resumeProducing()
+        self.world.run()
+        self.assertEqual(len(wire.taken()), 100 * len(piece))
+
+    def test_slow_api_server(self) -> None:
+        """Its socket stops the stream, the stream the client."""
+        wire = self.world.request(b"PUT /api HTTP/1.1", b"Content-Length: 3276800")
+        producer = self.world.origin.producer
+        assert producer is not None
+        producer.pauseProducing()
+        for _ in range(100):
+            wire.receive(b"x" * 32768)
+            self.world.run()
+        self.assertLess(self.world.link.most, 2 * WINDOW)
+        self.assertEqual(wire.producerState, "paused")
+        self.world.origin.taken()
+        producer.resumeProducing()
+        self.world.run()
+        self.assertEqual(len(self.world.origin.taken()), 3276800)
+        self.world.origin.receive(HELLO)
+        self.world.run()
+        self.assertIn(b"hello", wire.taken())
+        self.assert_clean()
+
+    def test_slow_client_leaves(self) -> None:
+        """A paused stream is freed like any other."""
+        wire = self.world.request()
+        self.world.origin.receive(CHUNKED)
+        self.world.run()
+        assert wire.producer is not None
+        wire.producer.pauseProducing()
+        self.world.origin.receive(b"1\r\nx\r\n")
+        self.world.run()
+        wire.lose(clean=False)
+        self.world.run()
+        self.world.origin.settle()
+        self.assert_clean()
+
+
+class AbortTests(ProxyCase):
+    """Requests that end before they should."""
+
+    def test_ten_thousand_aborts(self) -> None:
+        """At every phase, by client, tunnel and API server: all counters at zero."""
+        world = self.world
+        for number in range(10_000):
+            phase, who = number % 7, number // 7 % 3
+            world.cluster.connections.at_once = phase != 0
+            wire = world.client()
+            if phase in (5, 6):
+                lines = b"\r\n".join(EXEC) + b"\r\n"
+            else:
+                lines = b"POST /api HTTP/1.1\r\nContent-Length: 6\r\n"
+            wire.receive(
+                lines + b"Host: a\r\nAuthorization: Bearer user:1:alice\r\n\r\n"
+            )
+            world.run()
+            if phase in (2, 3):
+                wire.receive(b"abc")
+            if phase == 3:
+                world.run()
+                world.origin.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab")
+                world.run()
+            if phase == 4:
+                wire.receive(b"abcdef")
+                world.run()
+                world.origin.receive(CHUNKED + b"1\r\nx\r\n")
+            if phase == 6:
+                world.origin.receive(SWITCH + b"abc")
+                world.run()
+                wire.receive(b"abc")
+            origin = None if phase == 0 else world.origin
+            if who == 0 or origin is None:
+                wire.lose(clean=False)
+            elif who == 1:
+                for stream in list(world.link.open):
+                    stream.reset(ErrorCode.CANCELLED, "cut")
+            else:
+                origin.lose(clean=False)
+            world.run()
+            wire.lose(clean=False)
+            for each in world.cluster.connections.wires:
+                each.settle()
+                each.lose(clean=False)
+            world.cluster.connections.wires.clear()
+        self.assert_clean()
+        self.assertEqual(world.cluster.connections.attempts, [])
+        self.assertEqual(world.server.front.connections, set())
+        world.clock.pump([1.0] * 3)
+        self.assertEqual(world.clock.getDelayedCalls(), [])
+
+    def test_abort_reaches_the_api_server_at_once(self) -> None:
+        """The API server stops working for a client that left."""
+        wire = self.world.request(b"GET /slow HTTP/1.1")
+        wire.lose(clean=False)
+        self.world.run()
+        self.assertTrue(self.world.origin.aborted)
+
+    def test_revoked(self) -> None:
+        """Every live request of the credential ends, others go on."""
+        waiting = self.world.request()
+        watch = self.world.request(b"GET /watch HTTP/1.1")
+        self.world.origin.receive(CHUNKED)
+        other = self.world.request(b"GET /x HTTP/1.1", token=b"user:1:root")
+        self.world.run()
+        self.successResultOf(Deferred.fromCoroutine(self.world.server.start()))
+        for told in self.world.server_api.subscribers["credential.revoked"]:
+            told("user:alice")
+        self.world.run()
+        head = self.assert_error(waiting, 401, "revoked")
+        self.assertIn(b"Gitlab-Unauthorized: true\r\n", head)
+        self.assertTrue(watch.aborted)
+        self.world.origin.receive(HELLO)
+        self.world.run()
+        self.assertIn(b"hello", other.taken())
+        for origin in self.world.cluster.connections.wires:
+            origin.settle()
+        self.assert_clean()
+
+
+class LimitTests(ProxyCase):
+    """What one agent and one credential may have under way."""
+
+    def test_per_credential(self) -> None:
+        """429 with Retry-After, and room again when one is done."""
+        self.world = World(max_requests_per_credential=2)
+        first = self.world.request()
+        self.world.request()
+        head = self.assert_error(self.world.request(), 429, "user:alice")
+        self.assertIn(b"Retry-After: 1", head)
+        other = self.world.request(token=b"user:1:root")
+        self.assertEqual(other.taken(), b"")
+        first.lose()
+        self.world.run()
+        self.assertEqual(self.world.request().taken(), b"")
+
+    def test_per_agent(self) -> None:
+        """Whoever asks."""
+        self.world = World(max_requests_per_agent=2)
+        self.world.request()
+        self.world.request(token=b"user:1:root")
+        self.assert_error(self.world.request(), 429, "agent-1")
+
+    def test_front_limits_come_from_the_configuration(self) -> None:
+        """And their errors are Status objects, too."""
+        self.world = World(
+            max_header_bytes=1000, max_header_count=5, header_timeout=3.0
+        )
+        self.assert_error(
+            self.world.request(b"GET / HTTP/1.1", b"A: " + b"x" * 1000), 431
+        )
+        self.assert_error(self.world.request(b"GET / HTTP/1.1", *[b"A: b"] * 4), 431)
+        wire = self.world.client()
+        wire.receive(b"GET")
+        self.world.clock.pump([1.0] * 4)
+        self.assert_error(wire, 408)
+
+    def test_head_that_does_not_fit_the_tunnel(self) -> None:
+        """What kas adds must fit, too."""
+        self.world = World(max_header_bytes=100_000)
+        wire = self.world.request(b"GET / HTTP/1.1", b"A: " + b"x" * 65500)
+        self.assert_error(wire, 431, "too large")
+        self.assert_clean()

@@ -1,0 +1,43 @@
+"""What no file can do to its reader."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tunnel.config.schemas import Outer, problems
+from tunnel.config import nodes, read
+from tunnel.errors import ConfigurationError
+
+
+class TestLimits:
+    def test_billion_laughs(self) -> None:
+        lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+        for n in range(1, 10):
+            lines.append(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]")
+        (problem,) = problems("\n".join(lines))
+        assert f"more than {nodes.MAX_NODES} values" in problem
+
+    def test_depth(self) -> None:
+        (problem,) = problems("a: " + "[" * 100_000)
+        assert f"nested deeper than {nodes.MAX_DEPTH} levels" in problem
+
+    def test_depth_by_aliases(self) -> None:
+        lines = ["a0: &a0 [x]"]
+        lines += [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 40)]
+        (problem,) = problems("\n".join(lines))
+        assert "nested deeper" in problem
+
+    def test_size(self) -> None:
+        (problem,) = problems("#" * (nodes.MAX_TEXT + 1))
+        assert "larger than 1024 KiB" in problem
+
+    def test_as_large_as_allowed(self) -> None:
+        assert read("#" * nodes.MAX_TEXT, "f.yaml", Outer) == Outer()
+
+    @given(st.text(alphabet="ab:-[]{}&*!|>'\"#,? \n\t0", max_size=60))
+    def test_nothing_but_configuration_errors(self, text: str) -> None:
+        try:
+            read(text, "f.yaml", Outer)
+        except ConfigurationError as error:
+            assert error.problems

@@ -1,0 +1,19 @@
+"""A producer for tests of whoever pauses one."""
+
+from __future__ import annotations
+
+
+class Producer:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def pauseProducing(self) -> None:
+        self.told.append("pause")
+
+    def resumeProducing(self) -> None:
+        self.told.append("resume")
+
+    def stopProducing(self) -> None:
+        self.told.append("stop")

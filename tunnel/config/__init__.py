@@ -1,0 +1,56 @@
+"""
+Configuration: YAML in, frozen attrs classes out, all problems at once.
+
+A schema is an attrs class whose annotations say how each value is read::
+
+    @attrs.frozen(kw_only=True)
+    class EchoConfiguration:
+        greeting: str = field(default="hello", doc="what every answer begins with")
+        timeout: Duration = field(default=30.0, doc="how long one answer may take")
+
+    configuration = read(text, "echo.yaml", EchoConfiguration)
+
+Annotations may be `str`, `int`, `float`, `bool`, `pathlib.Path` (relative to the file
+it stands in), `ExistingFile`, `Duration`, `Size`, `Literal`, enums, attrs classes,
+``X | None``, ``list[X]``, ``tuple[X, ...]``, ``dict[str, X]``, `Section`, and
+``Annotated[X, Text(parse, expected)]`` for a text format of your own.  Validators of
+attrs apply; `Invalid` from ``__attrs_post_init__`` reports what does not go together.
+A class attribute ``FOREIGN_KEYS`` says what keys are that others know and this schema
+does not, for the message that refuses them.
+
+A problem reads ``file:line:column: path: what is wrong, and what to do``.
+"""
+
+# `files` has `nodes` make a tree of the text; `reader` walks it along a `schema`, has
+# `texts` read what is a single value, and piles up `problems`.  `reference` lists a
+# schema, `listen` is one that all have in common; `certificates` tries what that names.
+
+from tunnel.config.certificates import authorities, identity
+from tunnel.config.files import read, read_file
+from tunnel.config.listen import Listen
+from tunnel.config.problems import nearest
+from tunnel.config.reader import PartlyRead, Section
+from tunnel.config.reference import Key, keys
+from tunnel.config.schema import ExistingFile, Invalid, field
+from tunnel.config.texts import Duration, Size, Text, parse_duration, parse_size
+
+__all__ = [
+    "Duration",
+    "ExistingFile",
+    "Invalid",
+    "Key",
+    "Listen",
+    "PartlyRead",
+    "Section",
+    "Size",
+    "Text",
+    "authorities",
+    "field",
+    "identity",
+    "keys",
+    "nearest",
+    "parse_duration",
+    "parse_size",
+    "read",
+    "read_file",
+]

@@ -1,0 +1,68 @@
+"""A file, or its text, as an instance of a schema."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from tunnel.config.nodes import MAX_TEXT, Unreadable, parse
+from tunnel.config.problems import Problem
+from tunnel.config.reader import Reader
+from tunnel.errors import ConfigurationError
+
+__all__ = ["read", "read_file"]
+
+T = TypeVar("T")
+
+
+def read(
+    text: str,
+    file: str,
+    schema: type[T],
+    *,
+    unknown_keys: Literal["refuse", "skip"] = "refuse",
+) -> T:
+    """
+    Read *text* as an instance of *schema*.
+
+    :param file: names the text in messages; relative paths in it start in its folder.
+    :param unknown_keys: ``skip`` is for formats that belong to someone else.
+    :raises ConfigurationError: with everything that is wrong; a `PartlyRead`, unless
+        the text could not even be parsed.
+    """
+    try:
+        node = parse(text, file)
+    except Unreadable as error:
+        raise ConfigurationError(
+            [str(Problem(error.mark, "", error.message))]
+        ) from None
+    reader = Reader(Path(file).absolute().parent, unknown_keys == "refuse")
+    value = reader.convert(node, schema, "")
+    reader.raise_problems()
+    return typing.cast(T, value)
+
+
+def read_file(
+    path: str | Path,
+    schema: type[T],
+    *,
+    unknown_keys: Literal["refuse", "skip"] = "refuse",
+) -> T:
+    """`read` what is in a file; one that cannot be opened is a problem too."""
+    try:
+        with open(path, "rb") as source:
+            # one more than allowed is enough to know that it is too large
+            data = source.read(4 * MAX_TEXT + 1)
+    except OSError as error:
+        what = error.strerror or type(error).__name__
+        message = f"{path}: cannot be read ({what}); correct the path or its mode"
+        raise ConfigurationError([message]) from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        message = f"{path}:{line}:{column}: not UTF-8; save the file in that encoding"
+        raise ConfigurationError([message]) from None
+    return read(text, str(path), schema, unknown_keys=unknown_keys)

@@ -1,0 +1,190 @@
+"""Where to listen, and with which certificate."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import attrs
+from twisted.internet.endpoints import quoteStringArgument, serverFromString
+
+from tunnel.config.certificates import authorities, identity
+from tunnel.config.schema import ExistingFile, Invalid, field
+from tunnel.config.texts import Duration
+
+__all__ = ["BACKLOG", "Listen"]
+
+#: Connections that wait to be accepted: after an outage thousands of agents come back
+#: within seconds, and with Twisted's 50 most of them would wait for a retransmission.
+BACKLOG = 4096
+
+
+_ADDRESS = re.compile(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([0-9]{1,5})")
+# What Twisted can check without a reactor; others come from plugins or from systemd,
+# whose sockets are not there when a file is merely checked.
+_CHECKABLE = frozenset({"tcp", "tcp4", "tcp6", "unix"})
+
+
+def _address(network: str, text: str) -> tuple[str, int]:
+    """Host and port of ``host:port``; raises ValueError."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        raise ValueError(
+            f"{text!r} is not 'host:port'; write 127.0.0.1:8150, [::1]:8150 or :8150"
+        )
+    bracketed, plain, port = found.groups()
+    host = bracketed if bracketed is not None else plain
+    if int(port) > 65535:
+        raise ValueError(f"{port} is not a port; they end at 65535")
+    try:
+        version = ipaddress.ip_address(host).version if host else 0
+    except ValueError:
+        version = 0
+        if bracketed is not None:
+            raise ValueError(f"{host!r} is not an IPv6 address") from None
+    if (network, version) in (("tcp4", 6), ("tcp6", 4)):
+        raise ValueError(f"{text!r} is no address of the network {network}")
+    if network == "tcp6" and host and version == 0:
+        raise ValueError(f"with network tcp6 write an address, not {host!r}")
+    return host, int(port)
+
+
+@attrs.frozen(kw_only=True)
+class Listen:
+    """
+    Where to listen: ``network`` and ``address``, or a Twisted ``endpoint`` string.
+
+    Subclass it to give ``address`` a default.
+    """
+
+    #: For what carries credentials: to go without TLS then has to be said.
+    TLS_BY_DEFAULT: ClassVar[bool] = False
+
+    network: Literal["tcp", "tcp4", "tcp6", "unix"] = field(
+        default="tcp", doc="tcp, tcp4, tcp6 or unix"
+    )
+    address: str = field(
+        default="", doc="host:port, or the path of the socket when network is unix"
+    )
+    endpoint: str = field(
+        default="", doc="a Twisted endpoint string, instead of network and address"
+    )
+    certificate_file: ExistingFile | None = field(
+        default=None, doc="PEM chain, leaf first; with key_file, turns TLS on"
+    )
+    key_file: ExistingFile | None = field(
+        default=None, doc="PEM private key of certificate_file"
+    )
+    development_certificate: bool | None = field(
+        default=None,
+        doc="TLS with the certificate that kas makes for itself; false: none",
+    )
+    client_ca_certificate_file: ExistingFile | None = field(
+        default=None,
+        doc="PEM certificates that have to sign every client's (mTLS)",
+        validator=authorities,
+    )
+    listen_grace_period: Duration = field(
+        default=5.0, doc="how long to go on accepting after the order to stop"
+    )
+    shutdown_grace_period: Duration = field(
+        default=3600.0, doc="how long what runs may take after that"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise ExceptionGroup("listen", problems)
+
+    def _problems(self) -> Iterator[Invalid]:
+        default = attrs.fields_dict(type(self))["address"].default
+        # a file's value was checked before; flags of a command line were not
+        if self.network not in (networks := ("tcp", "tcp4", "tcp6", "unix")):
+            yield Invalid(f"expected one of: {', '.join(networks)}", "network")
+            return
+        if self.endpoint:
+            if self.address != default:
+                yield Invalid("'address' and 'endpoint' exclude each other", "endpoint")
+            if self.network != "tcp":
+                yield Invalid("'network' and 'endpoint' exclude each other", "endpoint")
+        try:
+            if self.endpoint:
+                _check_endpoint(self.endpoint)
+            else:
+                self.endpoint_string()
+        except ValueError as error:
+            yield Invalid(str(error), "endpoint" if self.endpoint else "address")
+        if self.certificate_file is not None and self.key_file is None:
+            yield Invalid("'key_file' is missing; TLS needs both", "certificate_file")
+        if self.key_file is not None and self.certificate_file is None:
+            yield Invalid("'certificate_file' is missing; TLS needs both", "key_file")
+        if self.development_certificate and (self.certificate_file or self.key_file):
+            yield Invalid(
+                "there is a 'certificate_file' already; keep one of the two",
+                "development_certificate",
+            )
+        if self.client_ca_certificate_file is not None and not self.tls:
+            yield Invalid(
+                "client certificates need TLS: add 'certificate_file' and 'key_file'",
+                "client_ca_certificate_file",
+            )
+        if self.certificate_file is not None and self.key_file is not None:
+            # For its complaints: who listens loads the files again, and follows them.
+            try:
+                identity(self.certificate_file, self.key_file)
+            except Invalid as error:
+                yield error
+
+    @property
+    def tls(self) -> bool:
+        """Whether TLS goes on top of `endpoint_string`, which never has it."""
+        return self.own_certificate or (
+            self.certificate_file is not None and self.key_file is not None
+        )
+
+    @property
+    def own_certificate(self) -> bool:
+        """Whether that is done with the certificate that kas makes for itself."""
+        if self.development_certificate is None:
+            return self.TLS_BY_DEFAULT and self.certificate_file is None
+        return self.development_certificate
+
+    def endpoint_string(self) -> str:
+        """
+        For `twisted.internet.endpoints.serverFromString`, without TLS.
+
+        :raises ValueError: when the address is none; reading a file checked that.
+        """
+        if self.endpoint:
+            return self.endpoint
+        if self.network == "unix":
+            if not self.address or "\0" in self.address:
+                raise ValueError("with network unix write the path of the socket")
+            # only our own group: who can open the socket is as good as on loopback
+            return f"unix:{quoteStringArgument(self.address)}:mode=660"
+        host, port = _address(self.network, self.address)
+        if not host:
+            # like Go: ":8080" is every address, of both families where there are two
+            both = self.network == "tcp" and socket.has_dualstack_ipv6()
+            if both or self.network == "tcp6":
+                return rf"tcp6:{port}:interface=\:\::backlog={BACKLOG}"
+            return f"tcp:{port}:backlog={BACKLOG}"
+        kind = "tcp6" if ":" in host else "tcp"
+        where = quoteStringArgument(host)
+        return f"{kind}:{port}:interface={where}:backlog={BACKLOG}"
+
+
+def _check_endpoint(text: str) -> None:
+    kind, colon, _ = text.partition(":")
+    if not colon:
+        raise ValueError(f"{text!r} is no endpoint; write, for instance, tcp:8150")
+    if kind not in _CHECKABLE:
+        return
+    nowhere: Any = None  # made, never listened on
+    try:
+        serverFromString(nowhere, text)
+    except Exception as error:
+        raise ValueError(f"{text!r} is no endpoint Twisted can use ({error})") from None

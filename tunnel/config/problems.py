@@ -1,0 +1,69 @@
+"""What is wrong in a file, said in one line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from tunnel.config.nodes import Mapping, Mark, Node, Sequence
+
+__all__ = ["Problem", "leaves", "message_of", "nearest", "shown"]
+
+# Longer values are cut in messages: a message is one line of a terminal.
+_SHOWN = 60
+
+
+@attrs.frozen
+class Problem:
+    """One thing that the operator has to change."""
+
+    mark: Mark
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.mark}: {self.path}" if self.path else str(self.mark)
+        return f"{where}: {self.message}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """How a message about an unknown *word* ends: the likely one, or all there are."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), names, 1)
+    if not close:
+        close = difflib.get_close_matches(word, names, 1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    if not names:
+        return "there are none"
+    return f"known are: {', '.join(names)}"
+
+
+def shown(node: Node, secret: bool) -> str:
+    """What a message says of the value that stands there."""
+    if isinstance(node, Mapping):
+        return "a section"
+    if isinstance(node, Sequence):
+        return "a list"
+    if secret:
+        return "something else"
+    text = repr(node.text)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + "...'"
+
+
+def message_of(error: BaseException) -> str:
+    """What a message says of *error*."""
+    # attrs' own validators pass more arguments than the message
+    return str(error.args[0]) if error.args else ""
+
+
+def leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    """The errors of a group and of the groups in it."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error

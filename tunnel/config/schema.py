@@ -1,0 +1,74 @@
+"""What a schema is written with, besides the annotations of Python."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+from typing import Annotated, Any
+
+import attrs
+
+__all__ = [
+    "DOC",
+    "SECRET",
+    "ExistingFile",
+    "Invalid",
+    "MustExist",
+    "field",
+    "field_types",
+]
+
+# What the metadata of a field hold.
+DOC = "tunnel.config.doc"
+_KEY = "tunnel.config.key"
+SECRET = "tunnel.config.secret"  # noqa: S105 - names a metadata entry
+
+
+@attrs.frozen
+class MustExist:
+    """Marks a path whose file has to be there and readable."""
+
+
+class Invalid(ValueError):
+    """
+    What a schema's ``__attrs_post_init__`` raises to point at one of its keys.
+
+    A plain ValueError points at the section; an `ExceptionGroup` of them at several.
+    """
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+
+#: A file that can be read when the configuration is.
+ExistingFile = Annotated[Path, MustExist()]
+
+
+def field(
+    *, doc: str, key: str | None = None, secret: bool = False, **rest: Any
+) -> Any:
+    """
+    `attrs.field` that documents itself.
+
+    :param doc: what the key is for; messages and reference pages show it.
+    :param key: its name in the file where Python cannot have it (``current-context``).
+    :param secret: keep the value out of messages and of ``repr``.
+    """
+    metadata: dict[str, Any] = {DOC: doc, **rest.pop("metadata", {})}
+    if key is not None:
+        metadata[_KEY] = key
+    if secret:
+        metadata[SECRET] = True
+        rest.setdefault("repr", False)
+    return attrs.field(metadata=metadata, **rest)
+
+
+def field_types(schema: type[Any]) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
+    """Key in the file -> attribute and resolved annotation, in the class's order."""
+    hints = typing.get_type_hints(schema, include_extras=True)
+    return {
+        a.metadata.get(_KEY, a.name): (a, hints[a.name])
+        for a in attrs.fields(schema)
+        if a.init
+    }

@@ -1,0 +1,126 @@
+"""How the text of one value is read: numbers, times, sizes, and formats of others."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import attrs
+
+__all__ = [
+    "MAX_DURATION",
+    "SCALARS",
+    "UNQUOTED",
+    "Duration",
+    "Size",
+    "Text",
+    "parse_duration",
+    "parse_size",
+]
+
+# More digits than any number here; int() of an endless one would take seconds.
+_MAX_DIGITS = 18
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+
+# No time here is longer; what is must be a slip, and a timer could not take it.
+MAX_DURATION = 100 * 365 * 86400.0
+
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(d|h|ms|m|s)")
+_SIZES = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SIZE = re.compile(r"([0-9]{1,12}) ?(|B|KiB|MiB|GiB)")
+
+
+@attrs.frozen
+class Text:
+    """
+    How the text of one value becomes an object; goes into `typing.Annotated`.
+
+    :param parse: raises ValueError; its message, if any, says what is wrong.
+    :param expected: completes "expected ...".
+    """
+
+    parse: Callable[[str], Any]
+    expected: str
+
+
+def _parse_int(text: str) -> int:
+    if not _INT.fullmatch(text) or len(text) > _MAX_DIGITS:
+        raise ValueError
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    if not _FLOAT.fullmatch(text) or not math.isfinite(value := float(text)):
+        raise ValueError
+    return value
+
+
+def _parse_bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower() == "true"
+
+
+#: What a schema may say without a format of its own.
+SCALARS = {
+    str: Text(str, "text"),
+    int: Text(_parse_int, "a whole number"),
+    float: Text(_parse_float, "a number"),
+    bool: Text(_parse_bool, "true or false"),
+}
+#: In quotes these are text.
+UNQUOTED = (SCALARS[int], SCALARS[float], SCALARS[bool])
+
+
+def parse_duration(text: str) -> float:
+    """
+    Seconds in ``90s``, ``5m``, ``2h``, ``1h30m``, ``500ms``, ``30d`` or ``0``.
+
+    :raises ValueError: for anything else.
+    """
+    if text == "0":
+        return 0.0
+    total = 0.0
+    position = 0
+    largest = float("inf")
+    while position < len(text):
+        found = _DURATION.match(text, position)
+        if found is None:
+            number = text.replace(".", "", 1).isdigit()
+            raise ValueError(f"write the unit: {text}s" if number else "")
+        unit = _UNITS[found.group(2)]
+        if unit >= largest:
+            raise ValueError("larger units come first, each once")
+        largest = unit
+        total += float(found.group(1)) * unit
+        position = found.end()
+    if not text:
+        raise ValueError
+    if total > MAX_DURATION:
+        raise ValueError("that is longer than 100 years")
+    return total
+
+
+def parse_size(text: str) -> int:
+    """
+    Bytes in ``64KiB``, ``1MiB``, ``2GiB`` or ``4096``.
+
+    :raises ValueError: for anything else.
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ValueError("units are B, KiB, MiB and GiB")
+    return int(found.group(1)) * _SIZES[found.group(2)]
+
+
+#: Seconds, written with a unit.
+Duration = Annotated[
+    float, Text(parse_duration, "a time such as 90s, 5m, 1h30m or 500ms")
+]
+#: Bytes, written with a binary unit.
+Size = Annotated[int, Text(parse_size, "a size such as 64KiB or 1MiB")]

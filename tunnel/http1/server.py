@@ -1,0 +1,337 @@
+"""
+The server side of one connection: what comes in, and when it ends.
+
+Nothing is awaited and nothing is buffered but heads.  Requests are served one after
+the other: pipelined ones wait unread, so answers cannot change places.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tunnel.errors import TunnelError
+from tunnel.http1.chunked import ChunkedDecoder
+from tunnel.http1.exchange import Exchange
+from tunnel.http1.fields import HeadError
+from tunnel.http1.head import CHUNKED
+from tunnel.http1.transport import HttpConnection
+
+if TYPE_CHECKING:
+    from tunnel.http1.front import FrontFactory
+
+__all__ = ["ClientGone", "FrontProtocol"]
+
+_DRAIN_BYTES: Final = 1024 * 1024  # read and dropped so that an early answer arrives
+
+_HEAD: Final = 0  # between requests, or inside a head
+_SIZED: Final = 1  # inside a body with a length
+_CHUNKED: Final = 2
+_WAIT: Final = 3  # the request is complete, its answer is not
+_RAW: Final = 4  # after 101
+_DRAIN: Final = 5  # answered and done; reading only so that the client reads, too
+_CLOSED: Final = 6
+
+
+class ClientGone(TunnelError):
+    """The client left, or broke the protocol, before it had its answer."""
+
+
+class FrontProtocol(HttpConnection):
+    """One connection of a client."""
+
+    _log = Logger()
+    factory: FrontFactory
+
+    def __init__(self, factory: FrontFactory) -> None:
+        # A head in the making must not be taken for one that came too early.
+        super().__init__(factory.turn, factory.limits.max_header_bytes)
+        self.factory = factory
+        self._state = _HEAD
+        self._scanned = 0
+        self._left = 0
+        self._decoder = ChunkedDecoder()
+        self._exchange: Exchange | None = None
+        self._fresh = True
+
+    def connectionMade(self) -> None:
+        super().connectionMade()
+        factory = self.factory
+        factory.connections.add(self)
+        if len(factory.connections) > factory.limits.max_connections:
+            self._refuse(503, "too many connections; try again", b"\r\nRetry-After: 1")
+
+    # Reading.
+
+    def touched(self) -> None:
+        # The time for a head runs from its first byte, for the rest from the last.
+        # What comes after the answer buys no time: it is only dropped.
+        if self._state != _DRAIN and (self._state != _HEAD or not self._buffer):
+            self._since = self._turn.now
+
+    def feed(self, data: bytes) -> bytes:
+        try:
+            while data and not self._paused:
+                state = self._state
+                if state == _HEAD:
+                    rest = self._take_head(data)
+                    if rest is None:
+                        return data
+                    data = rest
+                elif state == _WAIT:
+                    return data
+                elif state == _SIZED:
+                    body, data = data[: self._left], data[self._left :]
+                    self._left -= len(body)
+                    self._body(body, self._left == 0)
+                elif state == _CHUNKED:
+                    decoder = self._decoder
+                    body, left = decoder.feed(data)
+                    data = left or b""
+                    self._body(body, left is not None, decoder.trailers)
+                elif state == _RAW:
+                    self._body(data, False)
+                    return b""
+                else:
+                    self._discard(data)
+                    return b""
+        except HeadError as error:
+            self._refuse(error.status, str(error))
+            return b""
+        return data
+
+    def _take_head(self, data: bytes) -> bytes | None:
+        """Begin an exchange; return what follows the head, or None if it is partial."""
+        limits = self.factory.limits
+        end = data.find(b"\r\n\r\n", self._scanned)
+        if end < 0:
+            if len(data) > limits.max_header_bytes:
+                raise HeadError(431, f"a head beyond {limits.max_header_bytes} bytes")
+            if data.startswith(b"\x16\x03"):
+                raise HeadError(400, "TLS was sent to a port without TLS")
+            self._scanned = max(0, len(data) - 3)
+            return None
+        self._scanned = 0
+        if end > limits.max_header_bytes:
+            raise HeadError(431, f"a head beyond {limits.max_header_bytes} bytes")
+        # RFC 9112 2.2: one empty line before a request is forgiven.
+        start = 2 if data.startswith(b"\r\n") else 0
+        head = self.factory.parser.parse(data[start : end + 2])
+        self._fresh = False
+        exchange = self._exchange = Exchange(self, head)
+        length = head.length
+        if length == 0:
+            self._state = _WAIT
+            exchange.complete = True
+        elif length == CHUNKED:
+            self._state = _CHUNKED
+            self._decoder = ChunkedDecoder()
+        else:
+            self._state = _SIZED
+            self._left = length
+        try:
+            receiver = self.factory.handler.request_received(exchange)
+        except Exception:
+            self._log.failure("a handler failed to take a request")
+            self._fail()
+        else:
+            exchange.receiver = receiver
+        return data[end + 4 :]
+
+    def _body(self, body: bytes, last: bool, trailers: bytes = b"") -> None:
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if last:
+            self._state = _WAIT
+            exchange.complete = True
+        receiver = exchange.receiver
+        if receiver is None:
+            return
+        try:
+            if body:
+                receiver.body_received(body)
+            if last and not exchange.finished:
+                receiver.body_finished(trailers)
+        except Exception:
+            self._log.failure("a handler failed to take a body")
+            self._fail()
+
+    def _discard(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._state == _DRAIN and self._left < 0:
+            self._state = _CLOSED
+            self.abort()
+
+    def peer_finished(self) -> None:
+        exchange = self._exchange
+        if self._state == _RAW and exchange is not None:
+            # All that came before is delivered, even to one who asked to wait.
+            self._paused = False
+            self.refill()
+            exchange.complete = True
+            self._since = self._turn.now
+            if exchange.receiver is not None:
+                try:
+                    exchange.receiver.body_finished(b"")
+                except Exception:
+                    self._log.failure("a handler failed at the end of a body")
+                    self._fail()
+                    return
+            if exchange.finished:
+                self.close()
+        elif exchange is not None:
+            # Whoever asks and closes half cannot be told from one who left; like the
+            # servers our users know, we stop working for it.
+            self._leave(ClientGone("the client closed the connection"))
+            self.abort()
+        else:
+            self.close()
+
+    # For `Exchange`.
+
+    def upgrade(self) -> None:
+        """From here on bytes are just bytes."""
+        self._state = _RAW
+        self._since = self._turn.now
+        self.refill()
+
+    def exchange_finished(self, exchange: Exchange, keep: bool) -> None:
+        """The answer is written: go on with the next request, or close."""
+        if self._state == _RAW:
+            self._since = self._turn.now
+            if exchange.complete:
+                self.close()
+            else:
+                self.close_write()
+            return
+        self.clear_producer()
+        self.flush()
+        self._exchange = None
+        self._since = self._turn.now
+        if keep and not self.factory.draining:
+            self._state = _HEAD
+            self._paused = False
+            if self._buffer or self._stopped:
+                self.refill()
+        elif exchange.complete and not self._buffer and not exchange.head.upgrade:
+            self._state = _CLOSED
+            self.close()
+        else:
+            self._drain()
+
+    # Ends.
+
+    def _drain(self) -> None:
+        """
+        Close so that the client still gets the answer.
+
+        Closing with unread bytes makes the kernel send RST, which may overtake what was
+        written; so only our half closes, and what still comes is read and dropped.
+        """
+        self._state = _DRAIN
+        self._left = _DRAIN_BYTES
+        self._since = self._turn.now
+        self._buffer = b""
+        self._paused = False
+        self.close_write()
+        self.refill()
+
+    def _refuse(self, status: int, message: str, extra: bytes = b"") -> None:
+        """Answer what cannot be a request, or cannot go on being one."""
+        exchange = self._exchange
+        if exchange is None:
+            exchange = Exchange(self, None)
+            self._exchange = exchange
+        else:
+            self._tell(exchange, ClientGone(message))
+        if exchange.head_sent:
+            exchange.abort()
+            return
+        fields, body = self.factory.render_error(status, message)
+        exchange.complete = False
+        exchange.respond(status, fields + extra, body)
+
+    def _fail(self) -> None:
+        """Our own side cannot go on with this exchange."""
+        exchange = self._exchange
+        if exchange is None or exchange.finished:
+            return
+        if exchange.head_sent:
+            exchange.abort()
+        else:
+            fields, body = self.factory.render_error(500, "an internal error")
+            exchange.respond(500, fields, body)
+
+    def _tell(self, exchange: Exchange, reason: Exception) -> None:
+        receiver, exchange.receiver = exchange.receiver, None
+        if receiver is not None and not (
+            exchange.finished and (exchange.complete or not exchange.upgraded)
+        ):
+            try:
+                receiver.client_gone(reason)
+            except Exception:
+                self._log.failure("a handler failed when its client left")
+
+    def _leave(self, reason: Exception) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            self._tell(exchange, reason)
+            exchange.finished = True
+
+    def close_if_idle(self) -> None:
+        """Close if no request is under way."""
+        if self._state == _HEAD and not self._buffer:
+            self._state = _CLOSED
+            self.close()
+
+    def abort(self) -> None:
+        self._state = _CLOSED
+        super().abort()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        super().connectionLost(reason)
+        self._state = _CLOSED
+        self.factory.connections.discard(self)
+        self._leave(ClientGone("the client closed the connection"))
+
+    def sweep(self, now: float) -> None:
+        limits = self.factory.limits
+        state = self._state
+        waited = now - self._since
+        if state == _HEAD:
+            if self._buffer:
+                if waited >= limits.header_seconds:
+                    self._refuse(408, "the head of the request did not arrive in time")
+            elif waited >= (
+                limits.header_seconds if self._fresh else limits.idle_seconds
+            ):
+                self._state = _CLOSED
+                self.close()
+        elif state in (_SIZED, _CHUNKED):
+            if self._stopped:
+                # We do not read, so it is not the client who is slow.
+                self._since = now
+            elif waited >= limits.body_seconds:
+                self._refuse(408, "the body of the request did not arrive in time")
+        elif state == _DRAIN:
+            if waited >= limits.drain_seconds:
+                self.abort()
+        elif state == _RAW and not self._stopped:
+            exchange = self._exchange
+            if (
+                exchange is not None
+                and (exchange.complete or exchange.finished)
+                and waited >= limits.half_closed_seconds
+            ):
+                answered = exchange.finished
+                self._leave(ClientGone("one half of the connection stayed open"))
+                if answered:
+                    # The client may still be reading what is on its way to it.
+                    self._state = _CLOSED
+                    self.close()
+                else:
+                    self.abort()

@@ -1,0 +1,215 @@
+"""What each half of a module is lent, on one end of a tunnel in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IListeningPort,
+    IPushProducer,
+)
+from twisted.internet.task import Clock
+from zope.interface import implementer
+
+from tunnel.config import Listen
+from tunnel.errors import (
+    AgentUnavailable,
+    CallError,
+    ErrorCode,
+    Status,
+    StreamReset,
+    TunnelError,
+)
+from tunnel.interfaces import (
+    Access,
+    ConnectedAgent,
+    IAgentModuleApi,
+    IServerModuleApi,
+    IStream,
+    IStreamReceiver,
+)
+from tunnel.net import eager
+from tunnel.rpc.client import ServiceClient
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.testing.ends import AGENT, End
+
+__all__ = ["FakeAgentModuleApi", "FakeServerModuleApi"]
+
+
+class _FakeApi:
+    """What both module APIs have in common."""
+
+    def __init__(self, end: End, name: str, configuration: Any):
+        self.name = name
+        self.configuration = configuration
+        self.clock = end.clock
+        self.reactor = end.clock
+        self.metrics = CollectorRegistry()
+        self.write = eager.write
+        #: What the module said when it could not go on.
+        self.failures: list[Exception] = []
+        self._end = end
+
+    def handle(self, service: Any, implementation: object) -> None:
+        self._end.dispatcher.handle(self.name, service, implementation)
+
+    def handle_stream(self, method: str, accept: Any) -> None:
+        self._end.dispatcher.handle_stream(self.name, method, accept)
+
+    def fail(self, reason: Exception) -> None:
+        self.failures.append(reason)
+
+    def publish(self, topic: str, event: Any) -> None:
+        self._end.bus.publish(topic, event)
+
+    def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
+        return self._end.bus.subscribe(self.name, topic, told)
+
+
+@implementer(IListeningPort)
+class _Port:
+    """What `FakeServerModuleApi.listen` opens: nothing."""
+
+    def startListening(self) -> None:
+        pass
+
+    def stopListening(self) -> None:
+        pass
+
+    def getHost(self) -> IAddress:
+        return IPv4Address("TCP", "127.0.0.1", 40000)
+
+
+@implementer(IStream, IConsumer, IPushProducer)
+class _NoAgent:
+    """A stream to an agent that is not there: it ends in the next turn."""
+
+    agent: ConnectedAgent | None = None
+
+    def __init__(self, agent_id: str, receiver: IStreamReceiver, clock: Clock) -> None:
+        self._receiver: IStreamReceiver | None = receiver
+        self._producer: Any = None
+        absent = AgentUnavailable(agent_id, f"agent {agent_id} is not connected")
+        clock.callLater(0, self._close, absent)
+
+    def _close(self, reason: TunnelError) -> None:
+        receiver, self._receiver = self._receiver, None
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.stopProducing()
+        if receiver is not None:
+            receiver.stream_closed(reason)
+
+    def send_headers(self, block: bytes, fin: bool = False) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+    def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
+        self._close(StreamReset(ErrorCode(code), message, by_peer=False))
+
+    def pauseProducing(self) -> None:
+        pass
+
+    def resumeProducing(self) -> None:
+        pass
+
+    def stopProducing(self) -> None:
+        self.reset()
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        if self._receiver is None:
+            producer.stopProducing()
+        else:
+            self._producer = producer
+
+    def unregisterProducer(self) -> None:
+        self._producer = None
+
+
+@implementer(IServerModuleApi)
+class FakeServerModuleApi(_FakeApi):
+    """
+    `IServerModuleApi` for one agent, ``1`` or ``agent-1``, that is connected.
+
+    :param door: takes what the module gives to `handle_external`.
+    """
+
+    def __init__(self, end: End, name: str, configuration: Any, *, door: Dispatcher):
+        super().__init__(end, name, configuration)
+        self._door = door
+        #: token -> `Access`; anything else is refused.
+        self.tokens: dict[str, Access] = {}
+        #: What the module listens with: endpoint string -> factory.
+        self.listening: dict[str, Any] = {}
+
+    def client(self, service: Any, agent_id: str) -> ServiceClient:
+        def opener(method: str, receiver: IStreamReceiver, **kw: Any) -> IStream:
+            return self.open_stream(agent_id, method, receiver, **kw)
+
+        return ServiceClient(service, opener, self.clock)
+
+    def open_stream(
+        self,
+        agent_id: str,
+        method: str,
+        receiver: IStreamReceiver,
+        metadata: bytes = b"",
+        fin: bool = False,
+        timeout: float = 0,
+        repeatable: bool = False,
+        resumable: bool = False,
+    ) -> IStream:
+        if agent_id not in ("1", "agent-1"):
+            return _NoAgent(agent_id, receiver, self.clock)
+        return self._end.open_stream(
+            method, receiver, metadata=metadata, fin=fin, timeout=timeout
+        )
+
+    def handle_external(self, service: Any, implementation: object) -> None:
+        self._door.handle(self.name, service, implementation)
+
+    def connected_agents(self) -> list[ConnectedAgent]:
+        return [AGENT]
+
+    async def agents(
+        self, agent_id: str = "", project_id: int = 0
+    ) -> list[ConnectedAgent]:
+        return [
+            agent
+            for agent in self.connected_agents()
+            if agent_id in ("", agent.agent_id) and project_id in (0, agent.project_id)
+        ]
+
+    def authorize(self, kind: str, agent: str, token: str) -> Deferred[Access]:
+        access = self.tokens.get(token)
+        if access is None:
+            return fail(CallError(Status.UNAUTHENTICATED, "unknown token"))
+        return succeed(access)
+
+    def listen(self, endpoint: Any, factory: Any) -> Deferred[Any]:
+        if isinstance(endpoint, Listen):
+            endpoint = endpoint.endpoint_string()
+        self.listening[endpoint] = factory
+        return succeed(_Port())
+
+
+@implementer(IAgentModuleApi)
+class FakeAgentModuleApi(_FakeApi):
+    """`IAgentModuleApi`; give it a `cluster` where the module wants one."""
+
+    cluster: Any = None
+    agent_id = "1"
+
+    def client(self, service: Any) -> ServiceClient:
+        return self._end.client(service)

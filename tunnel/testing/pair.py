@@ -1,0 +1,79 @@
+"""Both halves of modules against each other, and who calls the external API."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from tunnel.rpc.client import ServiceClient
+from tunnel.testing.apis import FakeAgentModuleApi, FakeServerModuleApi
+from tunnel.testing.ends import End, connected
+
+__all__ = ["ModulePair"]
+
+_T = TypeVar("_T")
+
+
+class ModulePair:
+    """Both halves of modules, joined by a tunnel in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.agent, self.server, self.pipe = connected(clock)
+        self._modules: list[tuple[End, str, Any]] = []
+        # Whoever calls the external API, and what answers there.
+        self._outside, self.door, self._street = connected(clock)
+        self.door.tunnel.agent = None
+
+    def server_half(self, factory: Any, **configuration: Any) -> Any:
+        """Make a server half; its API is at ``.api`` of the result if it kept it."""
+        api = partial(FakeServerModuleApi, door=self.door.dispatcher)
+        return self._make(api, self.server, factory, configuration)
+
+    def agent_half(self, factory: Any, **configuration: Any) -> Any:
+        """Make an agent half."""
+        return self._make(FakeAgentModuleApi, self.agent, factory, configuration)
+
+    def _make(self, api: Any, end: End, factory: Any, configuration: Any) -> Any:
+        settings = factory.configuration(**configuration)
+        name = getattr(factory, "name", factory.__name__)
+        module = factory(api(end, name, settings))
+        self._modules.append((end, name, module))
+        return module
+
+    def external(self, service: Any) -> ServiceClient:
+        """Calls what server halves gave to `handle_external`, as GitLab would."""
+        return self._outside.client(service)
+
+    def start(self) -> None:
+        """Start all of them."""
+        for _, _, module in self._modules:
+            self.run(module.start())
+
+    def stop(self) -> None:
+        """Take back what they registered, and stop them; the last first."""
+        for end, name, module in reversed(self._modules):
+            end.dispatcher.withdraw(name)
+            end.bus.withdraw(name)
+            self.door.dispatcher.withdraw(name)
+            self.run(module.stop())
+
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """The result of a coroutine, with the pipe moving as long as it waits."""
+        results: list[Any] = []
+        deferred = Deferred.fromCoroutine(coroutine)
+        deferred.addBoth(results.append)
+        self.pipe.flush()
+        while self._street.step():
+            self.pipe.flush()
+        if not results:
+            raise AssertionError("still waiting, and nothing moves any more")
+        if isinstance(results[0], Failure):
+            results[0].raiseException()
+        result: _T = results[0]
+        return result
