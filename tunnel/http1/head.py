@@ -157,7 +157,7 @@ class RequestParser:
         if match is None:
             raise _explain(block)
         method, target, minor, fields = match.groups()
-        if fields.count(b"\r\n") > self._max_count:
+        if fields.count(b"\n") > self._max_count:
             raise HeadError(431, f"more than {self._max_count} header lines")
         if method in _REFUSED_METHODS:
             raise HeadError(405, f"{method.decode()} is not served here")
@@ -243,7 +243,7 @@ class ResponseParser:
         if match is None:
             raise HeadError(502, "malformed response head")
         minor, code, reason, fields = match.groups()
-        if fields.count(b"\r\n") > self._max_count:
+        if fields.count(b"\n") > self._max_count:
             raise HeadError(502, f"more than {self._max_count} header lines")
         status = int(code)
         fields, taken = cut(self._lines, fields)
