@@ -166,6 +166,10 @@ class Exchange:
             if self._chunked:
                 self._connection.send(encode_last_chunk(trailers))
         self.finished = True
+        if not self.upgraded:
+            # It is told nothing more, and it holds us: the two would wait for the
+            # garbage collector, with all that the request brought.
+            self.receiver = None
         self._connection.exchange_finished(self, self._keep)
 
     def respond(self, status: int, fields: bytes, body: bytes) -> None:

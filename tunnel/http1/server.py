@@ -138,7 +138,8 @@ class FrontProtocol(HttpConnection):
             self._log.failure("a handler failed to take a request")
             self._fail()
         else:
-            exchange.receiver = receiver
+            if not exchange.finished:
+                exchange.receiver = receiver
         return data[end + 4 :]
 
     def _body(self, body: bytes, last: bool, trailers: bytes = b"") -> None:

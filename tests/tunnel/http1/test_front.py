@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
@@ -43,6 +46,61 @@ class IsolationTests(FrontCase):
         self.clock.pump([1] * int(self.limits.idle_seconds + 2))
         self.assertTrue(late.disconnecting)
         self.assertGreater(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
+
+
+class Holder:
+    """Answers at once or later, and holds the exchange that holds it."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+
+    def answer(self) -> None:
+        self.exchange.send_head(OK, 0)
+        self.exchange.finish()
+
+    def body_received(self, data: bytes) -> None:
+        pass
+
+    def body_finished(self, trailers: bytes) -> None:
+        pass
+
+    def client_gone(self, reason: Exception) -> None:
+        raise AssertionError(reason)
+
+
+class Holders:
+    """A handler that forgets whom it gave a request to."""
+
+    def __init__(self, at_once: bool) -> None:
+        self.at_once = at_once
+        self.alive: list[weakref.ref[Holder]] = []
+
+    def request_received(self, exchange: Exchange) -> Holder:
+        holder = Holder(exchange)
+        self.alive.append(weakref.ref(holder))
+        if self.at_once:
+            holder.answer()
+        return holder
+
+
+class GarbageTests(FrontCase):
+    """What an answered request leaves behind: nothing, and at once."""
+
+    def test_receiver_is_let_go(self) -> None:
+        """The collector is not needed, however the request came and was answered."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for at_once in True, False:
+            handler = Holders(at_once)
+            wire = Wire(FrontFactory(handler, self.clock).buildProtocol(None))
+            for size in 0, 3:
+                head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+                wire.receive(head % size + b"x" * size)
+                holder = handler.alive[-1]()
+                if holder is not None:
+                    holder.answer()
+                del holder
+                self.assertIsNone(handler.alive[-1]())
 
 
 class ExchangeTests(FrontCase):
