@@ -8,6 +8,7 @@ The server: accepts agents, and carries requests to them.
 
     agents.py       accepts agents: greeting, credential, replacement
     registry.py     the agents that are connected here
+    watchers.py     who waits for one of them, or for news of one
     conflicts.py    those that say that they are the same pod
     routing.py      from "a stream to agent 7" to the hops that it may take
     routed.py       the stream itself, whichever way it goes, and the next way

@@ -25,6 +25,7 @@ from kas.identity_store import AGENT_PREFIX, USER_PREFIX, digest, split_token
 from kas.state import MAX_FILE
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import Access
+from tunnel.isolation import for_each
 from tunnel.stamps import Stamp, stamp_of
 
 __all__ = ["POLL_INTERVAL", "AgentIdentity", "FileIdentity"]
@@ -345,8 +346,11 @@ class FileIdentity:
             )
             if not kept:
                 self._log.info("credential {id} ended", id=credential_id)
-                for callback in tuple(self._callbacks):
-                    try:
-                        callback(credential_id)
-                    except Exception:
-                        self._log.failure("while ending {id}", id=credential_id)
+                self._tell(credential_id)
+
+    def _tell(self, credential_id: str) -> None:
+        for_each(
+            tuple(self._callbacks),
+            lambda end: end(credential_id),
+            f"ending {credential_id}",
+        )

@@ -183,7 +183,7 @@ class Peer(TunnelOwner):
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
         # What one of them does with the news must not harm the session.
-        for_each(waiting.values(), lambda told: told(), "the news")
+        for_each(waiting.values(), lambda told: told(), f"a request to {self.url}")
 
     def stop(self) -> None:
         """Close it, and do not come back."""

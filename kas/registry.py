@@ -8,6 +8,7 @@ import attrs
 from twisted.logger import Logger
 
 from kas.conflicts import Conflicts
+from kas.watchers import Watchers
 from tunnel.errors import ErrorCode
 from tunnel.interfaces import ConnectedAgent
 from tunnel.net.protocol import TunnelProtocol
@@ -44,7 +45,7 @@ class Registry:
     def __init__(self) -> None:
         self._agents: dict[str, dict[bytes, AgentConnection]] = {}
         self._by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
-        self._waiters: dict[str, dict[object, Callable[[], None]]] = {}
+        self._waiters = Watchers()
         self._conflicts = Conflicts()
 
     def __len__(self) -> int:
@@ -157,12 +158,7 @@ class Registry:
 
     def wake(self, agent_id: str) -> None:
         """The agent is here, or takes more: tell everyone who waits for it."""
-        for wake in tuple(self._waiters.pop(agent_id, {}).values()):
-            try:
-                wake()
-            except Exception:
-                # What one of them does with the news must not harm the agent.
-                self._log.failure("a stream to {agent_id} failed", agent_id=agent_id)
+        self._waiters.wake(agent_id)
 
     def remove(self, tunnel: TunnelProtocol) -> AgentConnection | None:
         """Forget a tunnel; returns what it was, or None when it was replaced."""
@@ -204,21 +200,12 @@ class Registry:
 
     def wait(self, agent_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call *wake* once when the agent connects; call the result to give up."""
-        waiters = self._waiters.setdefault(agent_id, {})
-        key = object()
-        waiters[key] = wake
-
-        def give_up() -> None:
-            waiters.pop(key, None)
-            if not waiters and self._waiters.get(agent_id) is waiters:
-                del self._waiters[agent_id]
-
-        return give_up
+        return self._waiters.add(agent_id, wake)
 
     @property
     def waiting(self) -> int:
         """How many wait for an agent."""
-        return sum(len(waiters) for waiters in self._waiters.values())
+        return len(self._waiters)
 
     def revoke(self, credential_id: str) -> None:
         """End every tunnel that was accepted for a credential."""

@@ -36,4 +36,5 @@ class Flusher:
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, set()
-        for_each(dirty, lambda connection: connection.flush(), "the flush")
+        what = "the flush of a connection"
+        for_each(dirty, lambda connection: connection.flush(), what)

@@ -17,11 +17,11 @@ def for_each(members: Iterable[_T], action: Callable[[_T], object], what: str) -
     """
     Do *action* with each; of one that fails the log tells, and the others go on.
 
-    :param what: what is done, for the log: "the flush".
+    :param what: what is done, for the log: "the flush of a connection".
     """
     for member in members:
         try:
             action(member)
         except Exception:
             # The others share nothing with it but this loop.
-            _log.failure("{what} of a connection failed", what=what)
+            _log.failure("{what} failed", what=what)

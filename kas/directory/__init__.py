@@ -9,7 +9,6 @@ that come in, and a store (Redis) in which every kas writes down its own.
     shared.py           the directory: what is ours, held against what others have
     answers.py          what is known of one agent, and how news change it
     cache.py            for which agents that is kept
-    watchers.py         who waits for an agent
     lookups.py          when it is looked up
     peers.py            the other kas: who lives, and who has to be asked itself
 

@@ -26,8 +26,9 @@ from kas.directory.lookups import LOOK_INTERVAL, LookUps
 from kas.directory.peers import KnownPeers, Sessions
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import Store, StoreDown
-from kas.directory.watchers import Watchers
+from kas.watchers import Watchers
 from tunnel.errors import CallError, Status
+from tunnel.isolation import for_each
 
 __all__ = ["SharedDirectory"]
 
@@ -166,12 +167,8 @@ class SharedDirectory:
         if mine is None or self._store is None:
             return
         if mine.agent.generation < agent.generation:
-            try:
-                self.on_superseded(mine)
-            except Exception:
-                self._log.failure(
-                    "ending what {agent_id} left", agent_id=agent.agent_id
-                )
+            what = f"ending what agent {agent.agent_id} left"
+            for_each((mine,), self.on_superseded, what)
         elif mine.agent.generation > agent.generation:
             # That kas holds a dead connection and does not know.
             self._store.announce(mine)

@@ -287,7 +287,9 @@ class WaitTests(RegistryCase):
         self.world.agent("7")
         self.assertEqual(woken, [0, 2])
         give_up[0]()
-        self.assertEqual((self.registry.waiting, self.registry._waiters), (0, {}))
+        self.assertEqual(
+            (self.registry.waiting, self.registry._waiters.waiting), (0, {})
+        )
 
     def test_one_fails(self) -> None:
         """What a waiter does with the news harms neither the others nor the agent."""

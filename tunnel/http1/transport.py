@@ -69,7 +69,8 @@ class Turn:
         self._sweep_call = None
         self.now = self._clock.seconds()
         connections = list(self._connections)
-        for_each(connections, lambda one: one.sweep(self.now), "the sweep")
+        what = "the sweep of a connection"
+        for_each(connections, lambda one: one.sweep(self.now), what)
         if connections and self._sweep_call is None:
             self._sweep_call = self._clock.callLater(_SWEEP_SECONDS, self._sweep)
         if self._swept is not None:

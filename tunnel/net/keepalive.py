@@ -181,7 +181,7 @@ class Keepalive:
         self._sweeps += 1
         renew = self._sweeps % math.ceil(BUDGET_INTERVAL / SWEEP) == 0
         watched = tuple(self._watched)
-        for_each(watched, lambda one: _look(one, renew), "the sweep")
+        for_each(watched, lambda one: _look(one, renew), "the sweep of a connection")
 
 
 def _look(connection: Watched, renew: bool) -> None:

@@ -1,11 +1,12 @@
-"""Who waits for news of an agent."""
+"""Who waits for an agent, or for news of one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import attrs
-from twisted.logger import Logger
+
+from tunnel.isolation import for_each
 
 __all__ = ["Watchers"]
 
@@ -13,7 +14,7 @@ __all__ = ["Watchers"]
 @attrs.define(eq=False)
 class Watchers:
     """
-    Each is told once.
+    Each is told once, or gives up.
 
     :ivar waiting: by agent; nobody waits for the others.
     """
@@ -21,7 +22,6 @@ class Watchers:
     waiting: dict[str, dict[object, Callable[[], None]]] = attrs.field(
         factory=dict, init=False
     )
-    _log = Logger()
 
     def add(self, agent_id: str, told: Callable[[], None]) -> Callable[[], None]:
         """Have *told* called at the next news; the result ends it."""
@@ -38,9 +38,9 @@ class Watchers:
 
     def wake(self, agent_id: str) -> None:
         """There are news."""
-        for told in tuple(self.waiting.pop(agent_id, {}).values()):
-            try:
-                told()
-            except Exception:
-                # What one of them does with the news must not harm the others.
-                self._log.failure("a request for {agent_id} failed", agent_id=agent_id)
+        told = self.waiting.pop(agent_id, {}).values()
+        # What one of them does with the news must not harm the others.
+        for_each(tuple(told), lambda tell: tell(), f"a request for {agent_id}")
+
+    def __len__(self) -> int:
+        return sum(map(len, self.waiting.values()))
