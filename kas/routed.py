@@ -176,6 +176,10 @@ class RoutedStream:
             self._waits = Wait(
                 self._router, self._agent_id, self._woken, self._late, left
             )
+        elif self._router.revoked(self._agent_id):
+            text = f"agent {self._agent_id} was revoked"
+            self._close(AgentUnavailable(self._agent_id, text))
+            return
         self._waits.again(self._attempts)
 
     def _woken(self) -> None:

@@ -118,6 +118,8 @@ class Router:
         self.rerouted = 0
         self._peers = peers
         self._waiting: dict[str, int] = {}
+        #: Those of them that were allowed to connect when the waiting began.
+        self._expected: set[str] = set()
         self._look: IDelayedCall | None = None
         #: Streams of ours at instances that others hold.
         self._remote: dict[bytes, int] = {}
@@ -206,9 +208,15 @@ class Router:
         if waiting >= self.max_waiting:
             return False
         self._waiting[agent_id] = waiting + 1
+        if not waiting and self.may_connect(agent_id):
+            self._expected.add(agent_id)
         if self._look is None:
             self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
         return True
+
+    def revoked(self, agent_id: str) -> bool:
+        """An agent that is waited for will not come: it was revoked meanwhile."""
+        return agent_id in self._expected and not self.may_connect(agent_id)
 
     def stopped_waiting(self, agent_id: str) -> None:
         """One stream less waits for this agent."""
@@ -217,6 +225,7 @@ class Router:
             self._waiting[agent_id] = left
         else:
             self._waiting.pop(agent_id, None)
+            self._expected.discard(agent_id)
         if not self._waiting and self._look is not None:
             self._look.cancel()
             self._look = None
@@ -246,7 +255,7 @@ class Router:
         self._look = None
         for agent_id in tuple(self._waiting):
             # Asking the directory is what makes it look, in its own time.
-            if next(self.hops(agent_id), None) is not None:
+            if self.revoked(agent_id) or next(self.hops(agent_id), None) is not None:
                 self.registry.wake(agent_id)
         if self._waiting:
             self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 
 from kas.directory.shared import SharedDirectory
 from kas.routed import MAX_KEPT, MAX_LOST
-from kas.routing import ROUTING_TIMEOUT
+from kas.routing import LOOK_AGAIN, ROUTING_TIMEOUT
 from tests.kas.many import GRACE, Agentk, ManyCase
 from tests.tunnel.net.harness import Producer
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed, StreamReset
@@ -65,6 +65,31 @@ class RepeatTests(ManyCase):
         assert isinstance(reason, SessionClosed)
         self.assertEqual(reason.code, ErrorCode.UNAUTHENTICATED)
         agent.dialer._running = False
+
+    def test_revoked_meanwhile(self) -> None:
+        """Nobody waits for an agent that may not come any more."""
+        allowed = {"7"}
+        self.one.router.may_connect = allowed.__contains__
+        self.one.open(self.client, fin=True)
+        other = RecordingReceiver()
+        self.one.open(other, fin=True)
+        self.many.later(LOOK_AGAIN * 3)
+        self.assertEqual((self.client.closed, other.closed), ([], []))
+        allowed.clear()
+        self.many.later(LOOK_AGAIN + 0.1)
+        for receiver in self.client, other:
+            (reason,) = receiver.closed
+            self.assertIsInstance(reason, AgentUnavailable)
+            self.assertIn("was revoked", str(reason))
+        self.assertEqual(self.one.router.waiting, 0)
+        # Of one that was never heard of, the news may only be late.
+        late = RecordingReceiver()
+        self.one.open(late, fin=True)
+        self.many.later(ROUTING_TIMEOUT - 1)
+        self.assertEqual(late.closed, [])
+        self.many.agent(self.two)
+        self.many.settle()
+        self.assertEqual(self.one.router.waiting, 0)
 
     def test_why_is_said(self) -> None:
         """Who was reached at first, and not again, is not only "not connected"."""
