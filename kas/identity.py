@@ -352,5 +352,6 @@ class FileIdentity:
         for_each(
             tuple(self._callbacks),
             lambda end: end(credential_id),
-            f"ending {credential_id}",
+            "ending {id}",
+            id=credential_id,
         )

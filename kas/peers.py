@@ -183,7 +183,9 @@ class Peer(TunnelOwner):
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
         # What one of them does with the news must not harm the session.
-        for_each(waiting.values(), lambda told: told(), f"a request to {self.url}")
+        for_each(
+            waiting.values(), lambda told: told(), "a request to {url}", url=self.url
+        )
 
     def stop(self) -> None:
         """Close it, and do not come back."""

@@ -40,7 +40,12 @@ class Watchers:
         """There are news."""
         told = self.waiting.pop(agent_id, {}).values()
         # What one of them does with the news must not harm the others.
-        for_each(tuple(told), lambda tell: tell(), f"a request for {agent_id}")
+        for_each(
+            tuple(told),
+            lambda tell: tell(),
+            "a request for {agent_id}",
+            agent_id=agent_id,
+        )
 
     def __len__(self) -> int:
         return sum(map(len, self.waiting.values()))

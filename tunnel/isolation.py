@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from twisted.logger import Logger
 
@@ -13,15 +13,17 @@ _T = TypeVar("_T")
 _log = Logger()
 
 
-def for_each(members: Iterable[_T], action: Callable[[_T], object], what: str) -> None:
+def for_each(
+    members: Iterable[_T], action: Callable[[_T], object], what: str, **fields: Any
+) -> None:
     """
     Do *action* with each; of one that fails the log tells, and the others go on.
 
-    :param what: what is done, for the log: "the flush of a connection".
+    :param what: is done, for the log: "the flush of a connection"; with the *fields*.
     """
     for member in members:
         try:
             action(member)
         except Exception:
             # The others share nothing with it but this loop.
-            _log.failure("{what} failed", what=what)
+            _log.failure(f"{what} failed", **fields)

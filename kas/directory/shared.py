@@ -167,8 +167,8 @@ class SharedDirectory:
         if mine is None or self._store is None:
             return
         if mine.agent.generation < agent.generation:
-            what = f"ending what agent {agent.agent_id} left"
-            for_each((mine,), self.on_superseded, what)
+            what = "ending what {agent_id} left"
+            for_each((mine,), self.on_superseded, what, agent_id=agent.agent_id)
         elif mine.agent.generation > agent.generation:
             # That kas holds a dead connection and does not know.
             self._store.announce(mine)

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from twisted.internet.interfaces import IConsumer, IPushProducer
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from kas.external.held import Held, Holder
@@ -84,24 +83,25 @@ class Codec:
     The exchange calls `body`, `body_ended` and `gone`; what derives from this sends.
     """
 
-    _log = Logger()
-
     #: No agent calls here.
     agent: ConnectedAgent | None = None
-
-    #: Bytes of one request; more end the call.
-    limit = MAX_MESSAGE
 
     def __init__(
         self, exchange: Exchange, held: Held, headers: Mapping[str, str]
     ) -> None:
         self.exchange = exchange
+        self.content_type = media_type(headers)
         #: What this call holds of a request that is not whole.
         self.holder = Holder(held)
         self._receiver: IStreamReceiver | None = None
         #: Initial metadata of the answer, until that has begun.
         self.metadata: dict[str, str] = {}
         self.ended = False
+
+    @property
+    def limit(self) -> int:
+        """Bytes of one request; more end the call."""
+        return MAX_MESSAGE
 
     # For the derived classes.
 

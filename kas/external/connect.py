@@ -19,7 +19,7 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from kas.external.calls import Codec, Exchange, Headers, media_type, metadata_to
+from kas.external.calls import Codec, Exchange, Headers, metadata_to
 from kas.external.envelopes import COMPRESSED, EnvelopeCodec, envelope
 from kas.external.held import Held
 from tunnel.details import readable
@@ -112,15 +112,21 @@ class ConnectCall(Codec):
     def __init__(
         self, exchange: Exchange, held: Held, headers: Mapping[str, str]
     ) -> None:
-        self.content_type = media_type(headers)
-        self.json = self.content_type.endswith("json")
-        if self.json:
-            self.limit = MAX_JSON
         super().__init__(exchange, held, headers)
         name = "content-encoding" if self.unary else "connect-content-encoding"
         self._encoding = headers.get(name, "identity")
         #: Set before the call is opened.
         self.method: MethodDescriptor | None = None
+
+    @property
+    def json(self) -> bool:
+        """Messages are written in JSON."""
+        return self.content_type.endswith("json")
+
+    @property
+    def limit(self) -> int:
+        """As `Codec.limit`."""
+        return MAX_JSON if self.json else MAX_MESSAGE
 
     def check_encoding(self) -> None:
         """:raises CallError: the client compresses."""

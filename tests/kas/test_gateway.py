@@ -14,7 +14,8 @@ from tunnel.flusher import Flusher
 from tunnel.net.keepalive import Keepalive
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.testing import End, Pipe, RecordingReceiver
+from tunnel.testing import Pipe, RecordingReceiver
+from tunnel.testing.ends import End
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 TARGET = pb.Target(agent_id="7", instance_id=b"i", generation=1)

@@ -20,7 +20,8 @@ from tunnel.net.keepalive import Keepalive
 from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.testing import End, Pipe, RecordingReceiver
+from tunnel.testing import Pipe, RecordingReceiver
+from tunnel.testing.ends import End
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
 
 

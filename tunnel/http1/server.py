@@ -138,7 +138,8 @@ class FrontProtocol(HttpConnection):
             self._log.failure("a handler failed to take a request")
             self._fail()
         else:
-            if not exchange.finished:
+            # Of an upgrade only our half may be finished.
+            if not exchange.finished or self._state == _RAW:
                 exchange.receiver = receiver
         return data[end + 4 :]
 

@@ -55,7 +55,6 @@ class Outlet:
 
     :ivar marked: `flush` is called at the end of this turn.
     :ivar lost: the connection is gone.
-    :ivar pulling: streams whose producer gives one piece at a time, and may give one.
     """
 
     _session: Session
@@ -65,7 +64,8 @@ class Outlet:
     _clock: IReactorTime
     marked: bool = attrs.field(default=False, init=False)
     lost: bool = attrs.field(default=False, init=False)
-    pulling: set[StreamTransport] = attrs.field(factory=set, init=False)
+    #: Streams whose producer gives one piece at a time, and may give one.
+    _pulling: set[StreamTransport] = attrs.field(factory=set, init=False)
     _connection: Connection = attrs.field(init=False)
     #: How much is written at once, and since when the socket takes no more.
     _portion: int = attrs.field(default=FLUSH, init=False)
@@ -97,8 +97,8 @@ class Outlet:
             stream = self._streams.get(stream_id)
             if stream is not None:
                 stream.drained()
-        if self.pulling:
-            for stream in tuple(self.pulling):
+        if self._pulling:
+            for stream in tuple(self._pulling):
                 stream.pull()
         if session.has_output and not self._blocked:
             # The rest in the next turn: reading comes first.
@@ -106,8 +106,12 @@ class Outlet:
 
     def pull_from(self, stream: StreamTransport) -> None:
         """Ask for more with each flush, until the stream is full or closed."""
-        self.pulling.add(stream)
+        self._pulling.add(stream)
         self.has_output()
+
+    def stop_pulling(self, stream: StreamTransport) -> None:
+        """Its producer is done, or has to wait."""
+        self._pulling.discard(stream)
 
     # What the transport calls.
 

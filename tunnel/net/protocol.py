@@ -187,7 +187,7 @@ class TunnelProtocol(Protocol):
     def forget(self, stream: StreamTransport) -> None:
         """A stream is closed."""
         self._streams.pop(stream.stream_id, None)
-        self.outlet.pulling.discard(stream)
+        self.outlet.stop_pulling(stream)
         if self.session.going and not self._streams and self.session.ended is None:
             self._owner.tunnel_idle(self)
 

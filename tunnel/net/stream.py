@@ -169,7 +169,7 @@ class StreamTransport:
         """The producer is done, or leaves."""
         self._producer = None
         if not self._streaming:
-            self._tunnel.outlet.pulling.discard(self)
+            self._tunnel.outlet.stop_pulling(self)
 
     def _wrote(self, full: bool) -> None:
         self._tunnel.has_output()
@@ -180,7 +180,7 @@ class StreamTransport:
             if self._streaming:
                 self._producer.pauseProducing()
             else:
-                self._tunnel.outlet.pulling.discard(self)
+                self._tunnel.outlet.stop_pulling(self)
 
     def drained(self) -> None:
         """The tunnel: what was written has left."""

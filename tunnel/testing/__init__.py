@@ -17,19 +17,8 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
 Nothing here opens a socket or waits for real time.
 """
 
-from tunnel.testing.apis import FakeAgentModuleApi, FakeServerModuleApi
-from tunnel.testing.ends import AGENT, End, RecordingReceiver, connected
+from tunnel.testing.ends import RecordingReceiver, connected
 from tunnel.testing.memory import MemoryTransport, Pipe
 from tunnel.testing.pair import ModulePair
 
-__all__ = [
-    "AGENT",
-    "End",
-    "FakeAgentModuleApi",
-    "FakeServerModuleApi",
-    "MemoryTransport",
-    "ModulePair",
-    "Pipe",
-    "RecordingReceiver",
-    "connected",
-]
+__all__ = ["MemoryTransport", "ModulePair", "Pipe", "RecordingReceiver", "connected"]

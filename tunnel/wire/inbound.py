@@ -39,7 +39,7 @@ class Inbound:
     """
     The state of a session, and what each frame of the peer does to it.
 
-    Knows nothing of what our own side wants: that is `tunnel.wire.session.Session`.
+    What our own side does with that state is `tunnel.wire.session.Session`.
 
     :param dialler: True on the side that opened the connection; its streams are odd.
     """

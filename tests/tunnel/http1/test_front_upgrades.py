@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.tunnel.http1.fronts import FrontCase, Recorder
 from tests.tunnel.http1.wire import Wire
+from tunnel.http1 import Exchange
 
 UPGRADE = (
     b"POST /exec HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n"
@@ -34,6 +35,23 @@ class UpgradeTests(FrontCase):
         self.handler.on_request = lambda exchange: exchange.upgrade(SWITCH)
         self.wire.receive(UPGRADE + b"abc")
         self.assertEqual(self.handler.body, b"abc")
+
+    def test_our_half_ends_inside_the_callback(self) -> None:
+        """What the client still sends comes all the same, and so does its end."""
+
+        def begin(exchange: Exchange) -> None:
+            exchange.upgrade(SWITCH)
+            exchange.finish()
+
+        self.handler.on_request = begin
+        self.wire.receive(UPGRADE)
+        self.assertTrue(self.wire.half_closed)
+        self.wire.receive(b"raw")
+        self.assertEqual(self.handler.body, b"raw")
+        self.wire.receive_end()
+        self.assertEqual(self.handler.ends, [b""])
+        self.wire.settle()
+        self.assertEqual(self.handler.gone, [])
 
     def test_half_closes(self) -> None:
         """Each direction ends by itself, and the connection after both."""

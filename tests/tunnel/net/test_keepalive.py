@@ -19,7 +19,8 @@ from tunnel.net.keepalive import (
 )
 from tunnel.net.outlet import CLOSE_TIMEOUT
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.testing import End, MemoryTransport, RecordingReceiver, connected
+from tunnel.testing import MemoryTransport, RecordingReceiver, connected
+from tunnel.testing.ends import End
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 

@@ -14,7 +14,8 @@ from tunnel.net.keepalive import Keepalive, Timing
 from tunnel.net.outlet import PORTION
 from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.testing import End, Pipe, RecordingReceiver, connected
+from tunnel.testing import Pipe, RecordingReceiver, connected
+from tunnel.testing.ends import End
 from tunnel.wire.limits import DEFAULT_LIMITS, KIB, SLICE
 from tunnel.wire.session import Session
 
