@@ -52,6 +52,15 @@ class ObservabilityListen(Listen):
     address: str = field(default=":8080", doc="host:port for probes and metrics")
 
 
+#: How the keys of that are said on the command line.
+_OPTIONS = {
+    "network": "observability-listen-network",
+    "address": "observability-listen-address",
+    "certificate_file": "observability-cert-file",
+    "key_file": "observability-key-file",
+}
+
+
 @attrs.frozen(kw_only=True)
 class AgentkConfiguration:
     """``--configuration-file``."""
@@ -175,20 +184,20 @@ class _Flags:
 
     def _observability(self) -> ObservabilityListen | None:
         given: dict[str, Any] = {
-            "network": self._text("observability-listen-network"),
-            "address": self._text("observability-listen-address"),
+            key: self._text(_OPTIONS[key]) for key in ("network", "address")
         }
         before = len(self._problems)
         files = {
-            "certificate_file": self._file("observability-cert-file"),
-            "key_file": self._file("observability-key-file"),
+            key: self._file(_OPTIONS[key]) for key in ("certificate_file", "key_file")
         }
         if len(self._problems) == before:
             given |= files  # else it is said already what is wrong with them
         try:
             return ObservabilityListen(**{k: v for k, v in given.items() if v})
         except* Invalid as group:
-            self._problems += [f"--observability-listen: {e}" for e in group.exceptions]
+            for error in group.exceptions:
+                option = _OPTIONS[getattr(error, "key", "address")]
+                self._problems.append(f"--{option}: {error}")
         return None
 
     def _without_effect(self, address: KasAddress, options: dict[str, Any]) -> None:

@@ -57,7 +57,13 @@ class Options(ProgramOptions):
         ],
         ["observability-cert-file", None, None, "Certificate for these, with TLS."],
         ["observability-key-file", None, None, "Its key."],
-        ["kubeconfig", None, None, "A kubeconfig, when not in a pod; or $KUBECONFIG."],
+        [
+            "kubeconfig",
+            None,
+            None,
+            "A kubeconfig, when not in a pod [default: $KUBECONFIG, else "
+            "~/.kube/config].",
+        ],
         ["context", None, None, "The context of the kubeconfig to use."],
         [
             "namespace",

@@ -88,7 +88,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     assert "tls://kas.example:8150" in text
     assert "--ca-cert-file: " in text
     assert "--observability-cert-file: " in text
-    assert "--observability-listen: 'nonsense' is not 'host:port'" in text
+    assert "--observability-listen-address: 'nonsense' is not 'host:port'" in text
 
 
 def test_no_address() -> None:
@@ -97,7 +97,9 @@ def test_no_address() -> None:
 
 def test_an_unknown_network() -> None:
     (found,) = problems({**TLS, "observability-listen-network": "udp"})
-    assert found == "--observability-listen: expected one of: tcp, tcp4, tcp6, unix"
+    assert found == (
+        "--observability-listen-network: expected one of: tcp, tcp4, tcp6, unix"
+    )
 
 
 def test_half_of_tls_for_observability(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ class OptionsTests(_Case):
         parts = (
             "--kas-address: ",
             f"--ca-cert-file: {self.folder}/ca.crt: there is no CA certificate in it",
-            f"--observability-listen: {self.folder}/x.crt: there is no certificate",
+            f"--observability-cert-file: {self.folder}/x.crt: there is no certificate",
             f"{modules}:1:1: unknown key 'module'",
             f"{modules}:3:20: modules.kubernetes_api: unknown key 'colour'",
             "--token-file: /nowhere/token: the token cannot be read",

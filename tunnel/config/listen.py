@@ -95,11 +95,15 @@ class Listen:
     )
 
     def __attrs_post_init__(self) -> None:
-        problems = list(self._problems())
-        if problems:
-            raise ExceptionGroup("listen", problems)
+        problems = list(self._about_tls())
+        try:
+            problems += self._about_address()
+        finally:
+            # Also where an address that is wrong itself cannot be looked at.
+            if problems:
+                raise ExceptionGroup("listen", problems)
 
-    def _problems(self) -> Iterator[Invalid]:
+    def _about_address(self) -> Iterator[Invalid]:
         default = attrs.fields_dict(type(self))["address"].default
         # a file's value was checked before; flags of a command line were not
         if self.network not in (networks := ("tcp", "tcp4", "tcp6", "unix")):
@@ -117,6 +121,8 @@ class Listen:
                 self.endpoint_string()
         except ValueError as error:
             yield Invalid(str(error), "endpoint" if self.endpoint else "address")
+
+    def _about_tls(self) -> Iterator[Invalid]:
         if self.certificate_file is not None and self.key_file is None:
             yield Invalid("'key_file' is missing; TLS needs both", "certificate_file")
         if self.key_file is not None and self.certificate_file is None:

@@ -10,7 +10,7 @@ import attrs
 
 from tunnel.config.nodes import Mapping, Mark, Node, Sequence
 
-__all__ = ["Problem", "leaves", "message_of", "nearest", "shown"]
+__all__ = ["Problem", "leaves", "likely", "message_of", "nearest", "shown"]
 
 # Longer values are cut in messages: a message is one line of a terminal.
 _SHOWN = 60
@@ -29,12 +29,19 @@ class Problem:
         return f"{where}: {self.message}"
 
 
+def likely(word: str, known: Iterable[str]) -> list[str]:
+    """The one of the *known* names that an unknown *word* was meant to be, if any."""
+    names = sorted(known)
+    plain = word.lower().replace("-", "_")
+    return difflib.get_close_matches(plain, names, 1) or difflib.get_close_matches(
+        word, names, 1
+    )
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """How a message about an unknown *word* ends: the likely one, or all there are."""
     names = sorted(known)
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), names, 1)
-    if not close:
-        close = difflib.get_close_matches(word, names, 1)
+    close = likely(word, names)
     if close:
         return f"did you mean {close[0]!r}?"
     if not names:

@@ -8,6 +8,7 @@ what is used when the key is absent.
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import types
 import typing
 from enum import Enum
@@ -17,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import attrs
 
 from tunnel.config.nodes import Mapping, Mark, Node, Scalar, Sequence
-from tunnel.config.problems import Problem, leaves, message_of, nearest, shown
+from tunnel.config.problems import Problem, leaves, likely, message_of, nearest, shown
 from tunnel.config.schema import DOC, SECRET, MustExist, field_types
 from tunnel.config.texts import SCALARS, UNQUOTED, Text
 from tunnel.errors import ConfigurationError
@@ -276,11 +277,13 @@ class Reader:
         mapping = self._mapping(node, path)
         if mapping is _FAILED:
             return _FAILED
-        before = len(self._problems)
+        begin = len(self._problems)
         known = field_types(schema)
         entries = self._unique(mapping, path)
         values: dict[str, Any] = {}
+        doubtful: set[str] = set()
         for name, (key, value) in entries.items():
+            before = len(self._problems)
             if name in known:
                 attribute, wanted = known[name]
                 secret = bool(attribute.metadata.get(SECRET))
@@ -289,7 +292,10 @@ class Reader:
                 values[attribute.alias or attribute.name] = got
                 if got is not _FAILED:
                     self._validate(value, attribute, got, _join(path, name))
+                if len(self._problems) > before:
+                    doubtful.add(name)
             elif self._refuse_unknown:
+                doubtful.update(likely(name, known))
                 foreign: collections.abc.Mapping[str, str]
                 foreign = getattr(schema, "FOREIGN_KEYS", {})
                 hint = f"unknown key {name!r}; {nearest(name, known)}"
@@ -301,10 +307,14 @@ class Reader:
                 doc = attribute.metadata.get(DOC, "")
                 hint = f" ({doc})" if doc else ""
                 self._problem(mapping, path, f"the key {name!r} is missing{hint}")
-        if len(self._problems) > before:
-            return _FAILED
+                doubtful.add(name)
         try:
-            return schema(**values)
+            if len(self._problems) == begin:
+                return schema(**values)
+            sure = {
+                name: one for name, (one, _) in known.items() if name not in doubtful
+            }
+            _check_together(schema, sure.values(), values)
         except* ValueError as group:
             for error in leaves(group):
                 self._invalid(error, mapping, entries, path)
@@ -337,6 +347,32 @@ class Reader:
             self._problem(entries[key][0], _join(path, key), message_of(error))
         else:
             self._problem(mapping, path, message_of(error))
+
+
+def _check_together(
+    schema: type[Any],
+    sure: collections.abc.Iterable[attrs.Attribute[Any]],
+    values: dict[str, Any],
+) -> None:
+    """
+    See what does not go together, as far as it depends on nothing that is wrong.
+
+    :param sure: attributes about which nothing is known to be wrong.
+    :raises ValueError: as ``__attrs_post_init__`` of the *schema*.
+    """
+    check = getattr(schema, "__attrs_post_init__", None)
+    if check is None:
+        return
+    draft = object.__new__(schema)
+    for attribute in sure:
+        default: Any = attribute.default
+        made = getattr(default, "factory", lambda default=default: default)
+        name = attribute.alias or attribute.name
+        value = values[name] if name in values else made()
+        object.__setattr__(draft, attribute.name, value)
+    # What it asks for and is not there is what was wrong.
+    with contextlib.suppress(AttributeError):
+        check(draft)
 
 
 def _join(path: str, key: str) -> str:

@@ -61,6 +61,11 @@ class Pair:
             raise ValueError("nothing lies between")
 
 
+@attrs.frozen(kw_only=True)
+class Wider(Pair):
+    spare: int = field(default=0, doc="beside it")
+
+
 def problems(text: str, schema: type[Any] = Outer) -> list[str]:
     """Everything that reading *text* complains about."""
     with pytest.raises(ConfigurationError) as caught:

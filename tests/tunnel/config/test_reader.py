@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tunnel.config.schemas import Colour, Inner, Outer, Pair, problems
+from tests.tunnel.config.schemas import Colour, Inner, Outer, Pair, Wider, problems
 from tunnel.config import Section, read
 
 
@@ -138,6 +138,19 @@ class TestProblems:
             "f.yaml:2:1: low: 'low' is above 'high'"
         ]
         assert problems("high: 3\nlow: 3", Pair) == ["f.yaml:1:1: nothing lies between"]
+
+    def test_what_does_not_go_together_is_said_beside_the_rest(self) -> None:
+        """As far as it depends on nothing that is wrong, or may be meant."""
+        together = "f.yaml:3:1: low: 'low' is above 'high'"
+        for slip in ("high: 3", "x: 1"), ("high: 3", "maybe: 1"):
+            first, unknown = problems("\n".join((*slip, "low: 5")), Wider)[::-1]
+            assert first == together
+            assert "unknown key" in unknown
+        wrong = "f.yaml:1:8: spare: expected a whole number, got 'x'"
+        assert problems("spare: x\nhigh: 3\nlow: 5", Wider) == [wrong, together]
+        # The default of what was meant may be what does not go together.
+        for text in "high: x\nlow: 50", "hihg: 99\nlow: 50", "high: 3\nlow: y":
+            assert len(problems(text, Wider)) == 1, text
 
     def test_a_secret_value_is_not_repeated(self) -> None:
         (problem,) = problems("hidden: hunter2")
