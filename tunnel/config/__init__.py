@@ -25,7 +25,12 @@ A problem reads ``file:line:column: path: what is wrong, and what to do``.
 # `texts` read what is a single value, and piles up `problems`.  `reference` lists a
 # schema, `listen` is one that all have in common; `certificates` tries what that names.
 
-from tunnel.config.certificates import authorities, identity
+from tunnel.config.certificates import (
+    authorities,
+    expiry_problem,
+    identity,
+    validity,
+)
 from tunnel.config.files import read, read_file
 from tunnel.config.listen import Listen
 from tunnel.config.problems import nearest
@@ -45,6 +50,7 @@ __all__ = [
     "Size",
     "Text",
     "authorities",
+    "expiry_problem",
     "field",
     "identity",
     "keys",
@@ -53,4 +59,5 @@ __all__ = [
     "parse_size",
     "read",
     "read_file",
+    "validity",
 ]

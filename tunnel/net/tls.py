@@ -14,6 +14,7 @@ import hashlib
 import re
 import ssl
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,6 +32,7 @@ __all__ = [
     "CertificateFiles",
     "ReloadingServerContext",
     "certificate_pin",
+    "certificate_validity",
     "client_context",
 ]
 
@@ -213,6 +215,25 @@ def certificate_pin(certificate: bytes | str) -> str:
 
     :raises ValueError: that is no certificate.
     """
+    der = _der(certificate)
+    start = _member(der, _SUBJECT_PUBLIC_KEY_INFO)
+    key = der[start : _der_content(der, start)[1]]
+    return "sha256//" + base64.b64encode(hashlib.sha256(key).digest()).decode("ascii")
+
+
+def certificate_validity(certificate: bytes | str) -> tuple[datetime, datetime]:
+    """
+    From when to when *certificate* (DER or PEM, the first one in it) is valid, in UTC.
+
+    :raises ValueError: that is no certificate.
+    """
+    der = _der(certificate)
+    start, _ = _der_content(der, _member(der, _VALIDITY))
+    return _der_time(der, start), _der_time(der, _der_content(der, start)[1])
+
+
+def _der(certificate: bytes | str) -> bytes:
+    """The first certificate in PEM; what is no PEM stays as it is."""
     if isinstance(certificate, str):
         certificate = certificate.encode("ascii", "replace")
     pem = re.search(
@@ -220,27 +241,38 @@ def certificate_pin(certificate: bytes | str) -> str:
         certificate,
         re.DOTALL,
     )
-    if pem is not None:
-        certificate = base64.b64decode(b"".join(pem[1].split()), validate=True)
-    digest = hashlib.sha256(_subject_public_key_info(certificate)).digest()
-    return "sha256//" + base64.b64encode(digest).decode("ascii")
+    if pem is None:
+        return certificate
+    return base64.b64decode(b"".join(pem[1].split()), validate=True)
 
 
-def _subject_public_key_info(der: bytes) -> bytes:
-    """
-    Cut the public key out of a certificate.
+#: RFC 5280, 4.1: TBSCertificate is the first member of the certificate, and has after
+#: the version (tagged [0], optional): serial number, algorithm, issuer, validity,
+#: subject, the public key.
+_VALIDITY = 3
+_SUBJECT_PUBLIC_KEY_INFO = 5
 
-    RFC 5280, 4.1: TBSCertificate is the first member of the certificate, and has before
-    the key: version (tagged [0], optional), serial number, algorithm, issuer, validity,
-    subject.
-    """
+
+def _member(der: bytes, number: int) -> int:
+    """Where the member *number* of TBSCertificate begins, without the version."""
     start, _ = _der_content(der, 0)
     start, _ = _der_content(der, start)
     if der[start : start + 1] == b"\xa0":
         start = _der_content(der, start)[1]
-    for _member in range(5):
+    for _before in range(number):
         start = _der_content(der, start)[1]
-    return der[start : _der_content(der, start)[1]]
+    return start
+
+
+def _der_time(der: bytes, start: int) -> datetime:
+    """A UTCTime (before 2050) or GeneralizedTime, as RFC 5280 4.1.2.5 writes them."""
+    content, end = _der_content(der, start)
+    text = der[content:end].decode("ascii", "replace")
+    if der[start] == 0x17:
+        text = ("19" if text[:2] >= "50" else "20") + text
+    elif der[start] != 0x18:
+        raise ValueError("not a certificate: there is no time where one has to be")
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
 def _der_content(der: bytes, start: int) -> tuple[int, int]:

@@ -92,12 +92,13 @@ class Authority:
         self,
         *names: str,
         expired: bool = False,
+        end: datetime.datetime | None = None,
         key: ec.EllipticCurvePrivateKey | None = None,
     ) -> Identity:
         """Sign a certificate for *names* (DNS names and addresses)."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
-        end = now - _DAY if expired else now + 30 * _DAY
+        end = end or (now - _DAY if expired else now + 30 * _DAY)
         certificate = (
             x509.CertificateBuilder()
             .subject_name(_name(names[0]))

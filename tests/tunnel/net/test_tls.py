@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +24,7 @@ from tunnel.net.tls import (
     CertificateFiles,
     ReloadingServerContext,
     certificate_pin,
+    certificate_validity,
     client_context,
 )
 
@@ -314,3 +316,22 @@ class PinTests(SynchronousTestCase):
         der = certificates.server_identity().certificate_der
         for junk in (b"", b"\x30", b"\x30\x82\xff\xff", der[:60], "no pem"):
             self.assertRaises(ValueError, certificate_pin, junk)
+            self.assertRaises(ValueError, certificate_validity, junk)
+
+
+class ValidityTests(SynchronousTestCase):
+    def test_dates(self) -> None:
+        """They are read as `cryptography` reads them, from both forms."""
+        identity = certificates.server_identity()
+        expected = (
+            identity.certificate.not_valid_before_utc,
+            identity.certificate.not_valid_after_utc,
+        )
+        self.assertEqual(certificate_validity(identity.certificate_der), expected)
+        self.assertEqual(certificate_validity(identity.certificate_pem), expected)
+
+    def test_far_future(self) -> None:
+        """From 2050 on dates are written in another form."""
+        end = datetime(2061, 2, 3, 4, 5, 6, tzinfo=UTC)
+        identity = certificates.authority().issue("localhost", end=end)
+        self.assertEqual(certificate_validity(identity.certificate_der)[1], end)
