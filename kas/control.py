@@ -40,6 +40,9 @@ class Controlled(Protocol):
     def rebalance(self) -> int:
         """Send away what is above the mean; how many were asked."""
 
+    async def agents(self) -> dict[str, Any]:
+        """Every agent: whether, where and since when it is connected, or last was."""
+
     def progress(self) -> dict[str, Any]:
         """How far it is: what is still here."""
 
@@ -50,7 +53,7 @@ def path_of(state: StateDirectory, pid: int) -> Path:
 
 
 class ControlSocket:
-    """HTTP with JSON; ``POST /drain``, ``/undrain``, ``/rebalance``, ``GET /``."""
+    """``POST /drain``, ``/undrain``, ``/rebalance``; ``GET /``, ``/agents``; JSON."""
 
     _log = Logger()
 
@@ -106,6 +109,13 @@ class ControlSocket:
             app.route(path, methods=["POST"], endpoint=path)(handle)
 
         app.route("/", methods=["GET"])(lambda request: answer(request))
+
+        @app.route("/agents", methods=["GET"])
+        async def agents(request: Any) -> bytes:
+            found = await self._kas.agents()
+            request.setHeader(b"content-type", b"application/json")
+            return json.dumps(found).encode() + b"\n"
+
         on("/drain", self._kas.drain)
         on("/undrain", self._kas.undrain)
         on("/rebalance", self._kas.rebalance)

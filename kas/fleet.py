@@ -110,7 +110,7 @@ class Fleet:
             # Here, because it imports the reactor.
             from kas.directory.redis_store import RedisStore
 
-            store = RedisStore(self._me, redis, self.reactor, self.random)
+            store = RedisStore(self._me, redis, self.reactor, self.random, now=self.now)
             self.redis = store.client
             self.directory = SharedDirectory(
                 self._me,

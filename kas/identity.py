@@ -297,6 +297,15 @@ class FileIdentity:
         """The agent is not revoked."""
         return agent_id in self._index.agents
 
+    def agent(self, agent_id: str) -> Agent | None:
+        """One that is not revoked, by its id."""
+        found = self._index.agents.get(agent_id)
+        return found if found is not None and found.id == agent_id else None
+
+    def agents(self) -> list[Agent]:
+        """Those that are not revoked."""
+        return [agent for key, agent in self._index.agents.items() if key == agent.id]
+
     def _agent_entry(self, token_id: str) -> _AgentToken | None:
         return self._index.agent_tokens.get(token_id)
 

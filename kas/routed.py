@@ -36,7 +36,7 @@ MAX_LOST = 3
 
 _SENT = pb.Open()
 
-TOO_MANY = "yet, and too many requests wait for it already"
+TOO_MANY = "too many requests wait for it already"
 
 
 @implementer(IStream, IConsumer, IPushProducer, IStreamReceiver)
@@ -86,6 +86,7 @@ class RoutedStream:
         #: When it gives up, once it had to wait: whatever refuses it in between.  Anew
         #: for each way that broke.
         self._patience = 0.0
+        self._waited = 0.0
 
     @property
     def agent(self) -> ConnectedAgent | None:
@@ -148,6 +149,7 @@ class RoutedStream:
         self._agent = hop.agent
         if hop.record is not None:
             self._router.went(hop)
+        self._router.found(self._agent_id)
         if self._waits is not None:
             self._settle()
         for is_headers, data in self._kept or ():
@@ -167,11 +169,12 @@ class RoutedStream:
     def _wait(self) -> None:
         if self._waits is None:
             if not self._router.may_wait(self._agent_id):
-                self._close(self._unavailable(TOO_MANY))
+                self._close(self._unavailable(TOO_MANY, waited=False))
                 return
             now = self._router.clock.seconds()
             if not self._patience:
-                self._patience = now + self._router.timeout
+                self._waited = self._router.patience(self._agent_id)
+                self._patience = now + self._waited
             left = max(0.0, self._patience - now)
             self._waits = Wait(
                 self._router, self._agent_id, self._woken, self._late, left
@@ -194,23 +197,22 @@ class RoutedStream:
             self._wait()
 
     def _late(self) -> None:
-        self._close(self._unavailable(f"within {self._router.timeout:.0f} s"))
+        self._router.missed(self._agent_id)
+        self._close(self._unavailable(f"kas waited {self._waited:.0f} s for it"))
 
-    def _unavailable(self, why: str) -> AgentUnavailable:
+    def _unavailable(self, why: str, *, waited: bool = True) -> AgentUnavailable:
         agent = self._agent_id
         reason = "AGENT_NOT_REACHABLE"
         if there := self._router.obstacle(agent):
             # The agent may be well: it is the way to it that is not.
             text = f"agent {agent} is connected to another kas, and {there}"
         elif self._why:
-            text = f"agent {agent} could not be reached ({self._why}), not {why}"
+            text = f"agent {agent} could not be reached ({self._why}); {why}"
         else:
             reason = "AGENT_NOT_CONNECTED"
-            text = (
-                f"agent {agent} is not connected, and did not connect {why}; check "
-                "that agentk runs and reaches kas"
-            )
-        return AgentUnavailable(agent, text, reason)
+            absence = self._router.absences.absence(agent)
+            text = f"{absence}; {why}; check that agentk runs and reaches kas"
+        return AgentUnavailable(agent, text, reason, waited=waited)
 
     def _settle(self) -> None:
         waits, self._waits = self._waits, None

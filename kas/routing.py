@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -24,11 +25,22 @@ from tunnel.net.protocol import TunnelProtocol
 from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 
-__all__ = ["Hop", "Router"]
+__all__ = ["Absences", "Hop", "Router"]
 
 #: Seconds that a stream waits for its agent: a restart of agentk, or of its node's
 #: network, takes less; kubectl's users wait no longer without a word.
 ROUTING_TIMEOUT = 20.0
+
+#: Seconds that a stream waits where another one waited `ROUTING_TIMEOUT` in vain,
+#: within the last `MISSED_SECONDS`: clients such as kubectl ask several times before
+#: they show an error, and one such wait is enough for all of it.
+SHORT_TIMEOUT = 2.0
+
+#: Seconds after which one stream waits for the whole time again.
+MISSED_SECONDS = 60.0
+
+#: Agents of which it is remembered that one waited in vain; see `Router._missed`.
+MAX_MISSED = 10_000
 
 #: Streams that wait for one agent.  Each holds a client's connection.
 MAX_WAITING = 2_000
@@ -36,6 +48,26 @@ MAX_WAITING = 2_000
 #: Seconds between two looks whether an agent that was silent, or had as many streams as
 #: it takes, is available again; of a new connection they are told at once.
 LOOK_AGAIN = 1.0
+
+
+class Absences(Protocol):
+    """Knows when agents that are not connected were last seen; see `kas.last_seen`."""
+
+    def sought(self, agent_id: str) -> None:
+        """A stream begins to wait for an agent."""
+
+    def absence(self, agent_id: str) -> str:
+        """That the agent is not connected, and since when: begins a sentence."""
+
+
+class _Unknown:
+    """`Absences` of a router that was given none."""
+
+    def sought(self, agent_id: str) -> None:
+        pass
+
+    def absence(self, agent_id: str) -> str:
+        return f"agent {agent_id} is not connected"
 
 
 _random = secrets.SystemRandom().random
@@ -90,6 +122,7 @@ class Router:
     :param peers: sessions to other kas; None where this one runs alone.
     :param keeper: of the streams that survive their path.
     :param random: between 0 and 1, for the jitter of repeated attempts.
+    :param absences: when agents were last seen.
     :param may_connect: False for an agent that was revoked: nobody waits for it.
     """
 
@@ -102,6 +135,7 @@ class Router:
         peers: Peers | None = None,
         keeper: Keeper | None = None,
         random: Callable[[], float] = _random,
+        absences: Absences | None = None,
         may_connect: Callable[[str], bool] = lambda agent_id: True,
         timeout: float = ROUTING_TIMEOUT,
         max_waiting: int = MAX_WAITING,
@@ -111,6 +145,7 @@ class Router:
         self.clock = clock
         self.keeper = Keeper(clock, lambda: 0.0) if keeper is None else keeper
         self.random = random
+        self.absences = _Unknown() if absences is None else absences
         self.may_connect = may_connect
         self.timeout = timeout
         self.max_waiting = max_waiting
@@ -120,6 +155,8 @@ class Router:
         self._waiting: dict[str, int] = {}
         #: Those of them that were allowed to connect when the waiting began.
         self._expected: set[str] = set()
+        #: When a stream waited for an agent in vain.
+        self._missed: dict[str, float] = {}
         self._look: IDelayedCall | None = None
         #: Streams of ours at instances that others hold.
         self._remote: dict[bytes, int] = {}
@@ -210,6 +247,7 @@ class Router:
         self._waiting[agent_id] = waiting + 1
         if not waiting and self.may_connect(agent_id):
             self._expected.add(agent_id)
+        self.absences.sought(agent_id)
         if self._look is None:
             self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
         return True
@@ -229,6 +267,29 @@ class Router:
         if not self._waiting and self._look is not None:
             self._look.cancel()
             self._look = None
+
+    def patience(self, agent_id: str) -> float:
+        """Seconds that a stream which begins to wait for this agent does so."""
+        missed = self._missed.get(agent_id)
+        if missed is None or self.clock.seconds() - missed >= MISSED_SECONDS:
+            return self.timeout
+        return min(self.timeout, SHORT_TIMEOUT)
+
+    def missed(self, agent_id: str) -> None:
+        """A stream waited for the agent in vain."""
+        now = self.clock.seconds()
+        before = self._missed.get(agent_id)
+        if before is not None and now - before < MISSED_SECONDS:
+            # Those that waited for a short time do not count, or none would wait long.
+            return
+        self._missed.pop(agent_id, None)
+        if len(self._missed) >= MAX_MISSED:
+            del self._missed[next(iter(self._missed))]
+        self._missed[agent_id] = now
+
+    def found(self, agent_id: str) -> None:
+        """A stream went to the agent after all."""
+        self._missed.pop(agent_id, None)
 
     def wait(
         self, agent_id: str, woken: Callable[[], None]

@@ -26,9 +26,11 @@ from kas.external.api import ExternalApi
 from kas.external.services import ExternalServices
 from kas.fleet import Fleet
 from kas.identity import FileIdentity
+from kas.last_seen import LastSeen
 from kas.metrics import FleetCollector
 from kas.modules import Lent, ServerModuleApi
 from kas.observability import Health, make_site
+from kas.overview import overview
 from kas.own_address import interface_addresses
 from kas.registry import Registry
 from kas.routing import Router
@@ -109,6 +111,15 @@ class KasService(LogsItsOwnWay, Service):
             self._development_files,
         )
         self.balance = Balance(self.registry, self.fleet.directory, reactor, random)
+        self.identity = FileIdentity(state.file("identity.json"), reactor, now)
+        self.last_seen = LastSeen(
+            state,
+            lambda: {one.agent.agent_id for one in self.registry},
+            self.identity.agent,
+            self.fleet.directory,
+            reactor,
+            now,
+        )
         grace = configuration.agent.listen.resume_grace_period
         self.router = Router(
             self.registry,
@@ -117,10 +128,10 @@ class KasService(LogsItsOwnWay, Service):
             peers=self.fleet.peers,
             keeper=Keeper(reactor, lambda: grace, KAS_RESUME_LIMITS),
             random=random,
-            may_connect=lambda agent_id: self.identity.may_connect(agent_id),
+            absences=self.last_seen,
+            may_connect=self.identity.may_connect,
         )
         self.listening = Listening(reactor, self._development_certificate)
-        self.identity = FileIdentity(state.file("identity.json"), reactor, now)
         self.external_services = ExternalServices(reactor)
         self.external: ExternalApi | None = None
         if configuration.api is not None:
@@ -174,6 +185,7 @@ class KasService(LogsItsOwnWay, Service):
     async def _start(self) -> None:
         self.identity.start()
         self.identity.on_revoked(self._revoked)
+        self.last_seen.start(self.bus)
         await self.modules.start()
         observability = self.configuration.observability
         await self.listening.listen(
@@ -306,6 +318,12 @@ class KasService(LogsItsOwnWay, Service):
             "requests": streams,
         }
 
+    async def agents(self) -> dict[str, Any]:
+        """Every agent of the identity file; see `kas.overview`."""
+        return await overview(
+            self.identity.agents(), self.fleet.directory, self.last_seen
+        )
+
     def about(self) -> dict[str, Any]:
         """This process, and what it knows of Redis and the other kas."""
         fleet = self.fleet
@@ -374,6 +392,7 @@ class KasService(LogsItsOwnWay, Service):
         await self.fleet.stop()
         await self.control.close()
         await self.listening.close_all()
+        self.last_seen.stop()
         self.identity.stop()
 
     async def _drain_external(self) -> None:

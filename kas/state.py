@@ -133,8 +133,14 @@ class StateDirectory:
             )
         return data
 
-    def write(self, name: str, data: bytes, mode: int = 0o600) -> None:
-        """Replace a file at once, or leave it as it was; on return it is on disk."""
+    def write(
+        self, name: str, data: bytes, mode: int = 0o600, *, durable: bool = True
+    ) -> None:
+        """
+        Replace a file at once, or leave it as it was.
+
+        :param durable: on return it is on disk, for which a reactor has to wait.
+        """
         descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.path)
         try:
             with os.fdopen(descriptor, "wb") as target:
@@ -142,11 +148,14 @@ class StateDirectory:
                 self._give_away(target.fileno())
                 target.write(data)
                 target.flush()
-                os.fsync(target.fileno())
+                if durable:
+                    os.fsync(target.fileno())
             os.rename(temporary, self.file(name))
         except BaseException:
             os.unlink(temporary)
             raise
+        if not durable:
+            return
         directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(directory)  # the rename itself

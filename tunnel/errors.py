@@ -132,14 +132,22 @@ class AgentUnavailable(TunnelError):
     No connected instance of the agent could take the call in time.
 
     :param reason: the same for programs.
+    :param waited: the caller waited for the agent already; False: it was refused at
+        once, and may try again soon.
     """
 
     def __init__(
-        self, agent: str, message: str, reason: str = "AGENT_NOT_CONNECTED"
+        self,
+        agent: str,
+        message: str,
+        reason: str = "AGENT_NOT_CONNECTED",
+        *,
+        waited: bool = True,
     ) -> None:
         super().__init__(message)
         self.agent = agent
         self.reason = reason
+        self.waited = waited
 
 
 class ConfigurationError(TunnelError):

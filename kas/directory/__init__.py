@@ -87,6 +87,9 @@ class Directory(Protocol):
     def is_current(self) -> bool:
         """What they say of themselves comes in; otherwise it may be old."""
 
+    def own(self) -> Sequence[AgentRecord]:
+        """Every connection that this kas holds."""
+
     async def agents(
         self, *, agent_id: str = "", project_id: int = 0
     ) -> list[AgentRecord]:
@@ -94,4 +97,11 @@ class Directory(Protocol):
         All connections of an agent, of a project, or at all; ours included.
 
         :raises tunnel.errors.CallError: UNAVAILABLE: neither store nor peers answer.
+        """
+
+    async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
+        """
+        When each was last connected, in seconds since 1970, to whichever kas.
+
+        Without those of which nobody knows; empty where the store does not answer.
         """

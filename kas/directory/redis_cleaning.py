@@ -23,6 +23,7 @@ async def clean(
     *,
     by: bytes,
     count: int,
+    now: Callable[[], float],
     pause: Callable[[float], Awaitable[None]],
 ) -> int | None:
     """
@@ -34,6 +35,7 @@ async def clean(
 
     :param by: who does it.
     :param count: connections to remove at once.
+    :param now: the time of day: until when its agents were seen, as far as is known.
     :return: how many were removed; None: another kas does it already, or it lives.
     """
     lease, held = layout.lease(kas_id), layout.held(kas_id)
@@ -58,6 +60,7 @@ async def clean(
             except ValueError:
                 strange.append(field)
         commands: list[Command] = [("DEL", lease), *layout.remove(kas_id, places)]
+        commands += layout.note_seen(places, now())
         if strange:
             commands.append(("HDEL", held, *strange))
         await client.transaction(commands)

@@ -10,6 +10,7 @@ Key                 Type  Content                                     Expires
 ``project:<id>``    hash  those of a project's agents                 after `RECORD_MS`
 ``held:<kas id>``   hash  those at one kas                            after `RECORD_MS`
 ``cleaning:<id>``   text  somebody removes what a dead kas left       after `CLEAN_MS`
+``seen:<id>``       text  when an agent was last connected, in ms     after `SEEN_MS`
 ``probe``           text  that Redis can be written to                after a second
 ``probe:hash``      hash  the same for a hash                         after a second
 channel ``events``        `Events`: who came and went
@@ -40,6 +41,7 @@ __all__ = [
     "CLEAN_MS",
     "LEASE_MS",
     "RECORD_MS",
+    "SEEN_MS",
     "Layout",
     "Place",
 ]
@@ -53,6 +55,10 @@ RECORD_MS = 2 * 3600 * 1000
 
 #: How long one kas may take to clean up behind another before a third one tries.
 CLEAN_MS = 60_000
+
+#: How long is remembered when an agent was last connected: who looks for one that is
+#: away for longer does not need the hour.  100 bytes for each.
+SEEN_MS = 90 * 24 * 3600 * 1000
 
 _PLACE = struct.Struct(">qB")
 
@@ -132,6 +138,16 @@ class Layout:
     def cleaning(self, kas_id: bytes) -> bytes:
         """Who cleans up behind a kas."""
         return self._key(f"cleaning:{kas_id.hex()}")
+
+    def seen(self, agent_id: str) -> bytes:
+        """When an agent was last connected."""
+        return self._key(f"seen:{agent_id}")
+
+    def note_seen(self, places: Iterable[Place], now: float) -> list[Command]:
+        """Write down that the agents at *places* were connected until *now*."""
+        ids = dict.fromkeys(place.agent_id for place in places)
+        when = str(round(now * 1000))
+        return [("SET", self.seen(one), when, "PX", SEEN_MS) for one in ids]
 
     def probe(self) -> list[Command]:
         """What a Redis that can be used likes: one of each kind that we need."""

@@ -26,6 +26,12 @@ __all__ = ["MAX_KAS", "Reader", "read_lease", "read_record"]
 #: those that are dead are cleaned up one by one.
 MAX_KAS = 1000
 
+#: Keys that are read by one command: Redis does nothing else meanwhile.
+MAX_KEYS = 1000
+
+#: Digits of a time in milliseconds: far beyond the year 9999.
+MAX_DIGITS = 15
+
 #: Fields of dead kas that a look-up removes on its way.
 MAX_DEAD_FIELDS = 100
 
@@ -90,6 +96,18 @@ class Reader:
         for kas_id, lease in leases.items():
             if lease is not None and kas_id != self._me:
                 found += await self._read(self._layout.held(kas_id))
+        return found
+
+    async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
+        """When each was last connected, in seconds since 1970."""
+        found: dict[str, float] = {}
+        for begin in range(0, len(agent_ids), MAX_KEYS):
+            ids = agent_ids[begin : begin + MAX_KEYS]
+            with _as_store_down():
+                values = await self._client.call("MGET", *map(self._layout.seen, ids))
+            for agent_id, value in zip(ids, values, strict=True):
+                if value is not None and value.isdigit() and len(value) <= MAX_DIGITS:
+                    found[agent_id] = int(value) / 1000
         return found
 
     async def _read(self, key: bytes) -> list[AgentRecord]:

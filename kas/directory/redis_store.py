@@ -14,6 +14,7 @@ so nothing has to be remembered while it is away.
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -79,6 +80,8 @@ class RedisStore:
     _clock: IReactorTime = attrs.field(
         default=attrs.Factory(lambda self: self._reactor, takes_self=True), kw_only=True
     )
+    #: The time of day.
+    _now: Callable[[], float] = attrs.field(default=time.time, kw_only=True)
     #: For metrics: how often everything was written again, messages not understood.
     rewrites: int = attrs.field(default=0, init=False)
     malformed: int = attrs.field(default=0, init=False)
@@ -203,6 +206,7 @@ class RedisStore:
                     ended.append(before)
         me = self._me.kas_id
         commands = self._layout.remove(me, gone) + self._layout.put(me, here)
+        commands += self._layout.note_seen(gone, self._now())
         commands += publish(self._layout.channel, here, ended)
         return self._leased.transaction(commands, changes=True)
 
@@ -303,6 +307,7 @@ class RedisStore:
             kas_id,
             by=self._me.kas_id,
             count=BATCH_RECORDS,
+            now=self._now,
             pause=self._jobs.pause,
         )
         if removed is not None:
@@ -363,7 +368,8 @@ class RedisStore:
             ended = [gone.get(place) or self._changed[place] for place in batch]
             there = [one for one in ended if one is not None]
             told = publish(layout.channel, [], there)
-            await self.client.transaction(layout.remove(me, batch) + told)
+            seen = layout.note_seen(batch, self._now())
+            await self.client.transaction(layout.remove(me, batch) + seen + told)
         goodbye = publish(layout.channel, [], [], left=me)
         await self.client.transaction(
             [("DEL", layout.held(me)), ("SREM", layout.everyone, me), *goodbye]
@@ -378,6 +384,10 @@ class RedisStore:
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         """Connections of a project, or all, at kas that live."""
         return await self._reader.listed(project_id)
+
+    async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
+        """When each was last connected; without those of which that is not known."""
+        return await self._reader.last_seen(agent_ids)
 
     # What runs.
 

@@ -219,13 +219,17 @@ class SharedDirectory:
         """A peer gave a sign of life, such as an answer of its private API."""
         self._known.seen(kas)
 
+    def own(self) -> Sequence[AgentRecord]:
+        """Every connection that this kas holds."""
+        return list(self._mine.values())
+
     async def agents(
         self, *, agent_id: str = "", project_id: int = 0
     ) -> list[AgentRecord]:
         """All connections of an agent, of a project, or at all; ours included."""
         mine = [
             record
-            for record in self._mine.values()
+            for record in self.own()
             if (not agent_id or record.agent.agent_id == agent_id)
             and (not project_id or record.agent.project_id == project_id)
         ]
@@ -248,6 +252,15 @@ class SharedDirectory:
                 raise CallError(Status.UNAVAILABLE, str(error)) from None
         # What the store has of ours may be older than what we know.
         return newest([*mine, *self._not_mine(theirs)])
+
+    async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
+        """When each was last connected, where the store knows; empty without one."""
+        if self._store is None or not agent_ids:
+            return {}
+        try:
+            return await self._store.last_seen(agent_ids)
+        except StoreDown:
+            return {}
 
     def _routes(self, answer: Answer) -> list[AgentRecord]:
         found = []

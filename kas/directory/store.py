@@ -84,3 +84,10 @@ class Store(Protocol):
 
         :raises StoreDown: at once, where that is known.
         """
+
+    async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
+        """
+        When each was last connected, in seconds since 1970, where that is known.
+
+        :raises StoreDown: at once, where that is known.
+        """

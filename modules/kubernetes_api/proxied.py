@@ -310,11 +310,10 @@ class ProxiedRequest:
 def _explain(reason: Any) -> tuple[int, str, bytes]:
     """Status, message and fields for a stream that ended before its answer."""
     if isinstance(reason, AgentUnavailable):
-        return (
-            503,
-            f"{_BROKEN_HOP}: {reason}",
-            b"\r\nRetry-After: 5",
-        )
+        # Who waited in kas should be told now: with Retry-After kubectl would ask ten
+        # times more, and say nothing for minutes.
+        again = b"" if reason.waited else b"\r\nRetry-After: 5"
+        return 503, f"{_BROKEN_HOP}: {reason}", again
     if isinstance(reason, StreamReset):
         if reason.code == ErrorCode.UNKNOWN_METHOD:
             return (

@@ -22,6 +22,9 @@ reactor: Any = _reactor
 
 LAYOUT = Layout("gitlab-kas")
 
+#: The time of day at the beginning.
+NOW = 1_800_000_000.0
+
 
 class Fleet:
     """Some kas at one Redis; the time of leases and batches is in our hands."""
@@ -45,7 +48,9 @@ class Fleet:
     def add(self, number: int) -> SharedDirectory:
         """One more kas; not started yet."""
         store = RedisStore(
-            kas(number), self.settings, reactor, lambda: 0.5, clock=self.clock
+            *(kas(number), self.settings, reactor, lambda: 0.5),
+            clock=self.clock,
+            now=lambda: NOW + self.clock.seconds(),
         )
         directory = SharedDirectory(
             *(kas(number), store, self.clock, lambda: 0.5),

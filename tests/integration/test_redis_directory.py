@@ -6,11 +6,12 @@ import pytest
 import pytest_twisted
 
 from kas.directory import redis_news
-from kas.directory.redis_layout import RECORD_MS
+from kas.directory.redis_layout import RECORD_MS, SEEN_MS
+from kas.directory.redis_store import LEASE_INTERVAL
 from kas.directory.store import StoreDown
 from kas.pb import store_pb2
 from tests.integration import redisserver
-from tests.integration.directories import LAYOUT, fleet, keys
+from tests.integration.directories import LAYOUT, NOW, fleet, keys
 from tests.kas.directory.memory import kas, record
 
 
@@ -54,6 +55,37 @@ async def test_everything_expires_and_what_belongs_together_together(
         names = ("agent:a", "project:7", f"held:{kas(1).kas_id.hex()}")
         for name in names:
             assert left[f"gitlab-kas:txkas1:{name}"] > RECORD_MS - 60_000
+
+
+@pytest_twisted.ensureDeferred
+async def test_when_agents_were_seen(redis: redisserver.RedisServer) -> None:
+    """All learn when an agent left: by itself, with its kas, or as that died."""
+    async with fleet(redis, 3) as kas_:
+        one, two, three = kas_.all
+        two.connected(record("left", at=2))
+        two.connected(record("with-its-kas", at=2))
+        three.connected(record("of-a-dead-kas", at=3))
+        await kas_.quiet()
+        names = ["left", "with-its-kas", "of-a-dead-kas", "never"]
+        assert await one.last_seen(names) == {}
+        two.disconnected(record("left", at=2))
+        await kas_.quiet()
+        first = NOW + kas_.clock.seconds()
+        assert await one.last_seen(names) == {"left": first}
+        await two.stop()
+        assert (await one.last_seen(names))["with-its-kas"] == first
+        # Killed: nothing is written, and its lease goes.
+        kas_.stores[2].client.stop()
+        kas_.stores[2]._jobs.stop()
+        redis("DEL", LAYOUT.lease(kas(3).kas_id))
+        await kas_.passes(4 * LEASE_INTERVAL, LEASE_INTERVAL / 4)
+        last = (await one.last_seen(names))["of-a-dead-kas"]
+        assert first < last <= NOW + kas_.clock.seconds()
+        assert 0 < redis("PTTL", LAYOUT.seen("left")) <= SEEN_MS
+        redis("SET", LAYOUT.seen("left"), "not a number")
+        redis("DEL", LAYOUT.seen("with-its-kas"))
+        redis("RPUSH", LAYOUT.seen("with-its-kas"), "of another type")
+        assert await one.last_seen(names) == {"of-a-dead-kas": last}
 
 
 @pytest_twisted.ensureDeferred

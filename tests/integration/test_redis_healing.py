@@ -200,7 +200,13 @@ async def test_cleaning_up_behind_one_that_comes_back(
             between: Any = Between()
             arguments = (between, LAYOUT, b"9")
             return Deferred.fromCoroutine(
-                clean(*arguments, by=b"1", count=BATCH_RECORDS, pause=pause)
+                clean(
+                    *arguments,
+                    by=b"1",
+                    count=BATCH_RECORDS,
+                    now=lambda: 0.0,
+                    pause=pause,
+                )
             )
 
         async def back(seconds: float) -> None:

@@ -210,5 +210,8 @@ class ModelStore:
                 self.listener.lease(alive[one.kas_id])
         return found
 
+    async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
+        return {}
+
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         raise StoreDown("nobody asks here")

@@ -8,7 +8,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from kas.routed import MAX_KEPT as MAX_HELD
-from kas.routing import LOOK_AGAIN, MAX_WAITING, ROUTING_TIMEOUT, Router
+from kas.routing import (
+    LOOK_AGAIN,
+    MAX_WAITING,
+    MISSED_SECONDS,
+    ROUTING_TIMEOUT,
+    SHORT_TIMEOUT,
+    Router,
+)
 from tests.kas.world import World
 from tunnel.errors import AgentUnavailable, ErrorCode, StreamReset
 from tunnel.interfaces import IStream
@@ -187,12 +194,41 @@ class WaitTests(_Case):
         self.assertEqual(reason.reason, "AGENT_NOT_CONNECTED")
         self.assertEqual(
             str(reason),
-            "agent 7 is not connected, and did not connect within 20 s; "
+            "agent 7 is not connected; kas waited 20 s for it; "
             "check that agentk runs and reaches kas",
         )
+        self.assertTrue(reason.waited)
         self.assert_nothing_left()
         self.world.agent()
         self.assertEqual(len(self.receiver.closed), 1)
+
+    def test_waits_once(self) -> None:
+        """Those that follow one that waited in vain wait for a short time only."""
+        self.open()
+        self.clock.pump([1] * int(ROUTING_TIMEOUT))
+        for _ in range(3):
+            following = RecordingReceiver()
+            self.open(receiver=following)
+            self.clock.advance(SHORT_TIMEOUT - 0.1)
+            self.assertEqual(following.closed, [])
+            self.clock.advance(0.1)
+            (reason,) = following.closed
+            self.assertIn("kas waited 2 s for it", str(reason))
+        self.assert_nothing_left()
+
+    def test_waits_again(self) -> None:
+        """One waits for the whole time a minute later, and once the agent was there."""
+        self.open()
+        self.clock.pump([1] * int(ROUTING_TIMEOUT))
+        self.clock.advance(MISSED_SECONDS)
+        again = RecordingReceiver()
+        self.open(receiver=again)
+        self.clock.pump([1] * int(ROUTING_TIMEOUT - 1))
+        self.assertEqual(again.closed, [])
+        agent = self.world.agent()
+        self.assertEqual(self.world.router._missed, {})
+        agent.pipe.transports[0].loseConnection()
+        agent.pipe.flush()
 
     def test_another_agent_connects(self) -> None:
         """That changes nothing."""
@@ -272,7 +308,7 @@ class WaitTests(_Case):
         router.open_stream("7", pb.Open(), later, False)
         self.assertEqual(later.closed, [])
         self.clock.advance(5)
-        self.assertIn("within 5 s", str(self.reason(later)))
+        self.assertIn("waited 5 s", str(self.reason(later)))
 
     def test_streams_that_cannot_be_opened(self) -> None:
         """One OPEN beyond all bounds does not keep the agent and the others out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -45,6 +45,8 @@ class Hub:
     records: dict[tuple[str, bytes, bytes], AgentRecord] = attrs.Factory(dict)
     stores: list[MemoryStore] = attrs.Factory(list)
     down: bool = False
+    #: When agents were last connected.
+    seen: dict[str, float] = attrs.Factory(dict)
     #: Look-ups, in order.
     finds: list[str] = attrs.Factory(list)
     #: Instead of answering, a look-up waits here.
@@ -167,6 +169,11 @@ class MemoryStore:
             self.hub.held.append(waiting)
             await waiting
         return found
+
+    async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
+        if self.down:
+            raise StoreDown("the hub is down")
+        return {one: self.hub.seen[one] for one in agent_ids if one in self.hub.seen}
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
         if self.down:

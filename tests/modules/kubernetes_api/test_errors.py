@@ -8,19 +8,27 @@ from twisted.internet.error import ConnectionRefusedError
 
 from tests.modules.kubernetes_api.cases import CHUNKED, SWITCH, ProxyCase
 from tests.tunnel.http1.wire import Wire
-from tunnel.errors import ErrorCode, SessionClosed
+from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed
 
 
 class ErrorTests(ProxyCase):
     """Each error says which hop failed."""
 
     def test_agent_not_connected(self) -> None:
-        """503 with Retry-After."""
+        """503 without Retry-After: kas waited, and clients would ask on in silence."""
         self.world.link.connected = False
         wire = self.world.request()
         head = self.assert_error(wire, 503, "kas -> agent", "not connected")
-        self.assertIn(b"Retry-After: ", head)
+        self.assertNotIn(b"Retry-After", head)
         self.assert_clean()
+
+    def test_too_many_wait(self) -> None:
+        """503 with Retry-After: this one did not wait."""
+        wire = self.world.request()
+        for stream in list(self.world.link.open):
+            stream.close(AgentUnavailable("1", "too many wait", waited=False))
+        head = self.assert_error(wire, 503, "kas -> agent", "too many wait")
+        self.assertIn(b"Retry-After: ", head)
 
     def test_agent_without_the_module(self) -> None:
         """502 that names the module."""
