@@ -125,7 +125,7 @@ class AgentkService(LogsItsOwnWay, Service):
             )
         await self._listening.listen(
             options.observability,
-            make_site(self.dialer, self.metrics),
+            make_site(self.dialer, self.metrics, self._reactor),
             what="health and metrics",
             setting="--observability-listen-address",
             alpn=("http/1.1",),

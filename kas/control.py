@@ -7,7 +7,6 @@ Each process has its own, by host and number, because several kas may share a di
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 
 from kas.state import StateDirectory, process_name
-from tunnel.site import QuietSite
+from tunnel.site import Page, Site, as_json
 
 __all__ = ["PREFIX", "ControlSocket", "Controlled", "path_of"]
 
@@ -91,32 +90,29 @@ class ControlSocket:
             if stopping is not None:
                 await stopping
 
-    def _site(self) -> Any:
-        # Here, because klein installs the default reactor when it is imported.
-        from klein import Klein
+    def _site(self) -> Site:
+        kas = self._kas
 
-        app = Klein()
+        def rebalance() -> Page:
+            asked = kas.rebalance()
+            return as_json(kas.progress() | ({"asked": asked} if asked else {}))
 
-        def answer(request: Any, **more: Any) -> bytes:
-            request.setHeader(b"content-type", b"application/json")
-            return json.dumps({**self._kas.progress(), **more}).encode() + b"\n"
+        def then_progress(act: Callable[[], None]) -> Callable[[], Page]:
+            def handle() -> Page:
+                act()
+                return as_json(kas.progress())
 
-        def on(path: str, act: Callable[[], object]) -> None:
-            def handle(request: Any) -> bytes:
-                asked = act()
-                return answer(request, **({"asked": asked} if asked else {}))
+            return handle
 
-            app.route(path, methods=["POST"], endpoint=path)(handle)
+        async def agents() -> Page:
+            return as_json(await kas.agents())
 
-        app.route("/", methods=["GET"])(lambda request: answer(request))
-
-        @app.route("/agents", methods=["GET"])
-        async def agents(request: Any) -> bytes:
-            found = await self._kas.agents()
-            request.setHeader(b"content-type", b"application/json")
-            return json.dumps(found).encode() + b"\n"
-
-        on("/drain", self._kas.drain)
-        on("/undrain", self._kas.undrain)
-        on("/rebalance", self._kas.rebalance)
-        return QuietSite(app.resource(), self._reactor)
+        return Site(
+            {"/": lambda: as_json(kas.progress()), "/agents": agents},
+            self._reactor,
+            {
+                "/drain": then_progress(kas.drain),
+                "/undrain": then_progress(kas.undrain),
+                "/rebalance": rebalance,
+            },
+        )

@@ -1,22 +1,21 @@
-"""Health, metrics and status over HTTP (klein)."""
+"""Health, metrics and status over HTTP."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
+from twisted.internet.interfaces import IReactorTime
 
 from kas.config import Observability
 from kas.registry import Registry
 from kas.routing import Router
 from tunnel import __version__
-from tunnel.site import QuietSite
+from tunnel.site import Page, Site, as_json, exposition, plain
 
 
 @attrs.define(eq=False)
@@ -91,38 +90,25 @@ class KasCollector(Collector):
 
 
 def make_site(
-    settings: Observability, health: Health, metrics: CollectorRegistry
-) -> QuietSite:
+    settings: Observability,
+    health: Health,
+    metrics: CollectorRegistry,
+    clock: IReactorTime,
+) -> Site:
     """The site of the observability listener."""
-    # Here, because klein installs the default reactor when it is imported.
-    from klein import Klein
-
-    app = Klein()
     metrics.register(KasCollector(health))
 
-    def text(request: Any, code: int, body: str) -> bytes:
-        request.setResponseCode(code)
-        request.setHeader(b"content-type", b"text/plain; charset=utf-8")
-        return body.encode()
-
-    @app.route(settings.liveness_probe.url_path, methods=["GET"])
-    def liveness(request: Any) -> bytes:
-        return text(request, 200, "alive\n")
-
-    @app.route(settings.readiness_probe.url_path, methods=["GET"])
-    def readiness(request: Any) -> bytes:
+    def readiness() -> Page:
         if health.ready:
-            return text(request, 200, "ready\n")
-        return text(request, 503, "not ready: starting, or draining\n")
+            return plain("ready")
+        return plain("not ready: starting, or draining", 503)
 
-    @app.route(settings.prometheus.url_path, methods=["GET"])
-    def prometheus(request: Any) -> bytes:
-        request.setHeader(b"content-type", CONTENT_TYPE_LATEST.encode())
-        return generate_latest(metrics)
-
-    @app.route("/status", methods=["GET"])
-    def status(request: Any) -> bytes:
-        request.setHeader(b"content-type", b"application/json")
-        return json.dumps(health.status()).encode() + b"\n"
-
-    return QuietSite(app.resource())
+    return Site(
+        {
+            settings.liveness_probe.url_path: lambda: plain("alive"),
+            settings.readiness_probe.url_path: readiness,
+            settings.prometheus.url_path: lambda: exposition(metrics),
+            "/status": lambda: as_json(health.status()),
+        },
+        clock,
+    )

@@ -190,7 +190,7 @@ class KasService(LogsItsOwnWay, Service):
         observability = self.configuration.observability
         await self.listening.listen(
             observability.listen,
-            make_site(observability, self.health, self.metrics),
+            make_site(observability, self.health, self.metrics, self._reactor),
             what=running.OBSERVABILITY,
             setting="observability.listen.address",
         )

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -27,33 +26,6 @@ from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas, fetch
 
 MEBIBYTE = 1024 * 1024
-
-
-@pytest.fixture
-def lone_kas(tmp_path: Path) -> Iterator[Kas]:
-    """A kas for one test, not yet started."""
-    kas = Kas(tmp_path / "lone")
-    kas.folder.mkdir()
-    yield kas
-    if kas.process is not None:
-        kas.process.kill()
-
-
-@pytest.fixture
-def lone_agentk(lone_kas: Kas, tmp_path: Path) -> Iterator[Agentk]:
-    """An agentk that reaches `lone_kas`, once that runs; its cluster is nowhere."""
-    nowhere = {
-        "clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "x", "user": {"token": "no-secret"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        "current-context": "x",
-    }
-    kubeconfig = tmp_path / "nowhere.kubeconfig"
-    kubeconfig.write_text(json.dumps(nowhere))
-    agentk = Agentk(lone_kas, lone_kas.add_agent("main"), kubeconfig)
-    yield agentk
-    if agentk.process is not None:
-        agentk.process.kill()
 
 
 # Start and stop.

@@ -41,10 +41,10 @@ class FrontLimits:
     max_header_count: int = 200  # kubectl sends ten, a chain of proxies forty
     header_seconds: float = 10.0  # from the first byte of a head to its last
     idle_seconds: float = 60.0  # a kept-alive connection between two requests
-    body_seconds: float = 60.0  # without one byte of a body that we are ready to read
+    body_seconds: float = 60.0  # without one byte of a body, or of answers being read
     drain_seconds: float = 5.0  # for the client to notice an early answer
     half_closed_seconds: float = 60.0  # a raw connection with one end, nothing moving
-    max_connections: int = 20_000  # 2 KiB each when idle, one descriptor each
+    max_connections: int = 20_000  # 2 KiB each when idle; the idlest gives way to more
 
 
 def _plain(status: int, message: str) -> tuple[bytes, bytes]:
@@ -79,6 +79,8 @@ class FrontFactory(ServerFactory):
         self.render_error = render_error
         #: Every connection there is.
         self.connections: set[FrontProtocol] = set()
+        #: Those without a request under way, the longest idle first.
+        self.idle: dict[FrontProtocol, None] = {}
         #: Set by `drain`: no connection is kept for another request.
         self.draining = False
         self.turn = Turn(clock, self.connections, write)
@@ -87,6 +89,13 @@ class FrontFactory(ServerFactory):
         self, addr: IAddress | None
     ) -> FrontProtocol:
         return FrontProtocol(self)
+
+    def make_room(self) -> bool:
+        """Drop the connection that is idle for longest; False: all are busy."""
+        for longest in self.idle:
+            longest.give_way()
+            return True
+        return False
 
     def drain(self) -> None:
         """Close idle connections now, and every other after its present answer."""

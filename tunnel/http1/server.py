@@ -19,6 +19,7 @@ from tunnel.http1.exchange import Exchange
 from tunnel.http1.fields import HeadError
 from tunnel.http1.head import CHUNKED
 from tunnel.http1.transport import HttpConnection
+from tunnel.transports import unsent
 
 if TYPE_CHECKING:
     from tunnel.http1.front import FrontFactory
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ClientGone", "FrontProtocol"]
 
 _DRAIN_BYTES: Final = 1024 * 1024  # read and dropped so that an early answer arrives
+_UNREAD_BYTES: Final = 64 * 1024  # answers that wait for a client who asks for more
 
 _HEAD: Final = 0  # between requests, or inside a head
 _SIZED: Final = 1  # inside a body with a length
@@ -56,13 +58,20 @@ class FrontProtocol(HttpConnection):
         self._decoder = ChunkedDecoder()
         self._exchange: Exchange | None = None
         self._fresh = True
+        #: The client asks on and does not read; what the transport held at last.
+        self._clogged = False
+        self._held: int | None = None
 
     def connectionMade(self) -> None:
         super().connectionMade()
         factory = self.factory
-        factory.connections.add(self)
-        if len(factory.connections) > factory.limits.max_connections:
+        full = len(factory.connections) >= factory.limits.max_connections
+        if full and not factory.make_room():
+            factory.connections.add(self)
             self._refuse(503, "too many connections; try again", b"\r\nRetry-After: 1")
+        else:
+            factory.connections.add(self)
+            factory.idle[self] = None
 
     # Reading.
 
@@ -77,6 +86,12 @@ class FrontProtocol(HttpConnection):
             while data and not self._paused:
                 state = self._state
                 if state == _HEAD:
+                    if (unsent(self._tcp) or 0) > _UNREAD_BYTES:
+                        # It gets no more answers before it has read these.
+                        self._clogged = True
+                        self._since = self._turn.now
+                        self.pause_reading()
+                        return data
                     rest = self._take_head(data)
                     if rest is None:
                         return data
@@ -121,6 +136,7 @@ class FrontProtocol(HttpConnection):
         start = 2 if data.startswith(b"\r\n") else 0
         head = self.factory.parser.parse(data[start : end + 2])
         self._fresh = False
+        self.factory.idle.pop(self, None)
         exchange = self._exchange = Exchange(self, head)
         length = head.length
         if length == 0:
@@ -214,6 +230,7 @@ class FrontProtocol(HttpConnection):
         self.flush()
         self._exchange = None
         self._since = self._turn.now
+        self.factory.idle[self] = None
         if keep and not self.factory.draining:
             self._state = _HEAD
             self._paused = False
@@ -290,21 +307,36 @@ class FrontProtocol(HttpConnection):
             self._state = _CLOSED
             self.close()
 
+    def give_way(self) -> None:
+        """
+        Leave at once: a new connection gets the place.
+
+        A kinder end would let a client that does not read keep its descriptor.
+        """
+        self._forget()
+        self.abort()
+
     def abort(self) -> None:
         self._state = _CLOSED
         super().abort()
 
+    def _forget(self) -> None:
+        self.factory.connections.discard(self)
+        self.factory.idle.pop(self, None)
+
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         super().connectionLost(reason)
         self._state = _CLOSED
-        self.factory.connections.discard(self)
+        self._forget()
         self._leave(ClientGone("the client closed the connection"))
 
     def sweep(self, now: float) -> None:
         limits = self.factory.limits
         state = self._state
         waited = now - self._since
-        if state == _HEAD:
+        if self._clogged or state == _CLOSED:
+            self._wait_for_reader(now, waited)
+        elif state == _HEAD:
             if self._buffer:
                 if waited >= limits.header_seconds:
                     self._refuse(408, "the head of the request did not arrive in time")
@@ -312,6 +344,7 @@ class FrontProtocol(HttpConnection):
                 limits.header_seconds if self._fresh else limits.idle_seconds
             ):
                 self._state = _CLOSED
+                self._since = now
                 self.close()
         elif state in (_SIZED, _CHUNKED):
             if self._stopped:
@@ -337,3 +370,15 @@ class FrontProtocol(HttpConnection):
                     self.close()
                 else:
                     self.abort()
+
+    def _wait_for_reader(self, now: float, waited: float) -> None:
+        held = unsent(self._tcp)
+        if self._clogged and (held or 0) <= _UNREAD_BYTES:
+            self._clogged = False
+            self._since = now
+            self.resume_reading()
+        elif held != self._held:
+            self._held = held
+            self._since = now
+        elif held and waited >= self.factory.limits.body_seconds:
+            self.abort()

@@ -19,6 +19,8 @@ from typing import Any
 from twisted.internet.interfaces import ITransport
 from twisted.internet.tcp import Connection
 
+from tunnel.transports import unsent
+
 __all__ = ["unsent", "write"]
 
 
@@ -67,16 +69,3 @@ def write(transport: ITransport, data: bytes) -> None:
         if producer is not None and not transport.producerPaused:
             transport.producerPaused = True
             producer.pauseProducing()
-
-
-def unsent(transport: object) -> int | None:
-    """
-    How many bytes *transport* holds that the kernel has not taken yet.
-
-    None if it does not say.  Besides sockets, every layer of this package says it for
-    the socket at its bottom, by a method of the same name.
-    """
-    if isinstance(transport, Connection):
-        return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
-    below = getattr(transport, "unsent", None)
-    return None if below is None else below()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from typing import Any
 
@@ -20,6 +21,21 @@ def address_text(address: Any) -> str:
         name = getattr(address, "name", None) or b"unix socket"
         return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
     return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
+
+
+def is_local(address: Any) -> bool:
+    """Whether a peer's address is of this machine: loopback, or a unix socket."""
+    host = getattr(address, "host", None)
+    if host is None:
+        return True
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        # What a socket for both families says of an IPv4 peer.
+        return found.ipv4_mapped.is_loopback
+    return found.is_loopback
 
 
 def tune_socket(transport: Any, dead_after: float) -> bool:

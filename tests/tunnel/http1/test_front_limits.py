@@ -119,8 +119,11 @@ class ConnectionLimitTests(FrontCase):
     limits = FrontLimits(max_connections=2)
 
     def test_one_too_many(self) -> None:
-        """503 and Retry-After, and room again when one has left."""
+        """With requests in all: 503 and Retry-After; room again when one has left."""
         second = self.connect()
+        for wire in (self.wire, second):
+            wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        del self.handler.exchanges[:]
         third = self.connect()
         self.clock.advance(0)
         written = third.taken()
@@ -133,6 +136,68 @@ class ConnectionLimitTests(FrontCase):
         fourth = self.connect()
         fourth.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         self.assertEqual(len(self.handler.exchanges), 1)
+
+    def test_longest_idle_gives_way(self) -> None:
+        """One that has no request under way leaves for a new one, the oldest first."""
+        second = self.connect()
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        third = self.connect()
+        self.assertTrue(second.aborted)
+        self.assertFalse(self.wire.aborted)
+        self.answer()
+        fourth = self.connect()
+        self.assertTrue(third.aborted)
+        self.assertFalse(self.wire.aborted or fourth.aborted)
+        second.settle()
+        third.settle()
+        self.assertEqual(len(self.factory.connections), 2)
+
+
+class UnreadTests(FrontCase):
+    """A client that asks and does not read its answers."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.held = 0
+        self.handler.on_request = lambda exchange: self.answer(b"x" * 1000, exchange)
+        self.wire.unsent = lambda: self.held  # type: ignore[attr-defined]
+
+    def test_waits(self) -> None:
+        """It is asked to read first, and then has all its answers."""
+        request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+        self.wire.receive(request)
+        self.held = 64 * 1024 + 1
+        self.wire.receive(request * 3, request)
+        self.assertEqual(len(self.handler.exchanges), 1)
+        self.assertEqual(self.wire.producerState, "paused")
+        self.clock.advance(1)
+        self.assertEqual(len(self.handler.exchanges), 1)
+        self.held = 0
+        self.clock.advance(1)
+        self.assertEqual(len(self.handler.exchanges), 5)
+        self.clock.pump([1.0] * 59)
+        self.assertFalse(self.wire.disconnecting)
+
+    def test_never_reads(self) -> None:
+        """It is dropped after a minute without a byte read."""
+        self.held = 64 * 1024 + 2
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.clock.pump([1.0] * 30)
+        self.held -= 1
+        self.clock.pump([1.0] * 60)
+        self.assertFalse(self.wire.aborted)
+        self.clock.pump([1.0] * 2)
+        self.assertTrue(self.wire.aborted)
+
+    def test_never_reads_the_last(self) -> None:
+        """Nor does one keep its descriptor that was closed for being idle."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.held = 1000
+        self.clock.pump([1.0] * 62)
+        self.assertTrue(self.wire.disconnecting)
+        self.assertFalse(self.wire.aborted)
+        self.clock.pump([1.0] * 62)
+        self.assertTrue(self.wire.aborted)
 
 
 class SweepTests(FrontCase):
