@@ -12,13 +12,14 @@ from pathlib import Path
 import attrs
 
 from kas.config import KasConfiguration, read_configuration_file
-from kas.own_address import ANYWHERE, interface_addresses, own_address
+from kas.own_address import interface_addresses, own_address
 from tunnel.config import Listen, PartlyRead, Section
+from tunnel.config.listen import ANYWHERE
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared, load_modules
 from tunnel.plugin import ServerModule
 
-__all__ = ["load"]
+__all__ = ["listeners", "load"]
 
 # Where GitLab's kas has it; ``modules.kubernetes_api`` is the same section.
 _KUBERNETES_API = "kubernetes_api"
@@ -68,7 +69,7 @@ def load(
         else one
         for one in loaded
     ]
-    twice = _same_address(list(_listeners(configuration, modules)))
+    twice = _same_address(list(listeners(configuration, modules)))
     if twice:
         raise ConfigurationError(twice)
     return configuration, modules
@@ -80,7 +81,7 @@ def _line(problem: str) -> tuple[float, int]:
     return (int(found[1]), int(found[2])) if found else (math.inf, 0)
 
 
-def _listeners(
+def listeners(
     configuration: KasConfiguration, modules: Sequence[Prepared]
 ) -> Iterator[tuple[str, Listen]]:
     """Whoever listens, by the place in the file."""

@@ -19,21 +19,19 @@ from urllib.parse import urlsplit
 import attrs
 
 from kas.config import PrivateApiListen
+from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
 
 __all__ = [
-    "ANYWHERE",
     "OwnAddress",
     "interface_addresses",
     "own_address",
+    "own_names",
     "parse_peer_url",
 ]
 
 #: What GitLab's kas calls them, and what they are here.
 _SCHEMES = {"grpc": "tcp", "grpcs": "tls", "tcp": "tcp", "tls": "tls", "unix": "unix"}
-
-#: Hosts to listen on that are no place to be reached at.
-ANYWHERE = ("", "0.0.0.0", "::", "*")  # noqa: S104
 
 
 @attrs.frozen
@@ -117,11 +115,29 @@ def own_address(
     return OwnAddress(url, name)
 
 
+def own_names(listeners: Iterable[Listen], own: OwnAddress | None) -> tuple[str, ...]:
+    """
+    What the certificate that kas makes has to be for, beside this machine.
+
+    That is what is said for each listener that uses it, the one address that it listens
+    on, and where other kas reach this one.
+
+    :param own: None: there is no private API.
+    """
+    names = []
+    for listen in listeners:
+        if listen.own_certificate:
+            names += [*listen.development_certificate_names, listen.host]
+    if own is not None:
+        names += [urlsplit(own.url).hostname or "", own.tls_server_name]
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
 def _listened(listen: PrivateApiListen, environ: Mapping[str, str], port: int) -> str:
     if listen.network == "unix":
         return f"unix://{listen.address}"
-    host = listen.address.rpartition(":")[0].strip("[]")
-    if listen.endpoint or host in ANYWHERE:
+    host = listen.host
+    if not host:
         raise ValueError(
             "other kas cannot be told where this one is: set OWN_PRIVATE_API_URL, or "
             "OWN_PRIVATE_API_CIDR to the network that its address is in"

@@ -9,9 +9,7 @@ renewed, with the same key, so that a pinned key stays right.
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,10 +21,24 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kas.state import StateDirectory
+from tunnel.config.names import (
+    as_address,
+    canonical_name,
+    is_certificate_name,
+)
 from tunnel.errors import ConfigurationError
 from tunnel.net.tls import certificate_pin
 
-__all__ = ["DevelopmentPki", "ServerFiles", "certificate_pin", "ensure", "signed_by"]
+__all__ = [
+    "MAX_NAMES",
+    "DevelopmentPki",
+    "ServerFiles",
+    "certificate_pin",
+    "ensure",
+    "is_for",
+    "names_of",
+    "signed_by",
+]
 
 CA_CERTIFICATE = "ca.crt"
 CA_KEY = "ca.key"
@@ -38,7 +50,8 @@ SERVER_LIFE = timedelta(days=90)
 # Clocks of agents that are a little behind must not refuse a new certificate.
 BACKDATED = timedelta(hours=1)
 
-_HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
+# Of one certificate: a handshake carries all of them.
+MAX_NAMES = 100
 
 
 @attrs.frozen
@@ -63,11 +76,13 @@ class DevelopmentPki:
 
     :param hostname: of this machine; becomes a name of the certificate.
     :param now: the time of day, with a time zone.
+    :param names: what else the certificate is for: host names and addresses.
     """
 
     state: StateDirectory
     hostname: str
     now: Callable[[], datetime]
+    names: Sequence[str] = ()
 
     def ensure(self) -> ServerFiles:
         """
@@ -85,11 +100,17 @@ class DevelopmentPki:
                 and authority is not None
                 and signed_by(certificate, authority)
             )
-            if certificate is None or (ours and self._is_due(certificate)):
+            due = certificate is not None and ours and self._is_due(certificate)
+            if certificate is None or due:
                 if authority is None:
                     authority = self._make_authority()
-                certificate = self._issue(authority)
+                certificate = self._issue(authority, self._names())
                 ours = True
+            elif ours and authority is not None and self._lacks_names(certificate):
+                # With those that it has: several kas may share the directory, each with
+                # names of its own.  What none of them asks for goes at the renewal.
+                names = dict.fromkeys((*self._names(), *names_of(certificate)))
+                certificate = self._issue(authority, [*names][:MAX_NAMES])
         return ServerFiles(
             certificate_file=self.state.file(SERVER_CERTIFICATE),
             key_file=self.state.file(SERVER_KEY),
@@ -100,9 +121,17 @@ class DevelopmentPki:
         )
 
     def _is_due(self, certificate: x509.Certificate) -> bool:
+        return self._can_issue() and self.now() >= _renewal(certificate)
+
+    def _lacks_names(self, certificate: x509.Certificate) -> bool:
+        # Of the machine's own name it is not: kasctl may run where it has another.
+        own = {canonical_name(name) for name in self.names}
+        missing = own.intersection(self._names()).difference(names_of(certificate))
+        return bool(missing) and self._can_issue()
+
+    def _can_issue(self) -> bool:
         # without the CA's key it stays as it is until it is replaced by hand
-        has_key = self.state.read(CA_KEY) is not None
-        return has_key and self.now() >= _renewal(certificate)
+        return self.state.read(CA_KEY) is not None
 
     def _certificate(self, name: str) -> x509.Certificate | None:
         data = self.state.read(name)
@@ -154,7 +183,9 @@ class DevelopmentPki:
         self._write_certificate(CA_CERTIFICATE, certificate)
         return certificate
 
-    def _issue(self, authority: x509.Certificate) -> x509.Certificate:
+    def _issue(
+        self, authority: x509.Certificate, names: Sequence[str]
+    ) -> x509.Certificate:
         ca_key = self._key(CA_KEY)
         if ca_key is None:
             raise self._missing(CA_KEY, CA_CERTIFICATE)
@@ -180,12 +211,13 @@ class DevelopmentPki:
             path = self.state.file(CA_CERTIFICATE)
             message = f"{path}: has expired; remove it together with {CA_KEY}"
             raise ConfigurationError([message])
+        alternatives = x509.SubjectAlternativeName([_general(name) for name in names])
         certificate = (
             self._builder(_name("kas"), authority.subject, public, life)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
             .add_extension(_usage(authority=False), critical=True)
             .add_extension(usage, critical=False)
-            .add_extension(x509.SubjectAlternativeName(self._names()), critical=False)
+            .add_extension(alternatives, critical=False)
             .add_extension(identifier, critical=False)
             .add_extension(issuer, critical=False)
             .sign(ca_key, hashes.SHA256())
@@ -193,15 +225,10 @@ class DevelopmentPki:
         self._write_certificate(SERVER_CERTIFICATE, certificate)
         return certificate
 
-    def _names(self) -> list[x509.GeneralName]:
-        names: list[x509.GeneralName] = [
-            x509.DNSName("localhost"),
-            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-            x509.IPAddress(ipaddress.ip_address("::1")),
-        ]
-        if self.hostname != "localhost" and _HOST_NAME.fullmatch(self.hostname):
-            names.append(x509.DNSName(self.hostname))
-        return names
+    def _names(self) -> list[str]:
+        names = ["localhost", "127.0.0.1", "::1", self.hostname, *self.names]
+        usable = (canonical_name(name) for name in names if is_certificate_name(name))
+        return list(dict.fromkeys(usable))[:MAX_NAMES]
 
     def _builder(
         self,
@@ -237,11 +264,46 @@ class DevelopmentPki:
 
 
 def ensure(
-    state: StateDirectory, now: Callable[[], float], hostname: str
+    state: StateDirectory,
+    now: Callable[[], float],
+    hostname: str,
+    names: Sequence[str] = (),
 ) -> ServerFiles:
     """`DevelopmentPki.ensure` for a clock that counts seconds since 1970."""
-    pki = DevelopmentPki(state, hostname, lambda: datetime.fromtimestamp(now(), UTC))
-    return pki.ensure()
+
+    def time() -> datetime:
+        return datetime.fromtimestamp(now(), UTC)
+
+    return DevelopmentPki(state, hostname, time, names).ensure()
+
+
+def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
+    """The host names and addresses that a certificate is for."""
+    try:
+        names = certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(
+        str(name.value)
+        for name in names
+        if isinstance(name, (x509.DNSName, x509.IPAddress))
+    )
+
+
+def is_for(certificate: x509.Certificate, host: str) -> bool:
+    """Whether a client that connects to *host* accepts the names of *certificate*."""
+    wanted = canonical_name(host)
+    names = set(map(canonical_name, names_of(certificate)))
+    parent = wanted.partition(".")[2]
+    wildcard = as_address(host) is None and "." in parent and f"*.{parent}" in names
+    return wanted in names or wildcard
+
+
+def _general(name: str) -> x509.GeneralName:
+    address = as_address(name)
+    return x509.DNSName(name) if address is None else x509.IPAddress(address)
 
 
 def _name(text: str) -> x509.Name:

@@ -27,11 +27,12 @@ from kas.external.services import ExternalServices
 from kas.fleet import Fleet
 from kas.identity import FileIdentity
 from kas.last_seen import LastSeen
+from kas.loading import listeners
 from kas.metrics import FleetCollector
 from kas.modules import Lent, ServerModuleApi
 from kas.observability import Health, make_site
 from kas.overview import overview
-from kas.own_address import interface_addresses
+from kas.own_address import interface_addresses, own_address, own_names
 from kas.registry import Registry
 from kas.routing import Router
 from kas.state import StateDirectory
@@ -88,6 +89,7 @@ class KasService(LogsItsOwnWay, Service):
         self._state = state
         self._reactor = reactor
         self._now = now
+        self._names = _own_names(configuration, modules, environ)
         self.metrics = CollectorRegistry()
         self.registry = Registry()
         self.bus = EventBus()
@@ -256,7 +258,7 @@ class KasService(LogsItsOwnWay, Service):
         self.bus.publish("credential.revoked", credential_id)
 
     def _development_files(self) -> pki.ServerFiles:
-        return pki.ensure(self._state, self._now, socket.gethostname())
+        return pki.ensure(self._state, self._now, socket.gethostname(), self._names)
 
     def _development_certificate(self) -> tuple[Path, Path]:
         files = self._development_files()
@@ -412,3 +414,15 @@ class KasService(LogsItsOwnWay, Service):
             or self.router.remote
             or (self.fleet.gateway is not None and self.fleet.gateway.load)
         )
+
+
+def _own_names(
+    configuration: KasConfiguration,
+    modules: list[Prepared],
+    environ: Mapping[str, str],
+) -> tuple[str, ...]:
+    own = None
+    if configuration.private_api is not None:
+        listen = configuration.private_api.listen
+        own = own_address(listen, environ, interface_addresses)
+    return own_names((one for _, one in listeners(configuration, modules)), own)

@@ -19,8 +19,10 @@ from kas.own_address import (
     PeerURL,
     interface_addresses,
     own_address,
+    own_names,
     parse_peer_url,
 )
+from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
 
 ADDRESSES = ("127.0.0.1", "10.1.2.3", "192.168.0.7", "fd00::7")
@@ -185,3 +187,21 @@ def test_an_interface_without_an_address(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_they_are_values() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         OwnAddress("").url = "x"  # type: ignore[misc]
+
+
+def test_names_for_the_certificate() -> None:
+    """What is said, and what other settings tell."""
+    listeners = [
+        Listen(
+            address="192.0.2.2:8150",
+            development_certificate=True,
+            development_certificate_names=("kas.example.org",),
+        ),
+        Listen(address=":8154", development_certificate=True),
+        Listen(address="192.0.2.9:8151"),
+    ]
+    names = ("kas.example.org", "192.0.2.2")
+    assert own_names(listeners, None) == names
+    own = OwnAddress("tls://[fd00::1]:8155", "all-kas.example.org")
+    assert own_names(listeners, own) == (*names, "fd00::1", "all-kas.example.org")
+    assert own_names([], OwnAddress("unix:///run/kas.sock")) == ()

@@ -7,13 +7,22 @@ import socket
 import ssl
 import stat
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
-from kas.pki import SERVER_LIFE, DevelopmentPki, ServerFiles, ensure
+from kas.pki import (
+    MAX_NAMES,
+    SERVER_LIFE,
+    DevelopmentPki,
+    ServerFiles,
+    ensure,
+    is_for,
+    names_of,
+)
 from kas.state import StateDirectory
 from tunnel.errors import ConfigurationError
 
@@ -27,8 +36,10 @@ class World:
         self.state = StateDirectory.open(path)
         self.now = datetime.now(UTC).replace(microsecond=0)
 
-    def ensure(self, hostname: str = "kas.example.org") -> ServerFiles:
-        return DevelopmentPki(self.state, hostname, lambda: self.now).ensure()
+    def ensure(
+        self, hostname: str = "kas.example.org", names: Sequence[str] = ()
+    ) -> ServerFiles:
+        return DevelopmentPki(self.state, hostname, lambda: self.now, names).ensure()
 
     def content(self) -> dict[str, bytes | None]:
         return {name: self.state.read(name) for name in NAMES}
@@ -208,3 +219,54 @@ def test_clients_accept_it(world: World) -> None:
             with client.wrap_socket(ours, server_hostname=name) as wrapped:
                 assert wrapped.getpeercert()
             thread.join(10)
+
+
+def test_made_again_for_new_names(world: World) -> None:
+    """With the same CA and key: what agents trust, and pins, stay right."""
+    world.ensure()
+    before = world.content()
+    world.ensure(names=["192.0.2.2", "KAS-1.example.org"])
+    assert {"192.0.2.2", "kas-1.example.org"} < set(names_of(world.certificate()))
+    after = world.content()
+    for name in NAMES:
+        assert (after[name] == before[name]) is (name != "server.crt")
+    # kasctl knows no names, another kas that shares the directory has others.
+    for names in ((), ("192.0.2.2",)):
+        world.ensure("another-host", names)
+        assert world.content() == after
+    world.ensure(names=["2001:DB8:0::1"])
+    found = set(names_of(world.certificate()))
+    assert {"192.0.2.2", "2001:db8::1", "localhost", "kas.example.org"} < found
+    # What is asked for no longer goes at the renewal.
+    world.now += SERVER_LIFE * 2 / 3
+    world.ensure(names=["192.0.2.3"])
+    assert set(names_of(world.certificate())) == {
+        *("localhost", "127.0.0.1", "::1"),
+        *("kas.example.org", "192.0.2.3"),
+    }
+
+
+def test_names_have_an_end(world: World) -> None:
+    names = [f"{number}.example.org" for number in range(2 * MAX_NAMES)]
+    world.ensure(names=names)
+    before = world.content()
+    assert len(names_of(world.certificate())) == MAX_NAMES
+    world.ensure(names=names)
+    assert world.content() == before
+
+
+def test_a_certificate_of_the_operator_is_left_alone(world: World) -> None:
+    world.ensure()
+    world.state.file("ca.crt").unlink()
+    before = world.content()
+    world.ensure(names=["192.0.2.2"])
+    assert world.content() == before
+
+
+def test_whom_it_is_for(world: World) -> None:
+    world.ensure(names=["*.example.net"])
+    certificate = world.certificate()
+    for host in ("localhost", "LOCALHOST", "::1", "0:0::1", "a.example.net"):
+        assert is_for(certificate, host)
+    for host in ("example.net", "a.b.example.net", "192.0.2.2", "", "net"):
+        assert not is_for(certificate, host)

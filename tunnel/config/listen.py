@@ -12,15 +12,18 @@ import attrs
 from twisted.internet.endpoints import quoteStringArgument, serverFromString
 
 from tunnel.config.certificates import authorities, identity
+from tunnel.config.names import certificate_names
 from tunnel.config.schema import ExistingFile, Invalid, field
 from tunnel.config.texts import Duration
 
-__all__ = ["BACKLOG", "Listen"]
+__all__ = ["ANYWHERE", "BACKLOG", "Listen"]
 
 #: Connections that wait to be accepted: after an outage thousands of agents come back
 #: within seconds, and with Twisted's 50 most of them would wait for a retransmission.
 BACKLOG = 4096
 
+#: Hosts to listen on that are no place to be reached at.
+ANYWHERE = ("", "0.0.0.0", "::", "*")  # noqa: S104
 
 _ADDRESS = re.compile(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([0-9]{1,5})")
 # What Twisted can check without a reactor; others come from plugins or from systemd,
@@ -82,6 +85,12 @@ class Listen:
         default=None,
         doc="TLS with the certificate that kas makes for itself; false: none",
     )
+    development_certificate_names: tuple[str, ...] = field(
+        default=(),
+        doc="names and addresses that this certificate is for, beside localhost and "
+        "the name of the machine; it is one for all listeners",
+        validator=certificate_names,
+    )
     client_ca_certificate_file: ExistingFile | None = field(
         default=None,
         doc="PEM certificates that have to sign every client's (mTLS)",
@@ -132,6 +141,13 @@ class Listen:
                 "there is a 'certificate_file' already; keep one of the two",
                 "development_certificate",
             )
+        if self.development_certificate_names and not self.own_certificate:
+            yield Invalid(
+                "without effect, because kas' own certificate is not used here; "
+                "remove it, or certificate_file and key_file, or set "
+                "development_certificate: true",
+                "development_certificate_names",
+            )
         if self.client_ca_certificate_file is not None and not self.tls:
             yield Invalid(
                 "client certificates need TLS: add 'certificate_file' and 'key_file'",
@@ -157,6 +173,14 @@ class Listen:
         if self.development_certificate is None:
             return self.TLS_BY_DEFAULT and self.certificate_file is None
         return self.development_certificate
+
+    @property
+    def host(self) -> str:
+        """The one name or address that is listened on; empty: all of them, or none."""
+        if self.endpoint or self.network == "unix":
+            return ""
+        host = self.address.rpartition(":")[0].strip("[]")
+        return "" if host in ANYWHERE else host
 
     def endpoint_string(self) -> str:
         """

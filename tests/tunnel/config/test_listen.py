@@ -51,6 +51,20 @@ class TestListen:
             ("endpoint: 'tcp:x'", "is no endpoint Twisted can use"),
             ("{endpoint: 'tcp:1', address: 'a:1'}", "exclude each other"),
             ("{endpoint: 'tcp:1', network: tcp4}", "exclude each other"),
+            (
+                "{address: 'a:1', development_certificate_names: [a]}",
+                "kas' own certificate is not used here",
+            ),
+            (
+                "{address: 'a:1', development_certificate: true, "
+                "development_certificate_names: ['tls://a:1']}",
+                "is no host name and no address",
+            ),
+            (
+                "{address: 'a:1', development_certificate: true, "
+                f"development_certificate_names: {[str(n) for n in range(21)]}}}",
+                "at most 20 names",
+            ),
         ],
     )
     def test_wrong(self, text: str, says: str) -> None:
@@ -66,6 +80,20 @@ class TestListen:
             with pytest.raises(ConfigurationError) as caught:
                 read(f"address: a:1\n{one}: x.pem", f"{tmp_path}/f.yaml", Listen)
             assert f"f.yaml:2:1: {one}: '{other}' is missing" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("address", "host"),
+        [
+            ("192.0.2.2:1", "192.0.2.2"),
+            ("'[fd00::1]:1'", "fd00::1"),
+            ("kas:1", "kas"),
+            ("':1'", ""),
+            ("0.0.0.0:1", ""),
+            ("'[::]:1'", ""),
+        ],
+    )
+    def test_host(self, address: str, host: str) -> None:
+        assert read(f"address: {address}", "f.yaml", Listen).host == host
 
     def test_client_certificates_need_tls(self, tmp_path: Path) -> None:
         (tmp_path / "x.pem").write_text(certificates.authority().pem)

@@ -1,0 +1,58 @@
+"""What a certificate can be for: host names and addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+__all__ = [
+    "MAX_CERTIFICATE_NAMES",
+    "as_address",
+    "canonical_name",
+    "certificate_names",
+    "is_certificate_name",
+]
+
+#: Of one listener: every handshake carries the names of the certificate.
+MAX_CERTIFICATE_NAMES = 20
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
+
+
+def as_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that *text* is, if it is one; certificates know no zones."""
+    try:
+        return None if "%" in text else ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def canonical_name(text: str) -> str:
+    """The one way to write a host name or an address."""
+    address = as_address(text)
+    return text.lower() if address is None else str(address)
+
+
+def is_certificate_name(text: str) -> bool:
+    """Whether a certificate can be for it: a host name (also ``*.…``) or an address."""
+    host = text.removeprefix("*.")
+    return as_address(text) is not None or bool(
+        _HOST_NAME.fullmatch(host) and ".." not in host
+    )
+
+
+def certificate_names(
+    instance: object, attribute: object, value: tuple[str, ...]
+) -> None:
+    """A validator: names and addresses for a certificate."""
+    for name in value:
+        if not is_certificate_name(name):
+            raise ValueError(
+                f"{name!r} is no host name and no address; write, for instance, "
+                "kas.example.org or 192.0.2.2, without scheme and port"
+            )
+    if len(value) > MAX_CERTIFICATE_NAMES:
+        raise ValueError(
+            f"at most {MAX_CERTIFICATE_NAMES} names; use a certificate of your own for "
+            "more (certificate_file and key_file)"
+        )
