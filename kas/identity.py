@@ -21,7 +21,13 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas.identity_file import ALL_AGENTS, Agent, Identities, User, parse
-from kas.identity_store import AGENT_PREFIX, USER_PREFIX, digest, split_token
+from kas.identity_store import (
+    AGENT_PREFIX,
+    USER_PREFIX,
+    bare_token,
+    digest,
+    split_token,
+)
 from kas.state import MAX_FILE
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import Access
@@ -34,11 +40,11 @@ __all__ = ["POLL_INTERVAL", "AgentIdentity", "FileIdentity"]
 POLL_INTERVAL = 1.0
 
 _AGENT_REFUSED = (
-    "the agent token is not valid: unknown, revoked or expired; "
+    "the agent token is not valid: kas does not know it, or it was revoked; "
     "make a new one with 'kasctl agent add' or 'kasctl agent rotate'"
 )
 _USER_REFUSED = (
-    "the token is not valid: unknown, revoked or expired; "
+    "the token is not valid: kas does not know it, or it was revoked; "
     "ask for a new one ('kasctl kubeconfig --rotate')"
 )
 
@@ -160,6 +166,49 @@ def _timestamp(time: datetime | None) -> float:
     return float("inf") if time is None else time.astimezone(UTC).timestamp()
 
 
+_NOT_AN_AGENTS = (
+    "this is the token of a user, and agentk needs the one of its agent: 'kasctl agent "
+    "add NAME' makes it, 'kasctl agent rotate NAME' a new one"
+)
+_NOT_A_USERS = (
+    "this is the token of an agent, and kubectl needs the one of a user: 'kasctl "
+    "kubeconfig --agent NAME --user USER' makes it"
+)
+
+
+def _refused(message: str) -> CallError:
+    return CallError(Status.UNAUTHENTICATED, message)
+
+
+def _kind(token: bytes) -> str:
+    """What a token begins with, which says whom it was made for."""
+    parts = split_token(token)
+    return "" if parts is None else parts[0]
+
+
+# Only who has the right token is told that it expired.
+
+
+def _expired_agent(entry: _AgentToken) -> str:
+    name = entry.identity.agent_name
+    return (
+        f"this token of the agent {name} expired at {_shown(entry.expires_at)}; use "
+        f"the one that replaced it, or make one with 'kasctl agent rotate {name}'"
+    )
+
+
+def _expired_user(entry: _UserToken) -> str:
+    name = entry.user.name
+    return (
+        f"the token of {name} expired at {_shown(entry.expires_at)}; an administrator "
+        f"of kas makes a new one: 'kasctl kubeconfig --user {name} --rotate ...'"
+    )
+
+
+def _shown(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 class FileIdentity:
     """
     Checks tokens against the identity file, and follows the file.
@@ -222,16 +271,14 @@ class FileIdentity:
         parts = split_token(token)
         if parts is not None and parts[0] == AGENT_PREFIX:
             entry = self._known(self._agent_entry, parts[1])
-            if (
-                entry is not None
-                and hmac.compare_digest(entry.digest, digest(token))
-                and self._now() < entry.expires_at
-            ):
-                return entry.identity
-        elif parts is not None and parts[0] == USER_PREFIX:
-            message = "this is the token of a user; agents need one of 'kasctl agent'"
-            raise CallError(Status.UNAUTHENTICATED, message)
-        raise CallError(Status.UNAUTHENTICATED, _AGENT_REFUSED)
+            if entry is not None and hmac.compare_digest(entry.digest, digest(token)):
+                if self._now() < entry.expires_at:
+                    return entry.identity
+                raise _refused(_expired_agent(entry))
+        # People copy it from a kubeconfig, too.
+        elif _kind(bare_token(token)) == USER_PREFIX:
+            raise _refused(_NOT_AN_AGENTS)
+        raise _refused(_AGENT_REFUSED)
 
     def authorize_user(self, agent: str, token: str) -> Access:
         """
@@ -264,16 +311,13 @@ class FileIdentity:
         parts = split_token(token)
         if parts is not None and parts[0] == USER_PREFIX:
             entry = self._known(self._user_entry, parts[1])
-            if (
-                entry is not None
-                and hmac.compare_digest(entry.digest, digest(token))
-                and self._now() < entry.expires_at
-            ):
-                return entry
-        elif parts is not None and parts[0] == AGENT_PREFIX:
-            message = "this is the token of an agent; people need one of 'kasctl user'"
-            raise CallError(Status.UNAUTHENTICATED, message)
-        raise CallError(Status.UNAUTHENTICATED, _USER_REFUSED)
+            if entry is not None and hmac.compare_digest(entry.digest, digest(token)):
+                if self._now() < entry.expires_at:
+                    return entry
+                raise _refused(_expired_user(entry))
+        elif _kind(token) == AGENT_PREFIX:
+            raise _refused(_NOT_A_USERS)
+        raise _refused(_USER_REFUSED)
 
     def _load(self) -> None:
         try:

@@ -21,6 +21,7 @@ from tunnel.interfaces import Impersonation
 
 __all__ = [
     "ALL_AGENTS",
+    "BACKUP_NAME",
     "FILE_NAME",
     "MAX_PROJECT_ID",
     "Agent",
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 FILE_NAME = "identity.json"
+#: What was in it before the last change.
+BACKUP_NAME = "identity.json.bak"
 #: A newer format gets a new number, and an older kas refuses it.
 VERSION = 1
 #: Instead of names: every agent, those of the future too.

@@ -13,11 +13,13 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import attrs
 
 from kas.identity_file import (
     ALL_AGENTS,
+    BACKUP_NAME,
     FILE_NAME,
     MAX_PROJECT_ID,
     Agent,
@@ -27,9 +29,9 @@ from kas.identity_file import (
     dump,
     parse,
 )
-from kas.state import StateDirectory
+from kas.state import MAX_FILE, StateDirectory
 from tunnel.config import nearest
-from tunnel.errors import TunnelError
+from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.interfaces import Impersonation
 
 __all__ = [
@@ -37,9 +39,17 @@ __all__ = [
     "USER_PREFIX",
     "IdentityError",
     "IdentityStore",
+    "Show",
+    "bare_token",
     "digest",
     "split_token",
 ]
+
+_T = TypeVar("_T")
+
+#: Takes a new agent or user and its token, before the identity file is changed: when it
+#: raises, nothing was changed, and no token is valid that was not handed over.
+Show = Callable[[_T, str], object]
 
 # Recognisable prefixes let scanners of leaked secrets find them.
 AGENT_PREFIX = "kasagent"
@@ -53,6 +63,7 @@ _AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _USER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._@]{0,126}[A-Za-z0-9])?")
 # They become HTTP headers.  More is no name but an accident.
 _SUBJECT = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,254}[\x21-\x7e])?")
+_IN_KUBECONFIG = re.compile(rb"user:[^:]{1,128}:([^:]+)")
 # The one before may stay valid while it is being replaced, older ones not.
 _TOKENS_PER_AGENT = 2
 
@@ -64,6 +75,12 @@ class IdentityError(TunnelError):
 def digest(token: bytes) -> bytes:
     """What is kept of a token."""
     return hashlib.sha256(token).digest()
+
+
+def bare_token(token: bytes) -> bytes:
+    """The token itself, also out of a kubeconfig's ``user:<agent id>:<token>``."""
+    found = _IN_KUBECONFIG.fullmatch(token)
+    return token if found is None else found[1]
 
 
 def split_token(token: bytes) -> tuple[str, str] | None:
@@ -86,6 +103,9 @@ class IdentityStore:
 
     :param now: the time of day, with a time zone.
     :param random: a source of secret bytes.
+
+    Methods that make a token take *show*, see `Show`.  The content before a change is
+    in `BACKUP_NAME`.
     """
 
     state: StateDirectory
@@ -99,16 +119,21 @@ class IdentityStore:
             return Identities()
         return parse(data, str(self.state.file(FILE_NAME)))
 
-    def add_agent(self, name: str, project_id: int = 0) -> tuple[Agent, str]:
+    def add_agent(
+        self, name: str, project_id: int = 0, show: Show[Agent] | None = None
+    ) -> tuple[Agent, str]:
         """
         A new agent, and its token, which is not kept.
 
         :param project_id: of the project that it belongs to; 0: none.
         """
-        return self.add_agents([name], project_id)[0]
+        return self.add_agents([name], project_id, show)[0]
 
     def add_agents(
-        self, names: Sequence[str], project_id: int = 0
+        self,
+        names: Sequence[str],
+        project_id: int = 0,
+        show: Show[Agent] | None = None,
     ) -> list[tuple[Agent, str]]:
         """As `add_agent`, for many at once: all of them, or none."""
         if not 0 <= project_id <= MAX_PROJECT_ID:
@@ -146,9 +171,14 @@ class IdentityStore:
                 agents=(*identities.agents, *(agent for agent, _ in added)),
                 next_agent_id=identities.next_agent_id + len(added),
             )
+            if show:
+                for agent, text in added:
+                    show(agent, text)
         return added
 
-    def rotate_agent(self, name: str, grace: timedelta) -> tuple[Agent, str]:
+    def rotate_agent(
+        self, name: str, grace: timedelta, show: Show[Agent] | None = None
+    ) -> tuple[Agent, str]:
         """
         A new token; the newest old one stays valid for *grace*, others end now.
 
@@ -172,6 +202,8 @@ class IdentityStore:
                 agent, tokens=(*kept[-(_TOKENS_PER_AGENT - 1) :], token)
             )
             edit.replace_agent(agent)
+            if show:
+                show(agent, text)
         return agent, text
 
     def revoke_agent(self, name: str) -> Agent:
@@ -209,6 +241,7 @@ class IdentityStore:
         lifetime: timedelta | None = None,
         *,
         read_only: bool = False,
+        show: Show[User] | None = None,
     ) -> tuple[User, str]:
         """
         A new user, and the token, which is not kept.  A revoked one may come back.
@@ -244,6 +277,8 @@ class IdentityStore:
             )
             others = (u for u in identities.users if u.name != name)
             edit.identities = attrs.evolve(identities, users=(*others, user))
+            if show:
+                show(user, text)
         return user, text
 
     def grant_user(self, name: str, agents: Sequence[str]) -> User:
@@ -301,7 +336,10 @@ class IdentityStore:
         return user
 
     def renew_user(
-        self, name: str, lifetime: timedelta | None = None
+        self,
+        name: str,
+        lifetime: timedelta | None = None,
+        show: Show[User] | None = None,
     ) -> tuple[User, str]:
         """A new token in place of the old one, which ends now."""
         with self._editing() as edit:
@@ -311,6 +349,8 @@ class IdentityStore:
             token, text = self._mint(USER_PREFIX, lifetime)
             user = attrs.evolve(user, token=token)
             edit.replace_user(user)
+            if show:
+                show(user, text)
         return user, text
 
     def revoke_user(self, name: str) -> User:
@@ -324,9 +364,37 @@ class IdentityStore:
     @contextmanager
     def _editing(self) -> Iterator[_Edit]:
         with self.state.lock():
+            before = self.state.read(FILE_NAME)
+            if before is None and self.state.read(BACKUP_NAME) is not None:
+                file, backup = map(self.state.file, (FILE_NAME, BACKUP_NAME))
+                # From nothing, ids that were given once would be given again.
+                raise ConfigurationError(
+                    [
+                        f"{file}: is missing although {backup} is there; copy that "
+                        "back, or remove it to begin without any agent"
+                    ]
+                )
             edit = _Edit(self.load())
             yield edit
-            self.state.write(FILE_NAME, dump(edit.identities))
+            self._write(before, edit.identities)
+
+    def _write(self, before: bytes | None, identities: Identities) -> None:
+        file = str(self.state.file(FILE_NAME))
+        data = dump(identities)
+        if len(data) > MAX_FILE:
+            raise ConfigurationError(
+                [
+                    f"{file}: would be larger than {MAX_FILE // 2**20} MiB, and kas "
+                    "could not read it; remove agents or users that are not needed"
+                ]
+            )
+        if parse(data, file) != identities:
+            raise ConfigurationError(
+                [f"{file}: kas could not read what would be written; nothing changed"]
+            )
+        if before is not None:
+            self.state.write(BACKUP_NAME, before)
+        self.state.write(FILE_NAME, data)
 
     def _mint(self, prefix: str, lifetime: timedelta | None) -> tuple[Token, str]:
         number = self.random(8).hex()

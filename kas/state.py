@@ -13,7 +13,6 @@ import os
 import re
 import socket
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,8 @@ from pathlib import Path
 
 import attrs
 
+from kas.atomic import replace_file
+from kas.oserrors import in_words, owner_of
 from tunnel.errors import ConfigurationError
 
 __all__ = ["StateDirectory", "locate", "process_name"]
@@ -90,8 +91,8 @@ class StateDirectory:
         except OSError as error:
             raise ConfigurationError(
                 [
-                    f"{path}: cannot be the state directory ({error.strerror}); "
-                    "pass another one with --state-directory"
+                    f"this cannot be the state directory: {in_words(error)}; or pass "
+                    "another one with --state-directory"
                 ]
             ) from None
         if not stat.S_ISDIR(found.st_mode):
@@ -99,7 +100,10 @@ class StateDirectory:
         # root may use everybody's, to run kasctl
         if os.geteuid() != 0 and found.st_uid not in (os.geteuid(), 0):
             raise ConfigurationError(
-                [f"{path}: belongs to another user; chown it, or pass another one"]
+                [
+                    f"{path}: belongs to {owner_of(found)}; run this as that user, or "
+                    "pass another one with --state-directory"
+                ]
             )
         if found.st_mode & 0o022:
             mode = stat.S_IMODE(found.st_mode)
@@ -121,11 +125,23 @@ class StateDirectory:
                 yield int(number), path
 
     def read(self, name: str) -> bytes | None:
-        """What is in a file, or None when there is none."""
+        """
+        What is in a file, or None when there is none.
+
+        :raises ConfigurationError: it is too large, or a link that leads nowhere.
+        """
         try:
             with self.file(name).open("rb") as source:
                 data = source.read(MAX_FILE + 1)
         except FileNotFoundError:
+            if self.file(name).is_symlink():
+                raise ConfigurationError(
+                    [
+                        f"{self.file(name)}: is a symbolic link to "
+                        f"{os.readlink(self.file(name))}, which does not exist; "
+                        "restore that file, or remove the link"
+                    ]
+                ) from None
             return None
         if len(data) > MAX_FILE:
             raise ConfigurationError(
@@ -141,26 +157,7 @@ class StateDirectory:
 
         :param durable: on return it is on disk, for which a reactor has to wait.
         """
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.path)
-        try:
-            with os.fdopen(descriptor, "wb") as target:
-                os.fchmod(target.fileno(), mode)
-                self._give_away(target.fileno())
-                target.write(data)
-                target.flush()
-                if durable:
-                    os.fsync(target.fileno())
-            os.rename(temporary, self.file(name))
-        except BaseException:
-            os.unlink(temporary)
-            raise
-        if not durable:
-            return
-        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)  # the rename itself
-        finally:
-            os.close(directory)
+        replace_file(self.file(name), data, mode, durable=durable)
 
     @contextmanager
     def lock(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import os
-import tempfile
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 import attrs
 import click
 
+from kas.atomic import Replacement
 from kas.identity_store import IdentityStore
+from kas.oserrors import in_words
 from kas.running import Running, look
 from kas.state import StateDirectory, locate
 from tunnel.config import parse_duration
@@ -23,14 +25,17 @@ from tunnel.errors import ConfigurationError, TunnelError
 
 __all__ = [
     "DURATION",
+    "EXPIRES",
     "Ctl",
     "command",
     "counted",
+    "expires_option",
     "issuer_option",
+    "no_token_made",
     "pid_option",
+    "secret_file",
     "secret_option",
     "token_file",
-    "token_target",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -92,8 +97,21 @@ class Ctl:
         return datetime.now(UTC).replace(microsecond=0)
 
     def result(self, content: object, text: str) -> None:
-        """The outcome, in one of its two forms."""
-        click.echo(json.dumps(content, indent=2) if self.as_json else text)
+        """
+        The outcome, in one of its two forms.
+
+        :raises ConfigurationError: standard output cannot be written.
+        :raises BrokenPipeError: who read it has ended.
+        """
+        try:
+            click.echo(json.dumps(content, indent=2) if self.as_json else text)
+        except OSError as error:
+            _discard_output()
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise ConfigurationError(
+                [f"standard output: cannot be written ({error.strerror})"]
+            ) from None
 
     def note(self, text: str) -> None:
         """Advice for people, where a program that reads the output does not see it."""
@@ -139,8 +157,11 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
             ctl = Ctl(state_directory, output == "json")
             try:
                 function(ctl, **rest)
+            except BrokenPipeError:
+                # `kasctl agent list | head -1`: it has seen what it wanted to see
+                raise SystemExit(1) from None
             except (TunnelError, OSError) as error:
-                problems = getattr(error, "problems", (str(error),))
+                problems = getattr(error, "problems", (in_words(error),))
                 if ctl.as_json:
                     click.echo(json.dumps({"problems": list(problems)}, indent=2))
                 else:
@@ -151,6 +172,17 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
         return group.command(name)(run)
 
     return declare
+
+
+def _discard_output() -> None:
+    """Drop what is still to be written: Python would try it again when it ends."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return  # not a file of this process, as in tests
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 class _Duration(click.ParamType[timedelta]):
@@ -173,6 +205,34 @@ class _Duration(click.ParamType[timedelta]):
 
 
 DURATION = _Duration()
+
+
+class _Lifetime(_Duration):
+    name = "time"
+
+    def convert(  # type: ignore[override]
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> timedelta | None:
+        """The same, or None for ``never``."""
+        if value is None or value == "never":
+            return None
+        return super().convert(value, param, ctx)
+
+
+#: How long a token for people is valid: a forgotten one must not open clusters for
+#: years.
+EXPIRES = "90d"
+
+expires_option = click.option(
+    "--expires",
+    type=_Lifetime(),
+    default=EXPIRES,
+    show_default=True,
+    help="How long the token is valid, such as 8h or 30d; 'never' for no end.",
+)
 
 
 def counted(number: int, noun: str) -> str:
@@ -223,30 +283,39 @@ token_file = click.option(
 
 
 @contextmanager
-def token_target(path: Path | None) -> Iterator[Callable[[str], None]]:
+def no_token_made() -> Iterator[None]:
+    """Errors of standard output say that the token in it is not valid."""
+    try:
+        yield
+    except BrokenPipeError:
+        message = "standard output: cannot be written (Broken pipe); no token was made"
+        raise ConfigurationError([message]) from None
+    except ConfigurationError as error:
+        raise ConfigurationError([f"{error}; no token was made"]) from None
+
+
+@contextmanager
+def secret_file(path: Path) -> Iterator[Callable[[str], None]]:
     """
     A file of mode 0600, opened before a token is made: it cannot be made again.
 
-    Gives a function that writes; the file appears, or is replaced, as a whole.
+    Gives a function that puts a text on disk, beside the file; the file appears, or is
+    replaced, when the block ends without an error.
     """
-    if path is None:
-        yield lambda token: None
-        return
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=".token", dir=path.parent)
-    except OSError as error:
-        message = f"{path}: cannot be written ({error.strerror}); no token was made"
-        raise ConfigurationError([message]) from None
-    try:
-        with os.fdopen(descriptor, "w") as target:
+    with ExitStack() as stack:
+        try:
+            target = stack.enter_context(Replacement(path))
+        except OSError as error:
+            message = f"{path}: cannot be written ({error.strerror}); no token was made"
+            raise ConfigurationError([message]) from None
 
-            def write(token: str) -> None:
-                target.write(token + "\n")
-                target.flush()
-                os.fsync(target.fileno())
-                os.rename(temporary, path)
+        def write(text: str) -> None:
+            try:
+                target.write(text.encode() + b"\n")
+            except OSError as error:
+                raise ConfigurationError(
+                    [f"{path}: cannot be written ({error.strerror}); no token was made"]
+                ) from None
 
-            yield write
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        yield write
+        target.commit()

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import attrs
 import click
 
-from kas.ctl.common import DURATION, Ctl, command, token_file, token_target
+from kas.ctl.common import (
+    DURATION,
+    Ctl,
+    command,
+    expires_option,
+    no_token_made,
+    secret_file,
+    token_file,
+)
+from kas.ctl.completion import complete_agents, complete_users
 from kas.identity_file import ALL_AGENTS, MAX_PROJECT_ID, Agent, User
+from kas.identity_store import Show
 from kas.pki import DevelopmentPki
 from kas.running import AGENTS
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
 
-__all__ = ["access_options", "agent", "make_access", "user"]
+__all__ = ["Rights", "access_options", "agent", "make_rights", "user"]
+
+_T = TypeVar("_T", Agent, User)
 
 # Long enough to replace a Secret in a cluster by hand, short enough to be the end.
 GRACE = "24h"
@@ -69,26 +85,50 @@ def _user_content(found: User) -> dict[str, Any]:
     }
 
 
-def _show_token(ctl: Ctl, kind: str, content: Any, token: str, path: Any) -> None:
-    if path:
-        name = content["name"]
-        number = f" has the id {content['id']}; its" if "id" in content else ": the"
-        ctl.result(
-            {kind: content, "token_file": str(path)},
-            f"{kind} {name}{number} token is in {path}",
-        )
-    else:
-        if "id" in content:
-            ctl.note(f"agent {content['name']} has the id {content['id']}; its token:")
-        ctl.result({kind: content, "token": token}, token)
+@contextmanager
+def _hand_over(
+    ctl: Ctl, kind: str, content: Callable[[_T], dict[str, Any]], path: Path | None
+) -> Iterator[Show[_T]]:
+    """
+    Gives what takes a new token: to print it, or to write it to a file.
+
+    Either comes before the identity file is changed, so that no token becomes valid
+    that was not handed over.
+    """
+    if path is None:
+        yield functools.partial(_print_token, ctl, kind, content)
         ctl.note(
             "This token is shown only this once.  Keep it in a file that only its user "
             "can read (mode 0600; --token-file FILE makes one)."
         )
+        return
+    shown: dict[str, Any] = {}
+    with secret_file(path) as write:
+
+        def keep(found: _T, token: str) -> None:
+            shown.update(content(found))
+            write(token)
+
+        yield keep
+    name = shown["name"]
+    number = f" has the id {shown['id']}; its" if "id" in shown else ": the"
+    ctl.result(
+        {kind: shown, "token_file": str(path)},
+        f"{kind} {name}{number} token is in {path}",
+    )
 
 
-def _show_agent(ctl: Ctl, found: Agent, token: str, path: Path | None) -> None:
-    _show_token(ctl, "agent", _agent_content(found), token, path)
+def _print_token(
+    ctl: Ctl, kind: str, content: Callable[[_T], dict[str, Any]], found: _T, token: str
+) -> None:
+    shown = content(found)
+    if "id" in shown:
+        ctl.note(f"agent {shown['name']} has the id {shown['id']}; its token:")
+    with no_token_made():
+        ctl.result({kind: shown, "token": token}, token)
+
+
+def _explain_start(ctl: Ctl, path: Path | None) -> None:
     authority = _authority(ctl)
     running = next(iter(ctl.all_running()), None)
     here = None if running is None else running.find(AGENTS)
@@ -135,10 +175,9 @@ def add_agent(
         raise ConfigurationError(
             [f"{token_file}: is there already; name another file, or remove it"]
         )
-    with token_target(token_file) as write:
-        found, token = ctl.store(create=True).add_agent(name, project_id or 0)
-        write(token)
-    _show_agent(ctl, found, token, token_file)
+    with _hand_over(ctl, "agent", _agent_content, token_file) as show:
+        ctl.store(create=True).add_agent(name, project_id or 0, show)
+    _explain_start(ctl, token_file)
 
 
 @command(agent, "list")
@@ -164,7 +203,7 @@ def list_agents(ctl: Ctl) -> None:
 
 
 @command(agent, "rotate")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_agents)
 @click.option(
     "--grace",
     type=DURATION,
@@ -177,14 +216,13 @@ def rotate_agent(
     ctl: Ctl, name: str, grace: timedelta, token_file: Path | None
 ) -> None:
     """Print a new token; the one before ends after a grace time, older ones now."""
-    with token_target(token_file) as write:
-        found, token = ctl.store().rotate_agent(name, grace)
-        write(token)
-    _show_agent(ctl, found, token, token_file)
+    with _hand_over(ctl, "agent", _agent_content, token_file) as show:
+        ctl.store().rotate_agent(name, grace, show)
+    _explain_start(ctl, token_file)
 
 
 @command(agent, "revoke")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_agents)
 def revoke_agent(ctl: Ctl, name: str) -> None:
     """End every token of an agent; kas cuts its tunnels within two seconds."""
     found = ctl.store().revoke_agent(name)
@@ -192,7 +230,7 @@ def revoke_agent(ctl: Ctl, name: str) -> None:
 
 
 @command(agent, "remove")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_agents)
 def remove_agent(ctl: Ctl, name: str) -> None:
     """Forget an agent, and that any user could reach it."""
     found = ctl.store().remove_agent(name)
@@ -205,13 +243,20 @@ agents_option = click.option(
     multiple=True,
     required=True,
     help=f"Name or id of an agent, repeatable; '{ALL_AGENTS}' is every one.",
+    shell_complete=complete_agents,
 )
 
 
 def access_options(function: Any) -> Any:
-    """``--as``, ``--group``, ``--as-agent``, ``--expires``."""
+    """``--as``, ``--group``, ``--as-agent``, ``--read-only``, ``--expires``."""
     for option in (
-        click.option("--expires", type=DURATION, help="How long the token is valid."),
+        expires_option,
+        click.option(
+            "--read-only",
+            is_flag=True,
+            help="Let through only what changes nothing; no exec, attach or "
+            "port-forward.  Alone: with the rights of agentk itself.",
+        ),
         click.option(
             "--as-agent", is_flag=True, help="Act with the rights of agentk itself."
         ),
@@ -227,25 +272,44 @@ def access_options(function: Any) -> Any:
     return function
 
 
-def make_access(
-    username: str | None, groups: tuple[str, ...], as_agent: bool
-) -> Impersonation | None:
+@attrs.frozen
+class Rights:
+    """With whose rights a user acts, as the options say it."""
+
+    impersonation: Impersonation | None
+    read_only: bool
+    #: False: no option said anything.
+    given: bool
+
+    def require(self, name: str) -> None:
+        """
+        Rights of a new user have to be said.
+
+        :raises click.UsageError: they are not.
+        """
+        if not self.given:
+            raise click.UsageError(
+                f"say with whose rights the new user {name!r} acts: --as USER [--group "
+                "GROUP] for those of a Kubernetes user, --as-agent for all that agentk "
+                "may do, or --read-only to look and change nothing"
+            )
+
+
+def make_rights(
+    username: str | None, groups: tuple[str, ...], as_agent: bool, read_only: bool
+) -> Rights:
     """What those options mean together."""
     if as_agent and (username or groups):
         raise click.UsageError("--as-agent goes without --as and --group")
     if groups and not username:
         raise click.UsageError("--group needs --as USER")
-    return Impersonation(username, groups) if username else None
+    who = Impersonation(username, groups) if username else None
+    return Rights(who, read_only, bool(username or as_agent or read_only))
 
 
 @command(user, "add")
 @click.argument("name")
 @agents_option
-@click.option(
-    "--read-only",
-    is_flag=True,
-    help="Let through only what changes nothing; no exec, attach or port-forward.",
-)
 @access_options
 @token_file
 def add_user(
@@ -260,18 +324,17 @@ def add_user(
     token_file: Path | None,
 ) -> None:
     """Allow somebody to reach agents, and print the token."""
-    access = make_access(username, groups, as_agent)
-    if access is None and not as_agent:
-        raise click.UsageError(
-            "say with whose rights: --as USER [--group GROUP], or --as-agent for those "
-            "of agentk itself"
+    rights = make_rights(username, groups, as_agent, read_only)
+    rights.require(name)
+    with _hand_over(ctl, "user", _user_content, token_file) as show:
+        ctl.store(create=True).add_user(
+            name,
+            agents,
+            rights.impersonation,
+            expires,
+            read_only=rights.read_only,
+            show=show,
         )
-    with token_target(token_file) as write:
-        found, token = ctl.store(create=True).add_user(
-            name, agents, access, expires, read_only=read_only
-        )
-        write(token)
-    _show_token(ctl, "user", _user_content(found), token, token_file)
     ctl.note(
         "For kubectl, 'kasctl kubeconfig --agent NAME --token-file FILE' makes a file."
     )
@@ -288,11 +351,6 @@ def list_users(ctl: Ctl) -> None:
             return "revoked"
         return "active" if found.token.valid_at(now) else "expired"
 
-    def acts_as(found: User) -> str:
-        if (who := found.impersonation) is None:
-            return "agentk itself"
-        return ", ".join((who.username, *(f"group {group}" for group in who.groups)))
-
     ctl.table(
         [_user_content(found) for found in users],
         ("NAME", "STATE", "AGENTS", "ACTS AS", "EXPIRES"),
@@ -301,7 +359,7 @@ def list_users(ctl: Ctl) -> None:
                 found.name,
                 state(found),
                 ", ".join(found.agents) or "none",
-                acts_as(found),
+                _acts_as(found),
                 _time(found.token.expires_at) or "never",
             )
             for found in users
@@ -309,8 +367,15 @@ def list_users(ctl: Ctl) -> None:
     )
 
 
+def _acts_as(found: User) -> str:
+    who = found.impersonation
+    words = ["agentk itself"] if who is None else [who.username]
+    words += [] if who is None else [f"group {group}" for group in who.groups]
+    return ", ".join([*words, "read-only"] if found.read_only else words)
+
+
 @command(user, "revoke")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_users)
 def revoke_user(ctl: Ctl, name: str) -> None:
     """End the token of a user; kas cuts what it has open within two seconds."""
     found = ctl.store().revoke_user(name)
@@ -318,7 +383,7 @@ def revoke_user(ctl: Ctl, name: str) -> None:
 
 
 @command(user, "grant")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_users)
 @agents_option
 def grant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
     """Let a user reach more agents; what it has open goes on."""
@@ -326,7 +391,7 @@ def grant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
 
 
 @command(user, "ungrant")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_users)
 @agents_option
 def ungrant_user(ctl: Ctl, name: str, agents: tuple[str, ...]) -> None:
     """Take agents from a user; kas cuts what the user has open within two seconds."""
@@ -341,7 +406,7 @@ def _show_reach(ctl: Ctl, found: User) -> None:
 
 
 @command(user, "remove")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_users)
 def remove_user(ctl: Ctl, name: str) -> None:
     """Forget a user; kas cuts what it has open within two seconds."""
     found = ctl.store().remove_user(name)

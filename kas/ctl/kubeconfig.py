@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hmac
-import ipaddress
+import os
 import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,22 +19,30 @@ import yaml
 from cryptography import x509
 
 from kas import pki
-from kas.ctl.common import Ctl, command, pid_option, token_target
-from kas.ctl.identities import access_options, make_access
+from kas.ctl import kubeconfig_file
+from kas.ctl.common import (
+    Ctl,
+    command,
+    no_token_made,
+    pid_option,
+    secret_file,
+)
+from kas.ctl.completion import complete_agents, complete_users
+from kas.ctl.identities import Rights, access_options, make_rights
 from kas.identity_file import ALL_AGENTS, Agent, Identities, User
 from kas.identity_store import (
+    AGENT_PREFIX,
     MAX_TOKEN,
-    USER_PREFIX,
     IdentityError,
-    IdentityStore,
+    bare_token,
     digest,
     find_agent,
     split_token,
 )
-from kas.running import KUBERNETES_API
+from kas.oserrors import in_words
+from kas.running import KUBERNETES_API, Running
 from kas.state import StateDirectory
 from tunnel.errors import ConfigurationError
-from tunnel.interfaces import Impersonation
 
 # client-go sends no token over plain HTTP, so the default has to be TLS
 DEFAULT_SERVER = "https://127.0.0.1:8154"
@@ -44,82 +55,93 @@ def declare(group: click.Group) -> None:
 
 def kubeconfig(
     ctl: Ctl,
-    agent: str,
+    agents: tuple[str, ...],
+    every: bool,
     user: str | None,
     server: str | None,
     ca_file: Path | None,
     token_file: Path | None,
     rotate: bool,
     output_file: Path | None,
+    merge: bool,
     username: str | None,
     groups: tuple[str, ...],
     as_agent: bool,
+    read_only: bool,
     expires: timedelta | None,
     pid: int | None,
 ) -> None:
     """
-    Print a kubeconfig.
+    Print a kubeconfig, or merge it into the one that kubectl uses.
 
-    Only hashes of tokens are kept.  Therefore a user that is new gets a token, one that
-    is there needs --rotate for a new one, or --token-file with the one it has.
+    Only hashes of tokens are kept.  Therefore a user that is new gets a token, and
+    needs --as, --as-agent or --read-only; one that is there needs --rotate for a new
+    token, or --token-file with the one it has.
     """
-    access = make_access(username, groups, as_agent)
+    if bool(agents) == every:
+        raise click.UsageError("say which agents: --agent NAME, repeatable, or --all")
+    rights = make_rights(username, groups, as_agent, read_only)
     store = ctl.store()
-    found = find_agent(store.load(), agent)
-    if found.revoked_at is not None:
-        raise IdentityError(
-            f"the agent {found.name!r} is revoked: nobody reaches it; remove it and "
-            "add it again to let it connect"
-        )
-    if output_file is not None and output_file.exists():
+    identities = store.load()
+    named = [_active(identities, agent) for agent in agents]
+    if output_file is not None and output_file.exists() and not merge:
         # Perhaps it has other clusters in it, or is in use.
         raise ConfigurationError(
-            [f"{output_file}: is there already; name another file, or remove it"]
-        )
-    running = None if server is not None else ctl.running(pid)
-    proxy = None if running is None else running.find(KUBERNETES_API)
-    known = None if running is None else running.url(KUBERNETES_API)
-    if running is not None and known is None:
-        raise ConfigurationError(
             [
-                f"kas {running} has no port for the Kubernetes API proxy: a socket, or "
-                "none; say where it is reached with --server"
+                f"{output_file}: is there already; name another file, remove it, or "
+                "add to what is in it with --merge"
             ]
         )
-    url = _server(server or known)
-    development: bool | None = None
-    if server is None:
-        ours = store.state.file(pki.SERVER_CERTIFICATE).resolve()
-        files = None if proxy is None else proxy.certificate_file
-        development = proxy is None or (files is not None and files.resolve() == ours)
-    authority = _authority(ctl, store.state, url, development, ca_file)
-    with token_target(output_file) as write:
-        if token_file is not None:
-            name, token = _from_file(ctl, store.load(), token_file, user, found)
+    url, authority = _reached(ctl, store.state, server, ca_file, pid)
+    who: User | None
+    token: str | None = None
+    if token_file is not None:
+        who, token = _from_file(ctl, identities, token_file, user)
+    else:
+        user = user or _default_user(named)
+        who = _known(identities, user, rotate, rights)
+    name = user or "" if who is None else who.name
+    chosen = named or _reachable(identities, who)
+    if who is not None:
+        _check_access(who, chosen)
+
+    def content(token: str) -> dict[str, Any]:
+        return _content(chosen, name, token, url, authority)
+
+    with _output(ctl, name, content, output_file, merge) as write:
+
+        def show(found: User, token: str) -> None:
+            ends = found.token.expires_at
+            shown = "has no end" if ends is None else f"ends on {ends:%Y-%m-%d}"
+            ctl.note(f"# The token of {name} {shown}.")
+            write(token)
+
+        if token is not None:
+            write(token)
+        elif who is None:
+            reach = [ALL_AGENTS] if every else [found.name for found in chosen]
+            store.add_user(
+                name,
+                reach,
+                rights.impersonation,
+                expires,
+                read_only=rights.read_only,
+                show=show,
+            )
         else:
-            name = user or f"kubectl-{found.name}"
-            token = _make(ctl, store, name, found, rotate, access, expires)
-        content = _content(found, name, token, url, authority)
-        text = yaml.safe_dump(content, sort_keys=False).rstrip()
-        write(text)
-    if output_file is not None:
-        ctl.result(
-            {"kubeconfig_file": str(output_file), "user": name},
-            f"the kubeconfig of {name} for the agent {found.name} is in {output_file}; "
-            f"try it with: kubectl --kubeconfig {output_file} version",
-        )
-        return
-    ctl.result(content, text)
-    ctl.note(
-        "# There is a token in it: keep it in a file that only you can read.  "
-        "Try it with: kubectl --kubeconfig FILE version"
-    )
+            store.renew_user(name, expires, show)
 
 
 _decorated: Any = kubeconfig
 for _option in (
     access_options,
     pid_option,
+    click.option(
+        "--merge",
+        is_flag=True,
+        help="Add to the file that is there, and keep what is in it: --output-file, "
+        "else $KUBECONFIG or ~/.kube/config.",
+    ),
     click.option(
         "--output-file",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -145,10 +167,160 @@ for _option in (
         help="URL of kas' Kubernetes API proxy  [default: what the running kas says, "
         f"else {DEFAULT_SERVER}]",
     ),
-    click.option("--user", help="Name of the user  [default: kubectl-<agent>]"),
-    click.option("--agent", required=True, help="Name or id of the agent."),
+    click.option(
+        "--user",
+        help="Name of the user  [default: kubectl-AGENT, where there is one agent]",
+        shell_complete=complete_users,
+    ),
+    click.option(
+        "--all",
+        "every",
+        is_flag=True,
+        help="Every agent that the user may reach; a new one may reach all, those of "
+        "the future too.",
+    ),
+    click.option(
+        "--agent",
+        "agents",
+        multiple=True,
+        help="Name or id of an agent, repeatable; a context for each.",
+        shell_complete=complete_agents,
+    ),
 ):
     _decorated = _option(_decorated)
+
+
+_Write = Callable[[str], object]
+
+
+@contextmanager
+def _output(
+    ctl: Ctl,
+    name: str,
+    content: Callable[[str], dict[str, Any]],
+    file: Path | None,
+    merge: bool,
+) -> Iterator[_Write]:
+    """Gives what takes the token, and makes a kubeconfig of it where that belongs."""
+    if merge:
+        path = file or kubeconfig_file.default_path(os.environ)
+        with _merged(ctl, name, content, path) as write:
+            yield write
+    elif file is not None:
+        with secret_file(file) as put:
+            yield lambda token: put(_yaml(content(token)))
+        said = f"the kubeconfig of {name} is in {file}; try it with: "
+        ctl.result(
+            {"kubeconfig_file": str(file), "user": name},
+            f"{said}kubectl --kubeconfig {file} version",
+        )
+    else:
+        yield functools.partial(_print, ctl, content)
+        ctl.note(
+            "# There is a token in it: keep it in a file that only you can read.  "
+            "Try it with: kubectl --kubeconfig FILE version"
+        )
+
+
+def _print(ctl: Ctl, content: Callable[[str], dict[str, Any]], token: str) -> None:
+    found = content(token)
+    with no_token_made():
+        ctl.result(found, _yaml(found))
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    return yaml.safe_dump(content, sort_keys=False).rstrip()
+
+
+@contextmanager
+def _merged(
+    ctl: Ctl, name: str, content: Callable[[str], dict[str, Any]], path: Path
+) -> Iterator[_Write]:
+    contexts: list[str] = []
+    with kubeconfig_file.locked(path):
+        there = kubeconfig_file.read(path)
+        backup = kubeconfig_file.back_up(path)
+        with secret_file(path) as put:
+
+            def write(token: str) -> None:
+                contexts.extend(kubeconfig_file.merge(there, content(token)))
+                put(_yaml(there))
+
+            yield write
+    before = f" (before: {backup})" if backup is not None else ""
+    ctl.result(
+        {"kubeconfig_file": str(path), "user": name, "contexts": contexts},
+        f"the kubeconfig {path}{before} has {name} with: {', '.join(contexts)}; try it "
+        f"with: kubectl --context {contexts[0]} version",
+    )
+
+
+def _reached(
+    ctl: Ctl,
+    state: StateDirectory,
+    server: str | None,
+    ca_file: Path | None,
+    pid: int | None,
+) -> tuple[str, bytes | None]:
+    """The URL of the API proxy, and the CA to write into the file, if any."""
+    running = None if server is not None else ctl.running(pid)
+    known = None if running is None else running.url(KUBERNETES_API)
+    if running is not None and known is None:
+        raise ConfigurationError(
+            [
+                f"kas {running} has no port for the Kubernetes API proxy: a socket, or "
+                "none; say where it is reached with --server"
+            ]
+        )
+    url = _server(server or known)
+    if urlsplit(url).scheme == "http":
+        ctl.note("# kubectl sends no token over http://; use an https:// server.")
+        return url, None
+    if ca_file is not None:
+        try:
+            data = ca_file.read_bytes()
+            x509.load_pem_x509_certificate(data)
+        except (OSError, ValueError) as error:
+            message = f"{ca_file}: is not a PEM certificate ({in_words(error)})"
+            raise ConfigurationError([message]) from None
+        return url, data
+    # The same as kas does on its first start, should that be still to come.
+    files = pki.DevelopmentPki(state, socket.gethostname(), ctl.now).ensure()
+    proxies = ctl.all_running() if running is None else (running,)
+    others = _other_certificates(proxies, files.certificate_file)
+    why = None
+    if files.ca_file is None:
+        why = f"{files.certificate_file} is not signed by a CA that kas made"
+    elif others:
+        why = f"kas uses {others[0]} there"
+    elif server is not None:
+        why = _not_for(urlsplit(url).hostname or "", files.certificate_file)
+    if why is None and files.ca_file is not None:
+        return url, files.ca_file.read_bytes()
+    ctl.note(
+        f"# No CA is written into it: {why}.  kubectl's machine has to trust the CA of "
+        "that server; --ca-file FILE writes one into it."
+    )
+    return url, None
+
+
+def _other_certificates(kas: Sequence[Running], ours: Path) -> list[Path]:
+    """What the API proxies that run show, where it is not what kas made."""
+    found = [one.find(KUBERNETES_API) for one in kas]
+    shown = [one.certificate_file for one in found if one is not None]
+    return [one for one in shown if one is not None and one.resolve() != ours.resolve()]
+
+
+def _not_for(host: str, file: Path) -> str | None:
+    """Why a certificate that kas made does not do for *host*; None: it does."""
+    certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    if pki.is_for(certificate, host):
+        return None
+    return (
+        f"the certificate that kas made is for {', '.join(pki.names_of(certificate))}; "
+        f"if kas itself answers there, add {host!r} to development_certificate_names "
+        "in its configuration file and restart it"
+    )
 
 
 def _server(given: str | None) -> str:
@@ -159,69 +331,43 @@ def _server(given: str | None) -> str:
     return url
 
 
-def _authority(
-    ctl: Ctl,
-    state: StateDirectory,
-    url: str,
-    development: bool | None,
-    given: Path | None,
-) -> bytes | None:
-    """
-    The CA to write into the file, if any.
-
-    :param development: whether the server has the development certificate, if known.
-    """
-    parts = urlsplit(url)
-    if parts.scheme == "http":
-        ctl.note("# kubectl sends no token over http://; use an https:// server.")
-        return None
-    if given is not None:
-        try:
-            data = given.read_bytes()
-            x509.load_pem_x509_certificate(data)
-        except (OSError, ValueError) as error:
-            message = f"{given}: is not a PEM certificate ({error})"
-            raise ConfigurationError([message]) from None
-        return data
-    if development:
-        # the same as kas does on its first start, should that be still to come
-        files = pki.DevelopmentPki(state, socket.gethostname(), ctl.now).ensure()
-        return None if files.ca_file is None else files.ca_file.read_bytes()
-    if development is not None:
-        return None
-    authority = state.read(pki.CA_CERTIFICATE)
-    server = state.read(pki.SERVER_CERTIFICATE)
-    if authority is None or server is None:
-        return None
-    certificate = x509.load_pem_x509_certificate(server)
-    if not pki.signed_by(certificate, x509.load_pem_x509_certificate(authority)):
-        return None
-    return authority if parts.hostname in _names(certificate) else None
+def _active(identities: Identities, name: str) -> Agent:
+    found = find_agent(identities, name)
+    if found.revoked_at is not None:
+        raise IdentityError(
+            f"the agent {found.name!r} is revoked, and no user reaches it; remove it "
+            "and add it again to let it connect"
+        )
+    return found
 
 
-def _names(certificate: x509.Certificate) -> set[str]:
-    try:
-        names = certificate.extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        ).value
-    except x509.ExtensionNotFound:
-        return set()
-    addresses: list[Any] = names.get_values_for_type(x509.IPAddress)
-    return {
-        *names.get_values_for_type(x509.DNSName),
-        *(str(ipaddress.ip_address(address)) for address in addresses),
-    }
+def _default_user(agents: Sequence[Agent]) -> str:
+    if len(agents) != 1:
+        raise click.UsageError("--user: say whom it is for; there are several agents")
+    return f"kubectl-{agents[0].name}"
+
+
+def _reachable(identities: Identities, user: User | None) -> list[Agent]:
+    """All agents that a user may reach."""
+    names = (ALL_AGENTS,) if user is None else user.agents
+    found = [
+        agent
+        for agent in identities.agents
+        if agent.revoked_at is None and (ALL_AGENTS in names or agent.name in names)
+    ]
+    if not found:
+        raise IdentityError("there is no agent for it; add one with 'kasctl agent add'")
+    return found
 
 
 def _from_file(
-    ctl: Ctl, identities: Identities, file: Path, user: str | None, agent: Agent
-) -> tuple[str, str]:
+    ctl: Ctl, identities: Identities, file: Path, user: str | None
+) -> tuple[User, str]:
     try:
         with file.open("rb") as source:
-            token = source.read(2 * MAX_TOKEN).strip()
+            token = bare_token(source.read(2 * MAX_TOKEN).strip())
     except OSError as error:
-        message = f"{file}: cannot be read ({error.strerror})"
-        raise ConfigurationError([message]) from None
+        raise ConfigurationError([f"{in_words(error)}"]) from None
     parts = split_token(token)
     wanted = digest(token).hex()
     for found in identities.users:
@@ -229,33 +375,34 @@ def _from_file(
             if user is not None and found.name != user:
                 message = f"{file}: is the token of {found.name!r}, not of {user!r}"
                 raise IdentityError(message)
-            _check_access(found, agent)
+            _check_revoked(found)
             if not found.token.valid_at(ctl.now()):
                 raise IdentityError(
-                    f"{file}: the token of {found.name!r} has expired; --rotate makes "
-                    "a new one"
+                    f"{file}: the token of {found.name!r} has expired; --user "
+                    f"{found.name} --rotate makes a new one"
                 )
-            return found.name, token.decode("ascii")
-    kind = "an agent's token" if parts and parts[0] != USER_PREFIX else "no valid token"
-    raise IdentityError(f"{file}: there is {kind} of a user in it; see 'kasctl user'")
+            return found, token.decode("ascii")
+    if parts is not None and parts[0] == AGENT_PREFIX:
+        raise IdentityError(
+            f"{file}: is the token of an agent, which agentk needs; for kubectl name "
+            "a file with the one of a user, or leave --token-file out to make one"
+        )
+    raise IdentityError(
+        f"{file}: there is no valid token of a user in it; see 'kasctl user'"
+    )
 
 
-def _make(
-    ctl: Ctl,
-    store: IdentityStore,
-    name: str,
-    agent: Agent,
-    rotate: bool,
-    access: Impersonation | None,
-    expires: timedelta | None,
-) -> str:
-    for found in store.load().users:
+def _known(
+    identities: Identities, name: str, rotate: bool, rights: Rights
+) -> User | None:
+    """The user that is there, and may get a new token; None: there is none."""
+    for found in identities.users:
         if found.name != name:
             continue
         if found.revoked_at is not None:
             raise IdentityError(
-                f"the user {name!r} was revoked; to let somebody of that name in "
-                f"again say with which rights: 'kasctl user add {name} ...'"
+                f"the user {name!r} was revoked; to give that name to a user again say "
+                f"with which rights: 'kasctl user add {name} ...'"
             )
         if not rotate:
             raise IdentityError(
@@ -263,51 +410,56 @@ def _make(
                 "is kept: pass --rotate for a new token, --token-file FILE with the "
                 "one it has, or another --user"
             )
-        if access is not None:
+        has = found.impersonation, found.read_only
+        if rights.given and has != (rights.impersonation, rights.read_only):
             raise IdentityError(
                 f"the user {name!r} keeps the rights it has; for others revoke it first"
             )
-        _check_access(found, agent)
-        return store.renew_user(name, expires)[1]
-    if access is None:
-        ctl.note(
-            f"# The new user {name} acts with the rights of agentk itself; "
-            "--as USER [--group GROUP] gives it others."
-        )
-    return store.add_user(name, [agent.name], access, expires)[1]
+        return found
+    rights.require(name)
+    return None
 
 
-def _check_access(user: User, agent: Agent) -> None:
+def _check_revoked(user: User) -> None:
     if user.revoked_at is not None:
         raise IdentityError(f"the user {user.name!r} is revoked")
-    if ALL_AGENTS not in user.agents and agent.name not in user.agents:
-        raise IdentityError(
-            f"the user {user.name!r} may not reach the agent {agent.name!r}; it may "
-            f"reach: {', '.join(user.agents) or 'none'}"
-        )
+
+
+def _check_access(user: User, agents: Sequence[Agent]) -> None:
+    _check_revoked(user)
+    for agent in agents:
+        if ALL_AGENTS not in user.agents and agent.name not in user.agents:
+            raise IdentityError(
+                f"the user {user.name!r} may not reach the agent {agent.name!r}; it "
+                f"may reach: {', '.join(user.agents) or 'none'}"
+            )
 
 
 def _content(
-    agent: Agent, user: str, token: str, url: str, authority: bytes | None
+    agents: Sequence[Agent], user: str, token: str, url: str, authority: bytes | None
 ) -> dict[str, Any]:
     cluster = {"server": url}
     if authority is not None:
         encoded = base64.b64encode(authority).decode("ascii")
         cluster["certificate-authority-data"] = encoded
-    # names that do not meet those of other files when they are merged
-    cluster_name, user_name = f"kas-{agent.name}", f"{user}@kas-{agent.name}"
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": cluster_name, "cluster": cluster}],
-        "users": [
-            {"name": user_name, "user": {"token": f"user:{agent.id}:{token}"}},
-        ],
-        "contexts": [
+    content: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
+    clusters, users, contexts = [], [], []
+    for agent in agents:
+        # names that do not meet those of other files when they are merged
+        cluster_name = f"kas-{agent.name}"
+        user_name = f"{user}@{cluster_name}"
+        clusters.append({"name": cluster_name, "cluster": dict(cluster)})
+        users.append({"name": user_name, "user": {"token": f"user:{agent.id}:{token}"}})
+        contexts.append(
             {
                 "name": agent.name,
                 "context": {"cluster": cluster_name, "user": user_name},
             }
-        ],
-        "current-context": agent.name,
+        )
+    return {
+        **content,
+        "clusters": clusters,
+        "users": users,
+        "contexts": contexts,
+        "current-context": agents[0].name,
     }

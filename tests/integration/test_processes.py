@@ -44,7 +44,7 @@ def test_kasctl_knows_the_ports(lone_kas: Kas) -> None:
     """Ports that the configuration names, or the system chose, need no option."""
     lone_kas.start()
     lone_kas.ctl("agent", "add", "main")
-    content = lone_kas.ctl_json("kubeconfig", "--agent", "main")
+    content = lone_kas.ctl_json("kubeconfig", "--agent", "main", "--as-agent")
     cluster = content["clusters"][0]["cluster"]
     assert cluster["server"] == f"https://127.0.0.1:{lone_kas.proxy}"
     assert "certificate-authority-data" in cluster

@@ -87,7 +87,11 @@ class FileIdentityTests(IdentityCase):
         ):
             said = self.assertAgentRefused(wrong)
             self.assertNotIn(token.split("-", 2)[2], said)
-        self.assertIn("token of a user", self.assertAgentRefused(user))
+        for form in (user, f"user:1:{user}"):
+            said = self.assertAgentRefused(form)
+            self.assertIn("token of a user", said)
+            self.assertIn("kasctl agent add NAME", said)
+            self.assertNotIn(user, said)
         said = self.assertStatus(
             Status.UNAUTHENTICATED, lambda: self.identity.authorize_user("prod", token)
         )
@@ -170,7 +174,8 @@ class FileIdentityTests(IdentityCase):
         self.assertEqual(self.ended, [])
         self.pass_time(10)
         self.assertEqual(self.ended, [credential])
-        self.assertAgentRefused(old)
+        said = self.assertAgentRefused(old)
+        self.assertIn("this token of the agent prod expired at 2", said)
         self.identity.authenticate_agent(new.encode())
 
     def test_an_expired_user(self) -> None:
@@ -178,9 +183,17 @@ class FileIdentityTests(IdentityCase):
         _, token = self.store.add_user("alice", ["prod"], None, timedelta(seconds=5))
         self.started().authorize_user("prod", token)
         self.time += timedelta(seconds=5)  # no poll was due yet
-        self.assertStatus(
+        said = self.assertStatus(
             Status.UNAUTHENTICATED, lambda: self.identity.authorize_user("prod", token)
         )
+        self.assertIn("the token of alice expired at 2", said)
+        self.assertIn("'kasctl kubeconfig --user alice --rotate ...'", said)
+        # Not to who only knows its beginning.
+        said = self.assertStatus(
+            Status.UNAUTHENTICATED,
+            lambda: self.identity.authorize_user("prod", token[:-1] + "_"),
+        )
+        self.assertNotIn("alice", said)
         self.pass_time()
         self.assertEqual(self.ended, ["user:alice"])
 

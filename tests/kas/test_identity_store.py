@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
-from kas.identity_file import FILE_NAME
-from kas.identity_store import MAX_TOKEN, IdentityError, digest
+from kas import identity_store
+from kas.identity_file import BACKUP_NAME, FILE_NAME, Agent
+from kas.identity_store import MAX_TOKEN, IdentityError, bare_token, digest
 from tests.kas.identities import ALICE, START, IdentityCase
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
@@ -146,3 +147,62 @@ class StoreTests(IdentityCase):
         before = self.state.file(FILE_NAME).read_bytes()
         self.assertRaises(IdentityError, self.store.add_user, "alice", ["nope"], None)
         self.assertEqual(self.state.file(FILE_NAME).read_bytes(), before)
+
+    def test_the_content_before_is_kept(self) -> None:
+        self.store.add_agent("a")
+        before = self.state.read(FILE_NAME)
+        self.assertIsNone(self.state.read(BACKUP_NAME))
+        self.store.add_agent("b")
+        self.assertEqual(self.state.read(BACKUP_NAME), before)
+
+    def test_a_missing_file_is_not_begun_anew(self) -> None:
+        """From nothing, ids that were given once would be given again."""
+        self.store.add_agent("a")
+        self.store.add_agent("b")
+        self.state.file(FILE_NAME).unlink()
+        with self.assertRaises(ConfigurationError) as caught:
+            self.store.add_agent("c")
+        self.assertIn("copy that back", str(caught.exception))
+        self.assertIsNone(self.state.read(FILE_NAME))
+
+    def test_what_kas_could_not_read_is_not_written(self) -> None:
+        self.store.add_agent("a")
+        before = self.state.read(FILE_NAME)
+        self.patch(identity_store, "MAX_FILE", len(before or b""))
+        with self.assertRaises(ConfigurationError) as caught:
+            self.store.add_agent("b")
+        self.assertIn("would be larger than", str(caught.exception))
+        self.assertEqual(self.state.read(FILE_NAME), before)
+
+    def test_a_link_stays(self) -> None:
+        """As a volume has it: the file that it leads to is replaced."""
+        volume = self.state.path.parent / "volume.json"
+        self.store.add_agent("a")
+        self.state.file(FILE_NAME).rename(volume)
+        self.state.file(FILE_NAME).symlink_to(volume)
+        self.store.add_agent("b")
+        self.assertTrue(self.state.file(FILE_NAME).is_symlink())
+        self.assertIn(b'"b"', volume.read_bytes())
+        volume.unlink()
+        with self.assertRaises(ConfigurationError) as caught:
+            self.store.add_agent("c")
+        self.assertIn("is a symbolic link to", str(caught.exception))
+
+    def test_shown_before_it_is_valid(self) -> None:
+        """What cannot be handed over was never made."""
+        shown: list[str] = []
+
+        def show(agent: Agent, token: str) -> None:
+            self.assertEqual(self.store.load().agents, ())
+            shown.append(token)
+            raise OSError(28, "No space left on device")
+
+        self.assertRaises(OSError, self.store.add_agent, "a", 0, show)
+        self.assertEqual(len(shown), 1)
+        self.assertEqual(self.store.load().agents, ())
+
+    def test_tokens_out_of_a_kubeconfig(self) -> None:
+        for token in (b"kasuser-1-x", b"user:1:kasuser-1-x"):
+            self.assertEqual(bare_token(token), b"kasuser-1-x")
+        for other in (b"pat:1:x", b"user:1:", b"user:1", b"user:" + b"1" * 200 + b":x"):
+            self.assertEqual(bare_token(other), other)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import stat
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from kas.ctl.common import token_target
+from kas.ctl.common import secret_file
 from kas.identity_store import digest
 from tests.kas.ctl.kasctl import Kasctl
 from tunnel.errors import ConfigurationError
@@ -89,7 +89,7 @@ class TestAgents:
 
     def test_a_token_file_after_a_failure(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError):
-            with token_target(tmp_path / "token"):
+            with secret_file(tmp_path / "token"):
                 raise ConfigurationError(["no"])
         assert os.listdir(tmp_path) == []
 
@@ -148,6 +148,20 @@ class TestUsers:
         listed = kasctl.ok("user", "list")
         assert "alice@example.org, group dev, group ops" in listed
         assert "agentk itself" in listed
+        assert "read-only" not in listed
+        bob = kasctl.store().load().users[0]
+        assert bob.token.expires_at == bob.created_at + timedelta(days=90)
+        kasctl.ok(*"user add ro --agent prod --read-only --expires never".split())
+        shown = kasctl.ok("user", "list").splitlines()[-1].split()
+        assert shown == [
+            "ro",
+            "active",
+            "prod",
+            "agentk",
+            "itself,",
+            "read-only",
+            "never",
+        ]
         kasctl.ok("user", "revoke", "alice")
         states = {u["name"]: u["revoked_at"] for u in kasctl.data("user", "list")}
         assert states["alice"]
@@ -157,6 +171,7 @@ class TestUsers:
         ("arguments", "says"),
         [
             (("--agent", "prod"), "say with whose rights"),
+            (("--agent", "prod", "--expires", "soon"), "is not a time such as"),
             (("--agent", "prod", "--as-agent", "--as", "x"), "goes without --as"),
             (("--agent", "prod", "--group", "x"), "--group needs --as"),
             ((), "Missing option '--agent'"),

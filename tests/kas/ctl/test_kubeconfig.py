@@ -31,7 +31,7 @@ class TestKubeconfig:
         return token
 
     def test_works_before_kas_ever_ran(self, kasctl: Kasctl) -> None:
-        content = kasctl.kubeconfig("--agent", "test")
+        content = kasctl.kubeconfig("--agent", "test", "--as-agent")
         cluster = content["clusters"][0]["cluster"]
         assert cluster["server"] == "https://127.0.0.1:8154"
         authority = base64.b64decode(cluster["certificate-authority-data"])
@@ -44,11 +44,11 @@ class TestKubeconfig:
         assert digest(token.encode()).hex() == user.token.sha256
 
     def test_json_is_a_kubeconfig_too(self, kasctl: Kasctl) -> None:
-        content = kasctl.data("kubeconfig", "--agent", "prod")
+        content = kasctl.data("kubeconfig", "--agent", "prod", "--as-agent")
         assert content["kind"] == "Config"
 
     def test_a_user_that_is_there(self, kasctl: Kasctl) -> None:
-        first = self.token(kasctl.kubeconfig("--agent", "prod"))
+        first = self.token(kasctl.kubeconfig("--agent", "prod", "--as-agent"))
         said = kasctl.fails("kubeconfig", "--agent", "prod")
         assert "--rotate" in said
         assert "--token-file" in said
@@ -65,6 +65,38 @@ class TestKubeconfig:
         (user,) = kasctl.store().load().users
         assert user.impersonation is not None
         assert user.impersonation.username == "alice"
+
+    def test_rights_of_a_new_user_have_to_be_said(self, kasctl: Kasctl) -> None:
+        before = kasctl.store().load()
+        said = kasctl.fails("kubeconfig", "--agent", "prod", "--user", "me", code=2)
+        assert "say with whose rights the new user 'me' acts" in said
+        for option in ("--as USER", "--as-agent", "--read-only"):
+            assert option in said
+        assert kasctl.store().load() == before
+        kasctl.ok("kubeconfig", "--agent", "prod", "--user", "me", "--read-only")
+        (user,) = kasctl.store().load().users
+        assert (user.read_only, user.impersonation) == (True, None)
+        arguments = ("kubeconfig", "--agent", "prod", "--user", "me", "--rotate")
+        said = kasctl.fails(*arguments, "--as-agent")
+        assert "keeps the rights it has" in said
+        kasctl.ok(*arguments, "--read-only")
+
+    def test_tokens_end(self, kasctl: Kasctl) -> None:
+        for more, days in (((), 90), (("--expires", "30d"), 30)):
+            name = f"u{days}"
+            kasctl.ok(
+                *("kubeconfig", "--agent", "prod", "--user", name, "--as-agent"), *more
+            )
+            user = kasctl.store().load().users[-1]
+            assert user.token.expires_at is not None
+            assert (user.token.expires_at - user.token.created_at).days == days
+        arguments = ("kubeconfig", "--agent", "prod", "--user", "u90", "--rotate")
+        kasctl.ok(*arguments, "--expires", "never")
+        listed = {one["name"]: one for one in kasctl.data("user", "list")}
+        assert listed["u90"]["expires_at"] is None
+        kasctl.ok(*arguments)
+        listed = {one["name"]: one for one in kasctl.data("user", "list")}
+        assert listed["u90"]["expires_at"] is not None
 
     def test_no_way_around_what_a_user_may_reach(self, kasctl: Kasctl) -> None:
         kasctl.ok("user", "add", "alice", "--agent", "prod", "--as-agent")
@@ -84,6 +116,10 @@ class TestKubeconfig:
         before = kasctl.store().load()
         content = kasctl.kubeconfig("--agent", "prod", "--token-file", file)
         token = Path(file).read_text().strip()
+        assert self.token(content) == f"user:1:{token}"
+        # as it stands in a kubeconfig
+        Path(file).write_text(self.token(content))
+        content = kasctl.kubeconfig("--agent", "prod", "--token-file", file)
         assert self.token(content) == f"user:1:{token}"
         assert kasctl.store().load() == before
         for arguments, says in (
@@ -125,7 +161,10 @@ class TestKubeconfig:
 
     def test_output_file(self, kasctl: Kasctl) -> None:
         file = kasctl.path / "kubeconfig"
-        arguments = ("kubeconfig", "--agent", "prod", "--output-file", str(file))
+        arguments = (
+            *("kubeconfig", "--agent", "prod", "--as-agent"),
+            *("--output-file", str(file)),
+        )
         said = kasctl.ok(*arguments)
         assert str(file) in said
         assert "kasuser-" not in said
@@ -137,7 +176,8 @@ class TestKubeconfig:
         file.unlink()
         content = kasctl.data(*arguments, "--rotate")
         assert content == {"kubeconfig_file": str(file), "user": "kubectl-prod"}
-        said = kasctl.fails("kubeconfig", "--agent", "test", "--output-file", "/none/x")
+        other = ("kubeconfig", "--agent", "test", "--as-agent")
+        said = kasctl.fails(*other, "--output-file", "/none/x")
         assert "no token was made" in said
 
     def test_where_kas_listens(self, kasctl: Kasctl) -> None:
@@ -151,7 +191,7 @@ class TestKubeconfig:
         )
         for address, certificate, url, embedded in cases:
             running.tell(state, [Opened("kubernetes_api", address, certificate)])
-            content = kasctl.kubeconfig("--agent", "prod", "--user", "u")
+            content = kasctl.kubeconfig("--agent", "prod", "--user", "u", "--as-agent")
             cluster = content["clusters"][0]["cluster"]
             assert cluster["server"] == url
             assert ("certificate-authority-data" in cluster) is embedded
@@ -159,7 +199,9 @@ class TestKubeconfig:
         running.tell(state, [Opened("kubernetes_api", "/run/kas.sock")])
         said = kasctl.fails("kubeconfig", "--agent", "prod")
         assert "say where it is reached with --server" in said
-        content = kasctl.kubeconfig("--agent", "prod", "--server", "https://kas:1")
+        content = kasctl.kubeconfig(
+            "--agent", "prod", "--server", "https://kas:1", "--as-agent"
+        )
         assert content["clusters"][0]["cluster"]["server"] == "https://kas:1"
         running.tell(state, [Opened("agents", "127.0.0.1:9150", own)])
         assert "tls://<kas>:9150" in kasctl.run("agent", "add", "other").stderr
@@ -168,11 +210,11 @@ class TestKubeconfig:
         file = kasctl.path / "token"
         kasctl.ok("agent", "rotate", "prod", "--token-file", str(file))
         arguments = ("kubeconfig", "--agent", "prod", "--token-file", str(file))
-        assert "an agent's token" in kasctl.fails(*arguments)
+        assert "is the token of an agent" in kasctl.fails(*arguments)
         file.write_text("nonsense")
         assert "no valid token" in kasctl.fails(*arguments)
         file.unlink()
-        assert "cannot be read" in kasctl.fails(*arguments)
+        assert "No such file or directory" in kasctl.fails(*arguments)
 
     @pytest.mark.parametrize(
         ("server", "embedded"),
@@ -188,15 +230,64 @@ class TestKubeconfig:
         pki.DevelopmentPki(
             StateDirectory.open(kasctl.state), "h", lambda: datetime.now(UTC)
         ).ensure()
-        content = kasctl.kubeconfig("--agent", "prod", "--server", server)
+        content = kasctl.kubeconfig("--agent", "prod", "--server", server, "--as-agent")
         cluster = content["clusters"][0]["cluster"]
         assert cluster["server"] == server.rstrip("/")
         assert ("certificate-authority-data" in cluster) is embedded
 
+    def test_why_no_authority(self, kasctl: Kasctl) -> None:
+        state = StateDirectory.open(kasctl.state)
+        arguments = ("kubeconfig", "--agent", "prod", "--as-agent")
+        server = ("--server", "https://192.0.2.2:8154")
+        result = kasctl.run(*arguments, "--user", "a", *server)
+        assert "certificate-authority-data" not in result.stdout
+        assert "is for localhost, 127.0.0.1" in result.stderr
+        assert "add '192.0.2.2' to development_certificate_names" in result.stderr
+        pki.DevelopmentPki(
+            state, "h", lambda: datetime.now(UTC), ["192.0.2.2", "*.example.org"]
+        ).ensure()
+        for number, host in enumerate(("192.0.2.2", "kas.example.org")):
+            result = kasctl.run(
+                *arguments, "--user", f"b{number}", "--server", f"https://{host}"
+            )
+            assert "certificate-authority-data" in result.stdout
+            assert "No CA" not in result.stderr
+        other = kasctl.path / "other.crt"
+        running.tell(state, [Opened("kubernetes_api", "127.0.0.1:9154", other)])
+        result = kasctl.run(*arguments, "--user", "c", *server)
+        assert "certificate-authority-data" not in result.stdout
+        assert f"kas uses {other} there" in result.stderr
+
+    def test_all_agents(self, kasctl: Kasctl) -> None:
+        content = kasctl.kubeconfig("--all", "--user", "me", "--read-only")
+        assert [one["name"] for one in content["contexts"]] == ["prod", "test"]
+        ids = [one["user"]["token"].split(":")[1] for one in content["users"]]
+        assert ids == ["1", "2"]
+        (user,) = kasctl.store().load().users
+        assert user.agents == ("*",)
+        kasctl.ok("user", "add", "bob", "--agent", "test", "--as-agent")
+        content = kasctl.kubeconfig("--all", "--user", "bob", "--rotate")
+        assert [one["name"] for one in content["contexts"]] == ["test"]
+        kasctl.ok("user", "ungrant", "bob", "--agent", "test")
+        said = kasctl.fails("kubeconfig", "--all", "--user", "bob", "--rotate")
+        assert "there is no agent for it" in said
+        for arguments in ((), ("--all", "--agent", "prod")):
+            said = kasctl.fails("kubeconfig", *arguments, "--as-agent", code=2)
+            assert "say which agents" in said
+        said = kasctl.fails("kubeconfig", "--all", "--as-agent", code=2)
+        assert "--user" in said
+
     def test_another_authority(self, kasctl: Kasctl) -> None:
-        kasctl.kubeconfig("--agent", "prod")
+        kasctl.kubeconfig("--agent", "prod", "--as-agent")
         arguments = (
-            *("--agent", "test", "--server", "https://kas.example.org", "--ca-file"),
+            *(
+                "--as-agent",
+                "--agent",
+                "test",
+                "--server",
+                "https://kas.example.org",
+                "--ca-file",
+            ),
             str(kasctl.state / "ca.crt"),
         )
         cluster = kasctl.kubeconfig(*arguments)["clusters"][0]["cluster"]
@@ -205,7 +296,9 @@ class TestKubeconfig:
         assert "is not a PEM certificate" in said
 
     def test_plain_http_is_warned_of(self, kasctl: Kasctl) -> None:
-        result = kasctl.run("kubeconfig", "--agent", "prod", "--server", "http://h")
+        result = kasctl.run(
+            "kubeconfig", "--agent", "prod", "--server", "http://h", "--as-agent"
+        )
         assert "kubectl sends no token over http" in result.stderr
         assert "is not a URL" in kasctl.fails(
             "kubeconfig", "--agent", "prod", "--server", "h:1", code=2

@@ -1,0 +1,47 @@
+"""Names of agents and users for the shell, which asks for them at each Tab."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from kas.ctl.common import Ctl
+from kas.identity_file import Identities
+from kas.identity_store import IdentityStore
+from kas.state import StateDirectory, locate
+from tunnel.errors import TunnelError
+
+__all__ = ["complete_agents", "complete_users"]
+
+
+def _identities(context: click.Context) -> Identities:
+    """What is in the identity file; nothing where it cannot be read: a shell waits."""
+    try:
+        path = locate(context.params.get("state_directory"), os.environ)
+        state = StateDirectory.open(path, create=False)
+        return IdentityStore(state, Ctl.now).load()
+    except (TunnelError, OSError):
+        return Identities()
+
+
+def complete_agents(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Agents that may connect."""
+    return [
+        agent.name
+        for agent in _identities(context).agents
+        if agent.name.startswith(incomplete)
+    ]
+
+
+def complete_users(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Users that are not revoked."""
+    return [
+        user.name
+        for user in _identities(context).users
+        if user.revoked_at is None and user.name.startswith(incomplete)
+    ]

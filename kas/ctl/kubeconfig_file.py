@@ -1,0 +1,150 @@
+"""A kubeconfig that is there already, and what is merged into it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kas.atomic import replace_file
+from tunnel.errors import ConfigurationError
+
+__all__ = ["back_up", "default_path", "locked", "merge", "read"]
+
+# People have hundreds of clusters; client-go reads files of any size.
+MAX_FILE = 16 * 1024 * 1024
+
+_LISTS = {"clusters": "cluster", "users": "user", "contexts": "context"}
+
+
+def default_path(environ: Mapping[str, str]) -> Path:
+    """
+    The file that kubectl writes to.
+
+    :raises ConfigurationError: ``$KUBECONFIG`` names several.
+    """
+    named = [part for part in environ.get("KUBECONFIG", "").split(":") if part]
+    if len(named) > 1:
+        raise ConfigurationError(
+            ["$KUBECONFIG names several files; say which one with --output-file"]
+        )
+    return Path(named[0]) if named else Path.home() / ".kube" / "config"
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """
+    Keep kubectl from writing the file meanwhile, by the lock that kubectl uses.
+
+    :raises ConfigurationError: the lock is there.
+    """
+    lock = Path(f"{path}.lock")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        raise ConfigurationError(
+            [
+                f"{lock}: is there: another program changes {path}; wait for it, or "
+                "remove the lock when none runs"
+            ]
+        ) from None
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """
+    What is in the file; nothing, when there is none.
+
+    :raises ConfigurationError: it is no kubeconfig; it is left as it is.
+    """
+    try:
+        with path.open("rb") as source:
+            data = source.read(MAX_FILE + 1)
+    except FileNotFoundError:
+        return {}
+    problem = "is not a kubeconfig"
+    content: object = None
+    try:
+        if len(data) > MAX_FILE:
+            raise ValueError
+        content = yaml.safe_load(data)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark is not None else ""
+        problem = f"is not YAML{where}"
+    except (ValueError, RecursionError):
+        pass
+    if content is None and not data.strip():
+        return {}
+    if not isinstance(content, dict) or not _is_kubeconfig(content):
+        raise ConfigurationError(
+            [f"{path}: {problem}; mend it, or name another file with --output-file"]
+        )
+    return content
+
+
+def _is_kubeconfig(content: dict[str, Any]) -> bool:
+    return all(
+        isinstance(content.get(key) or [], list)
+        and all(isinstance(one, dict) for one in content.get(key) or [])
+        for key in _LISTS
+    )
+
+
+def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """
+    Put what is in *new*, which is ours, into *old*; the names of its contexts there.
+
+    Clusters and users of these names are replaced: nobody else uses names like ours.  A
+    context of the same name that leads to another cluster stays, and ours is called
+    like its cluster.
+    """
+    old.setdefault("apiVersion", "v1")
+    old.setdefault("kind", "Config")
+    there = {
+        one.get("name"): (one.get("context") or {}).get("cluster")
+        for one in old.get("contexts") or []
+    }
+    names = []
+    for one in new["contexts"]:
+        cluster = one["context"]["cluster"]
+        if there.get(one["name"], cluster) != cluster:
+            one = {**one, "name": cluster}
+        names.append(one["name"])
+        _replace(old, "contexts", one)
+    for key in ("clusters", "users"):
+        for one in new[key]:
+            _replace(old, key, one)
+    if not old.get("current-context"):
+        old["current-context"] = names[0]
+    return names
+
+
+def _replace(content: dict[str, Any], key: str, entry: dict[str, Any]) -> None:
+    entries = content.get(key) or []
+    for index, one in enumerate(entries):
+        if one.get("name") == entry["name"]:
+            entries[index] = entry
+            break
+    else:
+        entries = [*entries, entry]
+    content[key] = entries
+
+
+def back_up(path: Path) -> Path | None:
+    """Copy the file to ``FILE.bak``; None when there is none."""
+    try:
+        before = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    backup = path.with_name(f"{path.name}.bak")
+    replace_file(backup, before)
+    return backup

@@ -1,0 +1,126 @@
+"""What becomes of a command whose output cannot be written, or is not read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.kas.ctl.kasctl import Kasctl
+
+_KASCTL = (sys.executable, "-c", "from kas.ctl import main; main()")
+
+
+def run(kasctl: Kasctl, *arguments: str, to: int) -> tuple[int, str]:
+    """Exit status and standard error of a real process."""
+    done = subprocess.run(
+        [*_KASCTL, *arguments, "--state-directory", str(kasctl.state)],
+        stdout=to,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.fixture
+def full() -> int:
+    """A disk without any room."""
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+@pytest.fixture
+def unread() -> int:
+    """A pipe whose reader has ended."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.parametrize("where", ["full", "unread"])
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("agent", "add", "test"),
+        ("agent", "rotate", "prod"),
+        ("user", "add", "me", "--agent", "prod", "--as-agent"),
+        ("kubeconfig", "--agent", "prod", "--user", "me", "--as-agent"),
+        ("kubeconfig", "--agent", "prod", "--user", "old", "--rotate"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_no_token_is_made_that_nobody_saw(
+    kasctl: Kasctl,
+    command: tuple[str, ...],
+    form: str,
+    where: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    kasctl.ok("agent", "add", "prod")
+    kasctl.ok("user", "add", "old", "--agent", "prod", "--as-agent")
+    before = (kasctl.state / "identity.json").read_bytes()
+    to = request.getfixturevalue(where)
+    code, said = run(kasctl, *command, "--output", form, to=to)
+    os.close(to)
+    assert code == 1
+    if form == "text":
+        assert "standard output: cannot be written" in said
+        assert "no token was made" in said
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+    assert (kasctl.state / "identity.json").read_bytes() == before
+
+
+def test_a_reader_that_ends_is_silent(kasctl: Kasctl, unread: int) -> None:
+    """``kasctl agent list | head -1``"""
+    kasctl.ok("agent", "add", "prod")
+    assert run(kasctl, "agent", "list", to=unread) == (1, "")
+    os.close(unread)
+
+
+def test_a_full_disk(kasctl: Kasctl, full: int) -> None:
+    kasctl.ok("agent", "add", "prod")
+    code, said = run(kasctl, "agent", "list", to=full)
+    os.close(full)
+    reason = "standard output: cannot be written (No space left on device)\n"
+    assert (code, said) == (1, reason)
+
+
+def test_a_token_file_on_a_full_disk(
+    kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kasctl.ok("agent", "add", "prod")
+    before = (kasctl.state / "identity.json").read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    file = kasctl.path / "token"
+    said = kasctl.fails("agent", "add", "test", "--token-file", str(file))
+    assert f"{file}: cannot be written (No space left on device)" in said
+    assert "no token was made" in said
+    assert (kasctl.state / "identity.json").read_bytes() == before
+    assert os.listdir(kasctl.path) == ["state"]
+
+
+def test_errors_are_in_words(kasctl: Kasctl) -> None:
+    kasctl.ok("agent", "add", "prod")
+    (kasctl.state / "identity.json").unlink()
+    (kasctl.state / "identity.json").mkdir()
+    said = kasctl.fails("agent", "list")
+    assert said == f"{kasctl.state / 'identity.json'}: Is a directory\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's file: only root has one")
+def test_a_file_of_another_user(kasctl: Kasctl) -> None:
+    kasctl.ok("agent", "add", "prod")
+    os.seteuid(65534)
+    try:
+        said = kasctl.fails("agent", "list")
+    finally:
+        os.seteuid(0)
+    assert "Permission denied" in said
+    assert "belongs to root (mode 700): run this as root" in said
