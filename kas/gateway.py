@@ -91,7 +91,7 @@ class Relay:
             # What may outlive its path must know that only the path broke.
             revoked = reason.code is ErrorCode.UNAUTHENTICATED
             code = reason.code if revoked else ErrorCode.PATH_LOST
-            self.other.reset(code, str(reason))
+            self.other.reset(code, str(reason), peer_closed=reason.peer_closed)
 
     def pauseProducing(self) -> None:
         """What *other* sends cannot leave."""

@@ -19,6 +19,17 @@ from tunnel.pb import tunnel_pb2 as pb
 MAX_INSTANCES = 256
 
 
+def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
+    """*newer* is a later run of agentk in the pod of *older*, whose run is over."""
+    return (
+        newer.instance_id != older.instance_id
+        and bool(newer.pod_name)
+        and older.pod_name == newer.pod_name
+        and older.pod_namespace == newer.pod_namespace
+        and older.connected_at < newer.connected_at
+    )
+
+
 @attrs.define(eq=False)
 class AgentConnection:
     """One tunnel, and whose it is."""
@@ -115,12 +126,7 @@ class Registry:
             agent = held.agent
             if agent.instance_id == newer.instance_id:
                 continue
-            if (
-                newer.pod_name
-                and agent.pod_name == newer.pod_name
-                and agent.pod_namespace == newer.pod_namespace
-                and agent.connected_at < newer.connected_at
-            ):
+            if is_restart(newer, agent):
                 why = self._conflicts.replaced(agent, newer)
                 self._log.info(
                     "agent {agent_name}: pod {pod} is replaced: {why}",

@@ -69,6 +69,7 @@ class Resumption:
             except (SessionClosed, StreamReset):
                 pass
             else:
+                self._stream.lives()
                 self._hop, self._attempt = hop, attempt
                 attempt.resumable = self
                 self._retry = self._router.clock.callLater(
@@ -78,6 +79,10 @@ class Resumption:
                     "RESUME was not answered",
                 )
                 return
+        if self._router.was_restarted(agent):
+            gone = "agentk was restarted, and what ran there ended with it"
+            self._stream.end(StreamReset(ErrorCode.NOT_RESUMABLE, gone, by_peer=False))
+            return
         self._wait()
 
     def _wait(self) -> None:

@@ -301,6 +301,12 @@ class RoutedStream:
         if self._repeatable and self._kept is not None and self._path is not None:
             self._path.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
+    def path_missing(self) -> None:
+        """The agent's connection was closed, and it does not seem to come back."""
+        tell = getattr(self._receiver, "path_missing", None)
+        if tell is not None:
+            tell()
+
     # A way that broke under a stream that survives it.
 
     def _path_lost(self) -> None:

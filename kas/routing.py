@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from kas.directory import AgentRecord, Directory
 from kas.peers import Peer, Peers
-from kas.registry import Registry
+from kas.registry import Registry, is_restart
 from kas.routed import RoutedStream
 from tunnel.errors import SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
@@ -224,6 +224,12 @@ class Router:
                     assert peer.tunnel is not None
                     return Hop(peer.tunnel, record.agent, record)
         return None
+
+    def was_restarted(self, agent: ConnectedAgent) -> bool:
+        """Another run of agentk is connected from its pod: this one is dead."""
+        here = (one.agent for one in self.registry.instances(agent.agent_id))
+        there = (one.agent for one in self.directory.routes(agent.agent_id))
+        return any(is_restart(one, agent) for one in (*here, *there))
 
     def obstacle(self, agent_id: str) -> str:
         """What keeps us from the kas that has the agent; empty where none is known."""

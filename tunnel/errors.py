@@ -109,22 +109,44 @@ class ProtocolError(TunnelError):
 
 
 class StreamReset(TunnelError):
-    """A stream ended early; *by_peer* tells which side gave up."""
+    """
+    A stream ended early; *by_peer* tells which side gave up.
+
+    :ivar peer_closed: of PATH_LOST: as in `SessionClosed`, of the relay's connection.
+    """
 
     def __init__(
-        self, code: ErrorCode, message: str = "", *, by_peer: bool = True
+        self,
+        code: ErrorCode,
+        message: str = "",
+        *,
+        by_peer: bool = True,
+        peer_closed: bool = False,
     ) -> None:
         super().__init__(message or code.name.lower())
         self.code = code
         self.by_peer = by_peer
+        self.peer_closed = peer_closed
 
 
 class SessionClosed(TunnelError):
-    """The connection ended, and every stream on it."""
+    """
+    The connection ended, and every stream on it.
 
-    def __init__(self, code: ErrorCode = ErrorCode.NONE, message: str = "") -> None:
+    :ivar peer_closed: it was an agent's, and its system closed it (FIN or RST) though
+        it was not silent: the agent connects again at once, or its process is dead.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode = ErrorCode.NONE,
+        message: str = "",
+        *,
+        peer_closed: bool = False,
+    ) -> None:
         super().__init__(message or "the connection was closed")
         self.code = code
+        self.peer_closed = peer_closed
 
 
 class AgentUnavailable(TunnelError):

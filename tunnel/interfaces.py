@@ -264,7 +264,9 @@ class IServerModuleApi(_IModuleApi):
             not done, and is tried again in any case.
         :param resumable: should the way break, both ends keep the stream and go on by
             another one.  For what lasts; it costs memory, and takes only producers that
-            push.
+            push.  Where the agent's connection was closed, and it is not back after
+            some seconds, a method ``path_missing()`` of the receiver is called, if it
+            has one: whoever can begin again without a loss should end the stream then.
         """
 
     def connected_agents() -> list[ConnectedAgent]:

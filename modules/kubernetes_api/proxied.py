@@ -298,6 +298,18 @@ class ProxiedRequest:
             self._end()
             self.exchange.finish()
 
+    def path_missing(self) -> None:
+        """
+        Its agentk is probably dead; see `IServerModuleApi.open_stream`.
+
+        Who watches begins again where it was, at another agentk, and loses nothing;
+        waiting would only make what it knows old.
+        """
+        if self._boundary is not None:
+            self.end_watch()
+            if not self._over:
+                self.fail(502, f"{_BROKEN_HOP}: the agent's connection was closed")
+
     def revoke(self) -> None:
         """The credential is not valid any longer."""
         self.fail(

@@ -221,7 +221,9 @@ class Kas:
 class Agentk:
     """One agentk: the real dialer, and what it was asked."""
 
-    def __init__(self, many: Any, at: Kas, id_: str, instance: bytes) -> None:
+    def __init__(
+        self, many: Any, at: Kas, id_: str, instance: bytes, pod: str = ""
+    ) -> None:
         self.many = many
         self.at = at
         self.streams: list[tuple[IStream, RecordingReceiver]] = []
@@ -231,7 +233,10 @@ class Agentk:
         self.dialer = Dialer(
             endpoint=lambda: many.network.door(self.at.agents_url),
             hello=lambda: pb.Hello(
-                role="agent", credential=id_.encode(), instance_id=instance
+                role="agent",
+                credential=id_.encode(),
+                instance_id=instance,
+                agent=pb.AgentMeta(pod_name=pod),
             ),
             dispatcher=dispatcher,
             bus=EventBus(),
@@ -269,9 +274,11 @@ class Many:
         """What a directory of one of them writes to."""
         return MemoryStore(self.hub, me)
 
-    def agent(self, at: Kas, id_: str = "7", instance: bytes = b"i" * 16) -> Agentk:
+    def agent(
+        self, at: Kas, id_: str = "7", instance: bytes = b"i" * 16, pod: str = ""
+    ) -> Agentk:
         """An agentk that connects to one of them."""
-        return Agentk(self, at, id_, instance)
+        return Agentk(self, at, id_, instance, pod)
 
     def settle(self) -> None:
         """Let everything that is on its way arrive."""

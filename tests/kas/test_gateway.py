@@ -188,11 +188,15 @@ class RelayTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.told: list[Any] = []
+        self.peer_closed = False
         case = self
 
         class Other:
-            def reset(self, code: ErrorCode, message: str) -> None:
+            def reset(
+                self, code: ErrorCode, message: str, *, peer_closed: bool = False
+            ) -> None:
                 case.told.append((code, message))
+                case.peer_closed = peer_closed
 
             def ack(self, received: int) -> None:
                 case.told.append(("ack", received))
@@ -215,6 +219,12 @@ class RelayTests(SynchronousTestCase):
         for reason, code in ends:
             self.relay.stream_closed(reason)
             self.assertEqual(self.told.pop(), (code, str(reason)))
+
+    def test_the_end_of_a_connection_that_was_closed(self) -> None:
+        """The other kas learns that it was, and not silent."""
+        for closed in (True, False):
+            self.relay.stream_closed(SessionClosed(ErrorCode.NONE, peer_closed=closed))
+            self.assertEqual(self.peer_closed, closed)
 
     def test_the_end_of_both(self) -> None:
         self.relay.stream_closed(None)

@@ -7,15 +7,29 @@ from typing import Any
 from tests.kas.many import GRACE, Agentk, Kas, ManyCase
 from tunnel.errors import ErrorCode, StreamReset
 from tunnel.interfaces import IStreamReceiver
+from tunnel.net.keeper import ResumeLimits
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import RecordingReceiver
+
+LIMITS = ResumeLimits()
+
+
+class Watch(RecordingReceiver):
+    """Counts how often it is told that the agent may not come back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing = 0
+
+    def path_missing(self) -> None:
+        self.missing += 1
 
 
 class ResumeTests(ManyCase):
     """Streams that survive their path."""
 
-    def begin(self, at: Kas) -> tuple[Agentk, RecordingReceiver]:
-        agent = self.many.agent(at)
+    def begin(self, at: Kas, pod: str = "") -> tuple[Agentk, RecordingReceiver]:
+        agent = self.many.agent(at, pod=pod)
         self.stream = self.one.open(self.client, resumable=True)
         self.many.settle()
         answer, request = agent.streams[0]
@@ -86,6 +100,82 @@ class ResumeTests(ManyCase):
         other = self.many.agent(self.three, instance=b"j" * 16)
         self.many.later(GRACE + 3)
         self.assertEqual((len(other.streams), len(self.client.closed)), (0, 1))
+
+    def crash(self, agent: Agentk, at: Kas) -> None:
+        """Its process dies: its system closes the connection, and nobody dials."""
+        agent.dialer._running = False
+        self.many.network.cut(at.agents_url)
+
+    def test_crash_here(self) -> None:
+        """Who may begin again is told soon; the rest ends long before the grace."""
+        self.client = Watch()
+        agent, _ = self.begin(self.one)
+        self.crash(agent, self.one)
+        self.many.later(LIMITS.closed_notice - 0.25)
+        self.assertEqual((self.client.missing, self.client.closed), (0, []))
+        self.many.later(0.25)
+        self.assertEqual((self.client.missing, self.client.closed), (1, []))
+        self.many.later(LIMITS.closed_grace - LIMITS.closed_notice)
+        self.assertEqual((self.client.missing, len(self.client.closed)), (1, 1))
+        self.assertEqual(self.one.router.keeper.held, 0)
+
+    def test_crash_elsewhere(self) -> None:
+        """The same where another kas has the agent: it says that it was closed."""
+        self.client = Watch()
+        agent, _ = self.begin(self.two)
+        self.crash(agent, self.two)
+        self.many.later(LIMITS.closed_notice)
+        self.assertEqual((self.client.missing, self.client.closed), (1, []))
+        self.many.later(LIMITS.closed_grace - LIMITS.closed_notice)
+        self.assertEqual(len(self.client.closed), 1)
+
+    def test_away_for_a_while(self) -> None:
+        """Who was told that it may not come back gets what comes all the same."""
+        self.client = Watch()
+        agent, request = self.begin(self.two)
+        self.crash(agent, self.two)
+        self.many.later(LIMITS.closed_grace - 3)
+        agent.at = self.three
+        agent.dialer.start()
+        self.stream.write(b"zwei ")
+        self.many.later(GRACE)
+        self.assertEqual((self.client.missing, self.client.closed), (1, []))
+        self.assertEqual(request.data, b"eins zwei ")
+
+    def test_a_kas_that_dies_is_no_agent_that_does(self) -> None:
+        """Its agents live, and may need longer to find another one."""
+        self.client = Watch()
+        agent, _ = self.begin(self.two)
+        agent.dialer._running = False
+        self.two.kill()
+        self.many.later(GRACE - 1)
+        self.assertEqual((self.client.missing, self.client.closed), (0, []))
+
+    def test_silence_is_no_crash(self) -> None:
+        """A path that ends after silence may be dead, with an agent that lives."""
+        self.client = Watch()
+        agent, _ = self.begin(self.one)
+        (connection,) = self.one.registry
+        connection.tunnel.silence = 2 * connection.tunnel.timing.ping_interval
+        self.crash(agent, self.one)
+        self.many.later(GRACE - 1)
+        self.assertEqual((self.client.missing, self.client.closed), (0, []))
+
+    def test_restarted_in_its_pod(self) -> None:
+        """A new run of agentk in the same pod: the old one is dead, with all it had."""
+        for here in (False, True):
+            self.setUp()
+            at = self.one if here else self.two
+            agent, _ = self.begin(at, pod="agentk-0")
+            self.crash(agent, at)
+            self.many.later(1)
+            self.many.agent(self.three, instance=b"k" * 16, pod="agentk-1")
+            self.many.later(1)
+            self.assertEqual(self.client.closed, [])
+            self.many.agent(self.three, instance=b"j" * 16, pod="agentk-0")
+            self.many.later(1)
+            (reason,) = self.client.closed
+            self.assertIn("agentk was restarted", str(reason))
 
     def test_revoked(self) -> None:
         """A credential that is revoked ends the stream at once, not after a grace."""

@@ -40,6 +40,16 @@ class ResumeLimits:
     #: ... and seconds after which it is told of fewer.
     ack_delay: float = 1.0
 
+    #: Seconds that a stream may be without a path where the system of its agent closed
+    #: the connection.  A living agentk dials again within 0.5, 1.5, 3.5 and 7.5 seconds
+    #: at the latest, which is long enough for a balancer that restarts; what has not
+    #: come back by then is a process that died.  Silence says less: see `Keeper.grace`.
+    closed_grace: float = 15.0
+
+    #: Seconds after which its receiver is told that it may not come back (three of
+    #: these attempts): what loses nothing by it, such as a watch, should end then.
+    closed_notice: float = 5.0
+
     #: Streams that were finished, and may still be asked for by an opener that has not
     #: read their end.  The oldest go first.
     lingering: int = 1_000

@@ -169,8 +169,12 @@ class TunnelProtocol(Protocol):
             self.greeted
             and not self.session.going
             and self.doubt < DOUBTED
-            and self.silence <= self.timing.ping_interval * 1.5
+            and self._was_heard_of
         )
+
+    @property
+    def _was_heard_of(self) -> bool:
+        return self.silence <= self.timing.ping_interval * 1.5
 
     def ask(self) -> None:
         """Find out at once whether the peer lives: somebody has reason to doubt it."""
@@ -232,7 +236,12 @@ class TunnelProtocol(Protocol):
                 ended = streams.get(event.stream_id)
                 if ended is not None:
                     ended.close(
-                        StreamReset(event.code, event.message, by_peer=event.by_peer)
+                        StreamReset(
+                            event.code,
+                            event.message,
+                            by_peer=event.by_peer,
+                            peer_closed=event.peer_closed,
+                        )
                     )
             else:
                 self._connection_event(event)
@@ -250,7 +259,13 @@ class TunnelProtocol(Protocol):
         if ended is not None:
             closed = SessionClosed(ended.code, ended.message)
         else:
-            closed = SessionClosed(ErrorCode.NONE, reason.getErrorMessage())
+            closed = SessionClosed(
+                ErrorCode.NONE,
+                reason.getErrorMessage(),
+                # Of an agent alone: another kas that dies takes no agent with it.  Who
+                # was silent before may be cut off, whatever ended the connection.
+                peer_closed=self.agent is not None and self._was_heard_of,
+            )
             self.session.end(ErrorCode.NONE)
         self._end_streams(closed)
         self._owner.tunnel_closed(self, closed)

@@ -76,6 +76,8 @@ class ResumableStream:
         self._path_full = False
         self._producer: Any = None
         self._timer: IDelayedCall | None = None
+        #: While it waits for less than the whole grace: why the path was lost.
+        self._lost_for: TunnelError | None = None
 
     @property
     def agent(self) -> ConnectedAgent | None:
@@ -149,12 +151,37 @@ class ResumableStream:
         self.go_on(path, received)
 
     def _lost(self, reason: TunnelError) -> None:
-        self._keeper.lost += 1
-        self._timer = self._keeper.clock.callLater(
-            self._keeper.grace(), self._expire, reason
-        )
+        keeper = self._keeper
+        keeper.lost += 1
+        grace = keeper.grace()
+        if getattr(reason, "peer_closed", False):
+            self._lost_for = reason
+            grace = min(grace, keeper.limits.closed_grace)
+            early = min(grace, keeper.limits.closed_notice)
+            self._timer = keeper.clock.callLater(
+                early, self._stays_away, grace - early, reason
+            )
+        else:
+            self._lost_for = None
+            self._timer = keeper.clock.callLater(grace, self._expire, reason)
         if self.lost is not None:
             self.lost()
+
+    def lives(self) -> None:
+        """The process of the other end was seen since: wait for it as for any other."""
+        timer = self._timer
+        if timer is not None and timer.active() and self._lost_for is not None:
+            timer.cancel()
+            reason, self._lost_for = self._lost_for, None
+            grace = self._keeper.grace()
+            self._timer = self._keeper.clock.callLater(grace, self._expire, reason)
+
+    def _stays_away(self, left: float, reason: TunnelError) -> None:
+        """The other end should have been back by now."""
+        self._timer = self._keeper.clock.callLater(left, self._expire, reason)
+        tell = getattr(self.receiver, "path_missing", None)
+        if tell is not None:
+            tell()
 
     def _expire(self, reason: TunnelError) -> None:
         self._keeper.expired += 1

@@ -108,13 +108,23 @@ class StreamTransport:
     loseWriteConnection = finish
 
     def reset(
-        self, code: ErrorCode | int = ErrorCode.CANCELLED, message: str = ""
+        self,
+        code: ErrorCode | int = ErrorCode.CANCELLED,
+        message: str = "",
+        *,
+        peer_closed: bool = False,
     ) -> None:
-        """Abort both directions; the receiver is told at once."""
+        """
+        Abort both directions; the receiver is told at once.
+
+        :param peer_closed: see `tunnel.errors.StreamReset`.
+        """
         if self._closed:
             return
         code = ErrorCode(code)
-        self._tunnel.session.reset(self.stream_id, code, message)
+        self._tunnel.session.reset(
+            self.stream_id, code, message, peer_closed=peer_closed
+        )
         self._tunnel.has_output()
         self.close(StreamReset(code, message, by_peer=False))
 

@@ -129,12 +129,14 @@ class Credit(_message.Message):
     def __init__(self, bytes: _Optional[int] = ...) -> None: ...
 
 class Reset(_message.Message):
-    __slots__ = ("code", "message")
+    __slots__ = ("code", "message", "peer_closed")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PEER_CLOSED_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+    peer_closed: bool
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., peer_closed: bool = ...) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ("token",)

@@ -90,6 +90,8 @@ class StreamEnded:
     code: ErrorCode
     message: str = ""
     by_peer: bool = True
+    #: See `tunnel.errors.StreamReset`.
+    peer_closed: bool = False
 
 
 @attrs.define

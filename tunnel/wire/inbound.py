@@ -238,7 +238,10 @@ class Inbound:
         if stream is None or not stream.move(StreamInput.RECEIVE_RESET):
             return
         self._streams.drop(stream)
-        out.append(events.StreamEnded(sid, _code(reset.code), _words(reset.message)))
+        code, message = _code(reset.code), _words(reset.message)
+        out.append(
+            events.StreamEnded(sid, code, message, peer_closed=reset.peer_closed)
+        )
 
     # What the handlers share.
 

@@ -64,9 +64,13 @@ class Outbox:
         """Queue a control frame that carries *message*."""
         self.frame(kind, 0, stream_id, message.SerializeToString())
 
-    def reset(self, stream_id: int, code: ErrorCode, message: str) -> None:
+    def reset(
+        self, stream_id: int, code: ErrorCode, message: str, peer_closed: bool = False
+    ) -> None:
         """Queue a RESET."""
-        reset = pb.Reset(code=code, message=message[:MAX_REASON])
+        reset = pb.Reset(
+            code=code, message=message[:MAX_REASON], peer_closed=peer_closed
+        )
         self.message(FrameType.RESET, stream_id, reset)
 
     def credit(self, stream: Stream, count: int) -> None:

@@ -123,13 +123,20 @@ class Session(Inbound):
         stream.finishing = True
         self._outbox.schedule(stream)
 
-    def reset(self, stream_id: int, code: ErrorCode, message: str = "") -> None:
+    def reset(
+        self,
+        stream_id: int,
+        code: ErrorCode,
+        message: str = "",
+        *,
+        peer_closed: bool = False,
+    ) -> None:
         """Abort both directions of a stream; what was queued for it is dropped."""
         stream = self._streams.get(stream_id)
         if stream is None:
             return
         if stream.move(StreamInput.SEND_RESET):
-            self._outbox.reset(stream_id, code, message)
+            self._outbox.reset(stream_id, code, message, peer_closed)
         # Otherwise both sides finished, and only what was not consumed is given up.
         self._streams.drop(stream)
 

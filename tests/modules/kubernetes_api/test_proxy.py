@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 
 from tests.modules.kubernetes_api.cases import CHUNKED, HELLO, VERSION, ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, World
+from tests.tunnel.http1.wire import Wire
 
 
 class RequestTests(ProxyCase):
@@ -163,6 +164,37 @@ class RequestTests(ProxyCase):
         self.world.run()
         self.assertEqual(wire.taken(), b"28\r\n" + b"x" * 40 + b"\r\n")
         self.assertEqual(self.world.clock.seconds(), before)
+
+    def _missing(self, *events: bytes, target: bytes) -> Wire:
+        """Answer *target* so far, and say that its agentk does not come back."""
+        wire = self.world.request(b"GET " + target + b" HTTP/1.1")
+        head = b"Content-Type: application/json\r\n"
+        self.world.origin.receive(CHUNKED[:-2] + head + b"\r\n")
+        for event in events:
+            self.world.origin.receive(b"%x\r\n%b\r\n" % (len(event), event))
+        self.world.run()
+        for stream in tuple(self.world.link.open):
+            missing = getattr(stream.receiver, "path_missing", None)
+            if missing is not None:
+                missing()
+        self.world.run()
+        return wire
+
+    def test_watch_whose_agentk_does_not_come_back(self) -> None:
+        """Between two events it ends as API servers end it, otherwise it breaks off."""
+        event = b'{"type":"ADDED"}\n'
+        watch = b"/api/v1/pods?watch=true"
+        between = self._missing(event, target=watch)
+        self.assertTrue(between.taken().endswith(b"0\r\n\r\n"))
+        within = self._missing(event, b'{"type"', target=watch)
+        self.assertFalse(within.taken().endswith(b"0\r\n\r\n"))
+        self.assertTrue(within.aborted)
+
+    def test_logs_whose_agentk_does_not_come_back(self) -> None:
+        """An end would look as if the container had ended: they wait on."""
+        logs = self._missing(b"a line\n", target=b"/api/v1/pods/a/log?follow=true")
+        self.assertFalse(logs.taken().endswith(b"0\r\n\r\n"))
+        self.assertFalse(logs.aborted)
 
     def test_two_thousand_watches(self) -> None:
         """Through one agent and credential limits that allow it (lesson 43)."""
