@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
 
 from modules.kubernetes_api.frontdoor import Refused
-from tunnel.http1 import RequestHead, is_value
+from tunnel.http1 import RequestHead
 from tunnel.interfaces import Access, Impersonation
+from tunnel.kubernetes import impersonation_fields
 
 __all__ = ["Impersonations", "own_impersonation"]
-
-# What client-go leaves as it is in the name of an extra; "%" begins an escape.
-_LEGAL = "!#$&'*+-.^_`|~"
 
 _ALLOWED = re.compile(rb"impersonate-(?:user|group|uid|extra-.+)")
 _SINGLE = (b"impersonate-user", b"impersonate-uid")
@@ -51,7 +48,10 @@ class Impersonations:
         cached = self._cached.get(access.credential_id)
         if cached is not None and cached[0] is impersonation:
             return cached[1]
-        fields = _fields(impersonation)
+        try:
+            fields = impersonation_fields(impersonation)
+        except ValueError as error:
+            raise Refused(500, f"kas: {error} in this credential") from None
         if len(self._cached) >= _MAX_CACHED:
             self._cached.clear()
         self._cached[access.credential_id] = (impersonation, fields)
@@ -67,28 +67,3 @@ def own_impersonation(head: RequestHead, names: list[bytes]) -> bytes:
             raise Refused(400, f"client -> kas: {name.decode()} is unknown or repeated")
         lines += [b"\r\n%b: %b" % (name, value) for value in values]
     return b"".join(lines)
-
-
-def _fields(impersonation: Impersonation) -> bytes:
-    # Without a user the request would run as the agent itself.
-    required = [("User", impersonation.username)]
-    if impersonation.uid:
-        required.append(("Uid", impersonation.uid))
-    required += [("Group", group) for group in impersonation.groups]
-    lines = [_line(name, value) for name, value in required if value or _empty(name)]
-    for key, values in impersonation.extra.items():
-        name = f"Extra-{quote(key, safe=_LEGAL)}" if key else _empty("Extra")
-        lines += [_line(name, value) for value in values]
-    return b"".join(lines)
-
-
-def _line(name: str, value: str) -> bytes:
-    encoded = value.encode()
-    # A server would cut spaces off, and see somebody else.
-    if not is_value(encoded) or encoded != encoded.strip():
-        raise Refused(500, f"kas: Impersonate-{name} of this credential is malformed")
-    return b"\r\nImpersonate-%b: %b" % (name.encode(), encoded)
-
-
-def _empty(name: str) -> str:
-    raise Refused(500, f"kas: Impersonate-{name} of this credential is empty")

@@ -17,7 +17,6 @@ from modules.kubernetes_api.heads import FAILED_HOP, status_answer
 from modules.kubernetes_api.identity import Impersonations
 from modules.kubernetes_api.metrics import ProxyMetrics
 from modules.kubernetes_api.proxied import ProxiedRequest
-from modules.kubernetes_api.verbs import changes_nothing
 from tunnel import __version__
 from tunnel.errors import CallError, Status
 from tunnel.http1 import (
@@ -33,6 +32,7 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IServerModuleFactory,
 )
+from tunnel.kubernetes import only_reads
 
 __all__ = ["KubernetesApiServer"]
 
@@ -213,8 +213,10 @@ class KubernetesApiServer:
             self._too_many(request, f"at agent {access.agent_name}")
         else:
             head = request.exchange.head
-            if access.read_only and not changes_nothing(head.method, request.target):
-                message = f"client -> kas: {access.credential_id} may only look"
+            if access.read_only and not only_reads(
+                head.method, request.target, bool(head.upgrade)
+            ):
+                message = f"client -> kas: {access.credential_id} is read-only"
                 request.fail(403, message)
                 return
             try:

@@ -9,30 +9,35 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import parse_qsl
+
+from tunnel.kubernetes import query_flag, request_info
 
 __all__ = ["Boundary", "is_watch", "lasts"]
-
-_TRUE: Final = frozenset({b"true", b"1", b"t", b"True", b"TRUE", b"T"})
 
 _CONTENT_TYPE: Final = re.compile(rb"\r\ncontent-type:[ \t]*([^\r;]*)", re.IGNORECASE)
 
 
-def _asks(target: bytes, name: bytes) -> bool:
-    _, _, query = target.partition(b"?")
-    return any(key == name and value in _TRUE for key, value in parse_qsl(query))
-
-
 def is_watch(method: bytes, target: bytes) -> bool:
-    """A request whose answer is events, until somebody ends it."""
-    # The plain search is all that it takes for nearly every request.
-    return b"watch=" in target and method == b"GET" and _asks(target, b"watch")
+    """A request whose answer is events, until one side ends it."""
+    # Nearly every request is told from a watch by this search alone; behind an escape
+    # the word may hide.
+    return (
+        method == b"GET"
+        and (b"watch" in target or b"%" in target)
+        and request_info(method, target).verb == "watch"
+    )
 
 
 def lasts(method: bytes, target: bytes) -> bool:
     """A request whose answer is meant to go on: a watch, or ``logs -f``."""
-    return is_watch(method, target) or (
-        b"follow=" in target and method == b"GET" and _asks(target, b"follow")
+    if is_watch(method, target):
+        return True
+    _, _, query = target.partition(b"?")
+    return (
+        method == b"GET"
+        and (b"follow" in query or b"%" in query)
+        and query_flag(query, b"follow")
+        and request_info(method, target).subresource == "log"
     )
 
 

@@ -131,6 +131,9 @@ class UpgradeTests(ProxyCase):
         self.world.server_api.access["looker"] = attrs.evolve(ALICE, read_only=True)
         for line in (
             b"GET /api/v1/namespaces/a/pods/b/exec?command=sh HTTP/1.1",
+            b"GET /api/v1/namespaces/a/pods/namespaces/exec?command=sh HTTP/1.1",
+            b"GET /apis/x/v1/namespaces/a/machines/vm/console HTTP/1.1",
+            b"GET /api/v1/namespaces/a/pods/b HTTP/1.1",
             b"GET /api/v1/namespaces/a/pods/b/%65xec HTTP/1.1",
             b"GET /api/v1/namespaces/a/pods/b/Attach HTTP/1.1",
             b"GET /api/v1/namespaces/a/pods/b/portforward HTTP/1.1",
@@ -141,7 +144,7 @@ class UpgradeTests(ProxyCase):
             b"POST /apis/authorization.k8s.io/v1/subjectaccessreviews HTTP/1.1",
         ):
             wire = self.world.request(line, *EXEC[1:], token=b"user:1:looker")
-            self.assert_error(wire, 403, "may only look")
+            self.assert_error(wire, 403, "is read-only")
         for line in (
             b"GET /api/v1/namespaces/proxy/pods?watch=1 HTTP/1.1",
             b"HEAD /api HTTP/1.1",

@@ -1,0 +1,279 @@
+"""
+What a Kubernetes API server makes of a request: which it is, and as whom it comes.
+
+`request_info` reads a request by the rules of the API server itself (`RequestInfo` in
+k8s.io/apiserver, pkg/endpoints/request/requestinfo.go), so that whoever decides by a
+request's verb or resource decides by what will happen: the read-only check, the end of
+watches, what lasts, and what an audit log calls it.  tests/integration holds it against
+the audit log of a real API server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+import attrs
+
+from tunnel.http1 import is_value
+from tunnel.interfaces import Impersonation
+
+__all__ = [
+    "RequestInfo",
+    "impersonation_fields",
+    "only_reads",
+    "query_flag",
+    "request_info",
+]
+
+_VERBS: Final = {
+    b"POST": "create",
+    b"GET": "get",
+    b"HEAD": "get",
+    b"PUT": "update",
+    b"PATCH": "patch",
+    b"DELETE": "delete",
+}
+
+#: Verbs that may stand in the path, before the resource.
+_PATH_VERBS: Final = frozenset({"proxy", "watch"})
+
+#: What may follow the name of a namespace and belongs to the namespace itself.
+_OF_NAMESPACES: Final = frozenset({"status", "finalize"})
+
+
+@attrs.frozen
+class RequestInfo:
+    """
+    One request, as the API server's authorizer and audit log see it.
+
+    Texts are decoded as UTF-8; a byte that is none is U+FFFD, as in the audit log.
+    """
+
+    #: ``get``, ``list``, ``watch``, ``create``, …; of what is no resource the method in
+    #: lower case; empty: a method that resources do not have.
+    verb: str
+    #: Decoded, without the query.
+    path: str
+    #: The path names a resource; else everything below is empty.
+    is_resource: bool = False
+    #: ``api`` or ``apis``.
+    prefix: str = ""
+    group: str = ""
+    version: str = ""
+    namespace: str = ""
+    resource: str = ""
+    name: str = ""
+    subresource: str = ""
+    #: Resource, name, subresource, and what else the path has.
+    parts: tuple[str, ...] = ()
+
+
+def request_info(method: bytes, target: bytes) -> RequestInfo:
+    """
+    Read one request.
+
+    :param target: path and query as sent, the path without any prefix of a proxy.
+    """
+    raw, _, query = target.partition(b"?")
+    path = unquote_to_bytes(raw).decode("utf-8", "replace")
+    plain = RequestInfo(method.decode("latin-1").lower(), path)
+    stripped = path.strip("/")
+    parts = stripped.split("/") if stripped else []
+    if len(parts) < 3 or parts[0] not in ("api", "apis"):
+        return plain
+    prefix, *parts = parts
+    group = ""
+    if prefix == "apis":
+        if len(parts) < 3:
+            return plain
+        group, *parts = parts
+    version, *parts = parts
+    if parts[0] in _PATH_VERBS:
+        verb, *parts = parts
+        if not parts:
+            # The API server answers 500; it is no verb that anything allows.
+            return attrs.evolve(plain, verb="")
+    else:
+        verb = _VERBS.get(method, "")
+    namespace = ""
+    if parts[0] == "namespaces" and len(parts) > 1:
+        namespace = parts[1]
+        if len(parts) > 2 and parts[2] not in _OF_NAMESPACES:
+            parts = parts[2:]
+    name = parts[1] if len(parts) > 1 else ""
+    if not name:
+        if verb == "get":
+            verb = "watch" if query_flag(query, b"watch") else "list"
+            name = _selected_name(query)
+        elif verb == "delete":
+            verb = "deletecollection"
+    return RequestInfo(
+        verb,
+        path,
+        True,
+        prefix,
+        group,
+        version,
+        namespace,
+        parts[0],
+        name,
+        parts[2] if len(parts) > 2 and verb != "proxy" else "",
+        tuple(parts),
+    )
+
+
+# The query, as Go and k8s.io/apimachinery read it.
+
+_BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def _values(query: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for pair in query.split(b"&"):
+        if pair and b";" not in pair and _BAD_ESCAPE.search(pair) is None:
+            key, _, value = pair.replace(b"+", b" ").partition(b"=")
+            yield unquote_to_bytes(key), unquote_to_bytes(value)
+
+
+def _first(query: bytes, name: bytes) -> bytes | None:
+    return next((value for key, value in _values(query) if key == name), None)
+
+
+def query_flag(query: bytes, name: bytes) -> bool:
+    """
+    Whether the query sets *name*: the first value counts, and only ``false`` and ``0``
+    are no (Convert_Slice_string_To_bool in k8s.io/apimachinery).
+    """
+    value = _first(query, name)
+    return value is not None and value.lower() not in (b"false", b"0")
+
+
+_TERM: Final = re.compile(r"((?:(?!!=|=).)*)(!=|==|=)(.*)", re.DOTALL)
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]+")
+
+
+def _selected_name(query: bytes) -> str:
+    """The name that a ``fieldSelector`` of a list asks for, or nothing."""
+    selector = _first(query, b"fieldSelector")
+    if not selector:
+        return ""
+    for option in (b"limit", b"timeoutSeconds"):
+        number = _first(query, option)
+        # One option that cannot be read, and the API server ignores all of them.
+        if number is not None and _NUMBER.fullmatch(number) is None:
+            return ""
+    found = ""
+    for term in sorted(re.split(r"(?<!\\),", selector.decode("utf-8", "replace"))):
+        if not term:
+            continue
+        match = _TERM.fullmatch(term)
+        value = None if match is None else _unescaped(match[3])
+        if match is None or value is None:
+            return ""
+        if match[1] == "metadata.name" and match[2] != "!=" and not found:
+            found = value
+    if found in (".", "..") or "/" in found or "%" in found:
+        return ""
+    return found
+
+
+def _unescaped(value: str) -> str | None:
+    if re.fullmatch(r"(?:[^\\,=]|\\[\\,=])*", value, re.DOTALL) is None:
+        return None
+    return re.sub(r"\\(.)", r"\1", value)
+
+
+# Read-only access.
+
+_READING_VERBS: Final = frozenset({"get", "list", "watch"})
+
+#: The others run programs, open connections or belong to servers whose GET may act.
+_READABLE: Final = frozenset({"", "log", "status", "scale"})
+
+#: What is no resource: ClusterRole ``system:discovery`` of Kubernetes, and its probes.
+_DISCOVERY: Final = re.compile(
+    r"/(?:api|apis|openapi)(?:/.*)?|/version/?|/(?:healthz|livez|readyz)(?:/.*)?"
+)
+
+#: Questions about the one who asks, which are sent as objects and stored nowhere:
+#: ``kubectl auth can-i`` and ``whoami``.
+_QUESTIONS: Final = frozenset(
+    {
+        ("authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectrulesreviews"),
+        ("authentication.k8s.io", "selfsubjectreviews"),
+    }
+)
+
+
+def only_reads(method: bytes, target: bytes, upgrade: bool = False) -> bool:
+    """
+    Tell a request that changes nothing from all others.
+
+    It is a list of what is allowed: get, list and watch of resources, and of their
+    subresources log, status and scale; discovery, OpenAPI, version and health; and
+    reviews of the asker's own rights.  Nothing is upgraded but a watch.
+
+    :param target: as in `request_info`.
+    :param upgrade: the client wants to speak another protocol behind the answer.
+    """
+    info = request_info(method, target)
+    segments = info.path.strip("/").split("/")
+    if not info.is_resource:
+        return (
+            method in (b"GET", b"HEAD")
+            and not upgrade
+            and _DISCOVERY.fullmatch(info.path) is not None
+            # A server behind the API server may read a path with dots differently.
+            and not {".", ".."} & set(segments)
+        )
+    if {"", ".", ".."} & set(segments):
+        return False
+    if method == b"POST":
+        question = (info.group, info.resource) in _QUESTIONS
+        return question and len(info.parts) == 1 and not info.namespace and not upgrade
+    return (
+        method in (b"GET", b"HEAD")
+        and info.verb in _READING_VERBS
+        and info.subresource in _READABLE
+        and len(info.parts) <= 3
+        and (not upgrade or info.verb == "watch")
+    )
+
+
+# As whom.
+
+#: What client-go leaves as it is in the name of an extra; "%" begins an escape.
+_LEGAL: Final = "!#$&'*+-.^_`|~"
+
+
+def impersonation_fields(impersonation: Impersonation) -> bytes:
+    """
+    The ``Impersonate-*`` header lines, each after its CR LF.
+
+    :raises ValueError: a value is empty, or no header can hold it; without a user the
+        request would run as the agent itself.
+    """
+    required = [("User", impersonation.username)]
+    if impersonation.uid:
+        required.append(("Uid", impersonation.uid))
+    required += [("Group", group) for group in impersonation.groups]
+    lines = [_line(name, value) for name, value in required]
+    for key, values in impersonation.extra.items():
+        if not key:
+            raise ValueError("Impersonate-Extra is empty")
+        name = f"Extra-{quote(key, safe=_LEGAL)}"
+        lines += [_line(name, value, may_be_empty=True) for value in values]
+    return b"".join(lines)
+
+
+def _line(name: str, value: str, may_be_empty: bool = False) -> bytes:
+    encoded = value.encode()
+    if not value and not may_be_empty:
+        raise ValueError(f"Impersonate-{name} is empty")
+    # A server would cut spaces off, and see another user.
+    if not is_value(encoded) or encoded != encoded.strip():
+        raise ValueError(f"Impersonate-{name} is malformed")
+    return b"\r\nImpersonate-%b: %b" % (name.encode(), encoded)
