@@ -66,6 +66,7 @@ def test_own_impersonation(
         "Impersonate-Uid: 7",
         "Impersonate-Extra-Acme.org%2fteam: red",
         "Impersonate-Extra-Acme.org%2fteam: blue",
+        "Impersonate-Extra-my_key: snake",
     )
     assert ways["proxied"].ask("GET", path(mark), *fields).status == 403
     event = audit.wait_for(mark)[0]
@@ -74,7 +75,7 @@ def test_own_impersonation(
         "username": "eve",
         "uid": "7",
         "groups": ["one", "two", "system:authenticated"],
-        "extra": {"acme.org/team": ["red", "blue"]},
+        "extra": {"acme.org/team": ["red", "blue"], "my_key": ["snake"]},
     }
 
 
@@ -141,6 +142,7 @@ def test_nobody_chooses_an_identity(
         ("Connection: Authorization", "Impersonate-User: eve"),
         ("Impersonate-User: eve", "Impersonate-User: eve"),
         ("Impersonate-Userr: eve",),
+        ("Impersonate-User: eve", "Impersonate-Extra_scopes: all"),
     ],
 )
 def test_agent_mode_is_not_tricked(

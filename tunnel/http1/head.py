@@ -127,8 +127,9 @@ class RequestParser:
     Reads request heads and decides what of them travels on.
 
     :param taken: lower-case names to cut out besides the hop-by-hop ones; a ``*`` at
-        the end stands for any ending.  A taken name spelled with an underscore is
-        refused, since some servers read it as if it had a dash.
+        the end stands for any ending.  A taken name spelled with an underscore for one
+        of its dashes is refused, since some servers read it as if it had the dash; what
+        the star stands for may have underscores.
     :param protected: names that ``Connection`` must not mention, besides our own list.
     :param max_count: header lines in one head.
     :param host_required: ask for exactly one ``Host``, as HTTP/1.1 does.
@@ -144,6 +145,7 @@ class RequestParser:
     ) -> None:
         names = dict.fromkeys([*HOP_BY_HOP, *REQUEST_ONLY, *taken])
         self._lines = lines_of(names, underscores=True)
+        self._spelled = re.compile(one_of(names, underscores=False))
         refused = dict.fromkeys([*PROTECTED, *protected])
         self._protected = re.compile(one_of(refused, underscores=True))
         self._max_count = max_count
@@ -179,7 +181,7 @@ class RequestParser:
     def _inspect(self, head: RequestHead) -> None:
         taken = head.taken
         for name in taken:
-            if b"_" in name:
+            if b"_" in name and self._spelled.fullmatch(name) is None:
                 raise HeadError(400, f"{name.decode()} has an underscore for a dash")
         options: frozenset[bytes] = frozenset()
         if b"connection" in taken:

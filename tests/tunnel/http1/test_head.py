@@ -125,6 +125,8 @@ class RequestTests(SynchronousTestCase):
         """Some servers read underscores as dashes: refused."""
         for line in (b"Impersonate_User: a", b"impersonate_Extra-x: b"):
             self.assertRaises(HeadError, request, line)
+        head = request(b"Impersonate-Extra-my_key: c")
+        self.assertEqual(head.taken[b"impersonate-extra-my_key"], [b"c"])
 
     def test_hop_by_hop_stays_here(self) -> None:
         """Lines of this connection, and those that Connection names, go no further."""
