@@ -11,7 +11,8 @@ from zope.interface import implementer
 from agentk.dialer import Dialer
 from tunnel import lending
 from tunnel.hosting import Prepared
-from tunnel.interfaces import IAgentModuleApi, ICluster
+from tunnel.interfaces import Access, IAgentModuleApi, ICluster
+from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.rpc.client import ServiceClient
 
 
@@ -19,7 +20,7 @@ from tunnel.rpc.client import ServiceClient
 class Lent(lending.Lent):
     """What all modules share; one for the process."""
 
-    cluster: ICluster
+    kubernetes: KubernetesClients
     dialer: Dialer
 
 
@@ -31,13 +32,27 @@ class AgentModuleApi(lending.ModuleApi):
         self, lent: Lent, module: Prepared, fail: Callable[[str, Exception], None]
     ) -> None:
         super().__init__(lent, module, fail)
-        self.cluster = lent.cluster
+        self._kubernetes = lent.kubernetes
         self._dialer = lent.dialer
 
     @property
     def agent_id(self) -> str:
         """Our id, as kas said it."""
         return self._dialer.agent_id
+
+    @property
+    def cluster_as_agentk(self) -> ICluster:
+        """The API server with agentk's own credential."""
+        cluster: ICluster = self._kubernetes.cluster
+        return cluster
+
+    def kubernetes_for(self, access: Access | None) -> KubernetesClient:
+        """The API server, with the rights of a caller."""
+        return self._kubernetes.acting_for(access)
+
+    def kubernetes_as_agentk(self) -> KubernetesClient:
+        """The API server, with all the rights of agentk."""
+        return self._kubernetes.as_agentk()
 
     def client(self, service: Any) -> ServiceClient:
         """Calls *service* at kas."""

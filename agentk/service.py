@@ -26,6 +26,7 @@ from tunnel.events import EventBus
 from tunnel.flusher import Flusher
 from tunnel.hosting import ModuleHost, Prepared
 from tunnel.interfaces import IAgentModule
+from tunnel.kubernetes import KubernetesClients
 from tunnel.listening import Listening
 from tunnel.logs import LogsItsOwnWay
 from tunnel.net.addresses import client_endpoint
@@ -70,7 +71,8 @@ class AgentkService(LogsItsOwnWay, Service):
         ProcessCollector(registry=self.metrics)
         GCCollector(registry=self.metrics)
         self.bus = EventBus()
-        self.dispatcher = Dispatcher(reactor)
+        self.dispatcher = Dispatcher(reactor, from_kas=True)
+        self.kubernetes = KubernetesClients(cluster, reactor)
         self.dialer = Dialer(
             endpoint=self._endpoint,
             hello=self._hello,
@@ -88,7 +90,7 @@ class AgentkService(LogsItsOwnWay, Service):
             dispatcher=self.dispatcher,
             bus=self.bus,
             metrics=self.metrics,
-            cluster=cluster,
+            kubernetes=self.kubernetes,
             dialer=self.dialer,
         )
         self.modules = ModuleHost(
@@ -200,5 +202,6 @@ class AgentkService(LogsItsOwnWay, Service):
         self.bus.publish("agentk.draining", None)
         await stopping
         await self.modules.stop()
+        self.kubernetes.close()
         self.cluster.stop()
         await self._listening.close_all()

@@ -67,8 +67,11 @@ class ServerModuleApi(lending.ModuleApi):
         """Answer calls of the external API."""
         self._lent.external.handle(self.name, service, implementation)
 
-    def client(self, service: Any, agent_id: str) -> ServiceClient:
+    def client(
+        self, service: Any, agent_id: str, access: Access | None = None
+    ) -> ServiceClient:
         """Calls *service* at an agent."""
+        lending.check_access(access, agent_id)
 
         def opener(
             method: str,
@@ -81,7 +84,7 @@ class ServerModuleApi(lending.ModuleApi):
                 agent_id, method, receiver, metadata, timeout=timeout
             )
 
-        return ServiceClient(service, opener, self.clock)
+        return ServiceClient(service, opener, self.clock, access)
 
     def open_stream(
         self,

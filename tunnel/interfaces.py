@@ -25,12 +25,14 @@ __all__ = [
     "IAgentModuleApi",
     "IAgentModuleFactory",
     "ICluster",
+    "IKubernetesClient",
     "IServerModule",
     "IServerModuleApi",
     "IServerModuleFactory",
     "IStream",
     "IStreamReceiver",
     "Impersonation",
+    "KubernetesResponse",
     "KubernetesVersion",
 ]
 
@@ -239,8 +241,15 @@ class IServerModuleApi(_IModuleApi):
         None.  Where the external API is not configured, nobody calls.
         """
 
-    def client(service: Any, agent_id: str) -> Any:
-        """A `tunnel.rpc.client.ServiceClient` that calls *service* at an agent."""
+    def client(service: Any, agent_id: str, access: Access | None = None) -> Any:
+        """
+        A `tunnel.rpc.client.ServiceClient` that calls *service* at an agent.
+
+        :param access: in whose name: what `authorize` gave for this agent.  The agent
+            half finds it in ``call.access``, and gives it to
+            `IAgentModuleApi.kubernetes_for`.
+        :raises ValueError: *access* is for another agent.
+        """
 
     def open_stream(
         agent_id: str,
@@ -334,10 +343,76 @@ class ICluster(Interface):
         """The Authorization value to send now; kept fresh in the background."""
 
 
+@attrs.frozen
+class KubernetesResponse:
+    """What the API server answered."""
+
+    status: int
+    body: bytes = attrs.field(repr=lambda body: f"{len(body)} bytes")
+
+
+class IKubernetesClient(Interface):
+    """
+    Requests to the API server next to agentk, all in one name.
+
+    *path* is percent-encoded, with its query: ``/api/v1/namespaces/a/pods?limit=500``.
+    Every way to fail is a `tunnel.errors.CallError`; PERMISSION_DENIED says, too, that
+    the access is read-only and the request is not.
+    """
+
+    def request(
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        content_type: str = "application/json",
+        timeout: float = 30.0,
+    ) -> Awaitable[KubernetesResponse]:
+        """
+        One request, whatever its status; an answer has at most 16 MiB.
+
+        :param timeout: seconds until DEADLINE_EXCEEDED.
+        """
+
+    def json(
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        timeout: float = 30.0,
+    ) -> Awaitable[Any]:
+        """
+        One request with an object, and the object in the answer.
+
+        A status other than 2xx is a `CallError` with the API server's message: 403 is
+        PERMISSION_DENIED, 404 NOT_FOUND, 409 ABORTED, 429 RESOURCE_EXHAUSTED.
+        """
+
+
 class IAgentModuleApi(_IModuleApi):
     """What agentk lends to an agent half."""
 
-    cluster = Attribute("`ICluster`.")
+    cluster_as_agentk = Attribute(
+        "`ICluster`: the API server with agentk's own credential, for a module that "
+        "speaks HTTP itself.  Nothing is checked: who uses it answers for each request."
+    )
+
+    def kubernetes_for(access: Access | None) -> IKubernetesClient:
+        """
+        The API server, with the rights of a caller: ``kubernetes_for(call.access)``.
+
+        Requests are made as the user that *access* names (``Impersonate-*``), and are
+        refused where it is read-only and they are not.  Cheap; make one for each call.
+
+        :raises CallError: PERMISSION_DENIED, *access* is None.
+        """
+
+    def kubernetes_as_agentk() -> IKubernetesClient:
+        """
+        The API server, with all the rights of agentk: never for what a user asks.
+        """
+
     agent_id = Attribute("Our id as kas said it; empty before the first connection.")
 
     def client(service: Any) -> Any:

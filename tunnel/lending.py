@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from tunnel.events import EventBus
 from tunnel.hosting import Prepared
-from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.interfaces import Access, IStream, IStreamReceiver
 from tunnel.net import eager
 from tunnel.rpc.dispatch import Dispatcher
 
@@ -63,3 +63,9 @@ class ModuleApi:
     def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
         """Be told what is published."""
         return self._bus.subscribe(self.name, topic, told)
+
+
+def check_access(access: Access | None, agent_id: str) -> None:
+    """:raises ValueError: *access* opens another agent than *agent_id*."""
+    if access is not None and agent_id not in (access.agent_id, access.agent_name):
+        raise ValueError(f"the access is for agent {access.agent_id}, not {agent_id}")

@@ -61,7 +61,9 @@ class KubernetesApiAgent:
 
     def __init__(self, api: IAgentModuleApi) -> None:
         self.api = api
-        self.cluster: Any = api.cluster
+        # kas wrote the caller's Impersonate-* into each request, and held read-only
+        # users to reading: what comes here is sent as it is.
+        self.cluster: Any = api.cluster_as_agentk
         settings: KubernetesApiAgentConfiguration = api.configuration
         self.metrics = ProxyMetrics("agentk_kubernetes_api")
         # kas has done the judging; what it sends is only read here.

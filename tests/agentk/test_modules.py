@@ -10,10 +10,12 @@ from zope.interface.verify import verifyObject
 
 from agentk.modules import AgentModuleApi, Lent
 from tests.agentk.dialling import DialCase
+from tests.modules.kubernetes_api.pair import Cluster
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.errors import CallError, Status
 from tunnel.hosting import Prepared
 from tunnel.interfaces import IAgentModuleApi
+from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import RecordingReceiver
 
@@ -34,13 +36,13 @@ class ApiTests(DialCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.cluster: Any = Upper()
+        self.clients = KubernetesClients(cast(Any, Cluster()), self.clock)
         self.lent = Lent(
             reactor=self.clock,
             dispatcher=self.dispatcher,
             bus=self.bus,
             metrics=CollectorRegistry(),
-            cluster=cast(Any, self.cluster),
+            kubernetes=cast(Any, self.clients),
             dialer=self.dialer,
         )
         self.failed: list[tuple[str, Exception]] = []
@@ -62,7 +64,9 @@ class ApiTests(DialCase):
         """All of it is there."""
         api = self.api()
         verifyObject(IAgentModuleApi, api)
-        self.assertIs(api.cluster, self.cluster)
+        self.assertIs(api.cluster_as_agentk, self.clients.cluster)
+        self.assertIsInstance(api.kubernetes_as_agentk(), KubernetesClient)
+        self.assertRaises(CallError, api.kubernetes_for, None)
         self.assertIs(api.clock, self.clock)
         self.assertEqual(api.configuration, {"a": 1})
 

@@ -12,7 +12,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from tunnel.errors import CallError, ErrorCode, Status, TunnelError
-from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.interfaces import Access, IStream, IStreamReceiver
+from tunnel.rpc.access import RESERVED, access_fields
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
 from tunnel.rpc.status import error_from_end, error_from_trailers, is_trailers
@@ -41,14 +42,21 @@ class ServiceClient:
             ...
 
     Every way to fail is a `tunnel.errors.CallError`.
+
+    :param access: in whose name calls are made; None: of this side itself.
     """
 
     def __init__(
-        self, service: ServiceDescriptor, opener: StreamOpener, clock: IReactorTime
+        self,
+        service: ServiceDescriptor,
+        opener: StreamOpener,
+        clock: IReactorTime,
+        access: Access | None = None,
     ) -> None:
         self._service = service
         self._opener = opener
         self._clock = clock
+        self._access = {} if access is None else access_fields(access)
 
     async def call(
         self,
@@ -98,11 +106,17 @@ class ServiceClient:
     ) -> ClientCall:
         """A call whose requests and responses are streams."""
         descriptor = self._service.methods_by_name[method]
+        # What a module passes on of its own callers must not become an access.
+        fields = {
+            name: value
+            for name, value in (metadata or {}).items()
+            if not name.lower().startswith(RESERVED)
+        }
         return ClientCall(
             descriptor,
             self._opener,
             self._clock,
-            metadata=encode_fields(metadata or {}),
+            metadata=encode_fields({**fields, **self._access}),
             timeout=timeout,
         )
 

@@ -22,10 +22,13 @@ class Dispatcher:
 
     What is registered under a module's name goes away with `withdraw`, so that a module
     can be restarted while the tunnels stay.
+
+    :param from_kas: all streams come from kas, whose word on a call's `Access` counts.
     """
 
-    def __init__(self, clock: IReactorTime) -> None:
+    def __init__(self, clock: IReactorTime, *, from_kas: bool = False) -> None:
         self._clock = clock
+        self._from_kas = from_kas
         self._accepts: dict[str, tuple[str, Accept]] = {}
 
     def handle(
@@ -44,7 +47,8 @@ class Dispatcher:
                     f"{snake_case(method.name)}, which {service.full_name} asks for"
                 )
             name = f"/{service.full_name}/{method.name}"
-            self.handle_stream(owner, name, acceptor(method, function, self._clock))
+            accept = acceptor(method, function, self._clock, self._from_kas)
+            self.handle_stream(owner, name, accept)
 
     def handle_stream(self, owner: str, method: str, accept: Accept) -> None:
         """Answer raw streams that name *method*; :raises ValueError: as `handle`."""

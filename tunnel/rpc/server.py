@@ -16,8 +16,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tunnel.errors import CallError, ErrorCode, Status
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.interfaces import Access, ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
@@ -33,12 +34,15 @@ def snake_case(name: str) -> str:
 
 
 def acceptor(
-    method: MethodDescriptor, function: Callable[..., Any], clock: IReactorTime
+    method: MethodDescriptor,
+    function: Callable[..., Any],
+    clock: IReactorTime,
+    from_kas: bool,
 ) -> Callable[[IStream, pb.Open], IStreamReceiver]:
     """What `Dispatcher.handle_stream` wants, for a method of a service."""
 
     def accept(stream: IStream, open_: pb.Open) -> IStreamReceiver:
-        return ServerCall(method, function, stream, open_, clock)
+        return ServerCall(method, function, stream, open_, clock, from_kas)
 
     return accept
 
@@ -61,11 +65,15 @@ class ServerCall:
         stream: IStream,
         open_: pb.Open,
         clock: IReactorTime,
+        from_kas: bool,
     ) -> None:
         #: ``/package.Service/Method``
         self.method = open_.method
         #: What the caller sent along, names in lower case.
         self.metadata = decode_fields(open_.metadata)
+        #: In agentk, in whose name kas calls: for `IAgentModuleApi.kubernetes_for`.
+        self.access: Access | None = None
+        self._from_kas = from_kas
         self._descriptor = method
         self._function = function
         self._stream = stream
@@ -145,6 +153,7 @@ class ServerCall:
             ) from None
 
     async def _run(self) -> None:
+        self.access = take_access(self.metadata, self._from_kas)
         if self._descriptor.client_streaming:
             argument: Any = self._requests()
         else:

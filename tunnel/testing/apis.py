@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -34,6 +35,8 @@ from tunnel.interfaces import (
     IStream,
     IStreamReceiver,
 )
+from tunnel.kubernetes import KubernetesClient, KubernetesClients
+from tunnel.lending import check_access
 from tunnel.net import eager
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
@@ -153,11 +156,15 @@ class FakeServerModuleApi(_FakeApi):
         #: What the module listens with: endpoint string -> factory.
         self.listening: dict[str, Any] = {}
 
-    def client(self, service: Any, agent_id: str) -> ServiceClient:
+    def client(
+        self, service: Any, agent_id: str, access: Access | None = None
+    ) -> ServiceClient:
+        check_access(access, agent_id)
+
         def opener(method: str, receiver: IStreamReceiver, **kw: Any) -> IStream:
             return self.open_stream(agent_id, method, receiver, **kw)
 
-        return ServiceClient(service, opener, self.clock)
+        return ServiceClient(service, opener, self.clock, access)
 
     def open_stream(
         self,
@@ -206,10 +213,21 @@ class FakeServerModuleApi(_FakeApi):
 
 @implementer(IAgentModuleApi)
 class FakeAgentModuleApi(_FakeApi):
-    """`IAgentModuleApi`; give it a `cluster` where the module wants one."""
+    """`IAgentModuleApi`; give it a cluster where the module wants one."""
 
-    cluster: Any = None
+    #: An `ICluster`.
+    cluster_as_agentk: Any = None
     agent_id = "1"
+
+    @cached_property
+    def _kubernetes(self) -> KubernetesClients:
+        return KubernetesClients(self.cluster_as_agentk, self.clock)
+
+    def kubernetes_for(self, access: Access | None) -> KubernetesClient:
+        return self._kubernetes.acting_for(access)
+
+    def kubernetes_as_agentk(self) -> KubernetesClient:
+        return self._kubernetes.as_agentk()
 
     def client(self, service: Any) -> ServiceClient:
         return self._end.client(service)

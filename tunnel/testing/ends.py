@@ -57,7 +57,8 @@ class End(TunnelOwner):
 
     def __init__(self, clock: Clock, *, dialler: bool, limits: Limits) -> None:
         self.clock = clock
-        self.dispatcher = Dispatcher(clock)
+        # agentk dials: its peer is kas.
+        self.dispatcher = Dispatcher(clock, from_kas=dialler)
         self.bus = EventBus()
         self.closed: list[SessionClosed] = []
         self.going_away: list[pb.GoAway] = []

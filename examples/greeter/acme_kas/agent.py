@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import attrs
 from tunnel.config import Duration, field
@@ -13,7 +14,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer, provider
 
-from acme_kas.rpc_pb2 import DESCRIPTOR, GreetRequest, GreetResponse, Sighting
+from acme_kas.rpc_pb2 import (
+    DESCRIPTOR,
+    GreetRequest,
+    GreetResponse,
+    ListPodsRequest,
+    ListPodsResponse,
+    Sighting,
+)
 
 GREETER = DESCRIPTOR.services_by_name["Greeter"]
 SIGHTINGS = DESCRIPTOR.services_by_name["Sightings"]
@@ -61,6 +69,15 @@ class GreeterAgent:
             raise CallError(Status.INVALID_ARGUMENT, "whom shall I greet?")
         self._report(request.name)
         return GreetResponse(text=f"{self.api.configuration.greeting}, {request.name}!")
+
+    async def list_pods(self, request: ListPodsRequest, call: Any) -> ListPodsResponse:
+        """``Greeter.ListPods``: what the user who asks may see, and no more."""
+        kubernetes = self.api.kubernetes_for(call.access)
+        namespace = quote(request.namespace, safe="")
+        pods = await kubernetes.json("GET", f"/api/v1/namespaces/{namespace}/pods")
+        return ListPodsResponse(
+            names=[pod["metadata"]["name"] for pod in pods["items"]]
+        )
 
     def _report(self, name: str) -> None:
         # Not awaited by `greet`: its caller need not wait for this.

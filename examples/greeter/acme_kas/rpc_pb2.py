@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12\x61\x63me_kas/rpc.proto\x12\x0f\x61\x63me.greeter.v1\"\x1c\n\x0cGreetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x1d\n\rGreetResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x18\n\x08Sighting\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x10\n\x0eReportResponse2Q\n\x07Greeter\x12\x46\n\x05Greet\x12\x1d.acme.greeter.v1.GreetRequest\x1a\x1e.acme.greeter.v1.GreetResponse2Q\n\tSightings\x12\x44\n\x06Report\x12\x19.acme.greeter.v1.Sighting\x1a\x1f.acme.greeter.v1.ReportResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12\x61\x63me_kas/rpc.proto\x12\x0f\x61\x63me.greeter.v1\"\x1c\n\x0cGreetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x1d\n\rGreetResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"$\n\x0fListPodsRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\"!\n\x10ListPodsResponse\x12\r\n\x05names\x18\x01 \x03(\t\"\x18\n\x08Sighting\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x10\n\x0eReportResponse2\xa2\x01\n\x07Greeter\x12\x46\n\x05Greet\x12\x1d.acme.greeter.v1.GreetRequest\x1a\x1e.acme.greeter.v1.GreetResponse\x12O\n\x08ListPods\x12 .acme.greeter.v1.ListPodsRequest\x1a!.acme.greeter.v1.ListPodsResponse2Q\n\tSightings\x12\x44\n\x06Report\x12\x19.acme.greeter.v1.Sighting\x1a\x1f.acme.greeter.v1.ReportResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,12 +35,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GREETREQUEST']._serialized_end=67
   _globals['_GREETRESPONSE']._serialized_start=69
   _globals['_GREETRESPONSE']._serialized_end=98
-  _globals['_SIGHTING']._serialized_start=100
-  _globals['_SIGHTING']._serialized_end=124
-  _globals['_REPORTRESPONSE']._serialized_start=126
-  _globals['_REPORTRESPONSE']._serialized_end=142
-  _globals['_GREETER']._serialized_start=144
-  _globals['_GREETER']._serialized_end=225
-  _globals['_SIGHTINGS']._serialized_start=227
-  _globals['_SIGHTINGS']._serialized_end=308
+  _globals['_LISTPODSREQUEST']._serialized_start=100
+  _globals['_LISTPODSREQUEST']._serialized_end=136
+  _globals['_LISTPODSRESPONSE']._serialized_start=138
+  _globals['_LISTPODSRESPONSE']._serialized_end=171
+  _globals['_SIGHTING']._serialized_start=173
+  _globals['_SIGHTING']._serialized_end=197
+  _globals['_REPORTRESPONSE']._serialized_start=199
+  _globals['_REPORTRESPONSE']._serialized_end=215
+  _globals['_GREETER']._serialized_start=218
+  _globals['_GREETER']._serialized_end=380
+  _globals['_SIGHTINGS']._serialized_start=382
+  _globals['_SIGHTINGS']._serialized_end=463
 # @@protoc_insertion_point(module_scope)

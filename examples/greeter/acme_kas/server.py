@@ -20,7 +20,13 @@ from twisted.web.iweb import IRequest
 from twisted.web.server import Site
 from zope.interface import implementer, provider
 
-from acme_kas.rpc_pb2 import DESCRIPTOR, GreetRequest, ReportResponse, Sighting
+from acme_kas.rpc_pb2 import (
+    DESCRIPTOR,
+    GreetRequest,
+    ListPodsRequest,
+    ReportResponse,
+    Sighting,
+)
 
 GREETER = DESCRIPTOR.services_by_name["Greeter"]
 SIGHTINGS = DESCRIPTOR.services_by_name["Sightings"]
@@ -95,6 +101,16 @@ class GreeterServer:
         timeout = self.api.configuration.timeout
         answer = await client.call("Greet", GreetRequest(name=name), timeout=timeout)
         return _json(request, {"text": answer.text})
+
+    @app.route("/pods/<agent>/<namespace>", methods=["GET"])
+    async def pods(self, request: IRequest, agent: str, namespace: str) -> bytes:
+        """The pods that this user may see; agentk asks in the user's name."""
+        access = await self._authorized(request, agent)
+        client = self.api.client(GREETER, access.agent_id, access=access)
+        asked = ListPodsRequest(namespace=namespace)
+        timeout = self.api.configuration.timeout
+        answer = await client.call("ListPods", asked, timeout=timeout)
+        return _json(request, {"names": list(answer.names)})
 
     @app.route("/sightings/<agent>", methods=["GET"])
     async def seen(self, request: IRequest, agent: str) -> bytes:

@@ -301,7 +301,7 @@ class AgentApi(Api):
         self, link: Link, clock: Clock, configuration: Any, cluster: Cluster
     ) -> None:
         super().__init__(link, clock, configuration)
-        self.cluster = cluster
+        self.cluster_as_agentk = cluster
 
 
 ALICE = Access("user:alice", "1", "agent-1", Impersonation("alice", ("dev", "ops")))

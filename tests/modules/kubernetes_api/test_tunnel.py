@@ -21,7 +21,7 @@ class AgentHalf(KubernetesApiAgent):
     """With an API server of the test."""
 
     def __init__(self, api: Any) -> None:
-        api.cluster = Cluster()
+        api.cluster_as_agentk = Cluster()
         super().__init__(api)
 
 

@@ -1,11 +1,10 @@
 """
-What a Kubernetes API server makes of a request: which it is, and as whom it comes.
+What a request asks of a Kubernetes API server, read by the API server's own rules.
 
-`request_info` reads a request by the rules of the API server itself (`RequestInfo` in
-k8s.io/apiserver, pkg/endpoints/request/requestinfo.go), so that whoever decides by a
-request's verb or resource decides by what will happen: the read-only check, the end of
-watches, what lasts, and what an audit log calls it.  tests/integration holds it against
-the audit log of a real API server.
+The rules are those of `RequestInfo` in k8s.io/apiserver
+(pkg/endpoints/request/requestinfo.go).  All code that decides by a request's verb or
+resource asks here: the read-only check, watches and what else lasts, audit.
+tests/integration compares it with the audit log of a real API server.
 """
 
 from __future__ import annotations
@@ -13,20 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import unquote_to_bytes
 
 import attrs
 
-from tunnel.http1 import is_value
-from tunnel.interfaces import Impersonation
-
-__all__ = [
-    "RequestInfo",
-    "impersonation_fields",
-    "only_reads",
-    "query_flag",
-    "request_info",
-]
+__all__ = ["RequestInfo", "only_reads", "query_flag", "request_info"]
 
 _VERBS: Final = {
     b"POST": "create",
@@ -49,7 +39,7 @@ class RequestInfo:
     """
     One request, as the API server's authorizer and audit log see it.
 
-    Texts are decoded as UTF-8; a byte that is none is U+FFFD, as in the audit log.
+    Texts are decoded as UTF-8; bytes that are none are U+FFFD.
     """
 
     #: ``get``, ``list``, ``watch``, ``create``, …; of what is no resource the method in
@@ -197,7 +187,7 @@ _DISCOVERY: Final = re.compile(
     r"/(?:api|apis|openapi)(?:/.*)?|/version/?|/(?:healthz|livez|readyz)(?:/.*)?"
 )
 
-#: Questions about the one who asks, which are sent as objects and stored nowhere:
+#: Questions about the client's own rights, sent as objects and stored nowhere:
 #: ``kubectl auth can-i`` and ``whoami``.
 _QUESTIONS: Final = frozenset(
     {
@@ -214,7 +204,7 @@ def only_reads(method: bytes, target: bytes, upgrade: bool = False) -> bool:
 
     It is a list of what is allowed: get, list and watch of resources, and of their
     subresources log, status and scale; discovery, OpenAPI, version and health; and
-    reviews of the asker's own rights.  Nothing is upgraded but a watch.
+    reviews of the client's own rights.  Nothing is upgraded but a watch.
 
     :param target: as in `request_info`.
     :param upgrade: the client wants to speak another protocol behind the answer.
@@ -241,39 +231,3 @@ def only_reads(method: bytes, target: bytes, upgrade: bool = False) -> bool:
         and len(info.parts) <= 3
         and (not upgrade or info.verb == "watch")
     )
-
-
-# As whom.
-
-#: What client-go leaves as it is in the name of an extra; "%" begins an escape.
-_LEGAL: Final = "!#$&'*+-.^_`|~"
-
-
-def impersonation_fields(impersonation: Impersonation) -> bytes:
-    """
-    The ``Impersonate-*`` header lines, each after its CR LF.
-
-    :raises ValueError: a value is empty, or no header can hold it; without a user the
-        request would run as the agent itself.
-    """
-    required = [("User", impersonation.username)]
-    if impersonation.uid:
-        required.append(("Uid", impersonation.uid))
-    required += [("Group", group) for group in impersonation.groups]
-    lines = [_line(name, value) for name, value in required]
-    for key, values in impersonation.extra.items():
-        if not key:
-            raise ValueError("Impersonate-Extra is empty")
-        name = f"Extra-{quote(key, safe=_LEGAL)}"
-        lines += [_line(name, value, may_be_empty=True) for value in values]
-    return b"".join(lines)
-
-
-def _line(name: str, value: str, may_be_empty: bool = False) -> bytes:
-    encoded = value.encode()
-    if not value and not may_be_empty:
-        raise ValueError(f"Impersonate-{name} is empty")
-    # A server would cut spaces off, and see another user.
-    if not is_value(encoded) or encoded != encoded.strip():
-        raise ValueError(f"Impersonate-{name} is malformed")
-    return b"\r\nImpersonate-%b: %b" % (name.encode(), encoded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunnel.kubernetes import only_reads, request_info
+from tunnel.kubernetes.request_info import only_reads, request_info
 
 NAMES = ("verb", "namespace", "resource", "subresource", "name")
 

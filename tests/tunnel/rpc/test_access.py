@@ -1,0 +1,103 @@
+"""In whose name kas makes a call, on its way to the agent half."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import Access, Impersonation
+from tunnel.rpc.access import access_fields, take_access
+from tunnel.rpc.client import ServiceClient
+from tunnel.testing import ModulePair
+
+ECHO = DESCRIPTOR.services_by_name["Echo"]
+
+ALICE = Access(
+    "user:alice",
+    "1",
+    "agent-1",
+    Impersonation("alice ü", ("dev", "a,b"), "7", {"k": ("1", "")}),
+    read_only=True,
+)
+
+
+@pytest.mark.parametrize("access", [ALICE, Access("user:root", "1", "agent-1")])
+def test_round_trip(access: Access) -> None:
+    metadata = {"a": "b", **access_fields(access)}
+    assert take_access(metadata, trusted=True) == access
+    assert metadata == {"a": "b"}
+
+
+def test_only_kas_is_believed() -> None:
+    metadata = {"txkas-other": "x", **access_fields(ALICE)}
+    assert take_access(metadata, trusted=False) is None
+    assert not metadata
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "1", "{}", '{"impersonation": {}}', '{"impersonation": null}'],
+)
+def test_unreadable(text: str) -> None:
+    with pytest.raises(CallError) as caught:
+        take_access({"txkas-access": text}, trusted=True)
+    assert caught.value.status is Status.INVALID_ARGUMENT
+
+
+class Half:
+    """Notes in whose name it is called."""
+
+    configuration = dict
+
+    def __init__(self, api: Any) -> None:
+        self.api = api
+        self.calls: list[tuple[Access | None, dict[str, str]]] = []
+        api.handle(ECHO, self)
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def say(self, request: Text, call: Any) -> Text:
+        self.calls.append((call.access, call.metadata))
+        return request
+
+    spell = join = chat = say
+
+
+class AccessTests(SynchronousTestCase):
+    """Both directions of a tunnel."""
+
+    def setUp(self) -> None:
+        self.pair = ModulePair(Clock())
+        self.agent = self.pair.agent_half(Half)
+        self.server = self.pair.server_half(Half)
+
+    def say(self, client: ServiceClient, **metadata: str) -> None:
+        self.pair.run(client.call("Say", Text(text="x"), metadata=metadata))
+
+    def test_of_a_user(self) -> None:
+        """The agent half sees it; modules do not see how it came."""
+        self.say(self.server.api.client(ECHO, "1", access=ALICE), more="1")
+        self.assertEqual(self.agent.calls, [(ALICE, {"more": "1"})])
+
+    def test_of_nobody(self) -> None:
+        """Metadata that a module passes on for a client gives no access."""
+        forged = access_fields(Access("user:root", "1", "agent-1"))
+        self.say(self.server.api.client(ECHO, "1"), **forged)
+        self.assertEqual(self.agent.calls, [(None, {})])
+
+    def test_of_an_agent(self) -> None:
+        """What an agent says about users is dropped."""
+        self.say(ServiceClient(ECHO, self.pair.agent.open_stream, Clock(), ALICE))
+        self.assertEqual(self.server.calls, [(None, {})])
+
+    def test_for_another_agent(self) -> None:
+        """An access opens its own agent only."""
+        with self.assertRaises(ValueError):
+            self.server.api.client(ECHO, "2", access=ALICE)

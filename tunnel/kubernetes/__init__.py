@@ -1,0 +1,26 @@
+"""
+What kas, agentk and modules know of Kubernetes' API.
+
+* `request_info`: what a request asks, read as the API server reads it;
+* `impersonation`: the header fields that say as whom it comes;
+* `client`: requests of an agent half to the API server next to agentk.
+"""
+
+from tunnel.kubernetes.client import KubernetesClient, KubernetesClients
+from tunnel.kubernetes.impersonation import impersonation_fields
+from tunnel.kubernetes.request_info import (
+    RequestInfo,
+    only_reads,
+    query_flag,
+    request_info,
+)
+
+__all__ = [
+    "KubernetesClient",
+    "KubernetesClients",
+    "RequestInfo",
+    "impersonation_fields",
+    "only_reads",
+    "query_flag",
+    "request_info",
+]
