@@ -62,7 +62,9 @@ class KubernetesClients:
     def __init__(self, cluster: ICluster, clock: IReactorTime) -> None:
         self.cluster: Any = cluster
         self.clock = clock
-        self.pool = UpstreamPool(cluster.endpoint, clock, parser=ResponseParser())
+        self.pool = UpstreamPool(
+            lambda: self.cluster.endpoint(), clock, parser=ResponseParser()
+        )
 
     def acting_for(self, access: Access | None) -> KubernetesClient:
         """
