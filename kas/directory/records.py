@@ -6,9 +6,13 @@ import attrs
 
 from kas.pb import directory_pb2 as pb
 from tunnel.interfaces import ConnectedAgent, KubernetesVersion
+from tunnel.texts import clean_message
 
 __all__ = ["AgentRecord", "KasRecord"]
 
+
+#: Characters of a text in a record: those that kas write are shorter.
+MAX_TEXT = 1024
 
 #: The end of the year 9999: what a store says is not to break whoever shows it.
 LATEST = 253_402_300_799.0
@@ -49,7 +53,8 @@ class AgentRecord:
 
     @classmethod
     def from_message(cls, message: pb.AgentRecord) -> AgentRecord:
-        """From `to_message`."""
+        """From `to_message`; its texts are cleaned, whoever wrote them."""
+        clean_message(message, MAX_TEXT)
         return cls(
             ConnectedAgent(
                 agent_id=message.agent_id,
@@ -98,7 +103,8 @@ class KasRecord:
 
     @classmethod
     def from_message(cls, message: pb.KasRecord) -> KasRecord:
-        """From `to_message`."""
+        """From `to_message`; as `AgentRecord.from_message`."""
+        clean_message(message, MAX_TEXT)
         return cls(
             message.kas_id,
             message.url,

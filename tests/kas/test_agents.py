@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
-from twisted.logger import globalLogPublisher
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.agents import MAX_INSTANCE_ID, MAX_META, ConnectionRate
+from kas.observability import Health
 from tests.kas.world import Agent, World, reason
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tests.tunnel.hostile import HOSTILE
 from tunnel.errors import ErrorCode, StreamReset
 from tunnel.interfaces import ConnectedAgent
 from tunnel.net.keepalive import GREETING_TIMEOUT, Timing
@@ -86,6 +89,44 @@ class WelcomeTests(_Case):
         (connection,) = self.world.registry
         self.assertEqual(connection.agent, expected)
         self.assertEqual(connection.credential_id, "agent:7:t")
+
+    def test_hostile_texts(self) -> None:
+        """In no log, status or metric, and in nothing that modules are given."""
+        observer = EventLoggingObserver()
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        for number, text in enumerate(HOSTILE):
+            kubernetes = pb.KubernetesVersion(
+                major=text, minor=text, git_version=text, platform=text
+            )
+            meta = pb.AgentMeta(
+                version=text,
+                commit_id=text,
+                pod_namespace=text,
+                pod_name=text,
+                kubernetes_version=kubernetes,
+            )
+            agent = self.world.dial(
+                hello(agent=meta, instance_id=bytes([number]), services=[text])
+            )
+            # The same pod once more: that is logged, too.
+            self.world.clock.advance(1)
+            self.world.dial(hello(agent=meta, instance_id=bytes([100 + number])))
+            agent.pipe.flush()
+            (reason,) = agent.closed
+            self.assertTrue(str(reason).isprintable())
+        shown = [formatEvent(event) for event in observer]
+        self.assertGreaterEqual(len(shown), 3 * len(HOSTILE))
+        for event in observer:
+            shown += [one for one in event.values() if isinstance(one, str)]
+        for _, connected in self.events:
+            shown += [connected.version, connected.commit_id, *connected.services]
+            shown += [connected.pod_namespace, connected.pod_name]
+            shown += attrs.astuple(connected.kubernetes_version)
+        health = Health(self.world.registry, self.world.router, dict)
+        for one in health.status()["agents"]:
+            shown += [value for value in one.values() if isinstance(value, str)]
+        self.assertEqual([one for one in shown if not one.isprintable()], [])
 
     def test_long_texts(self) -> None:
         """What an agent says about itself is bounded."""

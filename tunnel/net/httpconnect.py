@@ -23,6 +23,7 @@ from tunnel.net.negotiation import (
     NegotiationError,
     connect_through,
 )
+from tunnel.texts import clean
 
 __all__ = [
     "CONNECT_TIMEOUT",
@@ -116,7 +117,7 @@ class _ConnectProtocol(Handover):
             # say; what follows is the destination speaking.
             self.hand_over(rest)
         else:
-            phrase = (status_line[2] or b"").decode("latin-1").strip()
+            phrase = excerpt(status_line[2] or b"")
             detail = _HINTS.get(status) or excerpt(rest) or "no explanation"
             self.refuse(
                 "status",
@@ -181,6 +182,6 @@ def join_host_port(host: str, port: int) -> str:
 
 
 def excerpt(body: bytes) -> str:
-    """The beginning of an error page as one line of text."""
+    """The beginning of what the other side wrote, as one line of text."""
     text = body[:_EXCERPT].decode("utf-8", "replace")
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return " ".join(clean(text, _EXCERPT, " ").split())

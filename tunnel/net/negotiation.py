@@ -34,6 +34,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tunnel.errors import TunnelError
+from tunnel.texts import clean
 
 __all__ = [
     "HANDSHAKE_TIMEOUT",
@@ -56,6 +57,10 @@ HANDSHAKE_TIMEOUT = 10.0
 MAX_NEGOTIATING = 5000
 
 
+#: Characters of what is said about a negotiation that failed.
+MAX_MESSAGE = 2048
+
+
 class NegotiationError(TunnelError):
     """
     A connection was made, but not to something that speaks as it should.
@@ -67,7 +72,8 @@ class NegotiationError(TunnelError):
     layer = ""
 
     def __init__(self, label: str, message: str) -> None:
-        super().__init__(message)
+        # Parts of it may be the other side's: names in certificates, headers.
+        super().__init__(clean(message, MAX_MESSAGE, " "))
         self.label = label
 
 

@@ -134,7 +134,7 @@ class _ClientConnection(WebSocketConnection):
         location = response.headers.get_all("Location")
         return self._describe(
             response.status_code,
-            response.reason_phrase,
+            response.reason_phrase.encode(),
             bytes(response.body),
             location[0] if location else "",
         )
@@ -144,11 +144,10 @@ class _ClientConnection(WebSocketConnection):
         line = _STATUS_LINE.match(self._raw)
         assert line is not None
         body = self._raw.partition(b"\r\n\r\n")[2]
-        phrase = (line[2] or b"").decode("latin-1")
-        return self._describe(int(line[1]), phrase, body, "")
+        return self._describe(int(line[1]), line[2] or b"", body, "")
 
-    def _describe(self, status: int, phrase: str, body: bytes, location: str) -> str:
-        text = f"{self._where} answered {status} {phrase}".rstrip()
+    def _describe(self, status: int, phrase: bytes, body: bytes, location: str) -> str:
+        text = f"{self._where} answered {status} {excerpt(phrase)}".rstrip()
         text += " instead of opening a WebSocket"
         if location:
             text += f"; it points to {excerpt(location.encode())}"

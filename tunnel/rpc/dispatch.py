@@ -12,6 +12,7 @@ from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.server import acceptor, snake_case
+from tunnel.texts import clean
 
 Accept = Callable[[IStream, Any], IStreamReceiver]
 
@@ -73,6 +74,7 @@ class Dispatcher:
         entry = self._accepts.get(open_.method)
         if entry is None:
             raise ProtocolError(
-                ErrorCode.UNKNOWN_METHOD, f"{open_.method[:200]} is not served here"
+                ErrorCode.UNKNOWN_METHOD,
+                f"{clean(open_.method, 200)} is not served here",
             )
         return entry[1](stream, open_)

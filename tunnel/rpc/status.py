@@ -16,6 +16,7 @@ from tunnel.errors import (
     StreamReset,
 )
 from tunnel.rpc.fields import decode_fields, encode_fields
+from tunnel.texts import clean
 
 _BY_CODE = {
     ErrorCode.REFUSED: Status.UNAVAILABLE,
@@ -34,6 +35,9 @@ _BY_CODE = {
 #: Bytes of all details of one call.  They have to fit into trailers, of which clients
 #: of HTTP/2 take 8 KiB with the text, in base64; larger ones are left out.
 MAX_DETAILS = 4096
+
+#: Characters of the other side's text that are passed on to people.
+MAX_MESSAGE = 4096
 
 #: Seconds after which to ask for an absent agent again: it was waited for already, and
 #: agentk tries to connect every few seconds.
@@ -73,7 +77,8 @@ def error_from_trailers(block: bytes) -> CallError | None:
         details = base64.b64decode(fields.get("details", "") + "==")
     except ValueError:
         details = b""
-    return CallError(status, fields.get("message", ""), decode_details(details))
+    message = clean(fields.get("message", ""), MAX_MESSAGE, " ")
+    return CallError(status, message, decode_details(details))
 
 
 def error_from_end(reason: Exception | None) -> CallError:

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.texts import clean, clean_message
 from tunnel.wire import events
 from tunnel.wire.budget import Budget
 from tunnel.wire.framing import FIN, IGNORABLE, FrameDecoder, FrameType
@@ -102,6 +103,7 @@ class Inbound:
         if self.dialler or self._expected is not FrameType.HELLO or sid:
             raise ProtocolError(ErrorCode.PROTOCOL, "HELLO out of place")
         hello = pb.Hello.FromString(payload)
+        clean_message(hello, MAX_REASON)
         if not set(hello.versions) & set(VERSIONS):
             raise ProtocolError(
                 ErrorCode.VERSION,
@@ -116,6 +118,7 @@ class Inbound:
         if not self.dialler or self.ready or sid:
             raise ProtocolError(ErrorCode.PROTOCOL, "WELCOME out of place")
         welcome = pb.Welcome.FromString(payload)
+        clean_message(welcome, MAX_REASON)
         if welcome.version not in VERSIONS:
             raise ProtocolError(ErrorCode.VERSION, f"version {welcome.version}")
         self._learn(welcome.limits)
@@ -142,7 +145,7 @@ class Inbound:
         self._connection_frame(sid)
         self._spend_small()
         go_away = pb.GoAway.FromString(payload)
-        go_away.message = _words(go_away.message)
+        clean_message(go_away, MAX_REASON)
         first, self._peer_going = not self._peer_going, True
         out.append(events.GoAwayReceived(go_away))
         # We opened none since the first, so only that and the last have to look.
@@ -238,7 +241,7 @@ class Inbound:
         if stream is None or not stream.move(StreamInput.RECEIVE_RESET):
             return
         self._streams.drop(stream)
-        code, message = _code(reset.code), _words(reset.message)
+        code, message = _code(reset.code), clean(reset.message, MAX_REASON)
         out.append(
             events.StreamEnded(sid, code, message, peer_closed=reset.peer_closed)
         )
@@ -344,11 +347,6 @@ _HANDLERS: dict[int, Callable[[Inbound, int, int, bytes, Events], None]] = {
     FrameType.RESUMED: Inbound._on_resumed,
     FrameType.ACK: Inbound._on_ack,
 }
-
-
-def _words(text: str) -> str:
-    """A text of the peer, for people: bounded, and one line that prints as it is."""
-    return "".join(c if c.isprintable() else "?" for c in text[:MAX_REASON])
 
 
 def _code(number: int) -> ErrorCode:

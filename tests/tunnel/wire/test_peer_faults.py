@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.tunnel.hostile import HOSTILE
 from tests.tunnel.wire.helpers import deliver, ended, frame, greeted, opened
 from tunnel.errors import ErrorCode
 from tunnel.pb import tunnel_pb2 as pb
@@ -55,6 +56,32 @@ def test_events_before_the_fault_are_not_lost() -> None:
     happened = listener.receive_bytes(opened(1) + frame(99, 0))
     assert isinstance(happened[0], events.StreamOpened)
     assert ended(happened).code is ErrorCode.PROTOCOL
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_texts(text: str) -> None:
+    """Whatever a peer says to people is one line that prints."""
+    dialler, listener = Session(dialler=True), Session(dialler=False)
+    meta = pb.AgentMeta(pod_name=text, version=text)
+    dialler.hello(pb.Hello(role="agent", services=[text], agent=meta))
+    (met,) = listener.receive_bytes(dialler.bytes_to_send())
+    listener.welcome(pb.Welcome(agent_id=text, agent_name=text, services=[text]))
+    (welcomed,) = dialler.receive_bytes(listener.bytes_to_send())
+    assert isinstance(met, events.HelloReceived)
+    assert isinstance(welcomed, events.WelcomeReceived)
+    listener.receive_bytes(opened(1))
+    reset = frame(FrameType.RESET, 1, pb.Reset(message=text).SerializeToString())
+    going = pb.GoAway(message=text).SerializeToString()
+    (broken,) = listener.receive_bytes(reset)
+    (leaving, last) = listener.receive_bytes(frame(FrameType.GO_AWAY, 0, going))
+    assert isinstance(broken, events.StreamEnded)
+    assert isinstance(leaving, events.GoAwayReceived)
+    assert isinstance(last, events.SessionEnded)
+    hello, welcome = met.hello, welcomed.welcome
+    shown = [hello.agent.pod_name, hello.agent.version, *hello.services]
+    shown += [welcome.agent_id, welcome.agent_name, *welcome.services]
+    shown += [broken.message, leaving.go_away.message, last.message]
+    assert [one for one in shown if not one.isprintable()] == []
 
 
 def test_unknown_frame_that_says_so_is_skipped() -> None:
