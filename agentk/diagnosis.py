@@ -8,6 +8,7 @@ from twisted.internet.interfaces import INegotiated
 
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.net.tls import ALPN_TUNNEL
+from tunnel.net.tls_errors import TLSHandshakeError
 
 __all__ = ["hint", "why_ended"]
 
@@ -22,6 +23,9 @@ _NO_WEBSOCKET = frozenset(
     {("WebSocket", "status"), ("WebSocket", "upgrade"), ("WebSocket", "not-http")}
 )
 
+#: In every certificate that kas makes; true for any kas.
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+
 _IS_IT_THE_PORT = (
     "is that the port for agents (8150, while 8154 is for kubectl and 8151 for probes)"
 )
@@ -30,6 +34,18 @@ _IS_IT_THE_PORT = (
 def hint(error: object) -> str:
     """What something that does not negotiate like kas may be."""
     kind = (getattr(error, "layer", ""), getattr(error, "label", ""))
+    if isinstance(error, TLSHandshakeError) and error.names:
+        named = [name for name in error.names if name not in _LOCAL]
+        usable = (named or error.names)[0]
+        return (
+            f"; add {error.wanted!r} to development_certificate_names of kas, or pass "
+            f"--kas-tls-server-name {usable}"
+        )
+    if kind == ("TLS", "untrusted"):
+        return (
+            "; where kas made its certificate, pass ca.crt of its state directory with "
+            "--ca-cert-file"
+        )
     if kind in _NO_TLS:
         return f"; {_IS_IT_THE_PORT}, and does it speak TLS?"
     if kind in _NO_WEBSOCKET:

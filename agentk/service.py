@@ -6,6 +6,7 @@ import os
 import secrets
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -110,15 +111,7 @@ class AgentkService(LogsItsOwnWay, Service):
     async def _start(self) -> None:
         options = self._options
         if options.kas_address.secure:
-            self._context = client_context(
-                ca_file=str(options.ca_cert_file) if options.ca_cert_file else None,
-                insecure=options.kas_insecure_skip_tls_verify,
-                alpn=options.kas_address.alpn,
-                # What ends a WebSocket's TLS is a proxy of somebody else's.
-                minimum_version=ssl.TLSVersion.TLSv1_2
-                if options.kas_address.is_websocket
-                else ssl.TLSVersion.TLSv1_3,
-            )
+            self._context = self._make_context()
         else:
             self._log.warn(
                 "{address} is not encrypted: the token and all traffic can be read on "
@@ -155,6 +148,19 @@ class AgentkService(LogsItsOwnWay, Service):
             sdnotify.notify("WATCHDOG=1")
             self._watchdog_call = self._reactor.callLater(interval, self._watchdog)
 
+    def _make_context(self, *, any_name: bool = False) -> ssl.SSLContext:
+        options = self._options
+        return client_context(
+            ca_file=str(options.ca_cert_file) if options.ca_cert_file else None,
+            insecure=options.kas_insecure_skip_tls_verify,
+            any_name=any_name,
+            alpn=options.kas_address.alpn,
+            # What ends a WebSocket's TLS is a proxy of somebody else's.
+            minimum_version=ssl.TLSVersion.TLSv1_2
+            if options.kas_address.is_websocket
+            else ssl.TLSVersion.TLSv1_3,
+        )
+
     def _endpoint(self) -> IStreamClientEndpoint:
         options = self._options
 
@@ -170,6 +176,7 @@ class AgentkService(LogsItsOwnWay, Service):
             environ=self._environ,
             headers=options.kas_headers,
             clock=self._reactor,
+            any_name_source=partial(self._make_context, any_name=True),
         )
 
     def _hello(self) -> pb.Hello:

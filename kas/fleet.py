@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -295,12 +296,14 @@ class Fleet:
             tls_context_source=self._tls_context,
             server_name=self._own.tls_server_name,
             environ={},
+            any_name_source=partial(self._tls_context, any_name=True),
         )
 
-    def _tls_context(self) -> ssl.SSLContext:
+    def _tls_context(self, *, any_name: bool = False) -> ssl.SSLContext:
         """
         Made for each dial, which is rare: the files may have been replaced.
 
+        :param any_name: only to look at the certificate of a peer.
         :raises ConfigurationError: one of them cannot be used.
         """
         assert self.configuration.private_api is not None
@@ -315,6 +318,7 @@ class Fleet:
         mutual = listen.client_ca_certificate_file is not None and certificate
         return client_context(
             ca_file=str(authorities) if authorities else None,
+            any_name=any_name,
             cert_file=str(certificate) if mutual else None,
             key_file=str(key) if mutual else None,
         )

@@ -9,7 +9,7 @@ from zope.interface import directlyProvides
 from agentk.diagnosis import hint, why_ended
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.net.negotiation import NegotiationError
-from tunnel.net.tls_errors import TLSHandshakeError
+from tunnel.net.tls_errors import TLSHandshakeError, name_mismatch
 from tunnel.net.websocket import WebSocketError
 
 
@@ -28,6 +28,13 @@ class Secure:
         (TLSHandshakeError("not-tls", "x"), "does it speak TLS?"),
         (TLSHandshakeError("timeout", "x"), "does it speak TLS?"),
         (TLSHandshakeError("closed", "x"), "does it speak TLS?"),
+        (TLSHandshakeError("untrusted", "x"), "--ca-cert-file"),
+        (
+            name_mismatch("192.0.2.2", ["localhost", "127.0.0.1", "::1", "vm"]),
+            "; add '192.0.2.2' to development_certificate_names of kas, or pass "
+            "--kas-tls-server-name vm",
+        ),
+        (name_mismatch("h", ["localhost"]), "--kas-tls-server-name localhost"),
         (WebSocketError("status", "x"), "the port for agents (8150"),
         (WebSocketError("not-http", "x"), "the port for agents (8150"),
     ],
@@ -38,7 +45,11 @@ def test_hint(error: NegotiationError, says: str) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [TLSHandshakeError("untrusted", "x"), OSError("x"), WebSocketError("timeout", "")],
+    [
+        TLSHandshakeError("name-mismatch", "x"),
+        OSError("x"),
+        WebSocketError("timeout", ""),
+    ],
 )
 def test_no_hint(error: Exception) -> None:
     """Where the error itself says all."""

@@ -138,6 +138,7 @@ def client_endpoint(
     environ: Mapping[str, str],
     headers: Sequence[tuple[str, str]] = (),
     clock: IReactorTime | None = None,
+    any_name_source: Callable[[], ssl.SSLContext] | None = None,
 ) -> IStreamClientEndpoint:
     """
     The endpoint that connects to *address*, through whatever lies in between.
@@ -148,6 +149,7 @@ def client_endpoint(
     :param tls_context_source: has to offer `KasAddress.alpn`.
     :param server_name: what to verify instead of the host in the address.
     :param headers: more headers for a WebSocket's request.
+    :param any_name_source: see `TLSClientEndpoint`.
     :raises ConfigurationError: the environment names an unusable proxy.
     """
     if clock is None:
@@ -170,7 +172,13 @@ def client_endpoint(
         )
     if address.secure:
         name = server_name or address.host
-        endpoint = TLSClientEndpoint(endpoint, tls_context_source, name, clock)
+        endpoint = TLSClientEndpoint(
+            endpoint,
+            tls_context_source,
+            name,
+            clock,
+            any_name_source=any_name_source,
+        )
     if address.is_websocket:
         where = join_host_port(address.host, address.port)
         url = f"{address.scheme}://{where}{address.path}"

@@ -159,6 +159,7 @@ def client_context(
     ca_data: str | bytes | None = None,
     *,
     insecure: bool = False,
+    any_name: bool = False,
     cert_file: str | None = None,
     key_file: str | None = None,
     alpn: Sequence[str] = (ALPN_TUNNEL,),
@@ -171,6 +172,8 @@ def client_context(
     :param ca_file: PEM file of CAs that are trusted besides the system's.
     :param ca_data: the same as text (PEM) or bytes (PEM or DER).
     :param insecure: verify nothing at all.
+    :param any_name: verify who signed the certificate, and not for which name it is:
+        for looking at it, and never for sending anything.
     :param cert_file: our certificate, for servers that ask; *key_file* may be the same.
     :param system_pool: False trusts the given CAs only, as a kubeconfig means it.
     :raises ConfigurationError: naming the file that cannot be used.
@@ -192,6 +195,8 @@ def client_context(
                 context.load_verify_locations(cadata=ca_data)
             except (ssl.SSLError, ValueError) as error:
                 _fail("the given CA certificate", f"is not a certificate ({error})")
+    if any_name:
+        context.check_hostname = False
     if cert_file is not None:
         _load_identity(context, cert_file, key_file or cert_file)
     return context

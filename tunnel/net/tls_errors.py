@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 
 from tunnel.net.negotiation import NegotiationError
 
-__all__ = ["TLSHandshakeError", "describe"]
+__all__ = ["SHOWN_NAMES", "TLSHandshakeError", "describe", "name_mismatch"]
 
 #: OpenSSL's verification results: X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH
 _WRONG_NAME = frozenset({62, 64})
@@ -42,6 +43,28 @@ class TLSHandshakeError(NegotiationError):
     """
 
     layer = "TLS"
+    #: With ``name-mismatch``, where they are known: what the certificate is for.
+    names: tuple[str, ...] = ()
+    #: ... and what it had to be for.
+    wanted: str = ""
+
+
+#: Names of a certificate that an error shows.
+SHOWN_NAMES = 10
+
+
+def name_mismatch(wanted: str, names: Sequence[str]) -> TLSHandshakeError:
+    """The certificate is trusted, and for other names than the one that is needed."""
+    clean = [name for name in names if name.isprintable()]
+    shown = ", ".join(clean[:SHOWN_NAMES]) or "no name at all"
+    if len(clean) > SHOWN_NAMES:
+        shown += f" and {len(clean) - SHOWN_NAMES} more"
+    error = TLSHandshakeError(
+        "name-mismatch", f"the certificate there is for {shown}, and not for {wanted!r}"
+    )
+    error.names = tuple(clean)
+    error.wanted = wanted
+    return error
 
 
 def describe(error: ssl.SSLError, server_hostname: str | None) -> tuple[str, str]:

@@ -12,11 +12,13 @@ collect them and write once per reactor turn.
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from collections.abc import Callable
+from typing import Any, NoReturn
 
 import attrs
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import (
     IAddress,
@@ -27,6 +29,7 @@ from twisted.internet.interfaces import (
     ISSLTransport,
     IStreamClientEndpoint,
 )
+from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -39,7 +42,7 @@ from tunnel.net.negotiation import (
     connect_through,
     half_closeable,
 )
-from tunnel.net.tls_errors import TLSHandshakeError, describe
+from tunnel.net.tls_errors import TLSHandshakeError, describe, name_mismatch
 
 __all__ = [
     "CLOSE_TIMEOUT",
@@ -299,6 +302,17 @@ class TLSConnection(Layer):
         return self._tls.getpeercert(binary_form=True)
 
     @property
+    def peer_names(self) -> tuple[str, ...]:
+        """Host names and addresses that the peer's verified certificate is for."""
+        found = None if self._tls is None else self._tls.getpeercert()
+        names: Any = (found or {}).get("subjectAltName", ())
+        return tuple(
+            _as_people_write(name)
+            for kind, name in names
+            if kind in ("DNS", "IP Address")
+        )
+
+    @property
     def negotiated_alpn(self) -> str | None:
         """The protocol that ALPN settled on."""
         return None if self._tls is None else self._tls.selected_alpn_protocol()
@@ -308,6 +322,14 @@ class TLSConnection(Layer):
         """See `INegotiated`; what Twisted's own servers look at."""
         name = self.negotiated_alpn
         return None if name is None else name.encode("ascii")
+
+
+def _as_people_write(name: str) -> str:
+    """OpenSSL writes addresses of IPv6 out in full."""
+    try:
+        return str(ipaddress.ip_address(name.strip()))
+    except ValueError:
+        return name
 
 
 def wrap_server(
@@ -375,6 +397,9 @@ class TLSClientEndpoint:
     that it was refused shows as the loss of a connection that was made.
 
     :param context_source: asked for each connection.
+    :param any_name_source: makes contexts that verify who signed a certificate, and not
+        for which name.  With it, a name that does not match has a second connection
+        made that sends nothing, and the error says for which names the certificate is.
     """
 
     endpoint: IStreamClientEndpoint
@@ -382,17 +407,50 @@ class TLSClientEndpoint:
     server_hostname: str
     clock: IReactorTime
     handshake_timeout: float = HANDSHAKE_TIMEOUT
+    any_name_source: Callable[[], ssl.SSLContext] | None = None
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        connecting = self._connect(protocolFactory, self.context_source)
+        if self.any_name_source is not None:
+            source = self.any_name_source
+            connecting.addErrback(
+                lambda failure: Deferred.fromCoroutine(
+                    self._name_names(failure, source)
+                )
+            )
+        return connecting
+
+    def _connect(
+        self, above: IProtocolFactory, source: Callable[[], ssl.SSLContext]
+    ) -> Deferred[IProtocol]:
         try:
-            context = self.context_source()
+            context = source()
         except Exception:
             return fail()
         factory = wrap_client(
-            protocolFactory,
+            above,
             context,
             self.server_hostname,
             self.clock,
             handshake_timeout=self.handshake_timeout,
         )
         return connect_through(self.endpoint, factory)
+
+    async def _name_names(
+        self, failure: Failure, source: Callable[[], ssl.SSLContext]
+    ) -> NoReturn:
+        """OpenSSL gives away no certificate that it refused."""
+        error = failure.value
+        if not isinstance(error, TLSHandshakeError) or error.label != "name-mismatch":
+            failure.raiseException()
+        silent = Factory.forProtocol(Protocol)
+        silent.noisy = False
+        try:
+            protocol: Any = await self._connect(silent, source)
+        except CancelledError:
+            raise
+        except Exception:
+            failure.raiseException()
+        names = protocol.transport.peer_names
+        protocol.transport.loseConnection()
+        raise name_mismatch(self.server_hostname, names)

@@ -36,7 +36,7 @@ from tests.tunnel.net.bulk import SIZE, Sink, Stuffer
 from tests.tunnel.net.harness import HalfCloseableRecorder, Recorders, bounded
 from tests.tunnel.net.tls_layer import server_context, trusting
 from tunnel.net.tls import client_context
-from tunnel.net.tls_errors import TLSHandshakeError
+from tunnel.net.tls_errors import TLSHandshakeError, name_mismatch
 from tunnel.net.tlsio import HANDSHAKE_TIMEOUT, TLSClientEndpoint, wrap_server
 
 reactor: Any = _reactor
@@ -304,6 +304,47 @@ async def test_openssl_client(tmp_path: Path) -> None:
         assert "Session-ID" not in result.stdout
         assert (await server.made[0].end()).check(ConnectionDone)
         assert server.made[0].received == b"hello\n"
+
+
+@pytest_twisted.ensureDeferred
+async def test_for_whom_a_certificate_is() -> None:
+    """A second connection tells it, when it is signed by whom we trust; bytes: none."""
+    server = Recorders()
+
+    def endpoint(port: int, context: Any, clock: Any = reactor) -> TLSClientEndpoint:
+        return TLSClientEndpoint(
+            HostnameEndpoint(reactor, "127.0.0.1", port),
+            context,
+            "192.0.2.2",
+            clock,
+            any_name_source=lambda: trusting(any_name=True),
+        )
+
+    factory = Recorders()
+    async with listening(server) as port:
+        error = await failure_of(endpoint(port, trusting).connect(factory))
+        assert isinstance(error, TLSHandshakeError)
+        assert str(error) == (
+            "the certificate there is for localhost, kas.example, 127.0.0.1, and not "
+            "for '192.0.2.2'"
+        )
+        assert error.names == ("localhost", "kas.example", "127.0.0.1")
+        assert not factory.made
+        other = server.made[0] if server.made else await server.next()
+        assert (await other.end()).check(ConnectionDone)
+        assert other.received == b""
+        # Of no certificate that we do not trust anything is told.
+        error = await failure_of(endpoint(port, client_context).connect(factory))
+        assert isinstance(error, TLSHandshakeError) and error.label == "untrusted"
+
+
+def test_names_in_an_error() -> None:
+    """They are the peer's: their number has an end, and they move no cursor."""
+    names = [f"{number}.example" for number in range(12)]
+    error = name_mismatch("kas", ["\x1b[2J", *names])
+    assert "9.example and 2 more, and not for 'kas'" in str(error)
+    assert "\x1b" not in str(error)
+    assert "no name at all" in str(name_mismatch("kas", []))
 
 
 @pytest_twisted.ensureDeferred
