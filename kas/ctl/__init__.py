@@ -5,11 +5,16 @@
     common.py       options that every command has; output for people and as JSON
     identities.py   agent ..., user ...
     kubeconfig.py   kubeconfig
-    checks.py       config check, status
+    kubeconfig_file.py  the file that it merges into
+    manifest.py     agent manifest
+    authority.py    the CA that goes into both
+    checks.py       config check
+    status.py       status
     doctor.py       doctor
     fleet.py        drain, rebalance
     token.py        token
     asking.py       how a kas that runs is asked
+    completion.py   names for the shell
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kas.ctl import checks, doctor, fleet, kubeconfig, status, token
+from kas.ctl import checks, doctor, fleet, kubeconfig, manifest, status, token
 from kas.ctl.identities import agent, user
 from tunnel import __version__
 
@@ -23,6 +23,7 @@ def cli() -> None:
 
 
 cli.add_command(agent)
+manifest.declare(agent)
 cli.add_command(user)
 cli.add_command(checks.config)
 kubeconfig.declare(cli)

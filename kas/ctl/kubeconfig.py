@@ -6,7 +6,6 @@ import base64
 import functools
 import hmac
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,10 +15,9 @@ from urllib.parse import urlsplit
 
 import click
 import yaml
-from cryptography import x509
 
-from kas import pki
 from kas.ctl import kubeconfig_file
+from kas.ctl.authority import NoAuthority, given_authority, own_authority
 from kas.ctl.common import (
     Ctl,
     command,
@@ -40,7 +38,7 @@ from kas.identity_store import (
     split_token,
 )
 from kas.oserrors import in_words
-from kas.running import KUBERNETES_API, Running
+from kas.running import KUBERNETES_API
 from kas.state import StateDirectory
 from tunnel.errors import ConfigurationError
 
@@ -277,50 +275,17 @@ def _reached(
         ctl.note("# kubectl sends no token over http://; use an https:// server.")
         return url, None
     if ca_file is not None:
-        try:
-            data = ca_file.read_bytes()
-            x509.load_pem_x509_certificate(data)
-        except (OSError, ValueError) as error:
-            message = f"{ca_file}: is not a PEM certificate ({in_words(error)})"
-            raise ConfigurationError([message]) from None
-        return url, data
-    # The same as kas does on its first start, should that be still to come.
-    files = pki.DevelopmentPki(state, socket.gethostname(), ctl.now).ensure()
-    proxies = ctl.all_running() if running is None else (running,)
-    others = _other_certificates(proxies, files.certificate_file)
-    why = None
-    if files.ca_file is None:
-        why = f"{files.certificate_file} is not signed by a CA that kas made"
-    elif others:
-        why = f"kas uses {others[0]} there"
-    elif server is not None:
-        why = _not_for(urlsplit(url).hostname or "", files.certificate_file)
-    if why is None and files.ca_file is not None:
-        return url, files.ca_file.read_bytes()
-    ctl.note(
-        f"# No CA is written into it: {why}.  kubectl's machine has to trust the CA of "
-        "that server; --ca-file FILE writes one into it."
-    )
-    return url, None
-
-
-def _other_certificates(kas: Sequence[Running], ours: Path) -> list[Path]:
-    """What the API proxies that run show, where it is not what kas made."""
-    found = [one.find(KUBERNETES_API) for one in kas]
-    shown = [one.certificate_file for one in found if one is not None]
-    return [one for one in shown if one is not None and one.resolve() != ours.resolve()]
-
-
-def _not_for(host: str, file: Path) -> str | None:
-    """Why a certificate that kas made does not do for *host*; None: it does."""
-    certificate = x509.load_pem_x509_certificate(file.read_bytes())
-    if pki.is_for(certificate, host):
-        return None
-    return (
-        f"the certificate that kas made is for {', '.join(pki.names_of(certificate))}; "
-        f"if kas itself answers there, add {host!r} to development_certificate_names "
-        "in its configuration file and restart it"
-    )
+        return url, given_authority(ca_file)
+    host = None if server is None else urlsplit(url).hostname or ""
+    try:
+        kas = ctl.all_running() if running is None else (running,)
+        return url, own_authority(ctl, state, KUBERNETES_API, kas, host)
+    except NoAuthority as error:
+        ctl.note(
+            f"# No CA is written into it: {error}.  kubectl's machine has to trust the "
+            "CA of that server; --ca-file FILE writes one into it."
+        )
+        return url, None
 
 
 def _server(given: str | None) -> str:

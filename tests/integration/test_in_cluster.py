@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
+import yaml
 
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
@@ -142,9 +143,65 @@ def test_pod(
         kubectl("delete", "deployment/agentk", "clusterrolebinding/" + namespace)
 
 
-def _connected(kas: Kas) -> tuple[str, str] | None:
+def test_manifest_of_kasctl(
+    kas: Kas,
+    control_plane: ControlPlane,
+    namespace: str,
+    make_kubectl: Callable[..., Kubectl],
+) -> None:
+    """What kasctl prints runs where pods are restricted, and connects."""
+    own = f"{namespace}-own"
+    kubectl = make_kubectl("direct", namespace=own)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    text = kas.ctl(
+        *("agent", "manifest", "printed", "--image", "any", "--namespace", own),
+        *("--kas-address", f"tls://127.0.0.1:{kas.agents}"),
+    )
+    documents = list(yaml.safe_load_all(text))
+    (deployment,) = (one for one in documents if one["kind"] == "Deployment")
+    deployment["spec"]["replicas"] = 1
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    # What this cluster without nodes and networks needs; see _MANIFEST.
+    pod["nodeName"] = "node-0"
+    words = [one.replace("/config/", "config/") for one in container["command"]]
+    container["command"] = [
+        *(*unshare(), "sh", "-e", "-c", _SCRIPT, "agentk"),
+        *words[words.index("agentk") + 1 :],
+        f"--observability-listen-address=127.0.0.1:{port}",
+    ]
+    container["env"] += [
+        {"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
+        {"name": "KUBERNETES_SERVICE_PORT", "value": str(control_plane.port)},
+        {"name": "TWISTD", "value": str(script("twistd"))},
+    ]
+    for probe in ("livenessProbe", "readinessProbe"):
+        # Pods have no address here, and where pods are restricted no other is asked.
+        del container[probe]
+    whole = yaml.safe_dump_all(documents).encode()
+    try:
+        done = kubectl("apply", "-f", "-", input=whole)
+        # A warning would name what PodSecurity does not allow.
+        assert (done.code, done.err) == (0, b"")
+        rollout = ("rollout", "status", "deployment/agentk", "--timeout=60s")
+        done = kubectl(*rollout)
+        assert done.code == 0, kubectl("get", "events").text
+        eventually(lambda: _connected(kas, "printed") is not None, 60)
+        # And it is enforced: the same with a privilege makes no pod.
+        container["securityContext"]["allowPrivilegeEscalation"] = True
+        lax = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lax"}}
+        lax_pod = yaml.safe_dump({**lax, "spec": pod}).encode()
+        done = kubectl("apply", "-f", "-", input=lax_pod)
+        assert b"violates PodSecurity" in done.err
+    finally:
+        kubectl("delete", "--wait=false", f"namespace/{own}")
+        kubectl("delete", f"clusterrolebinding/{own}-agentk")
+
+
+def _connected(kas: Kas, name: str = "inside") -> tuple[str, str] | None:
     for one in kas.status()["agents"]:
-        if one["agent_name"] == "inside":
+        if one["agent_name"] == name:
             return one["pod_namespace"], one["pod_name"]
     return None
 

@@ -1,0 +1,234 @@
+"""``kasctl agent manifest``: all that a cluster needs to run agentk."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from kas.ctl.authority import NoAuthority, given_authority, own_authority
+from kas.ctl.common import DURATION, Ctl, command, no_token_made, secret_file
+from kas.ctl.completion import complete_agents
+from kas.ctl.identities import GRACE
+from kas.identity_file import Agent
+from kas.identity_store import IdentityError, IdentityStore, Show
+from kas.running import AGENTS
+from tunnel.errors import ConfigurationError
+from tunnel.net.addresses import KasAddress, parse_kas_address
+
+__all__ = ["declare", "fill_in", "template"]
+
+#: deploy/kubernetes/agentk.yaml: in a checkout this is a link to it.
+_TEMPLATE = Path(__file__).with_name("agentk.yaml")
+
+NAMESPACE = "txkas"
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def declare(group: click.Group) -> None:
+    """Add the command to *group*."""
+    command(group, "manifest")(_manifest)
+
+
+@click.argument("name", shell_complete=complete_agents)
+@click.option(
+    "--image",
+    required=True,
+    help="An image with txkas in it, of a registry that the cluster can reach.",
+)
+@click.option(
+    "--kas-address",
+    metavar="URL",
+    help="Where the cluster reaches kas: tls://HOST:8150 or wss://HOST/PATH  [default: "
+    "where the running kas listens for agents, if that is one address]",
+)
+@click.option(
+    "--ca-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="CA of kas' certificate  [default: kas' development CA, where its certificate "
+    "is for that address]",
+)
+@click.option(
+    "--namespace", default=NAMESPACE, show_default=True, help="Where agentk runs."
+)
+@click.option("--rotate", is_flag=True, help="Give an agent that is there a new token.")
+@click.option(
+    "--grace",
+    type=DURATION,
+    default=GRACE,
+    show_default=True,
+    help="With --rotate: how long the token before stays valid; 0 ends it now.",
+)
+@click.option(
+    "--output-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the manifest to this file (mode 0600) instead of printing it.",
+)
+def _manifest(
+    ctl: Ctl,
+    name: str,
+    image: str,
+    kas_address: str | None,
+    ca_file: Path | None,
+    namespace: str,
+    rotate: bool,
+    grace: timedelta,
+    output_file: Path | None,
+) -> None:
+    """
+    Print what `kubectl apply -f -` needs to run agentk in a cluster.
+
+    There is a token in it, and only its hash is kept here.  Therefore an agent that is
+    new is added, and one that is there needs --rotate.
+    """
+    if not _NAMESPACE.fullmatch(namespace):
+        raise click.UsageError(f"--namespace: {namespace!r} is no name of a namespace")
+    if output_file is not None and output_file.exists():
+        raise ConfigurationError(
+            [f"{output_file}: is there already; name another file, or remove it"]
+        )
+    address = parse_kas_address(kas_address or _listened(ctl))
+    store = ctl.store(create=True)
+    authority = _authority(ctl, store, address, ca_file)
+
+    def text(token: str) -> tuple[dict[str, Any], str]:
+        documents = fill_in(
+            template(), image, str(address), namespace, token, authority
+        )
+        whole = {"apiVersion": "v1", "kind": "List", "items": documents}
+        return whole, yaml.safe_dump_all(documents, sort_keys=False).rstrip()
+
+    if output_file is None:
+
+        def show(found: Agent, token: str) -> None:
+            with no_token_made():
+                ctl.result(*text(token))
+
+        _make(store, name, rotate, grace, show)
+        ctl.note("# There is a token in it.  Pass it on with: | kubectl apply -f -")
+        return
+    with secret_file(output_file) as write:
+        _make(store, name, rotate, grace, lambda found, token: write(text(token)[1]))
+    ctl.result(
+        {"manifest_file": str(output_file), "agent": name},
+        f"the manifest of the agent {name} is in {output_file}; use it with: "
+        f"kubectl apply -f {output_file}",
+    )
+
+
+def _make(
+    store: IdentityStore, name: str, rotate: bool, grace: timedelta, show: Show[Agent]
+) -> None:
+    there = {one.name for one in store.load().agents}
+    if name not in there:
+        store.add_agent(name, show=show)
+    elif rotate:
+        store.rotate_agent(name, grace, show)
+    else:
+        raise IdentityError(
+            f"the agent {name!r} is there already, and only the hash of its token is "
+            "kept: pass --rotate for a new one, or another name"
+        )
+
+
+def _listened(ctl: Ctl) -> str:
+    """Where agents reach the kas that runs here, if that is the same from elsewhere."""
+    for one in ctl.all_running():
+        found = one.find(AGENTS)
+        if found is None:
+            continue
+        host = found.address.rpartition(":")[0].strip("[]")
+        try:
+            local = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            continue
+        if not local:
+            scheme = "tcp" if found.certificate_file is None else "tls"
+            return f"{scheme}://{found.address}"
+    raise click.UsageError(
+        "--kas-address: say where the cluster reaches kas, such as tls://HOST:8150"
+    )
+
+
+def _authority(
+    ctl: Ctl, store: IdentityStore, address: KasAddress, given: Path | None
+) -> bytes | None:
+    if not address.secure:
+        ctl.note(f"# {address} is not encrypted: the token can be read on the way.")
+        return None
+    if given is not None:
+        return given_authority(given)
+    try:
+        return own_authority(ctl, store.state, AGENTS, ctl.all_running(), address.host)
+    except NoAuthority as error:
+        ctl.note(
+            f"# No CA is in it: {error}.  agentk trusts the CAs of its image; "
+            "--ca-file FILE adds another."
+        )
+        return None
+
+
+def template() -> list[dict[str, Any]]:
+    """What runs agentk in a cluster, as deploy/kubernetes has it."""
+    return list(yaml.safe_load_all(_TEMPLATE.read_text(encoding="utf-8")))
+
+
+def fill_in(
+    documents: list[dict[str, Any]],
+    image: str,
+    address: str,
+    namespace: str,
+    token: str,
+    authority: bytes | None,
+) -> list[dict[str, Any]]:
+    """
+    The template with all that differs from cluster to cluster, and with its secrets.
+
+    :param authority: None: agentk trusts the CAs of its image.
+    """
+    found = {one["kind"]: one for one in documents}
+    for one in documents:
+        if "namespace" in one["metadata"]:
+            one["metadata"]["namespace"] = namespace
+    found["Namespace"]["metadata"]["name"] = namespace
+    binding = found["ClusterRoleBinding"]
+    # of the whole cluster, where several agents may be
+    binding["metadata"]["name"] = f"{namespace}-agentk"
+    for subject in binding["subjects"]:
+        subject["namespace"] = namespace
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    container["image"] = image
+    container["command"] = [
+        f"--kas-address={address}" if one.startswith("--kas-address=") else one
+        for one in container["command"]
+        if authority is not None or not one.startswith("--ca-cert-file=")
+    ]
+    secrets: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "agentk-token", "namespace": namespace},
+            "data": {"token": base64.b64encode(token.encode()).decode("ascii")},
+        }
+    ]
+    if authority is not None:
+        secrets.append(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "agentk-ca", "namespace": namespace},
+                "data": {"ca.crt": authority.decode("ascii")},
+            }
+        )
+    else:
+        for key, where in (("volumes", pod), ("volumeMounts", container)):
+            where[key] = [one for one in where[key] if one["name"] != "ca"]
+    first, *rest = documents
+    return [first, *secrets, *rest]

@@ -1,0 +1,116 @@
+"""kasctl agent manifest: deploy/kubernetes/agentk.yaml, with everything filled in."""
+
+from __future__ import annotations
+
+import base64
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kas import pki, running
+from kas.ctl.manifest import template
+from kas.identity_store import digest
+from kas.state import StateDirectory
+from tests.kas.ctl.kasctl import Kasctl
+from tunnel.listening import Opened
+
+DEPLOY = Path(__file__).parents[3] / "deploy" / "kubernetes" / "agentk.yaml"
+COMMAND = ("agent", "manifest", "prod", "--image", "registry/txkas:1")
+
+
+def by_kind(text: str) -> dict[str, Any]:
+    return {one["kind"]: one for one in yaml.safe_load_all(text)}
+
+
+def test_one_source() -> None:
+    assert template() == list(yaml.safe_load_all(DEPLOY.read_text()))
+
+
+def test_all_that_a_cluster_needs(kasctl: Kasctl) -> None:
+    state = StateDirectory.open(kasctl.state)
+    pki.DevelopmentPki(state, "h", lambda: datetime.now(UTC), ["192.0.2.2"]).ensure()
+    address = ("--kas-address", "tls://192.0.2.2:8150")
+    found = by_kind(kasctl.ok(*COMMAND, *address, "--namespace", "edge"))
+    assert list(found)[:3] == ["Namespace", "Secret", "ConfigMap"]
+    labels = found["Namespace"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    token = base64.b64decode(found["Secret"]["data"]["token"])
+    (kept,) = kasctl.store().load().agents[0].tokens
+    assert digest(token).hex() == kept.sha256
+    authority = (kasctl.state / "ca.crt").read_text()
+    assert found["ConfigMap"]["data"] == {"ca.crt": authority}
+    for kind in ("Secret", "ConfigMap", "ServiceAccount", "Deployment"):
+        assert found[kind]["metadata"]["namespace"] == "edge"
+    assert found["ClusterRoleBinding"]["subjects"][0]["namespace"] == "edge"
+    assert found["ClusterRoleBinding"]["metadata"]["name"] == "edge-agentk"
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "registry/txkas:1"
+    assert "--kas-address=tls://192.0.2.2:8150" in container["command"]
+    names = {one.get("secret", {}).get("secretName") for one in pod["volumes"]}
+    assert found["Secret"]["metadata"]["name"] in names
+
+
+def test_without_a_private_authority(kasctl: Kasctl) -> None:
+    result = kasctl.run(*COMMAND, "--kas-address", "wss://kas.example.org/kas")
+    assert "add 'kas.example.org' to development_certificate_names" in result.stderr
+    found = by_kind(result.stdout)
+    assert "ConfigMap" not in found
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert not [one for one in container["command"] if "--ca-cert-file" in one]
+    assert [one["name"] for one in pod["volumes"]] == ["token"]
+    assert [one["name"] for one in container["volumeMounts"]] == ["token"]
+
+
+def test_an_agent_that_is_there(kasctl: Kasctl) -> None:
+    kasctl.ok("agent", "add", "prod")
+    address = ("--kas-address", "tls://localhost")
+    before = kasctl.store().load()
+    assert "pass --rotate" in kasctl.fails(*COMMAND, *address)
+    assert kasctl.store().load() == before
+    file = kasctl.path / "agentk.yaml"
+    arguments = (*COMMAND, *address, "--rotate", "--output-file", str(file))
+    said = kasctl.ok(*arguments)
+    assert f"kubectl apply -f {file}" in said
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    token = base64.b64decode(by_kind(file.read_text())["Secret"]["data"]["token"])
+    (old, new) = kasctl.store().load().agents[0].tokens
+    assert old.expires_at is not None
+    assert digest(token).hex() == new.sha256
+    before = kasctl.store().load()
+    assert "is there already" in kasctl.fails(*arguments)
+    assert kasctl.store().load() == before
+
+
+def test_where_kas_is(kasctl: Kasctl) -> None:
+    """Taken from the running kas only where another machine reaches that, too."""
+    state = StateDirectory.open(kasctl.state)
+    for address in (None, "127.0.0.1:8150", "0.0.0.0:8150", "/run/kas.sock"):
+        if address is not None:
+            running.tell(state, [Opened("agents", address, state.file("server.crt"))])
+        said = kasctl.fails(*COMMAND, code=2)
+        assert "--kas-address: say where the cluster reaches kas" in said
+    running.tell(state, [Opened("agents", "192.0.2.2:8150", state.file("server.crt"))])
+    content = kasctl.data(*COMMAND)
+    assert content["kind"] == "List"
+    assert "--kas-address=tls://192.0.2.2:8150" in str(content["items"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "code"),
+    [
+        (("--namespace", "A_b"), "is no name of a namespace", 2),
+        (("--kas-address", "https://kas"), "use wss://kas", 1),
+    ],
+)
+def test_mistakes(
+    kasctl: Kasctl, arguments: tuple[str, ...], says: str, code: int
+) -> None:
+    address = ("--kas-address", "tls://localhost")
+    assert says in kasctl.fails(*COMMAND, *address, *arguments, code=code)
+    assert not kasctl.state.exists() or kasctl.store().load().agents == ()
