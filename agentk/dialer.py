@@ -88,6 +88,8 @@ class Dialer(TunnelOwner):
     )
     #: The tunnel that is up and takes new streams.
     tunnel: TunnelProtocol | None = None
+    #: What kas answers, as it said when the tunnel came up.
+    services: frozenset[str] = frozenset()
     #: As kas said it.
     agent_id: str = ""
     agent_name: str = ""
@@ -277,6 +279,7 @@ class Dialer(TunnelOwner):
                     deadline_ms=max(1, round(MAX_SPREAD * 1000)),
                 )
             )
+        self.services = frozenset(welcome.services)
         self.agent_id, self.agent_name = welcome.agent_id, welcome.agent_name
         self.last_problem = ""
         self._log.info(
@@ -346,6 +349,7 @@ class Dialer(TunnelOwner):
 
     def _step_down(self) -> None:
         self.tunnel = None
+        self.services = frozenset()
         self.bus.publish("tunnel.disconnected", self.agent_id)
 
     def _lived(self, since: float) -> None:

@@ -22,6 +22,9 @@ from tunnel.errors import ConfigurationError
 
 __all__ = ["ExecPlugin", "Target", "find_target", "in_cluster", "load_kubeconfig"]
 
+#: `Target.origin` in a pod.
+IN_CLUSTER = "the service account of this pod"
+
 #: Where every pod finds its service account.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -172,6 +175,19 @@ class Target:
     #: Where the plugin's relative path starts.
     plugin_folder: Path | None = None
 
+    @property
+    def url(self) -> str:
+        """For people."""
+        scheme = "https" if self.tls else "http"
+        return f"{scheme}://{self.authority}{self.path_prefix}"
+
+    @property
+    def advice(self) -> str:
+        """What to look at when it cannot be reached."""
+        if self.origin == IN_CLUSTER:
+            return "check the network policies of this pod"
+        return f"check --kubeconfig ({self.origin})"
+
 
 def find_target(
     kubeconfig: str | None,
@@ -229,7 +245,7 @@ def in_cluster(
     except OSError:
         namespace = ""
     return Target(
-        origin="the service account of this pod",
+        origin=IN_CLUSTER,
         tls=True,
         host=host,
         port=int(port),

@@ -10,8 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agentk.dialer import Dialer
+from agentk.reach import ClusterReach
 
-__all__ = ["TunnelCollector"]
+__all__ = ["ReachCollector", "TunnelCollector"]
 
 
 @attrs.define(eq=False)
@@ -44,3 +45,18 @@ class TunnelCollector(Collector):
         for event in ("lost", "resumed", "expired"):
             paths.add_metric([event], getattr(keeper, event))
         yield paths
+
+
+@attrs.define(eq=False)
+class ReachCollector(Collector):
+    """Whether the API server answers."""
+
+    reach: ClusterReach
+
+    def collect(self) -> Iterable[Any]:
+        """The metric of now."""
+        yield GaugeMetricFamily(
+            "agentk_cluster_up",
+            "1 while the Kubernetes API answers.",
+            value=int(not self.reach.problem),
+        )

@@ -19,8 +19,9 @@ from agentk.cluster import ClusterAccess
 from agentk.config import AgentkOptions, TokenSource
 from agentk.dialer import Dialer
 from agentk.health import make_site
-from agentk.metrics import TunnelCollector
+from agentk.metrics import ReachCollector, TunnelCollector
 from agentk.modules import AgentModuleApi, Lent
+from agentk.reach import ClusterReach
 from agentk.version import ClusterVersion
 from tunnel import __version__, sdnotify
 from tunnel.events import EventBus
@@ -86,6 +87,15 @@ class AgentkService(LogsItsOwnWay, Service):
             where=f"kas at {options.kas_address}",
         )
         self.metrics.register(TunnelCollector(self.dialer))
+        self.reach = ClusterReach(
+            self._version,
+            cluster.target.url,
+            cluster.target.advice,
+            self.dialer.open_stream,
+            lambda: self.dialer.services,
+            reactor,
+        )
+        self.metrics.register(ReachCollector(self.reach))
         lent = Lent(
             reactor=reactor,
             dispatcher=self.dispatcher,
@@ -128,9 +138,8 @@ class AgentkService(LogsItsOwnWay, Service):
         )
         await self.cluster.start()
         await self.modules.start()
-        await self._version.refresh()
+        await self.reach.start()
         self.bus.subscribe("agentk", "tunnel.connected", self._connected)
-        self.bus.subscribe("agentk", "tunnel.disconnected", self._disconnected)
         self.dialer.start()
         self._watchdog()
         settle()
@@ -138,9 +147,7 @@ class AgentkService(LogsItsOwnWay, Service):
     def _connected(self, agent_id: Any) -> None:
         # For systemd, too, ready means that bytes flow.
         sdnotify.notify("READY=1")
-
-    def _disconnected(self, reason: Any) -> None:
-        Deferred.fromCoroutine(self._version.refresh())
+        self.reach.connected()
 
     def _watchdog(self) -> None:
         interval = sdnotify.watchdog_interval()
@@ -210,5 +217,6 @@ class AgentkService(LogsItsOwnWay, Service):
         await stopping
         await self.modules.stop()
         self.kubernetes.close()
+        self.reach.stop()
         self.cluster.stop()
         await self._listening.close_all()

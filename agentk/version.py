@@ -12,19 +12,24 @@ from tunnel.http1 import ResponseHead, UpstreamError, UpstreamPool
 from tunnel.interfaces import ICluster
 from tunnel.pb import tunnel_pb2 as pb
 
-__all__ = ["ClusterVersion"]
+__all__ = ["ClusterVersion", "OtherAnswer"]
 
 #: Seconds for an answer: the first connection to kas waits for it.
 TIMEOUT = 2.0
-
-#: Seconds after which it is asked again, when agentk connects anew.
-REFRESH = 3600.0
 
 #: Bytes: it is an object of ten short texts.
 MAX_BODY = 64 * 1024
 
 #: Characters of one text: it travels in every greeting.
 MAX_TEXT = 100
+
+
+class OtherAnswer(UpstreamError):
+    """The API server answered, with another status than 200."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"status {code}")
+        self.code = code
 
 
 class _Body:
@@ -54,7 +59,7 @@ class _Body:
         if self._code == 200:
             self._end(self._body)
         else:
-            self._end(UpstreamError(f"status {self._code}"))
+            self._end(OtherAnswer(self._code))
 
     def response_failed(self, reason: Exception) -> None:
         """None."""
@@ -70,23 +75,21 @@ class _Body:
 
 
 class ClusterVersion:
-    """Asks ``/version``, and remembers; whoever does not learn it goes without."""
+    """Asks ``/version``, and remembers; who does not learn it goes without."""
 
     _log = Logger()
 
     def __init__(self, cluster: ICluster, reactor: Any) -> None:
         self._cluster = cluster
         self._reactor = reactor
-        self._asked = float("-inf")
         #: What was answered last; empty before that.
         self.known = pb.KubernetesVersion()
 
     async def refresh(self) -> None:
-        """Ask, unless that was done a short while ago; fails never."""
-        if self._reactor.seconds() - self._asked < REFRESH:
-            return
+        """Ask; raises what keeps an answer away, within `TIMEOUT`."""
+        answer = await self._ask()
         try:
-            found = json.loads(await self._ask())
+            found = json.loads(answer)
             self.known = pb.KubernetesVersion(
                 **{
                     ours: str(found.get(theirs, ""))[:MAX_TEXT]
@@ -98,7 +101,6 @@ class ClusterVersion:
                     )
                 }
             )
-            self._asked = self._reactor.seconds()
         except Exception as error:
             self._log.debug(
                 "the version of Kubernetes is not known: {error!r}", error=error

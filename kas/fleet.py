@@ -147,6 +147,7 @@ class Fleet:
             self._log.info("other kas reach this one at {url}", url=self._own.url)
         self.bus.subscribe("kas", "agent.connected", self._connected)
         self.bus.subscribe("kas", "agent.disconnected", self._disconnected)
+        self.bus.subscribe("kas", "agent.changed", self._connected)
         await self.directory.start()
 
     def update(self, *, draining: bool | None = None) -> None:

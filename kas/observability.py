@@ -52,6 +52,7 @@ class Health:
                     "pod_namespace": one.agent.pod_namespace,
                     "pod_name": one.agent.pod_name,
                     "kubernetes_version": one.agent.kubernetes_version.git_version,
+                    "cluster_problem": one.agent.cluster_problem,
                     "peer": one.tunnel.peer,
                     "streams": one.tunnel.load,
                     "alive": one.tunnel.alive,
@@ -76,6 +77,11 @@ class KasCollector(Collector):
         )
         yield GaugeMetricFamily(
             "kas_agent_connections", "Their connections.", value=len(health.registry)
+        )
+        yield GaugeMetricFamily(
+            "kas_agents_without_cluster",
+            "Those whose agent cannot reach its Kubernetes API.",
+            value=sum(bool(one.agent.cluster_problem) for one in health.registry),
         )
         yield GaugeMetricFamily(
             "kas_tunnel_streams",

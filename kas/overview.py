@@ -62,6 +62,7 @@ def _connection(record: AgentRecord) -> dict[str, Any]:
         "version": agent.version,
         "pod_namespace": agent.pod_namespace,
         "pod_name": agent.pod_name,
+        "cluster_problem": agent.cluster_problem,
         "kubernetes_version": agent.kubernetes_version.git_version,
         "kas_id": record.kas_id.hex(),
         "kas_url": record.kas_url,

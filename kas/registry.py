@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator
 
 import attrs
@@ -42,6 +43,8 @@ class AgentConnection:
     leaving: bool = False
     #: No new streams go there; what runs may finish.
     retired: bool = False
+    #: When the agent last told of a change; see `kas.reports`.
+    reported_at: float = -math.inf
 
 
 class Registry:
@@ -111,8 +114,8 @@ class Registry:
 
     def superseded(self, agent: ConnectedAgent) -> None:
         """Another kas has a newer connection of this instance."""
-        held = self._agents.get(agent.agent_id, {}).get(agent.instance_id)
-        if held is not None and held.agent.generation == agent.generation:
+        held = self.connection(agent)
+        if held is not None:
             self._supersede(held)
 
     def replaced(self, newer: ConnectedAgent) -> None:
@@ -192,6 +195,13 @@ class Registry:
             if tunnel.alive and (best is None or tunnel.load < best.tunnel.load):
                 best = connection
         return best
+
+    def connection(self, agent: ConnectedAgent) -> AgentConnection | None:
+        """That of *agent*, if it is the one in service."""
+        held = self._agents.get(agent.agent_id, {}).get(agent.instance_id)
+        if held is None or held.agent.generation != agent.generation:
+            return None
+        return held
 
     def instance(self, agent_id: str, instance_id: bytes) -> AgentConnection | None:
         """The connection of one instance, if it takes streams."""

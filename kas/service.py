@@ -34,6 +34,7 @@ from kas.observability import Health, make_site
 from kas.overview import overview
 from kas.own_address import interface_addresses, own_address, own_names
 from kas.registry import Registry
+from kas.reports import AgentReports
 from kas.routing import Router
 from kas.state import StateDirectory
 from tunnel import sdnotify
@@ -172,6 +173,7 @@ class KasService(LogsItsOwnWay, Service):
             lambda: len(self.fleet.directory.living()),
             self.about,
         )
+        AgentReports(self.registry, self.bus, reactor).serve(self.dispatcher)
         self.control = ControlSocket(state, self, reactor)
         self._acceptor: AgentAcceptor | None = None
         self._agent_port: IListeningPort | None = None
@@ -333,6 +335,13 @@ class KasService(LogsItsOwnWay, Service):
             "pid": os.getpid(),
             "draining": self._acceptor is not None and self._acceptor.draining,
         }
+        problems = {
+            one.agent.agent_name: one.agent.cluster_problem
+            for one in self.registry
+            if one.agent.cluster_problem
+        }
+        if problems:
+            known["cluster_problems"] = problems
         if fleet.redis is not None:
             known["redis"] = {
                 "up": fleet.redis.up,

@@ -90,6 +90,8 @@ class ConnectedAgent:
     #: The project that the agent belongs to; 0: none.
     project_id: int = 0
     services: frozenset[str] = frozenset()
+    #: Why the agent cannot reach its cluster, for people; empty: it can.
+    cluster_problem: str = ""
 
 
 class IStream(Interface):
@@ -306,8 +308,9 @@ class IServerModuleApi(_IModuleApi):
         """
         Be told what is published; call the result to end it.
 
-        kas itself publishes ``agent.connected`` and ``agent.disconnected``
-        (`ConnectedAgent`), ``credential.revoked`` (a credential id), and
+        kas itself publishes ``agent.connected``, ``agent.disconnected`` and, when it
+        tells something new of itself, ``agent.changed`` (`ConnectedAgent`),
+        ``credential.revoked`` (a credential id), and
         ``kas.draining`` when it was told to stop: finish what runs, begin nothing.
         """
 

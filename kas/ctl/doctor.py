@@ -149,9 +149,10 @@ class _Doctor:
         about = progress(self._ctl, self._running.pid)
         if about is None:
             return [("other kas", lambda: "not looked at: kas has no control socket")]
+        clusters = ("clusters", functools.partial(_check_clusters, about))
         if "own_url" not in about:
-            return []
-        checks = [("private API", functools.partial(_check_private, about))]
+            return [clusters]
+        checks = [clusters, ("private API", functools.partial(_check_private, about))]
         if "redis" in about:
             checks.append(("Redis", functools.partial(_check_redis, about["redis"])))
         return [*checks, ("peers", functools.partial(_check_peers, about))]
@@ -278,6 +279,17 @@ def _check_port(opened: Opened) -> str:
         ) from None
     tls = "without TLS" if opened.certificate_file is None else "with TLS"
     return f"{shown} accepts connections, {tls}"
+
+
+def _check_clusters(about: dict[str, Any]) -> str:
+    problems = about.get("cluster_problems", {})
+    if problems:
+        found = (
+            f"agentk {printable(name)} {printable(why)}"
+            for name, why in sorted(problems.items())
+        )
+        raise _Wrong("; ".join(found))
+    return "every agent that is connected to this kas reaches its cluster"
 
 
 def _check_private(about: dict[str, Any]) -> str:

@@ -49,6 +49,7 @@ class AgentRecord:
             kubernetes_platform=kubernetes.platform,
             kas_id=self.kas_id,
             kas_url=self.kas_url,
+            cluster_problem=agent.cluster_problem,
         )
 
     @classmethod
@@ -73,6 +74,7 @@ class AgentRecord:
                     message.kubernetes_git_version,
                     message.kubernetes_platform,
                 ),
+                cluster_problem=message.cluster_problem,
             ),
             kas_id=message.kas_id,
             kas_url=message.kas_url,

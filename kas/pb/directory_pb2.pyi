@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AgentRecord(_message.Message):
-    __slots__ = ("agent_id", "agent_name", "instance_id", "generation", "project_id", "connected_at_ms", "version", "commit_id", "pod_namespace", "pod_name", "kubernetes_major", "kubernetes_minor", "kubernetes_git_version", "kubernetes_platform", "kas_id", "kas_url")
+    __slots__ = ("agent_id", "agent_name", "instance_id", "generation", "project_id", "connected_at_ms", "version", "commit_id", "pod_namespace", "pod_name", "kubernetes_major", "kubernetes_minor", "kubernetes_git_version", "kubernetes_platform", "kas_id", "kas_url", "cluster_problem")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class AgentRecord(_message.Message):
     KUBERNETES_PLATFORM_FIELD_NUMBER: _ClassVar[int]
     KAS_ID_FIELD_NUMBER: _ClassVar[int]
     KAS_URL_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     agent_name: str
     instance_id: bytes
@@ -40,7 +41,8 @@ class AgentRecord(_message.Message):
     kubernetes_platform: str
     kas_id: bytes
     kas_url: str
-    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., instance_id: _Optional[bytes] = ..., generation: _Optional[int] = ..., project_id: _Optional[int] = ..., connected_at_ms: _Optional[int] = ..., version: _Optional[str] = ..., commit_id: _Optional[str] = ..., pod_namespace: _Optional[str] = ..., pod_name: _Optional[str] = ..., kubernetes_major: _Optional[str] = ..., kubernetes_minor: _Optional[str] = ..., kubernetes_git_version: _Optional[str] = ..., kubernetes_platform: _Optional[str] = ..., kas_id: _Optional[bytes] = ..., kas_url: _Optional[str] = ...) -> None: ...
+    cluster_problem: str
+    def __init__(self, agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., instance_id: _Optional[bytes] = ..., generation: _Optional[int] = ..., project_id: _Optional[int] = ..., connected_at_ms: _Optional[int] = ..., version: _Optional[str] = ..., commit_id: _Optional[str] = ..., pod_namespace: _Optional[str] = ..., pod_name: _Optional[str] = ..., kubernetes_major: _Optional[str] = ..., kubernetes_minor: _Optional[str] = ..., kubernetes_git_version: _Optional[str] = ..., kubernetes_platform: _Optional[str] = ..., kas_id: _Optional[bytes] = ..., kas_url: _Optional[str] = ..., cluster_problem: _Optional[str] = ...) -> None: ...
 
 class KasRecord(_message.Message):
     __slots__ = ("kas_id", "url", "agents", "draining", "version")

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from modules.agent_tracker import entity_pb2 as modules_dot_agent__tracker_dot_entity__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n modules/agent_tracker/list.proto\x12\x16txkas.agent_tracker.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"modules/agent_tracker/entity.proto\"\xb6\x01\n\x05\x41gent\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nagent_name\x18\x02 \x01(\t\x12\x12\n\nproject_id\x18\x03 \x01(\x03\x12\x13\n\x0binstance_id\x18\x04 \x01(\x0c\x12\x30\n\x0c\x63onnected_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x04meta\x18\x06 \x01(\x0b\x32\x1e.gitlab.agent.entity.AgentMeta\"\r\n\x0bListRequest\"=\n\x0cListResponse\x12-\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1d.txkas.agent_tracker.v1.Agent2[\n\x06\x41gents\x12Q\n\x04List\x12#.txkas.agent_tracker.v1.ListRequest\x1a$.txkas.agent_tracker.v1.ListResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n modules/agent_tracker/list.proto\x12\x16txkas.agent_tracker.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"modules/agent_tracker/entity.proto\"\xcf\x01\n\x05\x41gent\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nagent_name\x18\x02 \x01(\t\x12\x12\n\nproject_id\x18\x03 \x01(\x03\x12\x13\n\x0binstance_id\x18\x04 \x01(\x0c\x12\x30\n\x0c\x63onnected_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x04meta\x18\x06 \x01(\x0b\x32\x1e.gitlab.agent.entity.AgentMeta\x12\x17\n\x0f\x63luster_problem\x18\x07 \x01(\t\"\r\n\x0bListRequest\"=\n\x0cListResponse\x12-\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1d.txkas.agent_tracker.v1.Agent2[\n\x06\x41gents\x12Q\n\x04List\x12#.txkas.agent_tracker.v1.ListRequest\x1a$.txkas.agent_tracker.v1.ListResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,11 +34,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'modules.agent_tracker.list_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_AGENT']._serialized_start=130
-  _globals['_AGENT']._serialized_end=312
-  _globals['_LISTREQUEST']._serialized_start=314
-  _globals['_LISTREQUEST']._serialized_end=327
-  _globals['_LISTRESPONSE']._serialized_start=329
-  _globals['_LISTRESPONSE']._serialized_end=390
-  _globals['_AGENTS']._serialized_start=392
-  _globals['_AGENTS']._serialized_end=483
+  _globals['_AGENT']._serialized_end=337
+  _globals['_LISTREQUEST']._serialized_start=339
+  _globals['_LISTREQUEST']._serialized_end=352
+  _globals['_LISTRESPONSE']._serialized_start=354
+  _globals['_LISTRESPONSE']._serialized_end=415
+  _globals['_AGENTS']._serialized_start=417
+  _globals['_AGENTS']._serialized_end=508
 # @@protoc_insertion_point(module_scope)

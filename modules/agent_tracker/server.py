@@ -104,6 +104,7 @@ class AgentTrackerServer:
                     instance_id=agent.instance_id,
                     connected_at=_timestamp(agent.connected_at),
                     meta=_meta(agent),
+                    cluster_problem=agent.cluster_problem,
                 )
                 for agent in found
             ]

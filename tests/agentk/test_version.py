@@ -10,7 +10,7 @@ from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from agentk.version import MAX_BODY, MAX_TEXT, REFRESH, TIMEOUT, ClusterVersion
+from agentk.version import MAX_BODY, MAX_TEXT, TIMEOUT, ClusterVersion
 from tunnel.testing import Pipe
 
 ANSWER = b'{"major": "1", "minor": "36", "gitVersion": "v1.36.1", "platform": "linux"}'
@@ -63,6 +63,7 @@ class VersionTests(SynchronousTestCase):
 
     def refresh(self, seconds: float = 0) -> None:
         done = Deferred.fromCoroutine(self.version.refresh())
+        done.addErrback(lambda failure: None)
         for pipe in self.cluster.pipes:
             pipe.flush()
         if seconds:
@@ -75,8 +76,8 @@ class VersionTests(SynchronousTestCase):
         self.clock.advance(2)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_asked_once(self) -> None:
-        """And again after an hour."""
+    def test_asked_again(self) -> None:
+        """The answer may be another one then."""
         self.refresh()
         known = self.version.known
         self.assertEqual((known.major, known.git_version), ("1", "v1.36.1"))
@@ -84,9 +85,6 @@ class VersionTests(SynchronousTestCase):
         asked = server.asked
         self.assertIn(b"GET /prefix/version HTTP/1.1\r\nHost: kube:6443\r\n", asked)
         self.assertIn(b"\r\nAuthorization: Bearer x\r\n", asked)
-        self.refresh()
-        self.assertEqual(len(self.cluster.pipes), 1)
-        self.clock.advance(REFRESH)
         self.cluster.answer = self.cluster.answer.replace(b"v1.36.1", b"v1.37.0")
         self.refresh()
         self.assertEqual(self.version.known.git_version, "v1.37.0")
@@ -95,7 +93,6 @@ class VersionTests(SynchronousTestCase):
         """What was known stays known."""
         self.refresh()
         for body in (b"", b"[]", b"nonsense", b"\xff", b"5", b"x" * (MAX_BODY + 1)):
-            self.clock.advance(REFRESH)
             length = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
             self.cluster.answer = length + body
             self.refresh()

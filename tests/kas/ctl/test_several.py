@@ -169,6 +169,18 @@ OTHERS = {
 }
 
 
+def test_doctor_of_clusters(kasctl: Kasctl) -> None:
+    """An agentk that is connected, and has no cluster."""
+    state = StateDirectory.open(kasctl.state)
+    running.tell(state, [Opened("kubernetes_api", "127.0.0.1:1")])
+    assert findings(kasctl)["clusters"][0]
+    problems = {"demo": "cannot reach the Kubernetes API\x1b[2J", "b": "also"}
+    assert findings(kasctl, cluster_problems=problems)["clusters"] == (
+        False,
+        "agentk b also; agentk demo cannot reach the Kubernetes API\\x1b[2J",
+    )
+
+
 def test_doctor_of_several(kasctl: Kasctl) -> None:
     state = StateDirectory.open(kasctl.state)
     running.tell(state, [Opened("kubernetes_api", "127.0.0.1:1")])

@@ -21,7 +21,7 @@ def test_hostile_texts(text: str) -> None:
     for name in names:
         setattr(message, name, text)
     back = AgentRecord.from_message(message).to_message()
-    assert len(names) == 11
+    assert len(names) == 12
     for name in names:
         found = getattr(back, name)
         assert found.isprintable() and 0 < len(found) <= MAX_TEXT, name
