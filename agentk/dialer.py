@@ -131,7 +131,7 @@ class Dialer(TunnelOwner):
             tunnel.go_away(
                 pb.GoAway(
                     code=ErrorCode.SHUTDOWN,
-                    message="agentk stops",
+                    message="agentk was stopped",
                     deadline_ms=deadline_ms,
                 )
             )
@@ -145,7 +145,7 @@ class Dialer(TunnelOwner):
         for tunnel in tuple(self._tunnels):
             # First that those streams end: kas would wait for us to go on with them.
             tunnel.flush()
-            tunnel.end(ErrorCode.SHUTDOWN, "agentk stops")
+            tunnel.end(ErrorCode.SHUTDOWN, "agentk was stopped")
         if self._tunnels:
             self._idle = Deferred()
             self._idle.addTimeout(2.0, self.clock)
@@ -275,7 +275,7 @@ class Dialer(TunnelOwner):
             leaving.go_away(
                 pb.GoAway(
                     code=ErrorCode.SHUTDOWN,
-                    message="connected elsewhere",
+                    message="agentk is connected elsewhere",
                     deadline_ms=max(1, round(MAX_SPREAD * 1000)),
                 )
             )
@@ -314,7 +314,10 @@ class Dialer(TunnelOwner):
         self._lived(self._tunnels[tunnel])
         # Kas closes when its streams are done; one that forgets to must not keep us.
         self._deadlines[tunnel] = self.clock.callLater(
-            go_away.deadline_ms / 1000, tunnel.end, ErrorCode.SHUTDOWN, "drained"
+            go_away.deadline_ms / 1000,
+            tunnel.end,
+            ErrorCode.SHUTDOWN,
+            "kas was leaving, and its time for that is over",
         )
         within = go_away.reconnect_within_ms / 1000
         self._plan("kas is going away: " + go_away.message[:200], within)

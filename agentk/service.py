@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
@@ -24,6 +24,7 @@ from agentk.modules import AgentModuleApi, Lent
 from agentk.reach import ClusterReach
 from agentk.version import ClusterVersion
 from tunnel import __version__, sdnotify
+from tunnel.errors import ConfigurationError
 from tunnel.events import EventBus
 from tunnel.flusher import Flusher
 from tunnel.hosting import ModuleHost, Prepared
@@ -35,7 +36,9 @@ from tunnel.net.addresses import client_endpoint
 from tunnel.net.keepalive import Keepalive
 from tunnel.net.tls import client_context
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program_metrics import register
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.stamps import look_again
 from tunnel.startup import start_or_exit
 from tunnel.tuning import settle
 
@@ -65,13 +68,12 @@ class AgentkService(LogsItsOwnWay, Service):
         self._environ = environ
         self._instance_id = secrets.token_bytes(16)
         self._context: ssl.SSLContext | None = None
-        self._listening = Listening(reactor)
+        self._listening = Listening(reactor, program="agentk")
         self._watchdog_call: Any = None
         self.cluster = cluster
         self._version = ClusterVersion(cluster, reactor)
         self.metrics = CollectorRegistry()
-        ProcessCollector(registry=self.metrics)
-        GCCollector(registry=self.metrics)
+        register(self.metrics, "agentk", self._listening, lambda: self.dropped_lines)
         self.bus = EventBus()
         self.dispatcher = Dispatcher(reactor, from_kas=True)
         self.kubernetes = KubernetesClients(cluster, reactor)
@@ -116,6 +118,7 @@ class AgentkService(LogsItsOwnWay, Service):
     def startService(self) -> None:
         """Begin; a failure to do so ends the process with its reason."""
         super().startService()  # type: ignore[no-untyped-call]
+        self.start_logging(self._reactor)
         start_or_exit(self._start(), self._reactor)
 
     async def _start(self) -> None:
@@ -143,6 +146,20 @@ class AgentkService(LogsItsOwnWay, Service):
         self.dialer.start()
         self._watchdog()
         settle()
+
+    def reload(self) -> None:
+        """See `tunnel.startup.Signalled`."""
+        self.reopen_log()
+        self._log.info("SIGHUP: certificates and tokens are read again")
+        look_again()
+        if self._context is not None:
+            try:
+                self._context = self._make_context()
+            except ConfigurationError as error:
+                self._log.error(
+                    "--ca-cert-file: {problem}; what it said before stays in use",
+                    problem=str(error),
+                )
 
     def _connected(self, agent_id: Any) -> None:
         # For systemd, too, ready means that bytes flow.

@@ -18,8 +18,10 @@ from agentk.config import (
     read_token,
 )
 from agentk.service import AgentkService
+from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared
 from tunnel.options import ProgramOptions
+from tunnel.startup import obey_signals, refuse
 from tunnel.tuning import keep_time, tune_allocator
 
 
@@ -138,7 +140,11 @@ def makeService(options: Options) -> IService:
     service = AgentkService(
         options.checked, options.token, options.cluster, options.modules, reactor
     )
-    service.log_as_told(
-        options.parent or {}, options["log-format"], options["log-level"]
-    )
+    try:
+        service.log_as_told(
+            options.parent or {}, options["log-format"], options["log-level"]
+        )
+    except ConfigurationError as error:
+        refuse(error.problems)
+    obey_signals(service, reactor)
     return service

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import functools
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,17 @@ MAX_META = 200
 
 #: Instance ids are 16 random bytes; anything much longer is not one.
 MAX_INSTANCE_ID = 64
+
+#: Why an agent may be refused.
+REFUSALS = (
+    "credential",
+    "draining",
+    "instance-id",
+    "role",
+    "superseded",
+    "too-many-connections",
+    "too-many-instances",
+)
 
 Authenticate = Callable[[bytes], AgentIdentity]
 
@@ -84,22 +96,29 @@ class AgentAcceptor(TunnelOwner):
     timing: Timing = attrs.Factory(Timing)
     #: New agents shall look for another kas.
     draining: bool = False
+    #: Agents that were refused, by one of `REFUSALS`.
+    refusals: Counter[str] = attrs.Factory(Counter)
     #: Tunnels that end with this turn of the reactor.
     _ending: set[TunnelProtocol] = attrs.Factory(set)
+    #: What agents said when they left, until their tunnel is gone.
+    _leaving: dict[TunnelProtocol, str] = attrs.Factory(dict)
     _log = Logger()
 
     # tunnel.net.owner.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         """Take the agent, or say why not."""
+        refuse = functools.partial(self._refuse, tunnel)
         if hello.role != "agent":
-            tunnel.end(ErrorCode.PROTOCOL, "agents connect to this port")
+            refuse("role", ErrorCode.PROTOCOL, "agents connect to this port")
             return
         if self.draining:
-            tunnel.end(ErrorCode.SHUTDOWN, "this kas is being drained; try another")
+            text = "this kas is being drained; try another"
+            refuse("draining", ErrorCode.SHUTDOWN, text)
             return
         if not 0 < len(hello.instance_id) <= MAX_INSTANCE_ID:
-            tunnel.end(ErrorCode.PROTOCOL, "HELLO without a usable instance id")
+            text = "HELLO without a usable instance id"
+            refuse("instance-id", ErrorCode.PROTOCOL, text)
             return
         try:
             identity = self.authenticate(hello.credential)
@@ -107,15 +126,23 @@ class AgentAcceptor(TunnelOwner):
             self._log.info(
                 "{peer} was refused: {reason}", peer=tunnel.peer, reason=error
             )
-            tunnel.end(ErrorCode.UNAUTHENTICATED, error.message)
+            refuse("credential", ErrorCode.UNAUTHENTICATED, error.message)
             return
         if self.registry.is_full(identity.agent_id, hello.instance_id):
-            tunnel.end(ErrorCode.FLOOD, "this agent has too many instances here")
+            text = "this agent has too many instances here"
+            refuse("too-many-instances", ErrorCode.FLOOD, text)
             return
         if not self.rate.allows(identity.credential_id):
-            tunnel.end(ErrorCode.FLOOD, "this token connects too often; slow down")
+            text = "this token connects too often; slow down"
+            refuse("too-many-connections", ErrorCode.FLOOD, text)
             return
         self._welcome(tunnel, hello, identity)
+
+    def _refuse(
+        self, tunnel: TunnelProtocol, reason: str, code: ErrorCode, text: str
+    ) -> None:
+        self.refusals[reason] += 1
+        tunnel.end(code, text)
 
     def _welcome(
         self, tunnel: TunnelProtocol, hello: pb.Hello, identity: AgentIdentity
@@ -153,7 +180,8 @@ class AgentAcceptor(TunnelOwner):
         tunnel.agent = agent
         connection = AgentConnection(tunnel, agent, identity.credential_id)
         if not self.registry.add(connection):
-            tunnel.end(ErrorCode.SUPERSEDED, "a newer connection is here already")
+            text = "a newer connection is here already"
+            self._refuse(tunnel, "superseded", ErrorCode.SUPERSEDED, text)
             return
         self._log.info(
             "agent {agent_name} ({agent_id}) connected from {peer}",
@@ -171,6 +199,8 @@ class AgentAcceptor(TunnelOwner):
 
     def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
         """The agent stops, or is elsewhere: what runs here may finish."""
+        # Its own words, because it knows which of the two.
+        self._leaving[tunnel] = go_away.message[:MAX_META]
         connection = self.registry.retire(tunnel)
         if connection is not None:
             self.bus.publish("agent.disconnected", connection.agent)
@@ -186,10 +216,12 @@ class AgentAcceptor(TunnelOwner):
 
     def _drained(self, tunnel: TunnelProtocol) -> None:
         self._ending.discard(tunnel)
-        tunnel.end(ErrorCode.SHUTDOWN, "drained")
+        reason = self._leaving.get(tunnel) or "the agent left"
+        tunnel.end(ErrorCode.SHUTDOWN, reason)
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """The agent's connection is gone."""
+        self._leaving.pop(tunnel, None)
         connection = self.registry.remove(tunnel)
         if connection is None:
             return

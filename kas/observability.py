@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from twisted.internet.interfaces import IReactorTime
 
@@ -30,6 +30,8 @@ class Health:
     peers: Callable[[], int] = lambda: 0
     #: The process, and what it knows of others.
     about: Callable[[], dict[str, Any]] = dict
+    #: Agents that were refused, by the reason.
+    refusals: Mapping[str, int] = attrs.Factory(dict)
     #: All listeners are open, and nothing was told to stop.
     ready: bool = False
 
@@ -71,7 +73,6 @@ class KasCollector(Collector):
     def collect(self) -> Iterable[Any]:
         """The metrics of now."""
         health = self._health
-        yield InfoMetricFamily("kas_build", "Version.", value={"version": __version__})
         yield GaugeMetricFamily(
             "kas_connected_agents", "Agents here.", value=health.registry.agents
         )
@@ -93,6 +94,12 @@ class KasCollector(Collector):
             "Streams whose agent is not connected.",
             value=health.router.waiting,
         )
+        refused = CounterMetricFamily(
+            "kas_agents_refused", "Connections of agents refused.", labels=["reason"]
+        )
+        for reason, count in health.refusals.items():
+            refused.add_metric([reason], count)
+        yield refused
 
 
 def make_site(

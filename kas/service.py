@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas import pki, running
-from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.agents import REFUSALS, AgentAcceptor, AgentFactory, ConnectionRate
 from kas.balance import PER_SECOND, Balance
 from kas.config import KasConfiguration
 from kas.control import ControlSocket
@@ -50,7 +51,9 @@ from tunnel.net.keeper import Keeper, ResumeLimits
 from tunnel.net.sniffer import TunnelOrWebSocketFactory
 from tunnel.net.tls import ALPN_TUNNEL
 from tunnel.net.websocket_server import wrap_websocket_server
+from tunnel.program_metrics import register
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.stamps import look_again
 from tunnel.startup import start_or_exit
 from tunnel.tuning import settle
 from tunnel.waiting import until
@@ -134,7 +137,9 @@ class KasService(LogsItsOwnWay, Service):
             absences=self.last_seen,
             may_connect=self.identity.may_connect,
         )
-        self.listening = Listening(reactor, self._development_certificate)
+        self.listening = Listening(
+            reactor, self._development_certificate, program="kas", now=now
+        )
         self.external_services = ExternalServices(reactor)
         self.external: ExternalApi | None = None
         if configuration.api is not None:
@@ -165,6 +170,8 @@ class KasService(LogsItsOwnWay, Service):
             clock=reactor,
             jitter=random,
         )
+        register(self.metrics, "kas", self.listening, lambda: self.dropped_lines)
+        self.refusals: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
         self.metrics.register(FleetCollector(self.fleet, self.router, self.balance))
         self.health = Health(
             self.registry,
@@ -172,6 +179,7 @@ class KasService(LogsItsOwnWay, Service):
             lambda: self.modules.states,
             lambda: len(self.fleet.directory.living()),
             self.about,
+            self.refusals,
         )
         AgentReports(self.registry, self.bus, reactor).serve(self.dispatcher)
         self.control = ControlSocket(state, self, reactor)
@@ -184,6 +192,7 @@ class KasService(LogsItsOwnWay, Service):
     def startService(self) -> None:
         """Begin; a failure to do so ends the process with its reason."""
         super().startService()  # type: ignore[no-untyped-call]
+        self.start_logging(self._reactor)
         start_or_exit(self._start(), self._reactor)
 
     async def _start(self) -> None:
@@ -230,6 +239,7 @@ class KasService(LogsItsOwnWay, Service):
             kas_id=self._kas_id,
             now=self._now,
             timing=Timing(resume_grace=settings.resume_grace_period),
+            refusals=self.refusals,
         )
         tunnels = AgentFactory(
             acceptor,
@@ -286,6 +296,12 @@ class KasService(LogsItsOwnWay, Service):
         if interval is not None and self.running:
             sdnotify.notify("WATCHDOG=1")
             self._watchdog_call = self._reactor.callLater(interval, self._watchdog)
+
+    def reload(self) -> None:
+        """See `tunnel.startup.Signalled`."""
+        self.reopen_log()
+        self._log.info("SIGHUP: certificates, identities and secrets are read again")
+        look_again()
 
     # What kasctl asks for; see `kas.control.Controlled`.
 

@@ -7,15 +7,20 @@ from collections.abc import Callable, Sequence
 
 from twisted.application.service import IService
 
-from kas.config import KasConfiguration
-from kas.loading import load
-from kas.service import KasService
-from kas.state import StateDirectory, locate
+from kas.missing import not_installed
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared
 from tunnel.options import ProgramOptions
-from tunnel.startup import refuse
+from tunnel.startup import obey_signals, refuse
 from tunnel.tuning import keep_time, tune_allocator
+
+try:
+    from kas.config import KasConfiguration
+    from kas.loading import load
+    from kas.service import KasService
+    from kas.state import StateDirectory, locate
+except ModuleNotFoundError as error:
+    not_installed("kas", error)
 
 
 class Options(ProgramOptions):
@@ -81,11 +86,12 @@ def makeService(options: Options) -> IService:
     try:
         state = StateDirectory.open(locate(options["state-directory"], os.environ))
         service = KasService(options.configuration, options.modules, state, reactor)
+        service.log_as_told(
+            options.parent or {},
+            options["log-format"],
+            options.configuration.observability.logging.level,
+        )
     except ConfigurationError as error:
         refuse(error.problems)
-    service.log_as_told(
-        options.parent or {},
-        options["log-format"],
-        options.configuration.observability.logging.level,
-    )
+    obey_signals(service, reactor)
     return service

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,14 +13,20 @@ from typing import Any
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from tunnel.config import Listen
+from tunnel.config import Listen, expiry_problem
 from tunnel.errors import ConfigurationError
+from tunnel.handshakes import FailedHandshakes
 from tunnel.net.sockets import address_text
 from tunnel.net.tls import ReloadingServerContext
 from tunnel.net.tlsio import wrap_server
+
+#: Seconds between two looks at the dates of the certificates that files name.
+EXPIRY_INTERVAL = 86_400.0
 
 
 @attrs.frozen
@@ -38,11 +47,21 @@ class Listening:
     Opens ports, and closes all of them at the end.
 
     :ivar development: the certificate and key for ``development_certificate: true``.
+    :ivar program: its name, for messages.
+    :ivar now: the time of day.
     """
 
     reactor: Any
     development: Callable[[], tuple[Path, Path]] | None = None
+    program: str = "program"
+    now: Callable[[], float] = time.time
+    #: By what is listened for, as far as it speaks TLS.
+    contexts: dict[str, ReloadingServerContext] = attrs.Factory(dict)
+    handshakes: dict[str, FailedHandshakes] = attrs.Factory(dict)
+    #: Those that operators replace.
+    _named: set[Path] = attrs.Factory(set)
     _ports: dict[IListeningPort, Opened] = attrs.Factory(dict)
+    _dates: LoopingCall | None = None
     _log = Logger()
 
     async def listen(
@@ -79,18 +98,24 @@ class Listening:
                 alpn=tuple(alpn),
                 minimum_version=minimum,
             )
-            factory = wrap_server(factory, context, self.reactor, room=room)
-        text = listen.endpoint_string()
+            failures = self.handshakes.get(what)
+            if failures is None:
+                failures = FailedHandshakes(what, self.reactor)
+                self.handshakes[what] = failures
+            self.contexts[what] = context
+            factory = wrap_server(
+                factory, context, self.reactor, failed=failures.failed, room=room
+            )
         try:
             opening: Deferred[IListeningPort] = serverFromString(
-                self.reactor, text
+                self.reactor, listen.endpoint_string()
             ).listen(factory)
             port = await opening
         except Exception as error:
             raise ConfigurationError(
                 [
-                    f"cannot listen for {what} on {text}: {str(error).rstrip('.')}; "
-                    f"choose another address{f' ({setting})' if setting else ''}"
+                    f"cannot listen for {what}: {self._reason(listen, error)}; choose "
+                    f"another{f' with {setting}' if setting else ' address'}"
                 ]
             ) from error
         address = address_text(port.getHost())
@@ -101,7 +126,48 @@ class Listening:
             address=address,
             security=" (TLS)" if files is not None else " (not encrypted)",
         )
+        if listen.certificate_file is not None:
+            self._named.add(listen.certificate_file)
+            self._follow_dates(listen.certificate_file)
         return port
+
+    def _reason(self, listen: Listen, error: Exception) -> str:
+        """Why a port cannot be had, in words for operators."""
+        where = listen.endpoint or listen.address
+        if where.startswith(":"):
+            where = f"port {where[1:]}"
+        if isinstance(error, CannotListenError):
+            code = getattr(error.socketError, "errno", None)
+            if code == errno.EADDRINUSE:
+                return f"{where} is in use (another {self.program}?)"
+            if code == errno.EADDRNOTAVAIL:
+                return f"{where} is no address of this machine"
+            if code == errno.EACCES:
+                return f"{where} may not be used by this user"
+            if code is not None:
+                return f"{where}: {os.strerror(code)}"
+        return f"{where}: {str(error).rstrip('.')}"
+
+    def _follow_dates(self, certificate: Path) -> None:
+        self._look_at_dates(certificate)
+        if self._dates is None:
+            self._dates = LoopingCall(self._look_at_all_dates)
+            self._dates.clock = self.reactor
+            self._dates.start(EXPIRY_INTERVAL, now=False).addErrback(
+                lambda failure: self._log.failure("while reading dates", failure)
+            )
+
+    def _look_at_all_dates(self) -> None:
+        for certificate in sorted(self._named):
+            self._look_at_dates(certificate)
+
+    def _look_at_dates(self, certificate: Path) -> None:
+        try:
+            problem = expiry_problem(certificate, self.now())
+        except ConfigurationError as error:
+            problem = str(error)
+        if problem:
+            self._log.warn("{problem}", problem=problem)
 
     def _certificate(self, listen: Listen) -> tuple[Path, Path] | None:
         if listen.own_certificate and self.development is not None:
@@ -126,3 +192,8 @@ class Listening:
         """Accept nothing more anywhere."""
         for port in tuple(self._ports):
             await self.close(port)
+        for failures in self.handshakes.values():
+            failures.stop()
+        dates, self._dates = self._dates, None
+        if dates is not None and dates.running:
+            dates.stop()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -83,3 +84,26 @@ def _lines(failure: Failure) -> list[str]:
         return list(failure.value.problems)
     _log.failure("the service did not start", failure)
     return [f"the service did not start: {failure.getErrorMessage()}"]
+
+
+class Signalled(Protocol):
+    """What an operator can ask of a program by signals."""
+
+    def reload(self) -> None:
+        """Open log files again, and read every file again."""
+
+    def rotate_log(self) -> None:
+        """Give the log file another name, and begin a new one."""
+
+
+def obey_signals(service: Signalled, reactor: Any) -> None:
+    """
+    Let SIGHUP mean `reload`, and SIGUSR1 `rotate_log`, as twistd has it.
+
+    Without this SIGHUP ends the process, while requests are under way.
+    """
+    for number, act in (
+        (signal.SIGHUP, service.reload),
+        (signal.SIGUSR1, service.rotate_log),
+    ):
+        signal.signal(number, lambda *_, act=act: reactor.callFromThread(act))

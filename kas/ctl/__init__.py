@@ -19,7 +19,7 @@
 
 from __future__ import annotations
 
-import sys
+from kas.missing import not_installed
 
 
 def main() -> None:
@@ -27,8 +27,5 @@ def main() -> None:
     try:
         from kas.ctl.cli import cli
     except ModuleNotFoundError as error:
-        sys.exit(
-            f"kasctl: {error.name} is not installed; pip install 'txkas[server]' "
-            "has everything"
-        )
+        not_installed("kasctl", error)
     cli(prog_name="kasctl")

@@ -13,7 +13,7 @@ The external API: what GitLab and other systems call, by gRPC and by Connect.
     life.py       how long they last
     stream.py     one request on one of them
     meter.py      what a peer may do on one of them, counted before h2 sees it
-    http1.py      HTTP/1.1 requests, by klein
+    http1.py      HTTP/1.1 requests
     api.py        the listener: takes both kinds of HTTP, and drains them
     held.py       what requests that are not whole may hold, all together
     limits.py     every bound, with its reason

@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests, by klein: Connect for clients that know nothing else."""
+"""HTTP/1.1 requests: Connect for clients that know nothing else."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IProtocolFactory, IReactorTime
+from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
 from kas.external.calls import Codec, Headers
@@ -23,7 +23,7 @@ __all__ = ["make_site"]
 _Request: Any = Request
 _Site: Any = Site
 
-# Anything else is no method of a service, and klein would log a traceback for some.
+# Anything else is no method of a service.
 _PATH = re.compile(rb"/[A-Za-z0-9_.]+/[A-Za-z0-9_]+")
 
 
@@ -33,8 +33,6 @@ class Http1Exchange:
     def __init__(self, request: Any) -> None:
         self._request = request
         self.call: Codec | None = None
-        #: Fires at the end: klein waits for it.
-        self.done: Deferred[bytes] = Deferred(self._cancelled)
         self._over = False
         self._producing = False
 
@@ -59,7 +57,7 @@ class Http1Exchange:
         if not self._over:
             self._over = True
             self.unregisterProducer()
-            self.done.callback(b"")
+            self._request.finish()
 
     def reset(self) -> None:
         """Abort: the connection is all that can be cut."""
@@ -86,12 +84,13 @@ class Http1Exchange:
             self._producing = False
             self._request.unregisterProducer()
 
-    def _cancelled(self, done: Deferred[bytes]) -> None:
-        # klein does so when the client is gone; so is what one could unregister from.
-        self._over = True
-        self._producing = False
-        if self.call is not None:
-            self.call.gone(StreamReset(ErrorCode.CANCELLED))
+    def gone(self) -> None:
+        """The client left, and with it what one could unregister from."""
+        if not self._over:
+            self._over = True
+            self._producing = False
+            if self.call is not None:
+                self.call.gone(StreamReset(ErrorCode.CANCELLED))
 
 
 def make_site(
@@ -108,30 +107,12 @@ def make_site(
     :param closing: whether a connection, by its transport, shall end after the answer.
     :param busy: holds the transports of those with a request under way.
     """
-    # Here, because klein installs the default reactor when it is imported.
-    from klein import Klein
-
-    app = Klein()
-
-    @app.route("/<service>/<method>", methods=["POST"])
-    def call(request: Any, service: str, method: str) -> Deferred[bytes]:
-        exchange = Http1Exchange(request)
-        headers = [
-            (name, value)
-            for name, values in request.requestHeaders.getAllRawHeaders()
-            for value in values
-        ]
-        begun = front.begin(exchange, "POST", request.path.decode(), headers, False)
-        if begun.call is not None:
-            exchange.call = begun.call
-            begun.call.body(request.content.read())
-            begun.call.body_ended()
-        return exchange.done
 
     class BoundedRequest(_Request):  # type: ignore[misc]
         """Has a time for its head and body, and keeps no body that nobody reads."""
 
         _late_call: IDelayedCall | None = None
+        _exchange: Http1Exchange | None = None
 
         def __init__(self, *arguments: Any, **rest: Any) -> None:
             super().__init__(*arguments, **rest)
@@ -182,7 +163,21 @@ def make_site(
                 self.setHeader(b"content-length", b"0")
                 self.finish()
                 return
-            super().process()
+            self._call()
+
+        def _call(self) -> None:
+            exchange = self._exchange = Http1Exchange(self)
+            headers = [
+                (name, value)
+                for name, values in self.requestHeaders.getAllRawHeaders()
+                for value in values
+            ]
+            path = self.path.decode("ascii")
+            begun = front.begin(exchange, "POST", path, headers, False)
+            if begun.call is not None:
+                exchange.call = begun.call
+                begun.call.body(self.content.read())
+                begun.call.body_ended()
 
         def finish(self) -> None:
             """The answer is complete."""
@@ -196,6 +191,8 @@ def make_site(
             # Not when the garbage is collected next.
             self.content = BytesIO()
             busy.discard(self._transport)
+            if self._exchange is not None:
+                self._exchange.gone()
             super().connectionLost(reason)
 
         def _in_time(self) -> None:
@@ -230,8 +227,6 @@ def make_site(
         def log(self, request: Any) -> None:
             """Calls are not worth a line each."""
 
-    site = Http11Site(
-        app.resource(), BoundedRequest, timeout=limits.idle, reactor=clock
-    )
+    site = Http11Site(Resource(), BoundedRequest, timeout=limits.idle, reactor=clock)
     site.noisy = False
     return site

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -32,7 +33,8 @@ class Reactor(MemoryReactorClock):
 
     def listenTCP(self, port: int, *rest: Any, **more: Any) -> Any:
         if port in self.taken:
-            raise CannotListenError("127.0.0.1", port, OSError("in use"))
+            in_use = OSError(errno.EADDRINUSE, "in use")
+            raise CannotListenError("127.0.0.1", port, in_use)
         listening = super().listenTCP(port, *rest, **more)
         self.open.append(port)
         listening.stopListening = lambda: self.open.remove(port)
@@ -191,8 +193,10 @@ class StartTests(_Case):
     def test_address_is_taken(self) -> None:
         """The line says which, and what to do."""
         self.reactor.taken = {8080}
-        self.assert_fails("cannot listen for health and metrics on tcp:8080")
-        self.assert_fails("choose another address (--observability-listen-address)")
+        self.assert_fails(
+            "cannot listen for health and metrics: 127.0.0.1:8080 is in use (another "
+            "agentk?); choose another with --observability-listen-address"
+        )
         self.assertNotIn("start cluster", self.happened)
 
 

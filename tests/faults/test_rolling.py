@@ -147,7 +147,7 @@ def _restart(kas: FleetKas, record: Record) -> None:
     process.child.send_signal(signal.SIGTERM)
     code = process.ended(DRAIN_SECONDS + 30)
     took = time.monotonic() - begin
-    clean = code == -signal.SIGTERM and "Server Shut Down." in process.said()
+    clean = code == -signal.SIGTERM and "Server Shut Down" in process.said()
     errors = _errors(process)
     process.kill()
     record.note(

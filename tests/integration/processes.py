@@ -141,7 +141,7 @@ class Process:
         twistd passes on what ended it: a shell sees 128 + *how*, systemd a clean exit.
         """
         code = self.stop(how, seconds)
-        return code == -how and "Server Shut Down." in self.said()
+        return code == -how and "Server Shut Down" in self.said()
 
     def ended(self, seconds: float = 30) -> int:
         """Its status, once it has ended by itself."""

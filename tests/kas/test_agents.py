@@ -11,7 +11,7 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.agents import MAX_INSTANCE_ID, MAX_META, ConnectionRate
+from kas.agents import MAX_INSTANCE_ID, MAX_META, REFUSALS, ConnectionRate
 from kas.observability import Health
 from tests.kas.world import Agent, World, reason
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
@@ -213,6 +213,19 @@ class RefusalTests(_Case):
             self.assertEqual(code, ErrorCode.PROTOCOL)
             self.assertIn("instance id", message)
 
+    def test_counted(self) -> None:
+        """By the reason, which is one of a fixed set."""
+        self.refused(hello(credential=b"unknown"))
+        self.refused(hello(role="kas"))
+        self.refused(hello(instance_id=b""))
+        self.world.acceptor.draining = True
+        self.refused(hello())
+        refusals = self.world.acceptor.refusals
+        self.assertEqual(
+            refusals, {"credential": 1, "role": 1, "instance-id": 1, "draining": 1}
+        )
+        self.assertLessEqual(set(refusals), set(REFUSALS))
+
     def test_longest_instance_id(self) -> None:
         """The longest that is taken."""
         agent = self.world.dial(hello(instance_id=b"x" * MAX_INSTANCE_ID))
@@ -247,14 +260,24 @@ class GoAwayTests(_Case):
         """However often it says so, it costs one timer, and its tunnel ends."""
         agent = self.world.dial(hello())
         for _ in range(1000):
-            agent.tunnel.go_away(pb.GoAway(deadline_ms=1000))
+            agent.tunnel.go_away(
+                pb.GoAway(deadline_ms=1000, message="agentk was stopped")
+            )
         agent.tunnel.flush()
         before = len(self.world.clock.getDelayedCalls())
         agent.pipe.step()
         self.assertEqual(len(self.world.clock.getDelayedCalls()), before + 1)
         agent.pipe.flush()
-        self.assertEqual(str(reason(agent)), "drained")
+        self.assertEqual(str(reason(agent)), "agentk was stopped")
         self.assertEqual(self.world.acceptor._ending, set())
+        self.assertEqual(self.world.acceptor._leaving, {})
+
+    def test_without_a_reason(self) -> None:
+        """An agent need not give one."""
+        agent = self.world.dial(hello())
+        agent.tunnel.go_away(pb.GoAway(deadline_ms=1000))
+        agent.pipe.flush()
+        self.assertEqual(str(reason(agent)), "the agent left")
 
 
 class RateTests(_Case):

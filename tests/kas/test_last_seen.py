@@ -238,8 +238,9 @@ def test_bound(world: World) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (-5, "less than a minute ago"),
-        (59.4, "less than a minute ago"),
+        (-5, "0 seconds ago"),
+        (1, "1 second ago"),
+        (59.4, "59 seconds ago"),
         (60, "1 minute ago"),
         (7199, "1 hour ago"),
         (86400 * 3, "3 days ago"),

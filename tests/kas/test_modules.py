@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any
 import attrs
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactorClock
@@ -68,7 +70,7 @@ class _Case(SynchronousTestCase):
             registry=self.world.registry,
             router=self.world.router,
             identity=self.identity,
-            listening=Listening(self.reactor),
+            listening=Listening(self.reactor, program="kas"),
             external=ExternalServices(self.reactor),
         )
         self.failed: list[tuple[str, Exception]] = []
@@ -196,7 +198,8 @@ class ApiTests(_Case):
         """The line says what for, where, and what to do."""
 
         def refuse(*args: Any, **more: Any) -> Any:
-            raise OSError("Address already in use")
+            in_use = OSError(errno.EADDRINUSE, "Address already in use")
+            raise CannotListenError("", 8160, in_use)
 
         self.reactor.listenTCP = refuse  # type: ignore[method-assign]
         failure = self.failureResultOf(
@@ -205,7 +208,7 @@ class ApiTests(_Case):
         (problem,) = failure.value.problems
         self.assertEqual(
             problem,
-            "cannot listen for echo on tcp:8160: Address already in use; "
+            "cannot listen for echo: tcp:8160 is in use (another kas?); "
             "choose another address",
         )
 
@@ -229,9 +232,7 @@ class ApiTests(_Case):
         )
         (problem,) = failure.value.problems
         self.assertTrue(
-            problem.endswith(
-                "in use; choose another address (agent.echo.listen.address)"
-            ),
+            problem.endswith("in use; choose another with agent.echo.listen.address"),
             problem,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -50,7 +51,8 @@ class Reactor(MemoryReactorClock):
 
     def listenTCP(self, port: int, *rest: Any, **more: Any) -> Any:
         if port in self.taken:
-            raise CannotListenError("127.0.0.1", port, OSError("in use"))
+            in_use = OSError(errno.EADDRINUSE, "in use")
+            raise CannotListenError("127.0.0.1", port, in_use)
         listening = super().listenTCP(port, *rest, **more)
         self.open.append(port)
         listening.stopListening = lambda: self.open.remove(port)
@@ -205,8 +207,11 @@ class StartTests(_Case):
         self.reactor.taken = {8150}
         service = self.service()
         ended = self.assertRaises(SystemExit, service.startService)
-        self.assertIn("cannot listen for agents on tcp:8150", str(ended))
-        self.assertIn("choose another address (agent.listen.address)", str(ended))
+        self.assertEqual(
+            str(ended),
+            "cannot listen for agents: 127.0.0.1:8150 is in use (another kas?); "
+            "choose another with agent.listen.address",
+        )
         self.assertFalse(service.health.ready)
 
     def test_unusable_identities(self) -> None:

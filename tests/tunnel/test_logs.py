@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
 import shutil
+import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Application, Service
 from twisted.logger import ILogObserver, Logger, LogLevel
+from twisted.python import syslog
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tunnel.errors import ConfigurationError
 from tunnel.logs import MAX_FIELD, LogsItsOwnWay, observer
-
-
-class Terminal(io.StringIO):
-    """A file that is one."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 class LogTests(SynchronousTestCase):
@@ -30,7 +29,11 @@ class LogTests(SynchronousTestCase):
         self.out = io.StringIO()
 
     def log(self, kind: str = "json", level: str = "info") -> Logger:
-        return Logger("acme.part", observer=observer(kind, level, self.out))
+        chosen = observer(kind, level, self.out.write)
+        return Logger("acme.part", observer=chosen)
+
+    def observer(self, kind: str) -> ILogObserver:
+        return observer(kind, "info", self.out.write)
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.out.getvalue().splitlines()]
@@ -100,13 +103,22 @@ class LogTests(SynchronousTestCase):
         self.log("text").info("hello {name}", name="world")
         self.assertIn("[acme.part#info] hello world\n", self.out.getvalue())
 
-    def test_auto(self) -> None:
-        """Text on a terminal, JSON elsewhere."""
-        self.log("auto").info("hello")
-        self.assertEqual(self.lines()[0]["message"], "hello")
-        self.out = Terminal()
-        self.log("auto").info("hello")
-        self.assertIn("#info] hello", self.out.getvalue())
+    def test_twisteds_own(self) -> None:
+        """Without full stops, and without what its factories do."""
+        for kind in ("json", "text"):
+            said = Logger("twisted.application.app", observer=self.observer(kind))
+            said.info("Server Shut Down.")
+            said.info("<object> starting on 8150")
+            legacy = Logger("log_legacy", observer=self.observer(kind))
+            legacy.info("{log_text}", log_text="LayerFactory starting on 8150")
+            legacy.info("{log_text}", log_text="(TCP Port 8150 Closed)")
+            legacy.info("{log_text}", log_text="Main loop terminated.")
+            Logger("kas", observer=self.observer(kind)).info("work is starting on 1.")
+        said_lines = self.out.getvalue().splitlines()
+        self.assertEqual(len(said_lines), 6)
+        for line in said_lines[0], said_lines[1], said_lines[3], said_lines[4]:
+            self.assertRegex(line, r"(Server Shut Down|Main loop terminated)($|\")")
+        self.assertIn("work is starting on 1.", said_lines[5])
 
 
 class Logging(LogsItsOwnWay, Service):
@@ -119,7 +131,7 @@ class LogsItsOwnWayTests(SynchronousTestCase):
     def test_application(self) -> None:
         """It becomes that of the application, where twistd looks for one."""
         service = Logging()
-        service.log_observer = observer("json", "info", io.StringIO())
+        service.log_observer = observer("json", "info", io.StringIO().write)
         application = Application("kas")
         service.setServiceParent(application)
         self.assertIs(ILogObserver(application), service.log_observer)
@@ -134,30 +146,89 @@ class LogsItsOwnWayTests(SynchronousTestCase):
 
 
 class LogAsToldTests(SynchronousTestCase):
-    """When the log is ours to write, and when it is twistd's."""
+    """Where the log goes, in which form, and which events."""
 
-    def chosen(self, kind: str, **options: object) -> object:
-        service = LogsItsOwnWay()
-        service.log_as_told(options, kind, "info")
-        return service.log_observer
-
-    def test_foreground(self) -> None:
-        """Ours, on standard output."""
-        self.assertIsNotNone(self.chosen("auto", nodaemon=1, logfile=None))
-
-    def test_background_and_files_are_twistds(self) -> None:
-        """It knows where to write, and how to rotate."""
-        self.assertIsNone(self.chosen("auto", nodaemon=0, logfile=None))
-        self.assertIsNone(self.chosen("text", nodaemon=1, logfile="kas.log"))
-        self.assertIsNone(self.chosen("auto", nodaemon=1, syslog=1))
-
-    def test_json_goes_into_the_file(self) -> None:
-        """When it was told, wherever the log is."""
+    def setUp(self) -> None:
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
-        path = f"{folder}/log"
-        chosen: Any = self.chosen("json", nodaemon=0, logfile=path)
-        event = {"log_format": "hello", "log_level": LogLevel.info, "log_time": 0.0}
-        chosen({**event, "log_namespace": "test"})
-        with open(path) as written:
-            self.assertEqual(json.loads(written.read())["message"], "hello")
+        self.path = Path(folder) / "log"
+
+    def told(self, kind: str, level: str = "info", **options: object) -> LogsItsOwnWay:
+        service = LogsItsOwnWay()
+        service.log_as_told(options, kind, level)
+        return service
+
+    def written(self, kind: str, level: str = "info", **options: Any) -> str:
+        service = self.told(kind, level, logfile=str(self.path), **options)
+        for name in LogLevel.debug, LogLevel.info:
+            Logger("test", observer=service.log_observer).emit(name, f"at {name.name}")
+        return self.path.read_text()
+
+    def test_level(self) -> None:
+        """Honoured wherever the log goes: in the background, and in files."""
+        options: dict[str, Any]
+        for options in ({"nodaemon": 0}, {"nodaemon": 1}):
+            for kind in ("text", "json", "auto"):
+                self.path.unlink(missing_ok=True)
+                self.assertNotIn("at debug", self.written(kind, "info", **options))
+                self.assertIn("at info", self.path.read_text())
+        self.assertIn("at debug", self.written("text", "debug", nodaemon=1))
+
+    def test_forms(self) -> None:
+        """JSON in a file when it was told; text otherwise."""
+        line = self.written("json", nodaemon=0)
+        self.assertEqual(json.loads(line)["message"], "at info")
+        self.path.unlink()
+        self.assertIn("[test#info] at info\n", self.written("auto", nodaemon=0))
+
+    def test_standard_output(self) -> None:
+        """Text on a terminal, JSON elsewhere."""
+        controller, terminal = pty.openpty()
+        self.addCleanup(os.close, controller)
+        for descriptor, form in ((terminal, "#info] hello"), (None, '"hello"')):
+            if descriptor is None:
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT)
+                controller = os.open(self.path, os.O_RDONLY)
+                self.addCleanup(os.close, controller)
+            with open(descriptor, "w") as out:
+                self.patch(sys, "stdout", out)
+                service = self.told("auto", nodaemon=1)
+                Logger("test", observer=service.log_observer).info("hello")
+                self.assertIn(form, os.read(controller, 1000).decode())
+
+    def test_closed_output(self) -> None:
+        """A program that was started with it closed has no log, and runs."""
+        self.patch(sys, "stdout", None)
+        service = self.told("auto", nodaemon=1)
+        Logger("test", observer=service.log_observer).info("hello")
+        self.assertEqual(service.dropped_lines, 0)
+
+    def test_unwritable_file(self) -> None:
+        """A line with what to do."""
+        path = str(self.path / "nowhere")
+        error = self.assertRaises(
+            ConfigurationError, self.told, "auto", nodaemon=1, logfile=path
+        )
+        self.assertIn(f"--logfile: {path}: cannot be written (No such", str(error))
+
+    def test_another_runner(self) -> None:
+        """It has a log of its own."""
+        self.assertIsNone(self.told("json").log_observer)
+
+    def test_syslog(self) -> None:
+        """The level counts there, too."""
+        said: list[Any] = []
+
+        class Syslog:
+            def __init__(self, prefix: str) -> None:
+                said.append(prefix)
+
+            def emit(self, event: Any) -> None:
+                said.append(event["log_format"])
+
+        self.patch(syslog, "SyslogObserver", Syslog)
+        service = self.told("auto", syslog=1, nodaemon=0, prefix="kas")
+        log = Logger("test", observer=service.log_observer)
+        log.debug("less")
+        log.info("more")
+        self.assertEqual(said, ["kas", "more"])

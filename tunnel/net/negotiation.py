@@ -34,6 +34,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tunnel.errors import TunnelError
+from tunnel.net.sockets import address_text
 from tunnel.texts import clean
 
 __all__ = [
@@ -67,9 +68,11 @@ class NegotiationError(TunnelError):
 
     :ivar layer: which negotiation failed: ``TLS``, ``WebSocket``, ``proxy``, ``sniff``.
     :ivar label: the kind of failure in one word of a small fixed set, for counters.
+    :ivar peer: the address of the one that it failed with, if known.
     """
 
     layer = ""
+    peer = ""
 
     def __init__(self, label: str, message: str) -> None:
         # Parts of it may be the other side's: names in certificates, headers.
@@ -174,6 +177,7 @@ class Negotiator:
         if self._refusal is not None or self._above is not None:
             return
         error = self.error_type(label, message)
+        error.peer = address_text(self._lower.getPeer())
         self._refusal = error
         self._log.debug(
             "{layer} with {peer} failed ({label}): {reason}",

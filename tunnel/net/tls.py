@@ -126,7 +126,7 @@ class ReloadingServerContext:
         self._stamp = self.files.stamp()
         self._complained: _Stamps | None = None
         self._checked = clock.seconds()
-        self._context = self.files.load(self._alpn, minimum_version)
+        self._context = self._load()
 
     def __call__(self) -> ssl.SSLContext:
         now = self._clock.seconds()
@@ -137,9 +137,15 @@ class ReloadingServerContext:
                 self._reload(stamp)
         return self._context
 
+    def _load(self) -> ssl.SSLContext:
+        context = self.files.load(self._alpn, self._minimum_version)
+        #: When the certificate in use ends; the time of day.
+        self.expires = certificate_validity(_read(self.files.cert_file))[1]
+        return context
+
     def _reload(self, stamp: _Stamps) -> None:
         try:
-            self._context = self.files.load(self._alpn, self._minimum_version)
+            self._context = self._load()
         except ConfigurationError as error:
             # Tried again at the next look: perhaps only a descriptor was missing.
             if stamp != self._complained:

@@ -7,7 +7,23 @@ from collections.abc import Sequence
 
 from tunnel.net.negotiation import NegotiationError
 
-__all__ = ["SHOWN_NAMES", "TLSHandshakeError", "describe", "name_mismatch"]
+__all__ = ["LABELS", "SHOWN_NAMES", "TLSHandshakeError", "describe", "name_mismatch"]
+
+#: Of `TLSHandshakeError`.
+LABELS = (
+    "alert",
+    "client-certificate",
+    "closed",
+    "expired",
+    "flood",
+    "internal",
+    "name-mismatch",
+    "not-tls",
+    "other",
+    "timeout",
+    "untrusted",
+    "version",
+)
 
 #: OpenSSL's verification results: X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH
 _WRONG_NAME = frozenset({62, 64})
@@ -37,9 +53,7 @@ class TLSHandshakeError(NegotiationError):
     """
     No TLS connection came about; the message says what to look at.
 
-    Labels: ``untrusted``, ``name-mismatch``, ``expired``, ``not-tls``, ``version``,
-    ``client-certificate``, ``alert``, ``timeout``, ``closed``, ``flood``, ``internal``,
-    ``other``.
+    Its label is one of `LABELS`.
     """
 
     layer = "TLS"

@@ -1,0 +1,16 @@
+"""What is said where kas is installed without all that it needs."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+__all__ = ["not_installed"]
+
+
+def not_installed(program: str, error: ModuleNotFoundError) -> NoReturn:
+    """End *program* with one line."""
+    sys.exit(
+        f"{program}: {error.name} is not installed; pip install 'txkas[server]' has "
+        "everything"
+    )

@@ -1,0 +1,233 @@
+"""
+Writes log lines without ever making the reactor wait.
+
+A pipe whose reader stalls, a terminal that was stopped, a disk that hangs: each blocks
+who writes to it.  So lines go through a queue of limited size to a thread of their own;
+what does not fit is dropped and counted, and one line says so once it goes on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["MAX_QUEUED", "FileSink", "LogWriter", "Sink", "StreamSink"]
+
+#: Characters that wait to be written: two or three thousand lines, more than an
+#: incident makes in a second; memory of agentk is counted in MiB.
+MAX_QUEUED = 512 * 1024
+
+#: Seconds that the end of the process may wait for a reader that does not read.
+LAST_WORDS = 1.0
+
+
+class Sink(Protocol):
+    """Where lines go; each call may take as long as it likes."""
+
+    def write(self, data: bytes) -> None:
+        """:raises OSError: it cannot be written."""
+
+    def reopen(self) -> None:
+        """The file may be another one of the same name now."""
+
+    def rotate(self) -> None:
+        """Give the file another name, and begin a new one."""
+
+
+class StreamSink:
+    """A file descriptor that somebody else opened, such as standard output."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:
+                # Another process that shares it has made it so.
+                select.select([], [self._descriptor], [])
+
+    def reopen(self) -> None:
+        """There is no name to open it by."""
+
+    def rotate(self) -> None:
+        """As above."""
+
+
+class FileSink(StreamSink):
+    """
+    A file.
+
+    :param rotate_at: bytes after which it gets another name, as twistd's own do:
+        ``kas.log.1``, and what had that name becomes ``kas.log.2``.
+    :raises OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path, rotate_at: int | None = None) -> None:
+        # twistd changes the working directory later.
+        self._path = path.absolute()
+        self._rotate_at = rotate_at
+        super().__init__(self._open())
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        descriptor = os.open(self._path, flags, 0o666)
+        self._size = os.fstat(descriptor).st_size
+        return descriptor
+
+    def write(self, data: bytes) -> None:
+        if self._rotate_at is not None and self._size >= self._rotate_at:
+            with suppress(OSError):
+                self.rotate()
+        super().write(data)
+        self._size += len(data)
+
+    def reopen(self) -> None:
+        """
+        Open the path again, after `logrotate` has moved the file.
+
+        :raises OSError: the old one stays in use.
+        """
+        old, self._descriptor = self._descriptor, self._open()
+        os.close(old)
+
+    def rotate(self) -> None:
+        """:raises OSError: the directory is not ours to write."""
+        numbers = (
+            path.name.removeprefix(f"{self._path.name}.")
+            for path in self._path.parent.glob(f"{self._path.name}.*")
+        )
+        for number in sorted((int(n) for n in numbers if n.isdecimal()), reverse=True):
+            self._numbered(number).rename(self._numbered(number + 1))
+        self._path.rename(self._numbered(1))
+        self.reopen()
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+
+class LogWriter:
+    """
+    A queue of lines, and from `start` on the thread that empties it.
+
+    Before, lines are written at once: twistd forks when it becomes a daemon, and no
+    thread outlives that.
+
+    :param note: makes the line that tells how many were dropped.
+    """
+
+    def __init__(self, sink: Sink, note: Callable[[int], str]) -> None:
+        self._sink = sink
+        self._note = note
+        self._changed = threading.Condition()
+        self._queue: deque[str | Callable[[], None]] = deque()
+        self._queued = 0
+        self._busy = False
+        self._unsaid = 0
+        self._patience = 0.0
+        self._thread: threading.Thread | None = None
+        #: Lines that were never written.
+        self.dropped = 0
+
+    def start(self) -> None:
+        """From here on nobody waits for the sink; repeating it does nothing."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name="log writer", daemon=True
+            )
+            self._thread.start()
+            # A start that fails ends the process before the reactor runs.
+            atexit.register(self.last_words)
+
+    def write(self, line: str) -> None:
+        """Write *line*, or drop it; it ends with a line feed."""
+        if self._thread is None:
+            self._put(line)
+            return
+        with self._changed:
+            if self._queued + len(line) > MAX_QUEUED:
+                self.dropped += 1
+                self._unsaid += 1
+                return
+            self._queued += len(line)
+            self._queue.append(line)
+            self._changed.notify_all()
+        if self._patience:
+            self.flush()
+
+    def reopen(self) -> None:
+        """Open files again, once what came before is written."""
+        self._do(self._sink.reopen)
+
+    def rotate(self) -> None:
+        """See `FileSink`."""
+        self._do(self._sink.rotate)
+
+    def last_words(self) -> None:
+        """
+        The process ends soon: from here on each line is waited for.
+
+        All of them together for `LAST_WORDS` at most.
+        """
+        self._patience = LAST_WORDS
+        self.flush()
+
+    def flush(self) -> None:
+        """Wait until everything is written, within what is left of `LAST_WORDS`."""
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: not self._queue and not self._busy, self._patience
+            )
+            if not done:
+                # It stalls; the rest of the end does not wait again.
+                self._patience = 0.0
+
+    def _do(self, act: Callable[[], None]) -> None:
+        if self._thread is None:
+            self._attempt(act)
+            return
+        with self._changed:
+            self._queue.append(act)
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._queue)
+                self._busy = True
+                item = self._queue.popleft()
+                if isinstance(item, str):
+                    self._queued -= len(item)
+                unsaid = 0
+                if not self._queue:
+                    unsaid, self._unsaid = self._unsaid, 0
+            if isinstance(item, str):
+                self._put(item)
+            else:
+                self._attempt(item)
+            if unsaid:
+                self._put(self._note(unsaid))
+
+    def _put(self, line: str) -> None:
+        try:
+            self._sink.write(line.encode("utf-8", "replace"))
+        except (OSError, ValueError):
+            # A full disk, a pipe without a reader, a file that could not be reopened:
+            # the log is the place where one would say so.
+            self.dropped += 1
+            self._unsaid += 1
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        with suppress(OSError):
+            act()

@@ -1,0 +1,77 @@
+"""What both programs say of themselves to Prometheus; read when it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import attrs
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from tunnel import __version__
+from tunnel.listening import Listening
+
+__all__ = ["ProgramCollector", "register"]
+
+
+@attrs.define(eq=False)
+class ProgramCollector(Collector):
+    """
+    Version, log, certificates and failed handshakes.
+
+    No label takes a value from outside.
+
+    :ivar program: what the names begin with.
+    :ivar dropped_lines: of the log.
+    """
+
+    program: str
+    listening: Listening
+    dropped_lines: Callable[[], int]
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics of now."""
+        program, listening = self.program, self.listening
+        version = {"version": __version__}
+        yield InfoMetricFamily(f"{program}_build", "Version.", value=version)
+        yield CounterMetricFamily(
+            f"{program}_log_lines_dropped",
+            "Lines of the log that could not be written as fast as they came.",
+            value=self.dropped_lines(),
+        )
+        failures = CounterMetricFamily(
+            f"{program}_tls_handshake_failures",
+            "TLS handshakes of clients that failed.",
+            labels=["listener", "reason"],
+        )
+        for what, failed in listening.handshakes.items():
+            for label, count in failed.counts.items():
+                failures.add_metric([what, label], count)
+        yield failures
+        expiry = GaugeMetricFamily(
+            f"{program}_certificate_expiry_seconds",
+            "Seconds until a listener's certificate expires; negative once it has.",
+            labels=["listener"],
+        )
+        for what, context in listening.contexts.items():
+            left = context.expires.timestamp() - listening.now()
+            expiry.add_metric([what], left)
+        yield expiry
+
+
+def register(
+    metrics: CollectorRegistry,
+    program: str,
+    listening: Listening,
+    dropped_lines: Callable[[], int],
+) -> None:
+    """These, and those of the process and of its garbage collector."""
+    ProcessCollector(registry=metrics)
+    GCCollector(registry=metrics)
+    metrics.register(ProgramCollector(program, listening, dropped_lines))
