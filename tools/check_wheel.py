@@ -3,7 +3,7 @@ Builds our wheel and that of the example, and uses both as their users would.
 
 Run by ``make wheel``.  Everything happens in a temporary folder: the wheels are looked
 into, installed into a new environment with the locked versions of what they need, and
-`twistd kas` and `twistd agentk` are started from there with the example's module.
+`kas` and `agentk` are started from there with the example's module.
 Ends with status 1 and the reason when something is not as it should be.
 """
 
@@ -207,6 +207,9 @@ def check_installed(programs: Path) -> None:
     for command in ("kas", "agentk"):
         if not re.search(rf"^ +{command} +\S", listed, re.MULTILINE):
             fail(f"twistd --help does not list {command}:\n{listed}")
+        usage = run(programs / command, "--help").splitlines()
+        if not usage[0].startswith(f"Usage: {command} "):
+            fail(f"{command} --help begins with {usage[0]!r}")
     version = run(programs / "kasctl", "--version")
     if not re.search(r"\d+\.\d+", version):
         fail(f"kasctl --version says {version!r}")
@@ -327,10 +330,9 @@ def check_running(programs: Path, folder: Path) -> None:
         "--token-file", user_token, "--state-directory", state,
     )
     token = user_token.read_text().strip()
-    twistd = (programs / "twistd", "-n", "--pidfile=")
     say("starting kas")
     kas_command: list[str | Path] = [
-        *twistd, "kas", "--configuration-file", folder / "kas.yaml",
+        programs / "kas", "--configuration-file", folder / "kas.yaml",
         "--state-directory", state,
     ]
     with running("kas", kas_command, folder) as kas:
@@ -338,7 +340,7 @@ def check_running(programs: Path, folder: Path) -> None:
         api = f"http://127.0.0.1:{kas.port('greeter')}"
         say("starting agentk")
         agentk_command: list[str | Path] = [
-            *twistd, "agentk",
+            programs / "agentk",
             "--kas-address", f"tls://127.0.0.1:{kas.port('agents')}",
             "--ca-cert-file", state / "ca.crt",
             "--token-file", agent_token,
@@ -352,7 +354,7 @@ def check_running(programs: Path, folder: Path) -> None:
             check_greeter(api, token)
             say("stopping both")
             for program in (agentk, kas):
-                # twistd ends with the signal that it was sent, once it is done
+                # Both end with the signal that they were sent, once they are done
                 if (status := program.stop()) != -signal.SIGTERM:
                     fail(f"{program.name} ended with {status}:\n{program.log}")
 

@@ -1,0 +1,56 @@
+"""The commands ``kas`` and ``agentk``: twistd in the foreground, no options of its."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from twisted.python import usage
+from twisted.scripts import twistd
+
+__all__ = ["agentk", "kas"]
+
+
+class _Options(twistd.ServerOptions):  # type: ignore[name-defined, misc]
+    """Those of twistd, which are not shown."""
+
+    def getSynopsis(self) -> str:
+        return "Usage:"
+
+
+def kas() -> None:
+    """The entry point of the server."""
+    _run("kas")
+
+
+def agentk() -> None:
+    """The entry point of the agent."""
+    _run("agentk")
+
+
+def _run(name: str) -> None:
+    _open_standard_streams()
+    options = _Options()
+    try:
+        try:
+            options.parseOptions(["--nodaemon", "--pidfile=", name, *sys.argv[1:]])
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the help has left, such as `head`; Python flushes once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(1)
+    except usage.error as error:
+        print(f"{name}: {error}; '{name} --help' shows what there is", file=sys.stderr)
+        sys.exit(2)
+    twistd.runApp(options)
+
+
+def _open_standard_streams() -> None:
+    """What was closed would be the number of the next socket that is opened."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
