@@ -231,9 +231,9 @@ def _time_of_day(seconds: float) -> str:
 
 def ago(seconds: float) -> str:
     """``5 minutes ago``: the largest unit of which there is at least one."""
-    number, unit = max(0, round(seconds)), "second"
-    for size, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
-            number, unit = int(seconds // size), name
-            break
-    return f"{number} {unit}{'' if number == 1 else 's'} ago"
+            number = int(seconds // size)
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    # A text that is the same for a while is shown once by clients that ask again.
+    return "less than a minute ago"

@@ -61,6 +61,8 @@ class Registry:
         self._by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
         self._waiters = Watchers()
         self._conflicts = Conflicts()
+        #: Told the id of each agent that connects, here or at another kas.
+        self.on_connected: Callable[[str], None] = lambda agent_id: None
 
     def __len__(self) -> int:
         return len(self._by_tunnel)
@@ -125,6 +127,7 @@ class Registry:
         One agentk runs in a pod, so that of an earlier run of it is dead, though it may
         seem to be alive for a while.  So may any other be: they are asked.
         """
+        self.on_connected(newer.agent_id)
         for held in tuple(self._agents.get(newer.agent_id, {}).values()):
             agent = held.agent
             if agent.instance_id == newer.instance_id:

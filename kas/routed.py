@@ -36,6 +36,8 @@ MAX_LOST = 3
 
 _SENT = pb.Open()
 
+#: Without the seconds, so that clients which ask again show it once.
+WAITED = "kas waited for it in vain"
 TOO_MANY = "too many requests wait for it already"
 
 
@@ -86,7 +88,6 @@ class RoutedStream:
         #: When it gives up, once it had to wait: whatever refuses it in between.  Anew
         #: for each way that broke.
         self._patience = 0.0
-        self._waited = 0.0
 
     @property
     def agent(self) -> ConnectedAgent | None:
@@ -149,7 +150,6 @@ class RoutedStream:
         self._agent = hop.agent
         if hop.record is not None:
             self._router.went(hop)
-        self._router.found(self._agent_id)
         if self._waits is not None:
             self._settle()
         for is_headers, data in self._kept or ():
@@ -173,8 +173,7 @@ class RoutedStream:
                 return
             now = self._router.clock.seconds()
             if not self._patience:
-                self._waited = self._router.patience(self._agent_id)
-                self._patience = now + self._waited
+                self._patience = now + self._router.patience(self._agent_id)
             left = max(0.0, self._patience - now)
             self._waits = Wait(
                 self._router, self._agent_id, self._woken, self._late, left
@@ -198,7 +197,7 @@ class RoutedStream:
 
     def _late(self) -> None:
         self._router.missed(self._agent_id)
-        self._close(self._unavailable(f"kas waited {self._waited:.0f} s for it"))
+        self._close(self._unavailable(WAITED))
 
     def _unavailable(self, why: str, *, waited: bool = True) -> AgentUnavailable:
         agent = self._agent_id

@@ -157,6 +157,7 @@ class Router:
         self._expected: set[str] = set()
         #: When a stream waited for an agent in vain.
         self._missed: dict[str, float] = {}
+        registry.on_connected = self._connected
         self._look: IDelayedCall | None = None
         #: Streams of ours at instances that others hold.
         self._remote: dict[bytes, int] = {}
@@ -293,8 +294,7 @@ class Router:
             del self._missed[next(iter(self._missed))]
         self._missed[agent_id] = now
 
-    def found(self, agent_id: str) -> None:
-        """A stream went to the agent after all."""
+    def _connected(self, agent_id: str) -> None:
         self._missed.pop(agent_id, None)
 
     def wait(

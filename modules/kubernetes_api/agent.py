@@ -133,6 +133,7 @@ class AgentRequest:
         "_sent",
         "_started_at",
         "_stream",
+        "_target",
         "_trailers",
         "_upgrade",
         "_watch",
@@ -143,6 +144,7 @@ class AgentRequest:
         self._stream = stream
         self._request: UpstreamRequest | None = None
         self._started_at = module.api.clock.seconds()
+        self._target = b""
         self._trailers = b""
         self._answered = False
         self._upgrade = False
@@ -168,6 +170,7 @@ class AgentRequest:
         except HeadError as error:
             self._refuse(502, f"kas -> agent: {error}", _AGENT)
             return
+        self._target = head.target
         try:
             authorization = cluster.authorization()
             if authorization is not None and not is_value(authorization):
@@ -206,7 +209,7 @@ class AgentRequest:
 
     def _refuse(self, status: int, message: str, hop: bytes) -> None:
         """Answer in the place of the API server."""
-        block, body = error_block(status, message, hop)
+        block, body = error_block(status, message, hop, self._target)
         stream = self._stream
         self._module.metrics.answered(status)
         self._module.metrics.failed(hop.decode())

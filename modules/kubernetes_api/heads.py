@@ -6,6 +6,7 @@ import json
 from typing import Final
 
 from tunnel.http1 import ResponseHead
+from tunnel.texts import clean
 
 __all__ = [
     "FAILED_HOP",
@@ -48,8 +49,21 @@ _REASONS: Final = {
 _PHRASES: Final = {502: b"Bad Gateway", 503: b"Service Unavailable"}
 
 
-def status_answer(code: int, message: str) -> tuple[bytes, bytes]:
-    """Fields and body of an error, as kubectl prints it."""
+#: Clients of Kubernetes ask these first, and drop the text of an error that they get:
+#: "the server is currently unable to handle the request" is all that kubectl prints.
+_DISCOVERY: Final = (b"/api", b"/apis")
+
+#: Characters of a warning; clients cut at 4096 for all of them.
+_MAX_WARNING: Final = 1000
+
+
+def status_answer(code: int, message: str, target: bytes) -> tuple[bytes, bytes]:
+    """
+    Fields and body of an error, as kubectl prints it.
+
+    :param target: what was asked for; where clients drop the text of the body, it is
+        sent as a warning as well, which they show.
+    """
     status = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -60,12 +74,17 @@ def status_answer(code: int, message: str) -> tuple[bytes, bytes]:
         "code": code,
     }
     fields = b"\r\nContent-Type: application/json\r\nCache-Control: no-store"
+    if target.partition(b"?")[0].endswith(_DISCOVERY):
+        text = clean(message, _MAX_WARNING, " ").replace("\\", "/").replace('"', "'")
+        fields += b'\r\nWarning: 299 - "%b"' % text.encode("ascii", "replace")
     return fields, json.dumps(status).encode() + b"\n"
 
 
-def error_block(code: int, message: str, hop: bytes) -> tuple[bytes, bytes]:
+def error_block(
+    code: int, message: str, hop: bytes, target: bytes
+) -> tuple[bytes, bytes]:
     """A whole answer of the agent half: block and body."""
-    fields, body = status_answer(code, message)
+    fields, body = status_answer(code, message, target)
     phrase = _PHRASES.get(code, b"Gateway Timeout")
     block = b"HTTP/1.1 %d %b%b\r\n%b: %b\r\nContent-Length: %d\r\n" % (
         code,

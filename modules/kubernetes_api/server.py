@@ -257,7 +257,7 @@ class KubernetesApiServer:
         self, exchange: Exchange, status: int, message: str, fields: bytes = b""
     ) -> None:
         """Answer with a Kubernetes Status."""
-        more, body = status_answer(status, message)
+        more, body = status_answer(status, message, exchange.head.target)
         exchange.respond(status, more + fields, body)
 
     def _refused(self, exchange: Exchange, refused: Refused) -> None:
@@ -289,4 +289,4 @@ class KubernetesApiServer:
 
 
 def _render(status: int, message: str) -> tuple[bytes, bytes]:
-    return status_answer(status, f"client -> kas: {message}")
+    return status_answer(status, f"client -> kas: {message}", b"")

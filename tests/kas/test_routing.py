@@ -18,7 +18,7 @@ from kas.routing import (
 )
 from tests.kas.world import World
 from tunnel.errors import AgentUnavailable, ErrorCode, StreamReset
-from tunnel.interfaces import IStream
+from tunnel.interfaces import ConnectedAgent, IStream
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import RecordingReceiver
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
@@ -194,7 +194,7 @@ class WaitTests(_Case):
         self.assertEqual(reason.reason, "AGENT_NOT_CONNECTED")
         self.assertEqual(
             str(reason),
-            "agent 7 is not connected; kas waited 20 s for it; "
+            "agent 7 is not connected; kas waited for it in vain; "
             "check that agentk runs and reaches kas",
         )
         self.assertTrue(reason.waited)
@@ -213,22 +213,33 @@ class WaitTests(_Case):
             self.assertEqual(following.closed, [])
             self.clock.advance(0.1)
             (reason,) = following.closed
-            self.assertIn("kas waited 2 s for it", str(reason))
+            self.assertIn("kas waited for it in vain", str(reason))
         self.assert_nothing_left()
+
+    def waited_long(self) -> bool:
+        """Whether a stream that waits in vain does so for the whole time."""
+        receiver = RecordingReceiver()
+        self.open(receiver=receiver)
+        self.clock.advance(SHORT_TIMEOUT + 1)
+        long = not receiver.closed
+        self.clock.pump([1] * int(ROUTING_TIMEOUT))
+        self.assertEqual(len(receiver.closed), 1)
+        return long
 
     def test_waits_again(self) -> None:
         """One waits for the whole time a minute later, and once the agent was there."""
-        self.open()
-        self.clock.pump([1] * int(ROUTING_TIMEOUT))
+        self.assertTrue(self.waited_long())
+        self.assertFalse(self.waited_long())
         self.clock.advance(MISSED_SECONDS)
-        again = RecordingReceiver()
-        self.open(receiver=again)
-        self.clock.pump([1] * int(ROUTING_TIMEOUT - 1))
-        self.assertEqual(again.closed, [])
+        self.assertTrue(self.waited_long())
         agent = self.world.agent()
-        self.assertEqual(self.world.router._missed, {})
         agent.pipe.transports[0].loseConnection()
         agent.pipe.flush()
+        self.assertTrue(self.waited_long())
+        # At another kas.
+        self.assertFalse(self.waited_long())
+        self.world.registry.replaced(ConnectedAgent("7", "agent-7", b"j", 1, 0.0))
+        self.assertTrue(self.waited_long())
 
     def test_another_agent_connects(self) -> None:
         """That changes nothing."""
@@ -308,7 +319,7 @@ class WaitTests(_Case):
         router.open_stream("7", pb.Open(), later, False)
         self.assertEqual(later.closed, [])
         self.clock.advance(5)
-        self.assertIn("waited 5 s", str(self.reason(later)))
+        self.assertIn("waited for it", str(self.reason(later)))
 
     def test_streams_that_cannot_be_opened(self) -> None:
         """One OPEN beyond all bounds does not keep the agent and the others out."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.internet.error import ConnectionRefusedError
 
+from modules.kubernetes_api.heads import status_answer
 from tests.modules.kubernetes_api.cases import CHUNKED, SWITCH, ProxyCase
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed
@@ -21,6 +22,37 @@ class ErrorTests(ProxyCase):
         head = self.assert_error(wire, 503, "kas -> agent", "not connected")
         self.assertNotIn(b"Retry-After", head)
         self.assert_clean()
+
+    def test_discovery(self) -> None:
+        """kubectl drops the text of an error then, and prints warnings."""
+        self.world.link.connected = False
+        for target, warns in (
+            (b"/api", True),
+            (b"/apis?timeout=32s", True),
+            (b"/api/v1/pods", False),
+            (b"/version", False),
+        ):
+            wire = self.world.request(b"GET " + target + b" HTTP/1.1")
+            head = self.assert_error(wire, 503, "kas -> agent", "not connected")
+            self.assertEqual(b'\r\nWarning: 299 - "kas -> agent: ' in head, warns)
+        self.world.link.connected = True
+        endpoint = self.world.cluster.connections
+        endpoint.at_once = False
+        wire = self.world.request(b"GET /api HTTP/1.1")
+        endpoint.fail(ConnectionRefusedError())
+        self.world.run()
+        head = self.assert_error(wire, 502, "agent -> API server")
+        self.assertIn(b'\r\nWarning: 299 - "agent -> API server: ', head)
+
+    def test_warning(self) -> None:
+        """Whatever a text holds, it stays one quoted string."""
+        fields, _ = status_answer(
+            502, 'a "b"\r\nX: \\ \u00fc \x1b' + "x" * 5000, b"/api"
+        )
+        (line,) = (one for one in fields.split(b"\r\n") if one.startswith(b"Warn"))
+        self.assertTrue(line.startswith(b"Warning: 299 - \"a 'b'  X: / ?  xxx"))
+        self.assertLess(len(line), 1100)
+        self.assertEqual(line.count(b'"'), 2)
 
     def test_too_many_wait(self) -> None:
         """503 with Retry-After: this one did not wait."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,8 +18,8 @@ _END = datetime(2031, 5, 6, 7, 8, tzinfo=UTC)
 
 class ExpiryTests(SynchronousTestCase):
     def setUp(self) -> None:
-        directory = Path(self.mktemp())
-        directory.mkdir()
+        directory = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, directory)
         certificate, _ = authority().issue("localhost", end=_END).write(directory, "s")
         self.file = Path(certificate)
         self.begin = validity(self.file)[0]
