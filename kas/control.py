@@ -42,6 +42,9 @@ class Controlled(Protocol):
     async def agents(self) -> dict[str, Any]:
         """Every agent: whether, where and since when it is connected, or last was."""
 
+    async def peers(self) -> dict[str, Any]:
+        """What it knows of other kas, after it dialled those without a session."""
+
     def progress(self) -> dict[str, Any]:
         """How far it is: what is still here."""
 
@@ -52,7 +55,7 @@ def path_of(state: StateDirectory, pid: int) -> Path:
 
 
 class ControlSocket:
-    """``POST /drain``, ``/undrain``, ``/rebalance``; ``GET /``, ``/agents``; JSON."""
+    """JSON: ``POST /drain``, ``/undrain``, ``/rebalance``; ``GET`` of what is known."""
 
     _log = Logger()
 
@@ -107,8 +110,15 @@ class ControlSocket:
         async def agents() -> Page:
             return as_json(await kas.agents())
 
+        async def peers() -> Page:
+            return as_json(await kas.peers())
+
         return Site(
-            {"/": lambda: as_json(kas.progress()), "/agents": agents},
+            {
+                "/": lambda: as_json(kas.progress()),
+                "/agents": agents,
+                "/peers": peers,
+            },
             self._reactor,
             {
                 "/drain": then_progress(kas.drain),

@@ -38,6 +38,7 @@ from tunnel.net.tls import ALPN_TUNNEL, client_context
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.waiting import until
 
 if TYPE_CHECKING:
     from kas.redis import RedisClient
@@ -222,6 +223,22 @@ class Fleet:
         """Have one; call *told* once there is, or cannot be."""
         assert self.peers is not None
         self.peers.at(kas.url).connect(told)
+
+    async def dial_all(self, patience: float) -> None:
+        """
+        Dial every other kas without a session, so that it is known who is reached.
+
+        :param patience: seconds to wait for all of them.
+        """
+        if self.peers is None:
+            return
+        peers = [self.peers.at(one.url) for one in self.directory.living()]
+        asked = [peer for peer in peers if not peer.alive]
+        for peer in asked:
+            peer.prepare()
+        await until(
+            lambda: not any(peer.dialling for peer in asked), self.reactor, patience
+        )
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
         """Ask these for an agent; those that fail count as none."""

@@ -131,6 +131,8 @@ class Gateway(TunnelOwner):
     #: Relayed since the start, and refused because the agent is not here.
     relayed: int = 0
     refused: int = 0
+    #: Which other kas was refused last, and why; empty once one was taken again.
+    refusal: str = ""
     tunnels: set[TunnelProtocol] = attrs.Factory(set)
     _log = Logger()
 
@@ -145,8 +147,10 @@ class Gateway(TunnelOwner):
             self._log.warn(
                 "kas at {peer} was refused: {reason}", peer=tunnel.peer, reason=error
             )
+            self.refusal = f"{tunnel.peer}: {error.message}"
             tunnel.end(ErrorCode.UNAUTHENTICATED, error.message)
             return
+        self.refusal = ""
         self.tunnels.add(tunnel)
         tunnel.welcome(
             pb.Welcome(

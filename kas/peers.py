@@ -97,6 +97,11 @@ class Peer(TunnelOwner):
         steps = (self.tunnel, self._dialling, self._greeting, self._later)
         return any(one is not None for one in steps)
 
+    @property
+    def dialling(self) -> bool:
+        """An attempt to reach it is under way."""
+        return self._dialling is not None or self._greeting is not None
+
     def prepare(self) -> None:
         """Dial it for those who come later; costs nothing while that is under way."""
         if not self._busy and self.worth_trying:

@@ -73,6 +73,10 @@ LEAVE_PATIENCE = 15.0
 LISTEN_GRACE = 5.0
 
 
+#: Seconds that other kas have for an answer when an operator asks for them and waits.
+PEERS_PATIENCE = 2.0
+
+
 class KasService(LogsItsOwnWay, Service):
     """Everything that one kas is."""
 
@@ -375,7 +379,14 @@ class KasService(LogsItsOwnWay, Service):
             known["unreachable_peers"] = sorted(
                 peer.url for peer in others if not peer.worth_trying
             )
+        if fleet.gateway is not None and fleet.gateway.refusal:
+            known["refused_peer"] = fleet.gateway.refusal
         return known
+
+    async def peers(self) -> dict[str, Any]:
+        """As `about`, after the other kas without a session were dialled."""
+        await self.fleet.dial_all(PEERS_PATIENCE)
+        return self.about()
 
     # The end.
 

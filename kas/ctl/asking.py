@@ -8,14 +8,14 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from kas.control import PREFIX, path_of
+from kas.control import PREFIX
 from kas.ctl.common import Ctl
 from tunnel.errors import ConfigurationError
 
-__all__ = ["ask", "choose", "progress"]
+__all__ = ["ask", "choose"]
 
-#: Seconds for one answer: kas does nothing long for it.
-_TIMEOUT = 10.0
+#: Seconds for one answer: kas does nothing long for it, and dials others for two.
+_TIMEOUT = 3.0
 
 
 class _Connection(http.client.HTTPConnection):
@@ -42,9 +42,17 @@ def ask(path: Path, method: str, what: str) -> dict[str, Any]:
         connection.request(method, what)
         answer = connection.getresponse()
         found = json.loads(answer.read())
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except TimeoutError:
         raise ConfigurationError(
-            [f"{path}: kas does not answer ({error}); does it still run?"]
+            [
+                f"{path}: kas gives no answer within {_TIMEOUT:g} s although its "
+                "process is there; see its log, or stop it and start it again"
+            ]
+        ) from None
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(
+            [f"{path}: kas does not answer ({reason}); does it still run?"]
         ) from None
     finally:
         connection.close()
@@ -87,11 +95,3 @@ def choose(ctl: Ctl, pid: int | None) -> Path:
             [f"{state.path}: several kas share it: {shown}; name one with --pid"]
         )
     return next(iter(alive.values()))
-
-
-def progress(ctl: Ctl, pid: int) -> dict[str, Any] | None:
-    """What one kas says of itself; None when it has no socket that can be asked."""
-    try:
-        return ask(path_of(ctl.existing(), pid), "GET", "/")
-    except ConfigurationError:
-        return None

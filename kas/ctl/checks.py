@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import http.client
 import ssl
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
 
 from kas.ctl.common import Ctl, command, printable
-from tunnel.errors import TunnelError
+from tunnel.config import Listen, expiry_problem, validity
+from tunnel.errors import ConfigurationError, TunnelError
 
-__all__ = ["DEFAULT_URL", "NoAnswer", "config", "fetch"]
+__all__ = ["DEFAULT_URL", "NoAnswer", "config", "fetch", "named_certificates"]
 
 DEFAULT_URL = "http://127.0.0.1:8151"
 # On the same machine; kas answers from memory.
-TIMEOUT = 5.0
+TIMEOUT = 3.0
 # A thousand agents are 300 KiB.
 MAX_ANSWER = 64 * 1024 * 1024
 
@@ -30,14 +33,46 @@ def config() -> None:
 def check(ctl: Ctl, file: str) -> None:
     """Say everything that is wrong with a configuration file (exit status 0 or 1)."""
     # Here, because it imports every module that the file asks for.
-    from kas.loading import load
+    from kas.loading import listeners, load
 
-    _, modules = load(file)
+    configuration, modules = load(file)
+    warnings: list[str] = []
+    problems: list[str] = []
+    now = ctl.now()
+    for place, certificate in named_certificates(listeners(configuration, modules)):
+        if text := expiry_problem(certificate, now.timestamp()):
+            begin, end = validity(certificate)
+            unusable = now < begin or end <= now
+            (problems if unusable else warnings).append(f"{file}: {place}: {text}")
+    if problems:
+        raise ConfigurationError([*problems, *warnings])
     names = [module.name for module in modules]
     shown = ", ".join(names) or "none"
+    for text in warnings:
+        ctl.note(text)
     ctl.result(
-        {"problems": [], "modules": names}, f"{file} is usable; modules: {shown}"
+        {"problems": [], "warnings": warnings, "modules": names},
+        f"{file} is usable; modules: {shown}",
     )
+
+
+#: Keys of a listener that name certificates.
+_CERTIFICATES = (
+    "certificate_file",
+    "client_ca_certificate_file",
+    "ca_certificate_file",
+)
+
+
+def named_certificates(
+    listeners: Iterable[tuple[str, Listen]],
+) -> Iterator[tuple[str, Path]]:
+    """The certificates that a configuration names, by their place in it."""
+    for place, listen in listeners:
+        for key in _CERTIFICATES:
+            file: Path | None = getattr(listen, key, None)
+            if file is not None:
+                yield f"{place}.{key}", file
 
 
 class NoAnswer(TunnelError):

@@ -169,7 +169,10 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
                         click.echo(problem, err=True)
                 raise SystemExit(1) from None
 
-        return group.command(name)(run)
+        # The summaries in lists of commands are whole sentences.
+        summary = (function.__doc__ or "").strip().partition("\n\n")[0]
+        whole = " ".join(summary.split())
+        return group.command(name, short_help=whole)(run)
 
     return declare
 
@@ -240,8 +243,8 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-#: Characters of a peer's text that are shown.
-_SHOWN = 200
+#: Characters of a peer's text that are shown: a page, and no megabytes.
+_SHOWN = 2000
 
 
 def printable(text: str) -> str:

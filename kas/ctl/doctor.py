@@ -6,10 +6,12 @@ import functools
 import hashlib
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 import click
@@ -18,27 +20,44 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from kas import pki
 from kas.config import KasConfiguration, read_configuration_file
-from kas.ctl.asking import progress
-from kas.ctl.checks import TIMEOUT, NoAnswer, fetch
+from kas.control import path_of
+from kas.ctl import agents
+from kas.ctl.asking import ask
+from kas.ctl.checks import TIMEOUT, NoAnswer, fetch, named_certificates
 from kas.ctl.common import Ctl, command, counted, pid_option, printable
 from kas.identity_store import IdentityStore
+from kas.oserrors import in_words
 from kas.running import (
     AGENTS,
     EXTERNAL_API,
     KUBERNETES_API,
     OBSERVABILITY,
+    OTHER_KAS,
     Running,
 )
 from kas.state import StateDirectory
-from tunnel.config import Listen
+from tunnel.config import Listen, expiry_problem, validity
+from tunnel.config.certificates import EXPIRY_NOTICE
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.listening import Opened
 from tunnel.net.tls import ALPN_TUNNEL
 
 __all__ = ["declare"]
 
-# Own certificates are replaced by people, who need notice.
-NOTICE = timedelta(days=14)
+#: Seconds for everything that waits for an answer, together.
+PATIENCE = 3.5
+
+_T = TypeVar("_T")
+
+#: Listeners, as a running kas and as a configuration file call them.
+_NAMES = {
+    KUBERNETES_API: "API proxy",
+    "agent.kubernetes_api.listen": "API proxy",
+    EXTERNAL_API: "external API",
+    "api.listen": "external API",
+    OTHER_KAS: "private API port",
+    "private_api.listen": "private API port",
+}
 
 
 @attrs.frozen
@@ -67,20 +86,55 @@ def declare(group: click.Group) -> None:
 )
 @pid_option
 def doctor(ctl: Ctl, configuration_file: str | None, pid: int | None) -> None:
-    """Check state, certificates, ports and Redis (exit status 0 or 1)."""
+    """Check state, certificates, ports, agents and Redis (exit status 0 or 1)."""
     if configuration_file is not None and pid is not None:
         raise ConfigurationError(["--pid says already which kas; give only one"])
     running = None if configuration_file is not None else ctl.running(pid)
-    findings = list(_Doctor(ctl, configuration_file, running).findings())
+    findings = []
+    for finding in _Doctor(ctl, configuration_file, running).findings():
+        findings.append(finding)
+        if not ctl.as_json:
+            # at once: some of what follows takes seconds
+            word = "ok  " if finding.ok else "FAIL"
+            ctl.result(None, f"{word}  {finding.check}: {finding.message}")
     ok = all(finding.ok for finding in findings)
-    content = {"ok": ok, "checks": [attrs.asdict(finding) for finding in findings]}
-    lines = (
-        f"{'ok  ' if finding.ok else 'FAIL'}  {finding.check}: {finding.message}"
-        for finding in findings
-    )
-    ctl.result(content, "\n".join(lines))
+    if ctl.as_json:
+        checks = [attrs.asdict(finding) for finding in findings]
+        ctl.result({"ok": ok, "checks": checks}, "")
     if not ok:
         raise SystemExit(1)
+
+
+@attrs.define(eq=False)
+class _Asked(Generic[_T]):
+    """Something that may take long: in a thread, which the end does not wait for."""
+
+    check: Callable[[], _T]
+    _done: threading.Event = attrs.field(factory=threading.Event, init=False)
+    _result: _T | None = attrs.field(default=None, init=False)
+    _error: Exception | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._result = self.check()
+        except Exception as error:
+            self._error = error
+        self._done.set()
+
+    def result(self, until: float) -> _T:
+        """
+        What came of it.
+
+        :param until: when to give up, as `time.monotonic` counts.
+        """
+        if not self._done.wait(max(0.0, until - time.monotonic())):
+            raise _Wrong(f"no answer within {PATIENCE:g} s; does kas hang?")
+        if self._error is not None:
+            raise self._error
+        return cast("_T", self._result)
 
 
 class _Doctor:
@@ -90,40 +144,151 @@ class _Doctor:
         self._ctl = ctl
         self._file = file
         self._configuration = KasConfiguration()
+        self._listens: list[tuple[str, Listen]] = []
         self._running = running
         self._state: StateDirectory | None = None
+        self._agents = 0
 
     def findings(self) -> Iterator[Finding]:
         """Run every check, whatever becomes of those before."""
-        checks: list[tuple[str, Callable[[], str]]] = [
+        for name, check in (
             ("configuration", self._check_configuration),
             ("state directory", self._check_state),
             ("identity file", self._check_identity),
             ("certificate", self._check_certificate),
+        ):
+            yield _finding(name, check)
+        for name, path in self._other_certificates():
+            yield _finding(name, functools.partial(self._check_dates, path))
+        # All at once: a kas that hangs costs its time only one time.
+        until = time.monotonic() + PATIENCE
+        kas = self._whom_to_ask()
+        about = [_Asked(functools.partial(self._ask, one)) for one in kas[:1]]
+        everyone = _Asked(lambda: agents.look(self._ctl, kas))
+        asked = [(name, _Asked(check)) for name, check in self._ports()]
+        for name, one in asked:
+            yield _finding(name, functools.partial(one.result, until))
+        if not kas:
+            return
+        if not path_of(self._ctl.existing(), kas[0].pid).exists():
+            # its log says why
+            text = "not looked at: kas has no control socket"
+            yield Finding("agents and other kas", True, text)
+            return
+        yield _finding("agents", lambda: self._check_agents_of(everyone.result(until)))
+        for answer in about:
+            try:
+                known = answer.result(until)
+            except (TunnelError, OSError) as error:
+                yield Finding("other kas", False, in_words(error))
+            else:
+                yield from (_finding(*check) for check in _checks_of_others(known))
+
+    def _ask(self, kas: Running) -> dict[str, Any]:
+        return ask(path_of(self._ctl.existing(), kas.pid), "GET", "/peers")
+
+    def _whom_to_ask(self) -> list[Running]:
+        """The kas that is meant, first, and the others that run here."""
+        found = list(self._ctl.all_running())
+        if self._running is not None:
+            mine = [one for one in found if one.pid == self._running.pid]
+        else:
+            wanted = _address(self._configuration.agent.listen)
+            mine = [one for one in found if _agents_at(one) == wanted]
+        return [*mine, *(one for one in found if one not in mine)]
+
+    def _ports(self) -> list[tuple[str, Callable[[], str]]]:
+        checks: list[tuple[str, Callable[[], str]]] = [
             ("agent listener", self._check_agents),
             ("liveness", lambda: self._check_probe("liveness")),
             ("readiness", lambda: self._check_probe("readiness")),
         ]
-        for name, what in (
-            ("API proxy", KUBERNETES_API),
-            ("external API", EXTERNAL_API),
-        ):
-            if (found := self._listener(what)) is not None:
-                checks.append((name, functools.partial(_check_port, found)))
-        checks += self._checks_of_others()
-        for name, check in checks:
-            try:
-                yield Finding(name, True, check())
-            except (TunnelError, OSError) as error:
-                yield Finding(name, False, str(error).replace("\n", "; "))
+        if self._running is not None:
+            return checks + [
+                (
+                    _NAMES.get(one.what, one.what),
+                    functools.partial(
+                        _check_port,
+                        _connectable(one.address),
+                        one.certificate_file is not None,
+                    ),
+                )
+                for one in self._running.listeners
+                if one.what not in (AGENTS, OBSERVABILITY)
+            ]
+        for place, listen in self._listens:
+            if place in ("agent.listen", "observability.listen"):
+                continue
+            name = _NAMES.get(place, place)
+            where = _address(listen)
+            if where is None:
+                text = f"{listen.endpoint_string()} is not looked at"
+                checks.append((name, functools.partial(str, text)))
+            else:
+                check = functools.partial(_check_port, where, listen.tls)
+                checks.append((name, check))
+        return checks
+
+    def _other_certificates(self) -> list[tuple[str, Path]]:
+        """Those that an operator named, but for that of agents, which has its check."""
+        if self._running is not None:
+            found = [
+                (f"certificate of {_NAMES.get(one.what, one.what)}", file)
+                for one in self._running.listeners
+                if (file := one.certificate_file) is not None
+            ]
+        else:
+            found = [
+                (f"certificate {place}", file)
+                for place, file in named_certificates(self._listens)
+            ]
+        seen = {self._own_certificate(), self._certificate_path()}
+        others = []
+        for name, file in found:
+            if file not in seen:
+                seen.add(file)
+                others.append((name, file))
+        return others
+
+    def _own_certificate(self) -> Path | None:
+        """What kas made, and renews by itself."""
+        state = self._state
+        return None if state is None else state.file(pki.SERVER_CERTIFICATE)
+
+    def _check_dates(self, path: Path) -> str:
+        if problem := expiry_problem(path, self._ctl.now().timestamp()):
+            raise _Wrong(problem)
+        return f"{path} is valid until {validity(path)[1]:%Y-%m-%d}"
 
     def _check_configuration(self) -> str:
-        if self._file is None:
-            if self._running is None:
-                return "no file given, and no kas runs: the defaults count"
+        # Here, because it imports every module that the file asks for.
+        from kas.loading import listeners, load
+
+        if self._running is not None:
             return f"of the kas that runs (process {self._running.pid})"
+        # What can be read tells where to look, whatever load() has to say of the rest.
         self._configuration = read_configuration_file(self._file)
+        self._listens = list(listeners(self._configuration, []))
+        _, modules = load(self._file)
+        self._listens = list(listeners(self._configuration, modules))
+        if self._file is None:
+            return "no file given, and no kas runs: the defaults count"
         return f"{self._file} is usable"
+
+    def _check_agents_of(self, known: agents.Known | None) -> str:
+        if known is None:
+            raise _Wrong("kas does not say which agents are connected; see above")
+        missing = "; ".join(known.problems)
+        some = known.connected
+        if self._agents and not some and not missing:
+            seen = sorted(agents.row(one)[1] for one in known.agents.values())
+            last = f" ({seen[-1]})" if len(seen) == 1 else ""
+            raise _Wrong(
+                f"none of {counted(self._agents, 'agent')} is connected{last}; see "
+                "'kasctl agent list', and the log of agentk for the reason"
+            )
+        text = f"{len(some)} of {counted(self._agents, 'agent')} connected"
+        return f"{text}; {missing}" if missing else text
 
     def _check_state(self) -> str:
         path = self._ctl.path()
@@ -136,26 +301,12 @@ class _Doctor:
         if self._state is None:
             raise _Wrong("needs the state directory")
         found = IdentityStore(self._state, self._ctl.now).load()
-        agents = sum(agent.revoked_at is None for agent in found.agents)
+        count = sum(agent.revoked_at is None for agent in found.agents)
         users = sum(user.revoked_at is None for user in found.users)
-        if not agents:
+        self._agents = count
+        if not count:
             raise _Wrong("there is no agent; add one with 'kasctl agent add NAME'")
-        return f"{counted(agents, 'agent')} and {counted(users, 'user')} may connect"
-
-    def _checks_of_others(self) -> list[tuple[str, Callable[[], str]]]:
-        """What the running kas itself knows, so that no secret is needed here."""
-        if self._running is None:
-            return []
-        about = progress(self._ctl, self._running.pid)
-        if about is None:
-            return [("other kas", lambda: "not looked at: kas has no control socket")]
-        clusters = ("clusters", functools.partial(_check_clusters, about))
-        if "own_url" not in about:
-            return [clusters]
-        checks = [clusters, ("private API", functools.partial(_check_private, about))]
-        if "redis" in about:
-            checks.append(("Redis", functools.partial(_check_redis, about["redis"])))
-        return [*checks, ("peers", functools.partial(_check_peers, about))]
+        return f"{counted(count, 'agent')} and {counted(users, 'user')} may connect"
 
     def _listener(self, what: str) -> Opened | None:
         return None if self._running is None else self._running.find(what)
@@ -189,12 +340,18 @@ class _Doctor:
         path = self._certificate_path()
         end = certificate.not_valid_after_utc
         left = end - self._ctl.now()
+        if path is not None and path != self._own_certificate():
+            self._check_dates(path)
         if left <= timedelta(0):
-            raise _Wrong(f"{path} expired at {end}; replace it, or restart kas")
+            raise _Wrong(f"{path} expired at {end}; restart kas, which makes it again")
         if certificate.not_valid_before_utc > self._ctl.now():
             raise _Wrong(f"{path} is not valid yet; is the clock right?")
-        if left < NOTICE:
-            raise _Wrong(f"{path} expires in {left.days} days; renew it")
+        if left < EXPIRY_NOTICE:
+            # kas does so a month before
+            raise _Wrong(
+                f"{path} expires in {left.days} days, and kas did not make it again: "
+                "see its log"
+            )
         pin = pki.certificate_pin(certificate.public_bytes(Encoding.DER))
         return f"{path} is valid for {left.days} days, pin {pin}"
 
@@ -266,8 +423,20 @@ class _Doctor:
         return f"{url}{probe.url_path} says yes"
 
 
-def _check_port(opened: Opened) -> str:
-    family, address, shown = _connectable(opened.address)
+def _finding(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, check())
+    except (TunnelError, OSError) as error:
+        return Finding(name, False, in_words(error).replace("\n", "; "))
+
+
+def _agents_at(kas: Running) -> tuple[int, Any, str] | None:
+    found = kas.find(AGENTS)
+    return None if found is None else _connectable(found.address)
+
+
+def _check_port(where: tuple[int, Any, str], tls: bool) -> str:
+    family, address, shown = where
     try:
         with socket.socket(family, socket.SOCK_STREAM) as plain:
             plain.settimeout(TIMEOUT)
@@ -277,8 +446,18 @@ def _check_port(opened: Opened) -> str:
             f"{shown} does not accept connections ({error.strerror or error}); see "
             "kas' log"
         ) from None
-    tls = "without TLS" if opened.certificate_file is None else "with TLS"
-    return f"{shown} accepts connections, {tls}"
+    return f"{shown} accepts connections, {'with' if tls else 'without'} TLS"
+
+
+def _checks_of_others(about: dict[str, Any]) -> list[tuple[str, Callable[[], str]]]:
+    """What the running kas itself knows, so that no secret is needed here."""
+    clusters = ("clusters", functools.partial(_check_clusters, about))
+    if "own_url" not in about:
+        return [clusters]
+    checks = [clusters, ("private API", functools.partial(_check_private, about))]
+    if "redis" in about:
+        checks.append(("Redis", functools.partial(_check_redis, about["redis"])))
+    return [*checks, ("peers", functools.partial(_check_peers, about))]
 
 
 def _check_clusters(about: dict[str, Any]) -> str:
@@ -316,12 +495,17 @@ def _check_peers(about: dict[str, Any]) -> str:
     known, missed = about["peers"], about["unreachable_peers"]
     problems = about.get("peer_problems", {})
     compare = "compare own addresses, certificates, secrets and clocks"
+    if refused := about.get("refused_peer"):
+        raise _Wrong(
+            f"this kas refused another one, {printable(refused)}; others do not reach "
+            f"its agents: {compare}"
+        )
     if missed:
         found = (f"{url} {problems.get(url) or 'cannot be reached'}" for url in missed)
         raise _Wrong(f"{', '.join(found)}; see the log of both, and {compare}")
     sessions = counted(about["peer_sessions"], "session")
     text = f"{known} other kas known, {sessions} up; others begin when needed"
-    # What failed is dialled again only when it is needed, and may be well by then.
+    # It may be well by now, and was not when all were dialled a moment ago.
     found = (f"when last dialled, {url} {why}" for url, why in sorted(problems.items()))
     return "; ".join([text, *found, *([compare] if problems else [])])
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import attrs
 import click
 
+from kas.ctl import agents
 from kas.ctl.common import (
     DURATION,
     Ctl,
@@ -182,24 +183,41 @@ def add_agent(
 
 @command(agent, "list")
 def list_agents(ctl: Ctl) -> None:
-    """Show every agent."""
-    agents = ctl.store().load().agents
+    """Show every agent, and what is connected to any kas."""
+    listed = ctl.store().load().agents
     now = ctl.now()
+    known = agents.look(ctl, ctl.all_running())
+    found = {} if known is None else known.agents
+
+    def state(one: Agent) -> tuple[str, ...]:
+        cells = agents.row(found.get(one.id))
+        return ("revoked", *cells[1:]) if one.revoked_at else cells
+
     ctl.table(
-        [_agent_content(found) for found in agents],
-        ("ID", "NAME", "PROJECT", "STATE", "TOKENS", "CREATED"),
+        [{**_agent_content(one), **_connected(found.get(one.id))} for one in listed],
+        ("ID", "NAME", *agents.HEAD, "TOKENS", "PROJECT", "CREATED"),
         (
             (
-                found.id,
-                found.name,
-                found.project_id or "none",
-                "revoked" if found.revoked_at else "active",
-                sum(token.valid_at(now) for token in found.tokens),
-                _time(found.created_at),
+                one.id,
+                one.name,
+                *state(one),
+                sum(token.valid_at(now) for token in one.tokens),
+                one.project_id or "none",
+                _time(one.created_at),
             )
-            for found in agents
+            for one in listed
         ),
     )
+    if known is None:
+        ctl.note("No kas runs here that says which agents are connected.")
+    for problem in () if known is None else known.problems:
+        ctl.note(problem)
+
+
+def _connected(found: dict[str, Any] | None) -> dict[str, Any]:
+    """What a running kas knows; None where none does."""
+    keys = ("connected", "last_seen", "connections")
+    return {key: None if found is None else found[key] for key in keys}
 
 
 @command(agent, "rotate")

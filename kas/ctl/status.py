@@ -14,6 +14,7 @@ import attrs
 import click
 
 from kas.config import ApiListen, KasConfiguration, read_configuration_file
+from kas.ctl import agents
 from kas.ctl.checks import DEFAULT_URL, TIMEOUT, NoAnswer, fetch
 from kas.ctl.common import (
     Ctl,
@@ -89,12 +90,13 @@ def _status(
     configuration_file: str | None,
 ) -> None:
     """
-    Show what a running kas does: modules, agents, connections.
+    Show what a running kas does, and every agent of every kas.
 
     With --server, or with a configuration file that has the external API: which agents
-    are connected, to whichever kas.
+    are connected, to whichever kas, as that says it.
     """
     found: Server | None = None
+    given = url or server or configuration_file
     if pid is not None and (server or configuration_file or url):
         raise ConfigurationError(["--pid says already which kas; give only one"])
     if server is not None:
@@ -118,10 +120,11 @@ def _status(
                         "where it is with --url"
                     ]
                 )
-        _show_process(ctl, url or DEFAULT_URL)
+        whole = ctl.all_running() if given is None else ()
+        _show_process(ctl, url or DEFAULT_URL, agents.look(ctl, whole))
 
 
-def _show_process(ctl: Ctl, url: str) -> None:
+def _show_process(ctl: Ctl, url: str, known: agents.Known | None) -> None:
     code, body = fetch(url, "/status")
     try:
         content = json.loads(body)
@@ -131,7 +134,19 @@ def _show_process(ctl: Ctl, url: str) -> None:
         raise ConfigurationError(
             [f"{url}/status answered {code} and no status; is that kas?"]
         )
-    ctl.result(content, "\n".join(_lines(content)))
+    if known is None:
+        ctl.result(content, "\n".join(_lines(content)))
+        return
+    own = {key: value for key, value in content.items() if key != "agents"}
+    lines = [*_lines(own), *known.problems, ""]
+    rows = [
+        (printable(one["agent_name"]), number, *agents.row(one))
+        for number, one in known.agents.items()
+    ]
+    whole = {**content, "every_agent": list(known.agents.values())}
+    if not ctl.as_json:
+        ctl.result(whole, "\n".join(lines))
+    ctl.table(whole, ("AGENT", "ID", *agents.HEAD), rows)
 
 
 def _lines(content: dict[str, Any]) -> list[str]:
@@ -160,12 +175,12 @@ def _plain(value: object) -> str:
 
 
 def _show_agents(ctl: Ctl, server: Server) -> None:
-    agents = ask(server).get("agents", [])
-    if not agents:
+    found = ask(server).get("agents", [])
+    if not found:
         ctl.result({"agents": []}, "no agent is connected")
         return
     rows = []
-    for agent in agents:
+    for agent in found:
         meta = agent.get("meta", {})
         pod = "/".join(filter(None, (meta.get("podNamespace"), meta.get("podName"))))
         kubernetes = meta.get("kubernetesVersion", {}).get("gitVersion", "")
@@ -180,7 +195,7 @@ def _show_agents(ctl: Ctl, server: Server) -> None:
             ]
         )
     head = ("AGENT", "ID", "POD", "VERSION", "KUBERNETES", "CONNECTED SINCE")
-    ctl.table({"agents": agents}, head, rows)
+    ctl.table({"agents": found}, head, rows)
 
 
 def _from_listen(ctl: Ctl, listen: ApiListen, ca_file: Path | None) -> Server:

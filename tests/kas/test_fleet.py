@@ -127,6 +127,49 @@ def pair(net: Network, secret: Path, other: Path | None = None) -> list[Kas]:
     return both
 
 
+def dial_all(kas: Kas) -> None:
+    """As an operator who asks after the others."""
+    done: list[Any] = []
+    Deferred.fromCoroutine(kas.fleet.dial_all(2.0)).addBoth(done.append)
+    for seconds in (0.0, *[0.5] * 6):
+        kas.net.settle()
+        kas.clock.advance(seconds)
+    assert done == [None]
+
+
+def test_dialled_without_need(net: Network, secret: Path) -> None:
+    """Whether others are reached is known before a request needs them."""
+    one, two = pair(net, secret)
+    dial_all(one)
+    assert one.fleet.peers is not None
+    assert one.fleet.peers.at(two.fleet._me.url).alive
+    dial_all(one)
+    assert two.fleet.gateway is not None
+    assert len(two.fleet.gateway.tunnels) == 1
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_wrong_clock_shows_on_both_sides(
+    net: Network, secret: Path, seconds: float
+) -> None:
+    right, wrong = pair(net, secret)
+    net.clock.advance(7200)
+    wrong.fleet.now = lambda: net.clock.seconds() + seconds
+    dial_all(wrong)
+    assert wrong.fleet.peers is not None
+    problem = wrong.fleet.peers.at(right.fleet._me.url).problem
+    assert "check the clocks" in problem
+    assert wrong.fleet.gateway is not None
+    assert wrong.fleet.gateway.refusal == ""
+    dial_all(right)
+    assert "check the clocks" in wrong.fleet.gateway.refusal
+    # It is forgotten once one is taken.
+    wrong.fleet.now = net.clock.seconds
+    net.clock.advance(60)
+    dial_all(right)
+    assert wrong.fleet.gateway.refusal == ""
+
+
 def ask(kas: Kas, agent_id: str) -> list[Any]:
     """What the others say of an agent."""
     got: list[Any] = []

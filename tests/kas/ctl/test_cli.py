@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from click.testing import CliRunner
 
 from kas.ctl.cli import cli
 from tests.kas.ctl.kasctl import Kasctl
@@ -27,11 +28,19 @@ class TestEveryCommand:
 
     def test_options(self) -> None:
         commands = list(self.leaves(cli))
-        assert len(commands) == 18
+        assert len(commands) == 19
         for found in commands:
             names = {name for option in found.params for name in option.opts}
             assert {"--output", "--state-directory"} <= names, found.name
             assert found.help
+
+    def test_summaries_are_whole(self) -> None:
+        """A list of commands says of each what it does, to the end of the sentence."""
+        for arguments in ((), ("agent",), ("user",), ("config",)):
+            result = CliRunner().invoke(cli, [*arguments, "--help"])
+            listed = result.output.partition("Commands:")[2]
+            assert listed
+            assert "..." not in listed
 
     def test_a_problem_is_no_traceback(self, kasctl: Kasctl) -> None:
         kasctl.state.mkdir()

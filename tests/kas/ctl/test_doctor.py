@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from kas import pki, running
 from kas.state import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
 from tests.kas.ctl.listeners import agent_listener, free_address, observability
+from tests.tunnel.net.certificates import Authority
 from tunnel.listening import Opened
 from tunnel.net.tls import ALPN_TUNNEL
 
@@ -56,7 +58,8 @@ class TestDoctor:
         ):
             found = self.diagnose(kasctl, *self.configured(kasctl, agents, health))
         wrong = {name: said for name, (ok, said) in found.items() if not ok}
-        assert list(wrong) == ["readiness"]
+        # There is one unless it is turned off.
+        assert list(wrong) == ["readiness", "API proxy"]
         assert "not ready: starting" in wrong["readiness"]
         assert "TLSv1.3 with the expected certificate" in found["agent listener"][1]
         assert "1 agent and 0 users" in found["identity file"][1]
@@ -126,3 +129,54 @@ class TestDoctor:
     def test_a_broken_configuration(self, kasctl: Kasctl) -> None:
         found = self.diagnose(kasctl, "--configuration-file", "/none")
         assert "cannot be read" in found["configuration"][1]
+
+    def test_a_file_hides_no_listener(self, kasctl: Kasctl) -> None:
+        self.prepared(kasctl)
+        secret = kasctl.path / "secret"
+        secret.write_bytes(base64.b64encode(bytes(32)))
+        addresses = [free_address() for _ in range(4)]
+        file = kasctl.path / "kas.yaml"
+        file.write_text(
+            f"agent:\n  listen: {{address: '{addresses[0]}'}}\n"
+            f"  kubernetes_api: {{listen: {{address: '{addresses[1]}'}}}}\n"
+            f"api: {{listen: {{address: '{addresses[2]}', "
+            f"authentication_secret_file: {secret}}}}}\n"
+            f"private_api: {{listen: {{address: '{addresses[3]}', "
+            f"authentication_secret_file: {secret}}}}}\n"
+        )
+        found = self.diagnose(kasctl, "--configuration-file", str(file))
+        names = ("agent listener", "API proxy", "external API", "private API port")
+        for name, address in zip(names, addresses, strict=True):
+            assert found[name][1].startswith(f"{address} does not accept")
+
+    def test_dates_of_named_certificates(self, kasctl: Kasctl) -> None:
+        """doctor and config check say which, until when, and what to do."""
+        self.prepared(kasctl)
+        old = Authority().issue("kas", expired=True).write(kasctl.path, "old")
+        end = datetime.now(UTC) + timedelta(days=3)
+        soon = Authority().issue("kas", end=end).write(kasctl.path, "soon")
+        agents, health = free_address(), free_address()
+
+        def text(one: tuple[str, str], other: tuple[str, str]) -> str:
+            files = "certificate_file: {}, key_file: {}"
+            return (
+                f"agent: {{listen: {{address: '{agents}', {files.format(*one)}}}}}\n"
+                f"observability: {{listen: {{address: '{health}', "
+                f"{files.format(*other)}}}}}\n"
+            )
+
+        file = kasctl.path / "kas.yaml"
+        file.write_text(text(soon, old))
+        found = self.diagnose(kasctl, "--configuration-file", str(file))
+        assert "expires on" in found["certificate"][1]
+        name = "certificate observability.listen.certificate_file"
+        assert found[name][0] is False
+        assert f"{old[0]}: the certificate expired on" in found[name][1]
+        assert "replace it and its key" in found[name][1]
+        said = kasctl.fails("config", "check", str(file))
+        assert f"observability.listen.certificate_file: {old[0]}: the cert" in said
+        file.write_text(text(soon, soon))
+        result = kasctl.run("config", "check", str(file))
+        assert result.exit_code == 0
+        assert "expires on" in result.stderr
+        assert len(kasctl.data("config", "check", str(file))["warnings"]) == 2

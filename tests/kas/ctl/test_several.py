@@ -5,9 +5,12 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import re
+import socket
 import socketserver
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +20,25 @@ import pytest
 
 from kas import running
 from kas.control import path_of
+from kas.ctl import doctor
 from kas.state import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
 from tunnel.listening import Opened
 
 ABOUT = {"pid": 1, "draining": False, "agents": 0, "requests": 0, "ready": True}
+
+EVERYONE = {
+    "problem": "",
+    "agents": [
+        {
+            "agent_id": "1",
+            "agent_name": "prod",
+            "connected": False,
+            "last_seen": 1767323045.5,
+            "connections": [],
+        }
+    ],
+}
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):
@@ -57,6 +74,8 @@ def control(state: Path, pid: int, **about: Any) -> Iterator[list[str]]:
 
     def answers(method: str, path: str) -> dict[str, Any]:
         asked.append(f"{method} {path}")
+        if path == "/agents":
+            return EVERYONE
         return {**ABOUT, "pid": pid, **about}
 
     with _Server(str(path_of(StateDirectory(state), pid)), _Handler) as server:
@@ -217,4 +236,126 @@ def test_doctor_of_several(kasctl: Kasctl) -> None:
 def test_doctor_without_a_control_socket(kasctl: Kasctl) -> None:
     running.tell(StateDirectory.open(kasctl.state), [])
     said = kasctl.run("doctor").stdout
-    assert "ok    other kas: not looked at" in said
+    assert "ok    agents and other kas: not looked at" in said
+
+
+CONNECTION = {
+    "instance_id": "aa",
+    "connected_at": 1767323045.5,
+    "version": "1.2",
+    "pod_namespace": "ns",
+    "pod_name": "pod",
+    "kubernetes_version": "v1.36.1",
+    "kas_id": "01",
+    "kas_url": "tls://kas-1:8155",
+}
+
+
+@contextmanager
+def everyone(
+    monkeypatch: pytest.MonkeyPatch, *agents: dict[str, Any]
+) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setitem(EVERYONE, "agents", list(agents))
+        yield
+
+
+def agent(number: str, name: str, *connections: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "agent_id": number,
+        "agent_name": name,
+        "connected": bool(connections),
+        "last_seen": None if connections else 1767323045.5,
+        "connections": list(connections),
+    }
+
+
+def test_every_agent(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("test", "new"):
+        kasctl.ok("agent", "add", name)
+    kasctl.ok("agent", "add", "old")
+    kasctl.ok("agent", "revoke", "old")
+    running.tell(StateDirectory.open(kasctl.state), [])
+    second = {**CONNECTION, "instance_id": "bb", "kas_url": "tls://kas-2:8155"}
+    new = {**agent("3", "new"), "last_seen": None}
+    found = [agent("1", "prod", CONNECTION, second), agent("2", "test"), new]
+    with everyone(monkeypatch, *found), control(kasctl.state, os.getpid()):
+        lines = kasctl.ok("agent", "list").splitlines()
+        listed = {one["name"]: one for one in kasctl.data("agent", "list")}
+    cells = [re.split(" {2,}", line) for line in lines]
+    assert cells[1][:8] == [
+        *("1", "prod", "connected", "2026-01-02 03:04:05Z", "2", "1.2", "v1.36.1"),
+        "tls://kas-1:8155, tls://kas-2:8155",
+    ]
+    assert cells[2][2:5] == ["away", "last seen 2026-01-02 03:04:05Z", "0"]
+    assert cells[3][2:5] == ["away", "never seen", "0"]
+    assert cells[4][2] == "revoked"
+    assert listed["prod"]["connected"] is True
+    assert listed["test"]["last_seen"] == 1767323045.5
+
+
+def test_every_agent_of_kas_without_redis(
+    kasctl: Kasctl, other: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each knows its own: all are asked."""
+    with (
+        everyone(monkeypatch, agent("1", "prod", CONNECTION)),
+        control(kasctl.state, other),
+    ):
+        result = kasctl.run("agent", "list")
+    assert re.split(" {2,}", result.stdout.splitlines()[1])[2] == "connected"
+    # The other one of them has no socket.
+    assert "does not answer" in result.stderr
+
+
+def test_doctor_wants_an_agent(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    running.tell(StateDirectory.open(kasctl.state), [])
+    passed, text = findings(kasctl)["agents"]
+    assert not passed
+    assert text.startswith(
+        "none of 1 agent is connected (last seen 2026-01-02 03:04:05Z); see"
+    )
+    with everyone(monkeypatch, agent("1", "prod", CONNECTION)):
+        assert findings(kasctl)["agents"] == (True, "1 of 1 agent connected")
+
+
+def test_doctor_of_a_kas_with_a_wrong_clock(kasctl: Kasctl) -> None:
+    """It dials the others nobody asked for, and tells whom it refused itself."""
+    running.tell(StateDirectory.open(kasctl.state), [])
+    with control(kasctl.state, os.getpid(), **OTHERS) as asked:
+        kasctl.run("doctor")
+    assert "GET /peers" in asked
+    refused = {**OTHERS, "refused_peer": "10.0.0.1:5: JWT: from the future; check the"}
+    passed, text = findings(kasctl, **refused)["peers"]
+    assert not passed
+    assert "this kas refused another one, 10.0.0.1:5: JWT: from the future" in text
+    assert "clocks" in text
+
+
+def test_doctor_of_a_kas_that_hangs(
+    kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything that waits for an answer does so at the same time."""
+    monkeypatch.setattr(doctor, "PATIENCE", 0.3)
+    state = StateDirectory.open(kasctl.state)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        socket.socket(socket.AF_UNIX) as deaf,
+    ):
+        deaf.bind(str(path_of(state, os.getpid())))
+        deaf.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        kasctl.ok("agent", "add", "second")
+        certificate = state.file("server.crt")
+        listeners = [
+            Opened("agents", address, certificate),
+            Opened("health and metrics", address),
+        ]
+        running.tell(state, listeners)
+        started = time.monotonic()
+        result = kasctl.run("doctor")
+        took = time.monotonic() - started
+    assert result.exit_code == 1
+    assert took < 3
+    for check in ("agent listener", "liveness", "readiness", "agents", "other kas"):
+        assert f"FAIL  {check}: no answer within 0.3 s" in result.stdout

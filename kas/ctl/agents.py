@@ -1,0 +1,103 @@
+"""Every agent of every kas, as ``agent list``, ``status`` and ``doctor`` show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+
+from kas.control import path_of
+from kas.ctl.asking import ask
+from kas.ctl.common import Ctl, printable
+from kas.running import Running
+from tunnel.errors import ConfigurationError
+
+__all__ = ["HEAD", "Known", "look", "row"]
+
+HEAD = ("STATE", "SINCE", "INSTANCES", "VERSION", "KUBERNETES", "KAS")
+
+
+@attrs.frozen
+class Known:
+    """What the kas that run here know of agents."""
+
+    #: By id, as `kas.overview` has them.
+    agents: dict[str, dict[str, Any]]
+    #: Why some may be missing.
+    problems: tuple[str, ...] = ()
+
+    @property
+    def connected(self) -> list[str]:
+        """Names of agents with a connection."""
+        return [one["agent_name"] for one in self.agents.values() if one["connected"]]
+
+
+def look(ctl: Ctl, running: Sequence[Running]) -> Known | None:
+    """
+    Ask the kas that run with this state directory; None: none of them answers.
+
+    Several without a Redis know their own agents only, so all of them are asked.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    problems: list[str] = []
+    answered = False
+    for one in running:
+        try:
+            answer = ask(path_of(ctl.existing(), one.pid), "GET", "/agents")
+        except ConfigurationError as error:
+            problems += error.problems
+            continue
+        answered = True
+        if answer.get("problem"):
+            problems.append(printable(answer["problem"]))
+        for agent in answer.get("agents", []):
+            _add(found, agent)
+    return Known(found, tuple(problems)) if answered else None
+
+
+def _add(found: dict[str, dict[str, Any]], agent: dict[str, Any]) -> None:
+    same = found.setdefault(agent["agent_id"], {**agent, "connections": []})
+    known = {(one["kas_id"], one["instance_id"]) for one in same["connections"]}
+    same["connections"] += [
+        one
+        for one in agent["connections"]
+        if (one["kas_id"], one["instance_id"]) not in known
+    ]
+    same["connected"] = bool(same["connections"])
+    seen = [one for one in (same["last_seen"], agent["last_seen"]) if one is not None]
+    same["last_seen"] = max(seen, default=None)
+
+
+def row(agent: dict[str, Any] | None) -> tuple[str, ...]:
+    """
+    The cells below `HEAD`.
+
+    :param agent: None: nothing is known of it.
+    """
+    if agent is None:
+        return ("unknown", "-", "-", "-", "-", "-")
+    connections = agent["connections"]
+    if not connections:
+        seen = agent["last_seen"]
+        last = "never seen" if seen is None else f"last seen {_time(seen)}"
+        return ("away", last, "0", "-", "-", "-")
+    return (
+        "connected",
+        _time(min(one["connected_at"] for one in connections)),
+        str(len(connections)),
+        _each(connections, "version"),
+        _each(connections, "kubernetes_version"),
+        # one that is alone has no address for others
+        _each(connections, "kas_url") if connections[0]["kas_url"] else "this one",
+    )
+
+
+def _each(connections: Sequence[dict[str, Any]], key: str) -> str:
+    values = dict.fromkeys(printable(one[key]) for one in connections if one[key])
+    return ", ".join(values) or "-"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
