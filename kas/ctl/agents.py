@@ -29,6 +29,18 @@ class Known:
     problems: tuple[str, ...] = ()
 
     @property
+    def clusters(self) -> list[str]:
+        """Which agents do not reach their cluster, and why."""
+        found = (
+            f"agent {printable(one['agent_name'])}: "
+            f"{printable(connection['cluster_problem'])}"
+            for one in self.agents.values()
+            for connection in one["connections"]
+            if connection.get("cluster_problem")
+        )
+        return list(dict.fromkeys(found))
+
+    @property
     def connected(self) -> list[str]:
         """Names of agents with a connection."""
         return [one["agent_name"] for one in self.agents.values() if one["connected"]]

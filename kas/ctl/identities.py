@@ -210,8 +210,9 @@ def list_agents(ctl: Ctl) -> None:
     )
     if known is None:
         ctl.note("No kas runs here that says which agents are connected.")
-    for problem in () if known is None else known.problems:
-        ctl.note(problem)
+        return
+    for text in (*known.problems, *known.clusters):
+        ctl.note(text)
 
 
 def _connected(found: dict[str, Any] | None) -> dict[str, Any]:

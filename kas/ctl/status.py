@@ -138,7 +138,7 @@ def _show_process(ctl: Ctl, url: str, known: agents.Known | None) -> None:
         ctl.result(content, "\n".join(_lines(content)))
         return
     own = {key: value for key, value in content.items() if key != "agents"}
-    lines = [*_lines(own), *known.problems, ""]
+    lines = [*_lines(own), *known.problems, *known.clusters, ""]
     rows = [
         (printable(one["agent_name"]), number, *agents.row(one))
         for number, one in known.agents.items()

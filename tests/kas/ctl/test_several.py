@@ -277,10 +277,12 @@ def test_every_agent(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> None:
     kasctl.ok("agent", "revoke", "old")
     running.tell(StateDirectory.open(kasctl.state), [])
     second = {**CONNECTION, "instance_id": "bb", "kas_url": "tls://kas-2:8155"}
+    second["cluster_problem"] = "cannot reach the Kubernetes API"
     new = {**agent("3", "new"), "last_seen": None}
     found = [agent("1", "prod", CONNECTION, second), agent("2", "test"), new]
     with everyone(monkeypatch, *found), control(kasctl.state, os.getpid()):
-        lines = kasctl.ok("agent", "list").splitlines()
+        result = kasctl.run("agent", "list")
+        lines = result.stdout.splitlines()
         listed = {one["name"]: one for one in kasctl.data("agent", "list")}
     cells = [re.split(" {2,}", line) for line in lines]
     assert cells[1][:8] == [
@@ -290,6 +292,7 @@ def test_every_agent(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cells[2][2:5] == ["away", "last seen 2026-01-02 03:04:05Z", "0"]
     assert cells[3][2:5] == ["away", "never seen", "0"]
     assert cells[4][2] == "revoked"
+    assert result.stderr == "agent prod: cannot reach the Kubernetes API\n"
     assert listed["prod"]["connected"] is True
     assert listed["test"]["last_seen"] == 1767323045.5
 
