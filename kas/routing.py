@@ -153,7 +153,7 @@ class Router:
         self.rerouted = 0
         self._peers = peers
         self._waiting: dict[str, int] = {}
-        #: Those of them that were allowed to connect when the waiting began.
+        #: Those of them that were allowed to connect since the waiting began.
         self._expected: set[str] = set()
         #: When a stream waited for an agent in vain.
         self._missed: dict[str, float] = {}
@@ -252,7 +252,8 @@ class Router:
         if waiting >= self.max_waiting:
             return False
         self._waiting[agent_id] = waiting + 1
-        if not waiting and self.may_connect(agent_id):
+        if self.may_connect(agent_id):
+            # Not of the first alone: that may have come before the agent was added.
             self._expected.add(agent_id)
         self.absences.sought(agent_id)
         if self._look is None:
@@ -261,7 +262,11 @@ class Router:
 
     def revoked(self, agent_id: str) -> bool:
         """An agent that is waited for will not come: it was revoked meanwhile."""
-        return agent_id in self._expected and not self.may_connect(agent_id)
+        if self.may_connect(agent_id):
+            if agent_id in self._waiting:
+                self._expected.add(agent_id)
+            return False
+        return agent_id in self._expected
 
     def stopped_waiting(self, agent_id: str) -> None:
         """One stream less waits for this agent."""

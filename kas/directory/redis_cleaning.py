@@ -41,6 +41,8 @@ async def clean(
     lease, held = layout.lease(kas_id), layout.held(kas_id)
     lock = layout.cleaning(kas_id)
     if await client.call("SET", lock, by, "NX", "PX", CLEAN_MS) is None:
+        # Is it a lock at all?  What is of another type is removed (`redis_wrong_type`).
+        await client.call("GET", lock)
         return None
     removed = 0
     cursor: bytes = b"0"

@@ -13,6 +13,7 @@ Key                 Type  Content                                     Expires
 ``seen:<id>``       text  when an agent was last connected, in ms     after `SEEN_MS`
 ``probe``           text  that Redis can be written to                after a second
 ``probe:hash``      hash  the same for a hash                         after a second
+``probe:set``       set   the same for a set                          after a second
 channel ``events``        `Events`: who came and went
 ==================  ====  ==========================================  ==================
 
@@ -150,14 +151,32 @@ class Layout:
         return [("SET", self.seen(one), when, "PX", SEEN_MS) for one in ids]
 
     def probe(self) -> list[Command]:
-        """What a Redis that can be used likes: one of each kind that we need."""
+        """
+        What a Redis that can be used likes: every command of our transactions.
+
+        One that Redis refuses would take the others of its transaction with it.
+        """
         text, hash_ = self._key("probe"), self._key("probe:hash")
+        set_ = self._key("probe:set")
         return [
+            # Something else may stand there.
+            ("DEL", text, hash_, set_),
             ("SET", text, "1", "PX", 1000),
+            ("GET", text),
+            ("MGET", text),
             ("HSET", hash_, "1", "1"),
             ("PEXPIRE", hash_, 1000),
+            ("HDEL", hash_, "2"),
+            ("SADD", set_, "1"),
+            ("PEXPIRE", set_, 1000),
+            ("SMEMBERS", set_),
+            ("SREM", set_, "2"),
             ("PUBLISH", self.channel, ""),
         ]
+
+    def is_of(self, key: bytes, place: Place) -> bool:
+        """Whether what a kas writes at *place* stands, among others, at *key*."""
+        return key in (self.agent(place.agent_id), self.project(place.project_id))
 
     def put(self, kas_id: bytes, records: Sequence[AgentRecord]) -> list[Command]:
         """Write *records* of one kas, all with the same time to live."""

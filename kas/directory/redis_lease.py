@@ -14,13 +14,12 @@ from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 
 from kas.directory.records import KasRecord
 from kas.directory.redis_layout import LEASE_MS, Layout
 from kas.directory.redis_reading import read_lease
 from kas.pb import store_pb2
-from kas.redis import Command, RedisClient, RedisRefused
+from kas.redis import Command, RedisClient
 
 __all__ = ["OwnLease"]
 
@@ -42,7 +41,6 @@ class OwnLease:
     _sequence: int = attrs.field(default=0, init=False)
     #: What the last lease that was sent had; -1: none since Redis came back.
     _sent: int = attrs.field(default=-1, init=False)
-    _log = Logger()
 
     def forget(self) -> None:
         """Redis is back, and everything is written again anyway."""
@@ -67,9 +65,6 @@ class OwnLease:
         before, self._sent = self._sent, self._sequence
 
         def answered(results: list[Any]) -> list[Any]:
-            for result in results:
-                if isinstance(result, RedisRefused):
-                    self._log.warn("{reason}", reason=str(result))
             found = read_lease(results[0])
             if before >= 0:
                 if found is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from google.protobuf.message import DecodeError
 
@@ -27,11 +27,13 @@ def publish(
     ended: Sequence[AgentRecord],
     *,
     left: bytes = b"",
+    lost: bytes = b"",
 ) -> list[Command]:
     """
     The commands that tell everyone, in as many messages as it takes.
 
     :param left: this kas stops.
+    :param lost: a key that lost what stood there.
     """
     commands: list[Command] = []
     events, size = pb.Events(), 0
@@ -62,16 +64,25 @@ def publish(
     if left:
         events.left.append(left)
         size += len(left)
+    if lost:
+        events.lost.append(lost)
+        size += len(lost)
     if size:
         flush()
     return commands
 
 
-def tell(data: bytes, listener: StoreListener, me: bytes) -> bool:
+def tell(
+    data: bytes,
+    listener: StoreListener,
+    me: bytes,
+    lost: Callable[[bytes], None],
+) -> bool:
     """
     Tell *listener* what a message says of others; False where it is not one of ours.
 
     :param me: this kas, which knows its own.
+    :param lost: told of each key that lost what stood there.
     """
     try:
         if len(data) > MAX_EVENT_BYTES:
@@ -86,6 +97,8 @@ def tell(data: bytes, listener: StoreListener, me: bytes) -> bool:
     for kas_id in events.left:
         if kas_id != me:
             listener.left(kas_id)
+    for key in events.lost:
+        lost(key)
     return True
 
 

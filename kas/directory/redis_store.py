@@ -59,6 +59,9 @@ BATCH_RECORDS = 200
 #: take less than five seconds, and Redis is free for others most of that time.
 REWRITE_PAUSE = 0.05
 
+#: Keys of another type that are removed at the same time; others are met again.
+MAX_STRANGE = 1000
+
 #: Seconds for removing what is ours before the process ends.
 STOP_SECONDS = 2.0
 
@@ -85,6 +88,12 @@ class RedisStore:
     #: For metrics: how often everything was written again, messages not understood.
     rewrites: int = attrs.field(default=0, init=False)
     malformed: int = attrs.field(default=0, init=False)
+    #: Keys of another type that were removed.
+    removed: int = attrs.field(default=0, init=False)
+    #: Those that are being removed.
+    _strange: set[bytes] = attrs.field(factory=set, init=False)
+    #: When the next one is said.
+    _say_removed: float = attrs.field(default=-math.inf, init=False)
     client: RedisClient = attrs.field(init=False)
     _layout: Layout = attrs.field(init=False)
     _listener: StoreListener | None = attrs.field(default=None, init=False)
@@ -240,10 +249,58 @@ class RedisStore:
         """News of some kas, perhaps of ourselves."""
         if not data or self._listener is None or self._stopping:
             return
-        if not tell(data, self._listener, self._me.kas_id):
+        if not tell(data, self._listener, self._me.kas_id, self._write_again):
             self.malformed += 1
             if self.malformed == 1:
                 self._log.warn("somebody else publishes on our channel in Redis")
+
+    # What is of another type than ours, and what that took with it.
+
+    def redis_wrong_type(self, key: bytes) -> None:
+        """Nobody else has a place below our prefix: remove it, and write again."""
+        # A text is replaced whatever stood there.
+        if self._stopping or key in self._strange or key == self._own_lease:
+            return
+        if len(self._strange) < MAX_STRANGE:
+            self._strange.add(key)
+            removing = self.client.call("DEL", key)
+            removing.addCallbacks(
+                lambda _: self._removed(key),
+                lambda failure: failure.trap(RedisUnavailable, RedisRefused),
+            )
+            removing.addBoth(lambda _: self._strange.discard(key))
+
+    def _removed(self, key: bytes) -> None:
+        self.removed += 1
+        now = self._clock.seconds()
+        if now >= self._say_removed:
+            self._say_removed = now + LEASE_INTERVAL
+            self._log.warn(
+                "in Redis something of another type stood at {key}, and was removed: "
+                "who else writes below {prefix}?  ({count} so far)",
+                key=key.decode(errors="backslashreplace")[:200],
+                prefix=self._layout.prefix,
+                count=self.removed,
+            )
+        if key in (self._layout.held(self._me.kas_id), self._layout.everyone):
+            self._rewrite("it was of another type")
+            return
+        self._write_again(key)
+        told = publish(self._layout.channel, [], [], lost=key)
+        self.client.transaction(told).addErrback(
+            lambda failure: failure.trap(RedisUnavailable, RedisRefused)
+        )
+
+    def _write_again(self, key: bytes) -> None:
+        """Another kas, or this one, found that what stood at *key* is gone."""
+        for record in self._mine.values():
+            place = Place.of(record)
+            if self._layout.is_of(key, place):
+                self._change(place, None)
+
+    @property
+    def _own_lease(self) -> bytes:
+        return self._layout.lease(self._me.kas_id)
 
     # The lease.
 
@@ -396,8 +453,8 @@ class RedisStore:
             self._jobs.later("write", BATCH_SECONDS, self._write)
         if failure is None:
             return
-        # Redis being down was logged by the client, and is made good when it is back.
-        if failure.check(RedisUnavailable, CancelledError) is None:
+        # That Redis is down, or refuses a command, was logged by the client.
+        if failure.check(RedisUnavailable, RedisRefused, CancelledError) is None:
             self._log.failure("{what} in Redis", failure, what=name)
         if name in ("write", "rewrite") and self.client.up:
             # Too much waited: the connection works, so nothing else would repeat it.

@@ -73,6 +73,9 @@ class RedisListener(Protocol):
     def redis_listening(self, on: bool) -> None:
         """Whether messages come in; each change is a gap."""
 
+    def redis_wrong_type(self, key: bytes) -> None:
+        """What stands at *key* is of another type than a command of ours needs."""
+
     def redis_message(self, data: bytes) -> None:
         """One message on our channel."""
 
@@ -172,11 +175,17 @@ class RedisClient:
     #: Why it is down, as far as that was logged since it was up.
     _said: set[str] = attrs.field(factory=set, init=False)
     _news_said: bool = attrs.field(default=False, init=False)
+    #: Commands that it refused the last time.
+    _refusals: set[str] = attrs.field(factory=set, init=False)
+    #: Those that are tried on each new connection: without them it is no use.
+    _needed: frozenset[str] = attrs.field(init=False)
     _dialler: Dialler = attrs.field(init=False)
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
         self._dialler = Dialler(self._settings, self._reactor, self._message)
+        tried = {str(one[0]) for one in self._probe}
+        self._needed = frozenset(tried | {"MULTI", "EXEC"})
         link = partial(_Link, self._reactor, self._random)
         probe = [("MULTI",), *self._probe, ("EXEC",)] if self._probe else []
         make = partial(self._dialler.open, probe)
@@ -281,24 +290,49 @@ class RedisClient:
             name = str(command[0])
             if name == "EXEC" and isinstance(reply, list):
                 result: Any = [
-                    self._result(connection, str(one[0]), each)
+                    self._result(connection, one, each)
                     for one, each in zip(inner, reply, strict=True)
                 ]
             else:
-                result = self._result(connection, name, reply)
+                result = self._result(connection, command, reply)
             results.append(result)
         return results
 
-    def _result(self, connection: Connection, name: str, reply: Any) -> Any:
+    def _result(self, connection: Connection, command: Command, reply: Any) -> Any:
+        name = str(command[0])
         if not isinstance(reply, Exception):
+            # QUEUED says only that it may be called.
+            if self._refusals and reply not in (b"QUEUED", "QUEUED"):
+                self._accepted(name)
             return reply
         self.counters.failures += 1
         code = error_code(reply)
-        if code in UNUSABLE:
+        if code in UNUSABLE and (code != "NOPERM" or name in self._needed):
             reason = f"{connection.address} answered {code}: {UNUSABLE[code]}"
             connection.fail(reason)
             raise RedisUnavailable(reason)
+        if code == "WRONGTYPE" and isinstance(command[1], bytes):
+            self._tell("redis_wrong_type", command[1])
+        else:
+            self._refused(code, name)
         return RedisRefused(code, name)
+
+    def _refused(self, code: str, name: str) -> None:
+        """Said once, until Redis does the command again."""
+        if name not in self._refusals:
+            self._refusals.add(name)
+            self._log.warn(
+                "Redis answers {code} to {command}{meaning}; what needs it does not "
+                "work until it does",
+                code=code,
+                command=name,
+                meaning=f" ({UNUSABLE[code]})" if code in UNUSABLE else "",
+            )
+
+    def _accepted(self, name: str) -> None:
+        if name in self._refusals:
+            self._refusals.discard(name)
+            self._log.info("Redis does {command} again", command=name)
 
     # States.
 

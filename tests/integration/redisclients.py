@@ -37,6 +37,9 @@ class Owner:
     def redis_listening(self, on: bool) -> None:
         self.said.append("listening" if on else "deaf")
 
+    def redis_wrong_type(self, key: bytes) -> None:
+        pass
+
     def redis_message(self, data: bytes) -> None:
         self.messages.append(data)
 

@@ -139,6 +139,9 @@ class _Owner:
     def redis_listening(self, on: bool) -> None:
         self.said.append(on)
 
+    def redis_wrong_type(self, key: bytes) -> None:
+        pass
+
     def redis_message(self, data: bytes) -> None:
         raise ZeroDivisionError
 

@@ -91,6 +91,31 @@ class RepeatTests(ManyCase):
         self.many.settle()
         self.assertEqual(self.one.router.waiting, 0)
 
+    def test_revoked_soon_after_it_was_added(self) -> None:
+        """Those that wait longer than it exists need not wait it out either."""
+        allowed: set[str] = set()
+        self.one.router.may_connect = allowed.__contains__
+        self.one.open(self.client, fin=True)
+        self.many.later(LOOK_AGAIN * 2)
+        allowed.add("7")
+        other = RecordingReceiver()
+        self.one.open(other, fin=True)
+        allowed.clear()
+        self.many.later(LOOK_AGAIN + 0.1)
+        for receiver in self.client, other:
+            (reason,) = receiver.closed
+            self.assertIn("was revoked", str(reason))
+        # The same where nobody came between.
+        self.client = RecordingReceiver()
+        self.one.open(self.client, fin=True)
+        self.many.later(LOOK_AGAIN * 2)
+        allowed.add("7")
+        self.many.later(LOOK_AGAIN * 2)
+        self.assertEqual(self.client.closed, [])
+        allowed.clear()
+        self.many.later(LOOK_AGAIN + 0.1)
+        self.assertEqual(len(self.client.closed), 1)
+
     def test_why_is_said(self) -> None:
         """Who was reached at first, and not again, is not only "not connected"."""
         agent = self.many.agent(self.two)

@@ -107,7 +107,8 @@ class ResponseHead:
     def block(self, extra: bytes = b"") -> bytes:
         """The head for the next hop, with the *extra* fields."""
         if self.status < 200:
-            if self.upgrade:
+            # Any other of these would switch nothing, and some client may believe it.
+            if self.status == 101 and self.upgrade:
                 extra += b"\r\nConnection: Upgrade\r\nUpgrade: " + self.upgrade
         elif self.length >= 0 and self.status != 204:
             extra += b"\r\nContent-Length: %d" % self.length

@@ -194,6 +194,17 @@ class ErrorTests(ProxyCase):
             self.assertTrue(wire.aborted, frames)
         self.assert_clean()
 
+    def test_hostile_informational(self) -> None:
+        """Only 101 switches; what an agent says beside another 1xx stays there."""
+        early = b"HTTP/1.1 103 x\r\nConnection: Upgrade\r\nUpgrade: evil\r\nLink: a\r\n"
+        good = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n"
+        wire = self._answer_by_hand(
+            [("headers", early), ("headers", good), ("fin", b"")]
+        )
+        said = wire.taken()
+        self.assertIn(b"HTTP/1.1 103 x\r\nLink: a\r\n\r\n", said)
+        self.assertNotIn(b"evil", said)
+
     def _answer_by_hand(self, frames: list[tuple[str, bytes]]) -> Wire:
         class Silent:
             def fin_received(self) -> None:

@@ -1,0 +1,153 @@
+"""Keys of ours at which something of another type stands, and commands refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.logger import LogEvent, LogLevel, formatEvent
+
+from kas.directory.redis_store import LEASE_INTERVAL
+from tests.integration import redisserver
+from tests.integration.directories import LAYOUT, Fleet, fleet
+from tests.integration.redisserver import until
+from tests.kas.directory.memory import kas, record
+
+#: How to make something of each type.
+TYPES = {
+    "string": ("SET", "{key}", "nonsense"),
+    "list": ("RPUSH", "{key}", "a", "b"),
+    "set": ("SADD", "{key}", "a"),
+    "hash": ("HSET", "{key}", "a", "b"),
+    "zset": ("ZADD", "{key}", "1", "a"),
+    "stream": ("XADD", "{key}", "*", "a", "b"),
+}
+
+#: One kas of two, and a third that is dead.
+MINE, OTHER, DEAD = kas(1).kas_id, kas(2).kas_id, kas(9).kas_id
+
+KEYS = {
+    "everyone": (LAYOUT.everyone, "set"),
+    "lease": (LAYOUT.lease(MINE), "string"),
+    "lease of another": (LAYOUT.lease(OTHER), "string"),
+    "agent": (LAYOUT.agent("a"), "hash"),
+    "agent of another": (LAYOUT.agent("b"), "hash"),
+    "project": (LAYOUT.project(7), "hash"),
+    "held": (LAYOUT.held(MINE), "hash"),
+    "held of another": (LAYOUT.held(OTHER), "hash"),
+    "held of the dead": (LAYOUT.held(DEAD), "hash"),
+    "cleaning": (LAYOUT.cleaning(DEAD), "string"),
+    "seen": (LAYOUT.seen("c"), "string"),
+    "probe": (LAYOUT._key("probe"), "string"),
+    "probe:hash": (LAYOUT._key("probe:hash"), "hash"),
+    "probe:set": (LAYOUT._key("probe:set"), "set"),
+}
+
+
+def _cases() -> Iterator[tuple[str, str]]:
+    for name, (_, right) in KEYS.items():
+        for wrong in TYPES:
+            if wrong != right:
+                yield name, wrong
+
+
+def _lines(events: list[LogEvent], *levels: Any) -> list[str | None]:
+    return [formatEvent(one) for one in events if one.get("log_level") in levels]
+
+
+async def _healed(kas_: Fleet) -> None:
+    for _ in range(4):
+        await kas_.passes(LEASE_INTERVAL * 1.2, LEASE_INTERVAL / 4)
+        await kas_.quiet()
+
+
+@pytest.mark.parametrize(("name", "wrong"), tuple(_cases()))
+@pytest_twisted.ensureDeferred
+async def test_heals(
+    name: str, wrong: str, redis: redisserver.RedisServer, events: list[LogEvent]
+) -> None:
+    """Within some leases everything is there again; a line or two tell of it."""
+    key, _ = KEYS[name]
+    async with fleet(redis, 2) as kas_:
+        one, two = kas_.all
+        here, there = record("a", at=1, project_id=7), record("b", 2, at=2)
+        one.connected(here)
+        two.connected(there)
+        await kas_.quiet()
+        for command in LAYOUT.put(DEAD, [record("c", 3, at=9)]):
+            redis(*command)
+        redis("SADD", LAYOUT.everyone, DEAD)
+        events.clear()
+        redis("DEL", key)
+        redis(*(part.format(key=key.decode()) for part in TYPES[wrong]))
+        if name.startswith("probe"):
+            redis("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            await until(lambda: not kas_.stores[0].client.up, "down")
+            await kas_.up()
+        # Who looks meets it.
+        await kas_.routes(two, "a")
+        await kas_.routes(one, "b")
+        await _healed(kas_)
+        assert list(await one.agents(agent_id="b")) == [there]
+        assert list(await two.agents(agent_id="a")) == [here]
+        assert await two.agents(project_id=7) == [here]
+        assert {r.agent.agent_id for r in await one.agents()} == {"a", "b"}
+        one.disconnected(here)
+        await kas_.quiet()
+        assert "a" in await two.last_seen(["a"])
+        assert {peer.kas_id for peer in one.living()} == {OTHER}
+    bad = [
+        one for one in events if one.get("log_level", LogLevel.debug) > LogLevel.warn
+    ]
+    assert bad == []
+    lines = [
+        formatEvent(one) for one in events if one.get("log_level") == LogLevel.warn
+    ]
+    assert len(lines) <= 3, lines
+
+
+@pytest.mark.parametrize("command", ["hgetall", "hkeys", "hscan", "exists", "hmget"])
+@pytest_twisted.ensureDeferred
+async def test_one_command_is_forbidden(
+    command: str, redis: redisserver.RedisServer, tmp_path: Any, events: list[LogEvent]
+) -> None:
+    """Said once, and once more when it is allowed again; the rest goes on."""
+    password = tmp_path / "password"
+    password.write_text("secret")
+    rights = ("on", ">secret", "~*", "&*", "+@all")
+    redis("ACL", "SETUSER", "kas", *rights, f"-{command}")
+    async with fleet(redis, 1, username="kas", password_file=password) as kas_:
+        store = kas_.stores[0]
+        kas_.all[0].connected(record("a", at=1))
+        for number in range(20):
+            gone = bytes([100 + number]) * 16
+            redis("SADD", LAYOUT.everyone, gone)
+            for line in LAYOUT.put(gone, [record(f"gone-{number}", at=9)]):
+                redis(*line)
+            store._rewrite("a test")
+            await kas_.routes(kas_.all[0], f"gone-{number}")
+            await kas_.passes(LEASE_INTERVAL * 1.2, LEASE_INTERVAL / 2)
+        await kas_.quiet()
+        assert store.client.up
+        assert redis("EXISTS", LAYOUT.agent("a"))
+        said = [formatEvent(one) for one in events]
+        refused = [one for one in said if "NOPERM" in one]
+        assert len(refused) == (0 if command == "hmget" else 1), said
+        redis("ACL", "SETUSER", "kas", f"+{command}")
+        for key in redis("KEYS", "*:cleaning:*"):
+            redis("DEL", key)
+        store._rewrite("a test")
+        for number in range(20):
+            await kas_.routes(kas_.all[0], f"gone-{number}")
+            await kas_.passes(LEASE_INTERVAL * 1.2, LEASE_INTERVAL / 2)
+        said = [formatEvent(one) for one in events]
+        again = [one for one in said if "again" in one and command.upper() in one]
+        assert len(again) == len(refused), said
+        bad = [
+            one
+            for one in events
+            if one.get("log_level", LogLevel.debug) > LogLevel.warn
+        ]
+        assert bad == []
