@@ -13,7 +13,6 @@ import binascii
 import json
 import math
 import os
-import stat
 import warnings
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -24,6 +23,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tunnel.errors import CallError, Status
+from tunnel.secret_files import warn_if_public
 from tunnel.stamps import stamp_of
 
 __all__ = ["HMAC_ALGORITHMS", "LEEWAY", "Secrets", "read_secret", "sign", "verify"]
@@ -106,7 +106,7 @@ class _File:
         # Before reading: what changes meanwhile is seen at the next look.
         self._stamp = stamp_of(path)
         self.secret = read_secret(path)
-        self._warn()
+        warn_if_public(path)
 
     def look(self) -> None:
         """Read it again if need be; one that cannot be used changes nothing."""
@@ -122,21 +122,7 @@ class _File:
             )
         else:
             self._log.info("secret {path} read again", path=str(self._path))
-            self._warn()
-
-    def _warn(self) -> None:
-        # Not refused: what a pod mounts belongs to root, and is often for everybody.
-        try:
-            mode = stat.S_IMODE(self._path.stat().st_mode)
-        except OSError:
-            return
-        if mode & 0o004:
-            self._log.warn(
-                "everybody on this machine can read the secret {path} (mode {mode}); "
-                "chmod 600 {path}",
-                path=str(self._path),
-                mode=f"{mode:o}",
-            )
+            warn_if_public(self._path)
 
 
 class Secrets:

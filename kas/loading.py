@@ -13,8 +13,9 @@ import attrs
 
 from kas.config import KasConfiguration, read_configuration_file
 from kas.own_address import interface_addresses, own_address
-from tunnel.config import Listen, PartlyRead, Section
+from tunnel.config import Listen, PartlyRead, Section, place_of
 from tunnel.config.listen import ANYWHERE
+from tunnel.config.nodes import Mark
 from tunnel.errors import ConfigurationError
 from tunnel.hosting import Prepared, load_modules
 from tunnel.plugin import ServerModule
@@ -69,7 +70,7 @@ def load(
         else one
         for one in loaded
     ]
-    twice = _same_address(list(listeners(configuration, modules)))
+    twice = _same_address(list(listeners(configuration, modules)), file)
     if twice:
         raise ConfigurationError(twice)
     return configuration, modules
@@ -97,14 +98,29 @@ def listeners(
             yield f"{module.path}.listen", listen
 
 
-def _same_address(listeners: Sequence[tuple[str, Listen]]) -> list[str]:
-    """Listeners of which only one could start."""
-    return [
-        f"{one} and {other} are at the same address ({listen.address}); give one of "
-        "them another"
-        for (one, first), (other, listen) in itertools.combinations(listeners, 2)
-        if _collide(first, listen)
-    ]
+def _same_address(
+    listeners: Sequence[tuple[str, Listen]], file: str | Path | None
+) -> list[str]:
+    """Listeners of which only one could start, at the line of the later one."""
+    problems = []
+    for pair in itertools.combinations(listeners, 2):
+        if not _collide(pair[0][1], pair[1][1]):
+            continue
+        placed = [(_place(file, key), f"{key}.address", listen) for key, listen in pair]
+        # By their places: what is said by default has none, and comes first.
+        placed.sort(key=lambda one: (one[0].line, one[0].column))
+        (first, other, _), (mark, key, listen) = placed
+        line = f", line {first.line}" if first.line else ", by default"
+        where = f"{mark}: " if mark.line else ""
+        problems.append(
+            f"{where}{key}: {listen.address} is taken by {other}{line}; give one of "
+            "them another"
+        )
+    return problems
+
+
+def _place(file: str | Path | None, key: str) -> Mark:
+    return Mark("") if file is None else place_of(file, f"{key}.address")
 
 
 def _collide(one: Listen, other: Listen) -> bool:

@@ -24,6 +24,7 @@ from tunnel.handshakes import FailedHandshakes
 from tunnel.net.sockets import address_text
 from tunnel.net.tls import ReloadingServerContext
 from tunnel.net.tlsio import wrap_server
+from tunnel.secret_files import warn_if_public
 
 #: Seconds between two looks at the dates of the certificates that files name.
 EXPIRY_INTERVAL = 86_400.0
@@ -129,6 +130,8 @@ class Listening:
         if listen.certificate_file is not None:
             self._named.add(listen.certificate_file)
             self._follow_dates(listen.certificate_file)
+            if listen.key_file is not None:
+                warn_if_public(listen.key_file)
         return port
 
     def _reason(self, listen: Listen, error: Exception) -> str:

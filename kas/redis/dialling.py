@@ -18,6 +18,7 @@ from kas.config_redis import SENTINEL_PORT, Redis, read_password, redis_address
 from kas.redis.connection import Command, Connection, RedisUnavailable, ask
 from tunnel.net.tls import client_context
 from tunnel.net.tlsio import TLSClientEndpoint
+from tunnel.secret_files import warn_if_public
 
 __all__ = ["Dialler"]
 
@@ -26,6 +27,7 @@ def _secret(path: Path | None) -> str:
     """The password in a file, read each time because passwords change."""
     if path is None:
         return ""
+    warn_if_public(path)
     try:
         return read_password(path)
     except ValueError as error:

@@ -19,6 +19,8 @@ def test_redis_needs_one_way_to_reach_it() -> None:
         ("server: {address: 'redis://r:6379'}", "is a URL; write host:port"),
         ("server: {address: 'r:70000'}", "is not 'host:port'"),
         ("server: {address: r}, database_index: -1", "counted from 0"),
+        ("server: {address: r}, key_prefix: 5", "expected text, got '5'; put it in qu"),
+        ("server: {address: r}, key_prefix: true", "expected text, got 'true'"),
         ("server: {address: /r.sock}", "is not 'host:port'"),
         ("server: {address: /r}, network: unix, tls: {enabled: true}", "needs no TLS"),
         ("sentinel: {master_name: m, addresses: []}", "at least one"),

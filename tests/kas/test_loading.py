@@ -48,34 +48,40 @@ def test_beside_what_is_wrong_with_modules(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "who"),
+    ("text", "said"),
     [
         (
             "agent: {listen: {address: 127.0.0.1:8151}}\n",
-            "agent.listen and observability.listen",
+            "1:18: agent.listen.address: 127.0.0.1:8151 is taken by "
+            "observability.listen.address, by default",
         ),
         (
             "observability: {listen: {address: ':8150'}}\n",
-            "agent.listen and observability.listen",
+            "1:26: observability.listen.address: :8150 is taken by "
+            "agent.listen.address, by default",
         ),
         (
             "agent: {kubernetes_api: {listen: {address: '127.0.0.1:8151'}}}\n",
-            "observability.listen and agent.kubernetes_api.listen",
+            "1:35: agent.kubernetes_api.listen.address: 127.0.0.1:8151 is taken by "
+            "observability.listen.address, by default",
         ),
         (
             PRIVATE.format(address="127.0.0.1:8150"),
-            "agent.listen and private_api.listen",
+            "3:5: private_api.listen.address: 127.0.0.1:8150 is taken by "
+            "agent.listen.address, by default",
         ),
         (
             "agent: {listen: {network: unix, address: /a}}\n"
             "observability: {listen: {network: unix, address: /a}}\n",
-            "agent.listen and observability.listen",
+            "2:41: observability.listen.address: /a is taken by "
+            "agent.listen.address, line 1",
         ),
     ],
 )
-def test_two_at_one_address(tmp_path: Path, text: str, who: str) -> None:
+def test_two_at_one_address(tmp_path: Path, text: str, said: str) -> None:
+    """With the line of the later one, and what to do."""
     (problem,) = problems(tmp_path, text)
-    assert problem.startswith(f"{who} are at the same address")
+    assert problem.endswith(f"kas.yaml:{said}; give one of them another")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from tunnel.config.certificates import (
     identity,
     validity,
 )
-from tunnel.config.files import read, read_file
+from tunnel.config.files import place_of, read, read_file
 from tunnel.config.listen import Listen
 from tunnel.config.problems import nearest
 from tunnel.config.reader import PartlyRead, Section
@@ -57,6 +57,7 @@ __all__ = [
     "nearest",
     "parse_duration",
     "parse_size",
+    "place_of",
     "read",
     "read_file",
     "validity",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from tunnel.config.nodes import MAX_TEXT, Unreadable, parse
+from tunnel.config.nodes import MAX_TEXT, Mapping, Mark, Node, Unreadable, parse
 from tunnel.config.problems import Problem
 from tunnel.config.reader import Reader
 from tunnel.errors import ConfigurationError
 
-__all__ = ["read", "read_file"]
+__all__ = ["place_of", "read", "read_file"]
 
 T = TypeVar("T")
 
@@ -66,3 +67,22 @@ def read_file(
         message = f"{path}:{line}:{column}: not UTF-8; save the file in that encoding"
         raise ConfigurationError([message]) from None
     return read(text, str(path), schema, unknown_keys=unknown_keys)
+
+
+def place_of(path: str | Path, key: str) -> Mark:
+    """
+    Where a key stands in a file that was read before; line 0 when it is not there.
+
+    :param key: with dots, as in messages.
+    """
+    node: Node | None = None
+    with contextlib.suppress(OSError, UnicodeDecodeError, Unreadable):
+        node = parse(Path(path).read_text("utf-8-sig"), str(path))
+    mark = Mark(str(path))
+    for part in key.split("."):
+        entries = node.entries if isinstance(node, Mapping) else ()
+        found = [(name.mark, value) for name, value in entries if name.text == part]
+        if not found:
+            return Mark(str(path))
+        mark, node = found[0]
+    return mark

@@ -20,7 +20,7 @@ import attrs
 from tunnel.config.nodes import Mapping, Mark, Node, Scalar, Sequence
 from tunnel.config.problems import Problem, leaves, likely, message_of, nearest, shown
 from tunnel.config.schema import DOC, SECRET, MustExist, field_types
-from tunnel.config.texts import SCALARS, UNQUOTED, Text
+from tunnel.config.texts import SCALARS, UNQUOTED, Text, is_text
 from tunnel.errors import ConfigurationError
 
 __all__ = ["PartlyRead", "Reader", "Section"]
@@ -176,6 +176,8 @@ class Reader:
         found = f"expected {how.expected}, got {shown(node, secret)}"
         if node.quoted and how in UNQUOTED:
             return self._problem(node, path, found + " in quotes; remove the quotes")
+        if how is SCALARS[str] and not node.quoted and not is_text(node.text):
+            return self._problem(node, path, found + "; put it in quotes")
         try:
             return how.parse(node.text)
         except ValueError as error:

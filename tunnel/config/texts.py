@@ -30,9 +30,11 @@ _FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 MAX_DURATION = 100 * 365 * 86400.0
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(d|h|ms|m|s)")
+_DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)(d|h|ms|m|s)")
 _SIZES = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_SIZE = re.compile(r"([0-9]{1,12}) ?(|B|KiB|MiB|GiB)")
+_SIZE = re.compile(r"([0-9]+) ?(|B|KiB|MiB|GiB)")
+# No limit here is larger; what is must be a slip.
+_MAX_SIZE = 2**50
 
 
 @attrs.frozen
@@ -48,20 +50,30 @@ class Text:
     expected: str
 
 
+_TOO_LARGE = "that is too large"
+
+
 def _parse_int(text: str) -> int:
-    if not _INT.fullmatch(text) or len(text) > _MAX_DIGITS:
+    if not _INT.fullmatch(text):
         raise ValueError
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(_TOO_LARGE)
     return int(text)
 
 
 def _parse_float(text: str) -> float:
-    if not _FLOAT.fullmatch(text) or not math.isfinite(value := float(text)):
+    if not _FLOAT.fullmatch(text):
         raise ValueError
+    if not math.isfinite(value := float(text)):
+        raise ValueError(_TOO_LARGE)
     return value
 
 
+_BOOLS = ("true", "false")
+
+
 def _parse_bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
+    if text.lower() not in _BOOLS:
         raise ValueError
     return text.lower() == "true"
 
@@ -73,8 +85,20 @@ SCALARS = {
     float: Text(_parse_float, "a number"),
     bool: Text(_parse_bool, "true or false"),
 }
+
+
+def is_text(text: str) -> bool:
+    """Whether a value without quotes is text, and not a number, true or false."""
+    return not (
+        _INT.fullmatch(text) or _FLOAT.fullmatch(text) or text.lower() in _BOOLS
+    )
+
+
 #: In quotes these are text.
 UNQUOTED = (SCALARS[int], SCALARS[float], SCALARS[bool])
+
+
+_TOO_LONG = "that is longer than 100 years"
 
 
 def parse_duration(text: str) -> float:
@@ -91,6 +115,8 @@ def parse_duration(text: str) -> float:
     while position < len(text):
         found = _DURATION.match(text, position)
         if found is None:
+            if re.match(r"[0-9]{19}", text[position:]):
+                raise ValueError(_TOO_LONG)
             number = text.replace(".", "", 1).isdigit()
             raise ValueError(f"write the unit: {text}s" if number else "")
         unit = _UNITS[found.group(2)]
@@ -102,7 +128,7 @@ def parse_duration(text: str) -> float:
     if not text:
         raise ValueError
     if total > MAX_DURATION:
-        raise ValueError("that is longer than 100 years")
+        raise ValueError(_TOO_LONG)
     return total
 
 
@@ -115,7 +141,12 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ValueError("units are B, KiB, MiB and GiB")
-    return int(found.group(1)) * _SIZES[found.group(2)]
+    if len(found.group(1)) > _MAX_DIGITS:
+        raise ValueError(_TOO_LARGE)
+    size = int(found.group(1)) * _SIZES[found.group(2)]
+    if size > _MAX_SIZE:
+        raise ValueError(_TOO_LARGE)
+    return size
 
 
 #: Seconds, written with a unit.

@@ -23,6 +23,8 @@ _EXTENDED = re.compile(
     rb"([0-9A-Fa-f]{1,16})((?:;%b(?:=(?:%b|%b))?)++)\r\n" % (_TOKEN, _TOKEN, _QUOTED)
 )
 
+_LARGE = re.compile(rb"[0-9A-Fa-f]{17}")
+
 _MAX_LINE: Final = 256  # a size line; an extension has no meaning to anybody here
 _MAX_EXTENSIONS: Final = 4096  # per body: padding every byte with one costs CPU only
 _MAX_TRAILERS: Final = 16 * 1024  # what a head may spend on its afterthoughts
@@ -104,6 +106,8 @@ class ChunkedDecoder:
 
     def _odd_size(self, data: bytes, position: int) -> re.Match[bytes] | None:
         """A size line with an extension, or None for one that is not complete."""
+        if _LARGE.match(data, position):
+            raise HeadError(400, "the size of a chunk is too large")
         end = data.find(b"\n", position, position + _MAX_LINE)
         if end < 0:
             if len(data) - position >= _MAX_LINE:

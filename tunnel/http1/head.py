@@ -51,15 +51,19 @@ CHUNKED: Final = -1
 #: Length of a response that ends with its connection.
 UNTIL_CLOSE: Final = -2
 
+#: Characters of a method; the longest that is registered has 17.
+_MAX_METHOD: Final = 32
+_MAX_DIGITS: Final = 18  # of a length: more than any body has
+
 # Possessive, so that no input makes it try twice.
 _REQUEST = re.compile(
-    rb"(" + TOKEN + rb"{1,32}+) (/[!\"$-~]*+) HTTP/1\.([01])" + FIELDS + rb"\r\n"
+    rb"(%b{1,%d}+) (/[!\"$-~]*+) HTTP/1\.([01])%b\r\n" % (TOKEN, _MAX_METHOD, FIELDS)
 )
 _RESPONSE = re.compile(
     rb"HTTP/1\.([01]) ([1-9][0-9]{2})( " + TEXT + rb"*+)?" + FIELDS + rb"\r\n"
 )
 _PROTOCOL = re.compile(TOKEN + rb"++(?:/" + TOKEN + rb"++)?")
-_LENGTH = re.compile(rb"[0-9]{1,18}")
+_LENGTH = re.compile(rb"[0-9]+")
 _HOST = re.compile(rb"[0-9A-Za-z.\-_:\[\]%]*+")
 # An h2c pipe would carry requests that nobody here sees.
 _REFUSED_UPGRADES = frozenset([b"h2c", b"h2", b"http/2.0"])
@@ -120,6 +124,8 @@ def _sized(values: list[bytes]) -> int:
         raise HeadError(400, "Content-Length comes more than once")
     if _LENGTH.fullmatch(values[0]) is None:
         raise HeadError(400, "Content-Length is not a number")
+    if len(values[0]) > _MAX_DIGITS:
+        raise HeadError(400, "Content-Length is too large")
     return int(values[0])
 
 
@@ -325,6 +331,10 @@ def _explain(block: bytes) -> HeadError:
     match = _REQUEST_LINE.fullmatch(start)
     if match is None:
         return HeadError(400, "malformed request line")
+    if len(match[1]) > _MAX_METHOD:
+        return HeadError(400, f"a method of more than {_MAX_METHOD} characters")
+    if re.fullmatch(TOKEN + rb"+", match[1]) is None:
+        return HeadError(400, "a byte that must not stand in a method")
     if match[3] != b"1" or match[4] not in (b"0", b"1"):
         return HeadError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
     if not match[2].startswith(b"/"):

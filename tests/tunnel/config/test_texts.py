@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tunnel.config import parse_duration, parse_size
-from tunnel.config.texts import MAX_DURATION
+from tunnel.config.texts import MAX_DURATION, SCALARS
 
 
 class TestTexts:
@@ -34,6 +36,25 @@ class TestTexts:
     def test_what_is_no_duration(self, text: str) -> None:
         with pytest.raises(ValueError):
             parse_duration(text)
+
+    @pytest.mark.parametrize(
+        ("parse", "text", "said"),
+        [
+            (parse_duration, "99999d", "longer than 100 years"),
+            (parse_duration, "9" * 15 + "s", "longer than 100 years"),
+            (parse_duration, "9" * 40 + "s", "longer than 100 years"),
+            (parse_size, "9" * 12 + "GiB", "too large"),
+            (parse_size, "9" * 40, "too large"),
+            (SCALARS[int].parse, "9" * 40, "too large"),
+            (SCALARS[float].parse, "1e999", "too large"),
+        ],
+    )
+    def test_too_large(
+        self, parse: Callable[[str], object], text: str, said: str
+    ) -> None:
+        """That is what is said, and not that it is no number or has no unit."""
+        with pytest.raises(ValueError, match=said):
+            parse(text)
 
     @given(st.text(alphabet="0123456789.dhms ", max_size=20))
     def test_durations_never_surprise(self, text: str) -> None:

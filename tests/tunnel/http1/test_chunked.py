@@ -84,6 +84,12 @@ def test_broken_coding_is_refused(coded: bytes) -> None:
 class LimitTests(SynchronousTestCase):
     """What a sender cannot spend."""
 
+    def test_too_large(self) -> None:
+        """More digits than any body needs: that is what is said, and at once."""
+        for pieces in ((b"1" * 17,), (b"f" * 10, b"f" * 10)):
+            error = self.assertRaises(HeadError, decode, *pieces)
+            self.assertEqual(str(error), "the size of a chunk is too large")
+
     def test_extension(self) -> None:
         """One is skipped, many are refused, and so is a long one."""
         self.assertEqual(decode(b"1;a=b\r\nx\r\n0;c\r\n\r\n"), (b"x", b"", b""))

@@ -101,6 +101,24 @@ def test_ambiguous_request_is_refused(block: bytes) -> None:
     assert str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        (b"A" * 33 + b" / HTTP/1.1\r\nHost: a\r\n", "a method of more than 32"),
+        (b"G(T / HTTP/1.1\r\nHost: a\r\n", "must not stand in a method"),
+        (
+            POST + b"Content-Length: " + b"9" * 19 + b"\r\n",
+            "Content-Length is too large",
+        ),
+        (POST + b"Content-Length: 1x\r\n", "Content-Length is not a number"),
+    ],
+)
+def test_what_is_wrong_is_said(block: bytes, said: str) -> None:
+    """Not that a line is malformed which is not."""
+    with pytest.raises(HeadError, match=said):
+        PARSER.parse(block)
+
+
 class RequestTests(SynchronousTestCase):
     """`RequestParser` on what is allowed."""
 

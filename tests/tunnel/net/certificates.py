@@ -46,6 +46,7 @@ class Identity:
         certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
         certificate.write_bytes(self.certificate_pem)
         key.write_bytes(self.key_pem())
+        key.chmod(0o600)
         return str(certificate), str(key)
 
 
