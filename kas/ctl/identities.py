@@ -135,7 +135,7 @@ def _explain_start(ctl: Ctl, path: Path | None) -> None:
     here = None if running is None else running.find(AGENTS)
     port = 8150 if here is None else here.address.rpartition(":")[2]
     ctl.note(
-        f"Start the agent with:\n  twistd -n agentk --kas-address tls://<kas>:{port} "
+        f"Start the agent with:\n  agentk --kas-address tls://<kas>:{port} "
         f"--token-file {path or 'FILE'}"
         + (
             f" \\\n    --ca-cert-file {authority}\n"

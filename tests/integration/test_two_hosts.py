@@ -17,7 +17,6 @@ from tests.integration.processes import (
     clean_environment,
     eventually,
     script,
-    twistd,
 )
 
 #: As docs/getting-started.rst has it.
@@ -69,7 +68,7 @@ def test_first_remote_agent(
     def start_kas(names: str) -> Process:
         file.write_text(CONFIGURATION.format(names=names))
         options = ("--configuration-file", file, "--state-directory", state)
-        kas = start(server, "kas", *twistd("kas", *options))
+        kas = start(server, "kas", script("kas"), *options)
         kas.wait_for("kas is ready")
         return kas
 
@@ -100,7 +99,7 @@ def test_first_remote_agent(
     )
 
     def agentk(name: str, address: str, *more: str) -> Process:
-        command = twistd("agentk", "--kas-address", address, *options, *more)
+        command = (script("agentk"), "--kas-address", address, *options, *more)
         return start(cluster, name, *command)
 
     says = (
