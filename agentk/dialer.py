@@ -31,8 +31,11 @@ from tunnel.rpc.dispatch import Dispatcher
 from tunnel.waiting import until
 from tunnel.wire.session import Session
 
-#: Seconds for DNS, TCP, proxy, TLS and WebSocket together.
-CONNECT_TIMEOUT = 20.0
+#: Seconds for DNS, TCP, proxy, TLS and WebSocket together: at first, and, doubled with
+#: each attempt that takes too long, at most.  The system of a kas that is frozen takes
+#: connections, and a balancer sends them there for a while: the next attempt finds
+#: another one.
+FIRST_CONNECT_TIMEOUT, CONNECT_TIMEOUT = 5.0, 20.0
 
 #: Seconds of a connection's life that take one doubling of the pause back: a kas that
 #: accepts and drops at once must not be called twice a second, and a path that cuts
@@ -97,6 +100,7 @@ class Dialer(TunnelOwner):
     last_problem: str = "not connected yet"
     _timing: Timing = attrs.Factory(Timing)
     _failures: int = 0
+    _connect_timeout: float = FIRST_CONNECT_TIMEOUT
     #: How often another process took our place.
     _replaced: int = 0
     _generation: int = 0
@@ -189,7 +193,7 @@ class Dialer(TunnelOwner):
         except Exception as error:
             self._failed(Failure(error))
             return
-        dialling.addTimeout(CONNECT_TIMEOUT, self.clock)
+        dialling.addTimeout(self._connect_timeout, self.clock)
         self._dialling = dialling
         dialling.addCallbacks(self._connected, self._failed)
 
@@ -228,7 +232,8 @@ class Dialer(TunnelOwner):
         if failure.check(CancelledError) and not self._running:
             return
         if failure.check(TimeoutError):
-            text = f"no answer within {CONNECT_TIMEOUT:g} s"
+            text = f"no answer within {self._connect_timeout:g} s"
+            self._connect_timeout = min(2 * self._connect_timeout, CONNECT_TIMEOUT)
         else:
             text = failure.getErrorMessage() or type(failure.value).__name__
         self._plan(f"cannot connect to {self.where}: {text}{hint(failure.value)}")
@@ -266,6 +271,7 @@ class Dialer(TunnelOwner):
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """Kas took us."""
         self._timing = tunnel.timing
+        self._connect_timeout = FIRST_CONNECT_TIMEOUT
         self._greeting = None
         self.connections += 1
         self.tunnel = tunnel

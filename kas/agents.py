@@ -45,6 +45,13 @@ REFUSALS = (
     "too-many-instances",
 )
 
+#: How agents are to pace themselves.  Silence is what a kas that is frozen and a path
+#: that is cut look like, and until an agent gives its connection up nobody reaches it:
+#: it asks after 6 seconds, and leaves after 12.  That is longer than a path needs to
+#: change and than a process of ours is ever busy; who is wrong about it connects again,
+#: and loses nothing that can be resumed.
+AGENT_TIMING = Timing(ping_interval=6.0, dead_after=12.0)
+
 Authenticate = Callable[[bytes], AgentIdentity]
 
 

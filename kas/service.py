@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
@@ -19,7 +20,13 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas import pki, running
-from kas.agents import REFUSALS, AgentAcceptor, AgentFactory, ConnectionRate
+from kas.agents import (
+    AGENT_TIMING,
+    REFUSALS,
+    AgentAcceptor,
+    AgentFactory,
+    ConnectionRate,
+)
 from kas.balance import PER_SECOND, Balance
 from kas.config import KasConfiguration
 from kas.control import ControlSocket
@@ -46,7 +53,7 @@ from tunnel.hosting import ModuleHost, Prepared
 from tunnel.interfaces import IServerModule
 from tunnel.listening import Listening
 from tunnel.logs import LogsItsOwnWay
-from tunnel.net.keepalive import Keepalive, Timing
+from tunnel.net.keepalive import Keepalive
 from tunnel.net.keeper import Keeper, ResumeLimits
 from tunnel.net.sniffer import TunnelOrWebSocketFactory
 from tunnel.net.tls import ALPN_TUNNEL
@@ -242,7 +249,9 @@ class KasService(LogsItsOwnWay, Service):
             ),
             kas_id=self._kas_id,
             now=self._now,
-            timing=Timing(resume_grace=settings.resume_grace_period),
+            timing=attrs.evolve(
+                AGENT_TIMING, resume_grace=settings.resume_grace_period
+            ),
             refusals=self.refusals,
         )
         tunnels = AgentFactory(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kas.agents import AGENT_TIMING
 from kas.directory.redis_layout import Layout
 from tests.faults.record import Record
 from tests.faults.stage import Stage
@@ -25,7 +26,7 @@ from tunnel.net.outlet import CLOSE_TIMEOUT
 CLOSED = LOOK * LOOKS_TO_END + 1
 
 #: Seconds of silence after which agentk asks, and those after which it dials anew.
-ASKS, DIALS = 14 + 2, 28 + 4
+ASKS, DIALS = AGENT_TIMING.ping_interval + 2, AGENT_TIMING.dead_after + 4
 
 
 def _connected(kas: FleetKas, name: str, since: float) -> float:
