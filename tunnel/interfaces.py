@@ -61,6 +61,11 @@ class Access:
     #: Only what changes nothing: no writing verb, no exec, attach, port-forward, proxy.
     read_only: bool = False
 
+    @property
+    def who(self) -> str:
+        """The credential in a sentence: ``user alice``."""
+        return self.credential_id.replace(":", " ", 1)
+
 
 @attrs.frozen
 class KubernetesVersion:

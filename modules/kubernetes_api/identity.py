@@ -42,7 +42,7 @@ class Impersonations:
             raise Refused(
                 400,
                 "client -> kas: nested impersonation is not supported: requests of "
-                f"{access.credential_id} already run as {impersonation.username}; "
+                f"{access.who} already run as {impersonation.username}; "
                 "leave out --as and --as-group",
             )
         cached = self._cached.get(access.credential_id)

@@ -208,7 +208,7 @@ class KubernetesApiServer:
         self._by_agent[access.agent_id] = there + 1
         self.metrics.in_flight += 1
         if len(mine) > settings.max_requests_per_credential:
-            self._too_many(request, f"of {access.credential_id}")
+            self._too_many(request, f"of {access.who}")
         elif there >= settings.max_requests_per_agent:
             self._too_many(request, f"at agent {access.agent_name}")
         else:
@@ -216,7 +216,10 @@ class KubernetesApiServer:
             if access.read_only and not only_reads(
                 head.method, request.target, bool(head.upgrade)
             ):
-                message = f"client -> kas: {access.credential_id} is read-only"
+                message = (
+                    f"client -> kas: {access.who} is read-only: get, list and watch "
+                    "are allowed, and what changes something or runs a command is not"
+                )
                 request.fail(403, message)
                 return
             try:

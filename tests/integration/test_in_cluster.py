@@ -210,8 +210,10 @@ def _connected(kas: Kas, name: str = "inside") -> tuple[str, str] | None:
 def test_manifest(
     name: str, namespace: str, make_kubectl: Callable[..., Kubectl]
 ) -> None:
-    """The API server takes what is in deploy/, and misses nothing in it."""
+    """The API server takes what is in deploy/, also where pods are restricted."""
+    label = "pod-security.kubernetes.io/enforce=restricted"
     kubectl = make_kubectl("direct", namespace=namespace)
+    kubectl.ok("label", f"namespace/{namespace}", label)
     manifest = (ROOT / "deploy" / "kubernetes" / f"{name}.yaml").read_text()
     done = kubectl(
         *("apply", "--server-side", "--dry-run=server", "--force-conflicts"),

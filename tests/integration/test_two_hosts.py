@@ -142,7 +142,7 @@ def test_first_remote_agent(
     pods = ask("get", "pods", "--all-namespaces")
     assert "ticker" in pods.stdout, pods.stderr
     refused = ask("delete", "pod", "ticker")
-    assert "read-only" in refused.stderr
+    assert "user me is read-only" in refused.stderr
     # The same on the machine of kubectl's user, among what is there already.
     merged = ctl(
         *("kubeconfig", "--all", "--user", "me", "--rotate", "--merge"), *server_url

@@ -125,9 +125,7 @@ class KubernetesClient:
         access = self._access
         verb, target = method.encode("ascii"), path.encode("ascii")
         if access is not None and access.read_only and not only_reads(verb, target):
-            raise CallError(
-                Status.PERMISSION_DENIED, f"{access.credential_id} is read-only"
-            )
+            raise CallError(Status.PERMISSION_DENIED, f"{access.who} is read-only")
         cluster = self._clients.cluster
         fields = b"\r\nHost: %b\r\nAccept: application/json" % cluster.host_header
         if body:

@@ -133,7 +133,7 @@ class AbortTests(ProxyCase):
         self.world.run()
         self.successResultOf(Deferred.fromCoroutine(self.world.server.start()))
         for told in self.world.server_api.subscribers["credential.revoked"]:
-            told("user:alice")
+            told("user alice")
         self.world.run()
         head = self.assert_error(waiting, 401, "revoked")
         self.assertIn(b"Gitlab-Unauthorized: true\r\n", head)
@@ -154,7 +154,7 @@ class LimitTests(ProxyCase):
         self.world = World(max_requests_per_credential=2)
         first = self.world.request()
         self.world.request()
-        head = self.assert_error(self.world.request(), 429, "user:alice")
+        head = self.assert_error(self.world.request(), 429, "user alice")
         self.assertIn(b"Retry-After: 1", head)
         other = self.world.request(token=b"user:1:root")
         self.assertEqual(other.taken(), b"")

@@ -88,7 +88,7 @@ class ClientTests(SynchronousTestCase):
         for method, path in (("POST", PODS), ("GET", "/api/v1/nodes/n/proxy/run")):
             error = self.fails(self.ask(reader.request(method, path, b"{}")))
             self.assertEqual(error.status, Status.PERMISSION_DENIED)
-            self.assertIn("user:ro is read-only", str(error))
+            self.assertIn("user ro is read-only", str(error))
         self.assertEqual(self.cluster.connections.wires, [])
         self.assertNoResult(self.ask(reader.request("GET", PODS)))
 
