@@ -133,7 +133,7 @@ class AbortTests(ProxyCase):
         self.world.run()
         self.successResultOf(Deferred.fromCoroutine(self.world.server.start()))
         for told in self.world.server_api.subscribers["credential.revoked"]:
-            told("user alice")
+            told("user:alice")
         self.world.run()
         head = self.assert_error(waiting, 401, "revoked")
         self.assertIn(b"Gitlab-Unauthorized: true\r\n", head)
