@@ -213,6 +213,12 @@ class RoutedStream:
             text = f"{absence}; {why}; check that agentk runs and reaches kas"
         return AgentUnavailable(agent, text, reason, waited=waited)
 
+    def absence(self) -> AgentUnavailable | None:
+        """Why nobody answers, while the stream waits for its agent; else None."""
+        if self._path is not None or self._closed:
+            return None
+        return self._unavailable(WAITED)
+
     def _settle(self) -> None:
         waits, self._waits = self._waits, None
         if waits is not None:

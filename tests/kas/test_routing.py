@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -17,11 +18,21 @@ from kas.routing import (
     Router,
 )
 from tests.kas.world import World
-from tunnel.errors import AgentUnavailable, ErrorCode, StreamReset
+from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.errors import (
+    AgentUnavailable,
+    CallError,
+    ErrorCode,
+    Status,
+    StreamReset,
+)
 from tunnel.interfaces import ConnectedAgent, IStream
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.client import ServiceClient
 from tunnel.testing import RecordingReceiver
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
+
+ECHO = DESCRIPTOR.services_by_name["Echo"]
 
 
 class Producer:
@@ -240,6 +251,28 @@ class WaitTests(_Case):
         self.assertFalse(self.waited_long())
         self.world.registry.replaced(ConnectedAgent("7", "agent-7", b"j", 1, 0.0))
         self.assertTrue(self.waited_long())
+
+    def test_deadline_of_a_call(self) -> None:
+        """One that is shorter than the wait says what it waited for."""
+
+        def opener(method: str, receiver: Any, **options: Any) -> Any:
+            return self.open(receiver=receiver)
+
+        def fails() -> CallError:
+            client = ServiceClient(ECHO, opener, self.clock)
+            call = Deferred.fromCoroutine(client.call("Say", Text(), timeout=5))
+            self.clock.advance(5)
+            error: CallError = self.failureResultOf(call, CallError).value
+            return error
+
+        error = fails()
+        self.assertIn("agent 7 is not connected", error.message)
+        self.assertEqual(error.status, Status.UNAVAILABLE)
+        self.assertEqual(self.router.waiting, 0)
+        self.world.agent()
+        error = fails()
+        self.assertEqual(error.message, "no answer within the given time")
+        self.assertEqual(error.status, Status.DEADLINE_EXCEEDED)
 
     def test_another_agent_connects(self) -> None:
         """That changes nothing."""

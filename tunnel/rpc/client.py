@@ -234,7 +234,10 @@ class ClientCall:
             raise CallError(Status.INTERNAL, "a response that cannot be read") from None
 
     def _late(self) -> None:
-        self._inbox.end(
-            CallError(Status.DEADLINE_EXCEEDED, "no answer within the given time")
-        )
+        error = CallError(Status.DEADLINE_EXCEEDED, "no answer within the given time")
+        # In kas a stream may still wait for its agent, and knows why.
+        absence = getattr(self._stream, "absence", None)
+        if absence is not None and (away := absence()) is not None:
+            error = error_from_end(away)
+        self._inbox.end(error)
         self._stream.reset(ErrorCode.DEADLINE)

@@ -5,10 +5,11 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
   bytes and pause whoever writes more;
 * `ends`: `connected` joins two greeted tunnels by one;
 * `apis`: what each half of a module is lent;
+* `cluster`: `FakeCluster` answers as the Kubernetes API what a test says;
 * `pair`: `ModulePair` runs both halves of a module against each other::
 
     clock = Clock()
-    pair = ModulePair(clock)
+    pair = ModulePair(clock, cluster=FakeCluster(clock))
     agent = pair.agent_half(GreeterAgent)
     server = pair.server_half(GreeterServer)
     pair.start()
@@ -17,8 +18,17 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
 Nothing here opens a socket or waits for real time.
 """
 
+from tunnel.testing.cluster import FakeCluster, FakeRequest
 from tunnel.testing.ends import RecordingReceiver, connected
 from tunnel.testing.memory import MemoryTransport, Pipe
 from tunnel.testing.pair import ModulePair
 
-__all__ = ["MemoryTransport", "ModulePair", "Pipe", "RecordingReceiver", "connected"]
+__all__ = [
+    "FakeCluster",
+    "FakeRequest",
+    "MemoryTransport",
+    "ModulePair",
+    "Pipe",
+    "RecordingReceiver",
+    "connected",
+]

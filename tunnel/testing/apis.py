@@ -213,11 +213,19 @@ class FakeServerModuleApi(_FakeApi):
 
 @implementer(IAgentModuleApi)
 class FakeAgentModuleApi(_FakeApi):
-    """`IAgentModuleApi`; give it a cluster where the module wants one."""
+    """
+    `IAgentModuleApi`.
 
-    #: An `ICluster`.
-    cluster_as_agentk: Any = None
+    :param cluster: an `ICluster`; None: the module does not use it.
+    """
+
     agent_id = "1"
+
+    def __init__(
+        self, end: End, name: str, configuration: Any, *, cluster: Any = None
+    ) -> None:
+        super().__init__(end, name, configuration)
+        self.cluster_as_agentk = cluster
 
     @cached_property
     def _kubernetes(self) -> KubernetesClients:

@@ -18,12 +18,21 @@ __all__ = ["ModulePair"]
 
 _T = TypeVar("_T")
 
+#: Seconds that a coroutine may take: longer than kas waits for an agent.
+PATIENCE = 60.0
+
 
 class ModulePair:
-    """Both halves of modules, joined by a tunnel in memory."""
+    """
+    Both halves of modules, joined by a tunnel in memory.
 
-    def __init__(self, clock: Clock) -> None:
+    :param cluster: what agent halves are given as the Kubernetes API, an `ICluster`
+        such as `FakeCluster`.
+    """
+
+    def __init__(self, clock: Clock, *, cluster: Any = None) -> None:
         self.clock = clock
+        self.cluster = cluster
         self.agent, self.server, self.pipe = connected(clock)
         self._modules: list[tuple[End, str, Any]] = []
         # Whoever calls the external API, and what answers there.
@@ -37,7 +46,8 @@ class ModulePair:
 
     def agent_half(self, factory: Any, **configuration: Any) -> Any:
         """Make an agent half."""
-        return self._make(FakeAgentModuleApi, self.agent, factory, configuration)
+        api = partial(FakeAgentModuleApi, cluster=self.cluster)
+        return self._make(api, self.agent, factory, configuration)
 
     def _make(self, api: Any, end: End, factory: Any, configuration: Any) -> Any:
         settings = factory.configuration(**configuration)
@@ -63,16 +73,29 @@ class ModulePair:
             self.door.dispatcher.withdraw(name)
             self.run(module.stop())
 
-    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """The result of a coroutine, with the pipe moving as long as it waits."""
-        results: list[Any] = []
-        deferred = Deferred.fromCoroutine(coroutine)
-        deferred.addBoth(results.append)
+    def settle(self) -> None:
+        """Let everything arrive that is on its way; the clock does not move."""
         self.pipe.flush()
         while self._street.step():
             self.pipe.flush()
-        if not results:
-            raise AssertionError("still waiting, and nothing moves any more")
+
+    def run(self, coroutine: Coroutine[Any, Any, _T], patience: float = PATIENCE) -> _T:
+        """
+        The result of a coroutine; bytes move, and the clock does, while it waits.
+
+        :param patience: seconds by which the clock moves at most.
+        """
+        results: list[Any] = []
+        deferred = Deferred.fromCoroutine(coroutine)
+        deferred.addBoth(results.append)
+        self.settle()
+        end = self.clock.seconds() + patience
+        while not results:
+            times = [call.getTime() for call in self.clock.getDelayedCalls()]
+            if not times or min(times) > end:
+                raise AssertionError(f"still waiting after {patience:g} s")
+            self.clock.advance(max(0.0, min(times) - self.clock.seconds()))
+            self.settle()
         if isinstance(results[0], Failure):
             results[0].raiseException()
         result: _T = results[0]

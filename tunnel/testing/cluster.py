@@ -1,0 +1,197 @@
+"""An API server in memory, for agent halves: says what a test told it to say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IProtocolFactory,
+    IPushProducer,
+    IStreamClientEndpoint,
+    ITransport,
+)
+from twisted.internet.protocol import connectionDone
+from twisted.internet.task import Clock
+from zope.interface import implementer
+
+from tunnel.interfaces import ICluster
+
+__all__ = ["FakeCluster", "FakeRequest"]
+
+#: What is answered where a test said nothing.
+_NOT_FOUND = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "NotFound",
+    "message": "the test has no answer to this",
+    "code": 404,
+}
+
+
+@attrs.frozen
+class FakeRequest:
+    """A request as it came."""
+
+    method: str
+    #: Path and query.
+    path: str
+    #: Names in lower case; of a name that comes twice all values.
+    fields: dict[str, list[str]]
+    body: bytes = b""
+
+    @property
+    def user(self) -> str:
+        """In whose name it was made; empty: in that of agentk."""
+        return self.fields.get("impersonate-user", [""])[0]
+
+
+@implementer(ICluster)
+class FakeCluster:
+    """
+    Answers requests from what `answer` was told; takes no chunked bodies.
+
+    :ivar requests: all of them, in their order.
+    :ivar refuses: connections are refused, as where no API server runs.
+    """
+
+    host, port = "kubernetes.test", 6443
+    path_prefix = ""
+    host_header = b"kubernetes.test:6443"
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.requests: list[FakeRequest] = []
+        self.refuses = False
+        self._answers: dict[tuple[str, str], tuple[int, bytes]] = {}
+
+    def answer(self, method: str, path: str, body: Any, status: int = 200) -> None:
+        """
+        Say *body* to requests like this from now on.
+
+        :param path: with the query, if there is one.
+        :param body: bytes, or an object to be sent as JSON.
+        """
+        if not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        self._answers[method, path] = (status, body)
+
+    def _take(self, request: FakeRequest) -> bytes:
+        self.requests.append(request)
+        nothing = 404, json.dumps(_NOT_FOUND).encode()
+        status, body = self._answers.get((request.method, request.path), nothing)
+        return (
+            b"HTTP/1.1 %d Fake\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (status, len(body), body)
+        )
+
+    # ICluster
+
+    def tls_context(self) -> None:
+        pass
+
+    def tls_server_name(self) -> str:
+        return self.host
+
+    def endpoint(self) -> IStreamClientEndpoint:
+        return _Endpoint(self, self._clock)
+
+    def rejected(self) -> None:
+        pass
+
+    def authorization(self) -> bytes:
+        return b"Bearer of-agentk"
+
+
+@implementer(IStreamClientEndpoint)
+@attrs.frozen
+class _Endpoint:
+    cluster: FakeCluster
+    clock: Clock
+
+    def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
+        if self.cluster.refuses:
+            return fail(ConnectionRefusedError())
+        protocol: Any = factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 6443))
+        protocol.makeConnection(_Connection(self.cluster, self.clock, protocol))
+        return succeed(protocol)
+
+
+@implementer(ITransport, IConsumer, IPushProducer)
+class _Connection:
+    """The client's transport; what it writes is read and answered here."""
+
+    disconnecting = False
+
+    def __init__(self, cluster: FakeCluster, clock: Clock, client: Any) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._client = client
+        self._received = b""
+        self._lost = False
+
+    def write(self, data: bytes) -> None:
+        self._received += data
+        while (request := self._read()) is not None:
+            answer = self._cluster._take(request)
+            self._clock.callLater(0, self._deliver, answer)
+
+    def _read(self) -> FakeRequest | None:
+        head, end, rest = self._received.partition(b"\r\n\r\n")
+        if not end:
+            return None
+        start, *lines = head.decode("latin-1").split("\r\n")
+        method, path, _ = start.split(" ")
+        fields: dict[str, list[str]] = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            fields.setdefault(name.lower(), []).append(value.strip())
+        if "transfer-encoding" in fields:
+            raise ValueError("FakeCluster takes bodies of a known length only")
+        length = int(fields.get("content-length", ["0"])[0])
+        if len(rest) < length:
+            return None
+        self._received = rest[length:]
+        return FakeRequest(method, path, fields, rest[:length])
+
+    def _deliver(self, answer: bytes) -> None:
+        if not self._lost:
+            self._client.dataReceived(answer)
+
+    def writeSequence(self, data: Any) -> None:
+        self.write(b"".join(data))
+
+    def loseConnection(self) -> None:
+        self.disconnecting = True
+        self._clock.callLater(0, self._lose)
+
+    abortConnection = stopProducing = loseConnection
+
+    def _lose(self) -> None:
+        if not self._lost:
+            self._lost = True
+            self._client.connectionLost(connectionDone)
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        pass
+
+    def unregisterProducer(self) -> None:
+        pass
+
+    def pauseProducing(self) -> None:
+        pass
+
+    def resumeProducing(self) -> None:
+        pass
+
+    def getPeer(self) -> IAddress:
+        return IPv4Address("TCP", "127.0.0.1", 6443)
+
+    getHost = getPeer
