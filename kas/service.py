@@ -218,6 +218,9 @@ class KasService(LogsItsOwnWay, Service):
             what=running.OBSERVABILITY,
             setting="observability.listen.address",
         )
+        redis = self.configuration.redis
+        if redis is not None and redis.tls.certificate_file is not None:
+            self.listening.follow("redis", redis.tls.certificate_file)
         await self.fleet.start(self.listening)
         if self.fleet.gateway is not None and self.fleet.redis is None:
             self._log.warn(

@@ -59,6 +59,8 @@ class Listening:
     #: By what is listened for, as far as it speaks TLS.
     contexts: dict[str, ReloadingServerContext] = attrs.Factory(dict)
     handshakes: dict[str, FailedHandshakes] = attrs.Factory(dict)
+    #: Certificates that we show as a client, by what they are for; see `follow`.
+    shown: dict[str, Path] = attrs.Factory(dict)
     #: Those that operators replace.
     _named: set[Path] = attrs.Factory(set)
     _ports: dict[IListeningPort, Opened] = attrs.Factory(dict)
@@ -128,7 +130,6 @@ class Listening:
             security=" (TLS)" if files is not None else " (not encrypted)",
         )
         if listen.certificate_file is not None:
-            self._named.add(listen.certificate_file)
             self._follow_dates(listen.certificate_file)
             if listen.key_file is not None:
                 warn_if_public(listen.key_file)
@@ -151,7 +152,13 @@ class Listening:
                 return f"{where}: {os.strerror(code)}"
         return f"{where}: {str(error).rstrip('.')}"
 
+    def follow(self, what: str, certificate: Path) -> None:
+        """Tell of the dates of a certificate that we show as a client, too."""
+        self.shown[what] = certificate
+        self._follow_dates(certificate)
+
     def _follow_dates(self, certificate: Path) -> None:
+        self._named.add(certificate)
         self._look_at_dates(certificate)
         if self._dates is None:
             self._dates = LoopingCall(self._look_at_all_dates)

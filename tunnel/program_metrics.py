@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import attrs
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -15,6 +16,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from tunnel import __version__
+from tunnel.config import validity
+from tunnel.errors import ConfigurationError
 from tunnel.listening import Listening
 
 __all__ = ["ProgramCollector", "register"]
@@ -56,12 +59,15 @@ class ProgramCollector(Collector):
         yield failures
         expiry = GaugeMetricFamily(
             f"{program}_certificate_expiry_seconds",
-            "Seconds until a listener's certificate expires; negative once it has.",
-            labels=["listener"],
+            "Seconds until a certificate expires; negative once it has.",
+            labels=["for"],
         )
-        for what, context in listening.contexts.items():
-            left = context.expires.timestamp() - listening.now()
-            expiry.add_metric([what], left)
+        ends = {what: one.expires for what, one in listening.contexts.items()}
+        for what, file in listening.shown.items():
+            with suppress(ConfigurationError):
+                ends[what] = validity(file)[1]
+        for what, end in ends.items():
+            expiry.add_metric([what], end.timestamp() - listening.now())
         yield expiry
 
 

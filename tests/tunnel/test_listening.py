@@ -183,10 +183,22 @@ class ExpiryTests(_Case):
     def test_metric(self) -> None:
         """Seconds that are left."""
         self.listen_tls()
-        line = 'agentk_certificate_expiry_seconds{listener="health"} '
+        line = 'agentk_certificate_expiry_seconds{for="health"} '
         self.assertIn(f"{line}2.592e+06", self.metrics())
         self.day = _END + timedelta(seconds=5)
         self.assertIn(f"{line}-5.0", self.metrics())
+
+    def test_as_a_client(self) -> None:
+        """A certificate that we show to others is looked at as well."""
+        files = authority().issue("kas", end=_END).write(self.folder, "client")
+        self.day = _END - timedelta(days=3)
+        self.listening.follow("redis", Path(files[0]))
+        (soon,) = self.warnings()
+        self.assertIn("in 3 days", soon)
+        line = 'agentk_certificate_expiry_seconds{for="redis"} 259200.0'
+        self.assertIn(line, self.metrics())
+        Path(files[0]).unlink()
+        self.assertNotIn('for="redis"', self.metrics())
 
     def test_nothing_is_left(self) -> None:
         """No timer, once the ports are closed."""
