@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,9 @@ from kas.running import Running
 from tunnel.errors import ConfigurationError
 
 __all__ = ["HEAD", "Known", "look", "row"]
+
+#: Kas that are asked at the same time; one machine has fewer.
+MAX_AT_ONCE = 32
 
 HEAD = ("STATE", "SINCE", "INSTANCES", "VERSION", "KUBERNETES", "KAS")
 
@@ -50,16 +54,27 @@ def look(ctl: Ctl, running: Sequence[Running]) -> Known | None:
     """
     Ask the kas that run with this state directory; None: none of them answers.
 
-    Several without a Redis know their own agents only, so all of them are asked.
+    Several without a Redis know their own agents only, so all of them are asked, and at
+    the same time: one that hangs costs its time limit once.
     """
+    if not running:
+        return None
+    state = ctl.existing()
+
+    def ask_one(one: Running) -> dict[str, Any] | ConfigurationError:
+        try:
+            return ask(path_of(state, one.pid), "GET", "/agents")
+        except ConfigurationError as error:
+            return error
+
+    with ThreadPoolExecutor(min(len(running), MAX_AT_ONCE)) as pool:
+        answers = list(pool.map(ask_one, running))
     found: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
     answered = False
-    for one in running:
-        try:
-            answer = ask(path_of(ctl.existing(), one.pid), "GET", "/agents")
-        except ConfigurationError as error:
-            problems += error.problems
+    for answer in answers:
+        if isinstance(answer, ConfigurationError):
+            problems += answer.problems
             continue
         answered = True
         if answer.get("problem"):
