@@ -235,8 +235,6 @@ class AgentRequest:
         if not self._over:
             self._over = True
             self._request = None
-            if self._heartbeats is not None:
-                self._heartbeats.stop()
             self._module.watches.discard(self)
             self._module.metrics.in_flight -= 1
             if broken:
@@ -262,7 +260,7 @@ class AgentRequest:
         """See `tunnel.interfaces.IStreamReceiver`."""
         self._sent = True
         if self._heartbeats is not None:
-            self._heartbeats.stop()
+            self._heartbeats.client_finished()
         if self._request is not None:
             self._request.finish(self._trailers)
         if self._received:
@@ -279,18 +277,15 @@ class AgentRequest:
 
     def pauseProducing(self) -> None:
         """The tunnel takes no more of the answer."""
-        if self._heartbeats is not None:
-            self._heartbeats.paused = True
-        if self._request is not None:
-            self._request.pauseProducing()
+        producer = self._heartbeats or self._request
+        if producer is not None:
+            producer.pauseProducing()
 
     def resumeProducing(self) -> None:
         """The tunnel takes more of it."""
-        if self._heartbeats is not None:
-            self._heartbeats.paused = False
-            self._heartbeats.server_spoke()
-        if self._request is not None:
-            self._request.resumeProducing()
+        producer = self._heartbeats or self._request
+        if producer is not None:
+            producer.resumeProducing()
 
     def stopProducing(self) -> None:
         """The stream is gone; `stream_closed` says why."""
@@ -317,8 +312,15 @@ class AgentRequest:
             module.cluster.rejected()
         self._answered = True
         self._raw = head.status == 101
-        if self._raw and self._request is not None:
-            self._heartbeats = Heartbeats(module.api.clock, self._request.write)
+        request = self._request
+        if self._raw and request is not None:
+            self._heartbeats = Heartbeats(
+                head.upgrade,
+                module.api.clock,
+                request.write,
+                self._stream.write,
+                request,
+            )
         self._stream.send_headers(block)
         if self._watch and head.status == 200:
             self._boundary = Boundary(head.fields)
@@ -328,8 +330,9 @@ class AgentRequest:
         """See `tunnel.http1.ResponseReceiver`."""
         self._module.metrics.bytes_sent += len(data)
         if self._heartbeats is not None:
-            self._heartbeats.server_spoke()
-        self._stream.write(data)
+            self._heartbeats.from_server(data)
+        else:
+            self._stream.write(data)
         if self._boundary is not None:
             self._boundary.feed(data)
             if self._ending:
@@ -353,7 +356,9 @@ class AgentRequest:
         else:
             self._received = True
             if self._heartbeats is not None:
-                self._heartbeats.stop()
+                # Nothing is left that a PING could destroy.
+                self._heartbeats.client_finished()
+                self._heartbeats = None
             self._stream.unregisterProducer()
             self._stream.finish()
 

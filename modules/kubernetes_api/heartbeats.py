@@ -1,101 +1,301 @@
-"""A client's PINGs, kept from a server that may be saying its last words."""
+"""PINGs of a client inside an upgraded connection, and who answers them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final, Protocol
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IPushProducer, IReactorTime
+from zope.interface import implementer
 
-__all__ = ["Heartbeats", "is_ping"]
+__all__ = ["MAX_UNREAD", "QUIET", "Heartbeats"]
 
-#: Seconds without a byte of the server after which it is taken to wait for us.
-QUIET = 1.0
+#: Seconds without a byte of the server after which a PING goes on to it.
+QUIET: Final = 1.0
 
-#: Seconds that a PING may be kept: kubectl asks every 5 s, and waits for 60.
-LONGEST = 30.0
-
-#: Bytes of them that are kept; more is no heartbeat.
-MAX_HELD = 4096
-
-#: PING of SPDY/3.1: a control frame of type 6 with four bytes.
-_SPDY_PING = b"\x80\x03\x00\x06\x00\x00\x00\x04"
+#: PONGs that are written while the client reads nothing: enough for kubectl, which
+#: asks every 5 s, and not enough to fill memory.
+MAX_UNREAD: Final = 8
 
 
-def is_ping(data: bytes) -> bool:
-    """
-    Whether *data* is one PING of a client, of WebSocket or of SPDY, and nothing else.
+class Framing(Protocol):
+    """How one protocol cuts its bytes into frames."""
 
-    It may be part of something else that looks alike: that is only late, never lost.
-    """
-    if data[:1] == b"\x89":
-        # FIN and opcode 9; masked, up to 125 bytes, behind a mask of four.
-        return 6 <= len(data) == (data[1] & 0x7F) + 6 and data[1] >= 0x80
-    return len(data) == 12 and data.startswith(_SPDY_PING)
+    #: Bytes of the longest header.
+    longest: int
+
+    def frame(self, header: bytes) -> tuple[int, bool] | None:
+        """
+        Size of the frame that begins with *header*, and whether it is a PING.
+
+        None: more of the header is needed.
+        """
+
+    def may_be_ping(self, header: bytes) -> bool:
+        """Whether a header that `frame` needs more of may become that of a PING."""
+
+    def pong(self, ping: bytes) -> bytes | None:
+        """The answer to a client's PING; None: it is itself an answer."""
 
 
+class WebSocketFraming:
+    """RFC 6455, section 5."""
+
+    longest = 14
+
+    def frame(self, header: bytes) -> tuple[int, bool] | None:
+        """See `Framing`."""
+        if len(header) < 2:
+            return None
+        size = header[1] & 0x7F
+        start = 6 if header[1] & 0x80 else 2
+        if size == 126:
+            start += 2
+        elif size == 127:
+            start += 8
+        if size >= 126:
+            if len(header) < start:
+                return None
+            size = int.from_bytes(header[2 : 4 if size == 126 else 10], "big")
+        # FIN and opcode 9, masked as those of clients are, and of legal size.
+        is_ping = header[0] == 0x89 and header[1] >= 0x80 and size <= 125
+        return start + size, is_ping
+
+    def may_be_ping(self, header: bytes) -> bool:
+        """See `Framing`."""
+        return header == b"\x89"
+
+    def pong(self, ping: bytes) -> bytes | None:
+        """See `Framing`."""
+        mask, payload = ping[2:6], ping[6:]
+        clear = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+        return bytes((0x8A, len(clear))) + clear
+
+
+class SpdyFraming:
+    """SPDY/3.1, section 2.2: eight bytes before each frame."""
+
+    longest = 8
+
+    def frame(self, header: bytes) -> tuple[int, bool] | None:
+        """See `Framing`."""
+        if len(header) < 8:
+            return None
+        size = int.from_bytes(header[5:8], "big")
+        return 8 + size, header[:4] == b"\x80\x03\x00\x06" and size == 4
+
+    def may_be_ping(self, header: bytes) -> bool:
+        """See `Framing`; the fifth byte has flags."""
+        return b"\x80\x03\x00\x06".startswith(header[:4]) and (
+            b"\x00\x00\x04".startswith(header[5:])
+        )
+
+    def pong(self, ping: bytes) -> bytes | None:
+        """The same frame back; what has an even number answers one of the server."""
+        return ping if ping[11] & 1 else None
+
+
+_FRAMINGS: Final[dict[bytes, Framing]] = {
+    b"websocket": WebSocketFraming(),
+    b"spdy/3.1": SpdyFraming(),
+}
+
+
+class _Position:
+    """Where one direction stands: how much of the frame under way is still to come."""
+
+    __slots__ = ("_framing", "_header", "_left")
+
+    def __init__(self, framing: Framing) -> None:
+        self._framing = framing
+        self._header = b""
+        self._left = 0
+
+    @property
+    def between(self) -> bool:
+        """No frame is under way."""
+        return not self._left and not self._header
+
+    def advance(self, data: bytes, stop: bool = False) -> int:
+        """
+        Follow *data*.
+
+        :param stop: no further than the first end of a frame.
+        :return: bytes that were followed.
+        """
+        at = 0
+        while at < len(data):
+            if self._left:
+                step = min(self._left, len(data) - at)
+                self._left -= step
+            else:
+                known = len(self._header)
+                header = self._header + data[at : at + self._framing.longest]
+                found = self._framing.frame(header)
+                if found is None:
+                    self._header = header
+                    return len(data)
+                self._header = b""
+                # The header before this piece was followed with the last one.
+                step = min(found[0] - known, len(data) - at)
+                self._left = found[0] - known - step
+            at += step
+            if stop and not self._left:
+                return at
+        return at
+
+
+@implementer(IPushProducer)
 class Heartbeats:
     """
-    What a client sends over an upgraded connection, on its way to the API server.
+    Both directions of one upgraded connection; kas and agentk have one each.
 
-    An API server closes such a connection when the command has ended, while megabytes
-    of the output may still be in its kernel because the path is slow.  A byte that
-    reaches it then is answered with a reset, and the rest of the output is lost:
-    ``kubectl exec`` of five seconds, or ten, meets its own PING.  Straight at the API
-    server nothing can be done about that; here PINGs wait until nothing comes from it,
-    which is when they are of use.  Everything else passes at once.
+    While a server sends, a PING would wait behind megabytes of standing output at each
+    hop of a slow path, and kubectl gives up after 60 s.  And it must not reach an API
+    server that has ended the connection: that answers any byte with a reset, and what
+    its kernel still held of the output is lost.  So a PING is answered here while
+    output flows, with a PONG between two frames of it, and goes on towards the server
+    where nothing flows: there it keeps the connection alive at every hop, and finds a
+    server that is dead.  Nothing waits, and nothing else is touched.
 
-    :param write: sends to the API server.
-    :ivar paused: the API server is not being read.
+    It is the producer of what goes to the client, in front of the real one.
+
+    :param to_server: takes bytes of the client, without the PINGs answered here.
+    :param to_client: takes bytes of the server, with the PONGs.
     """
 
-    __slots__ = ("_clock", "_held", "_last", "_since", "_timer", "_write", "paused")
+    __slots__ = (
+        "_client",
+        "_clock",
+        "_framing",
+        "_held",
+        "_last",
+        "_paused",
+        "_pongs",
+        "_producer",
+        "_server",
+        "_to_client",
+        "_to_server",
+        "_unread",
+    )
 
-    def __init__(self, clock: IReactorTime, write: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        protocol: bytes,
+        clock: IReactorTime,
+        to_server: Callable[[bytes], None],
+        to_client: Callable[[bytes], None],
+        producer: Any,
+    ) -> None:
+        self._framing = _FRAMINGS.get(protocol.lower())
         self._clock = clock
-        self._write = write
+        self._to_server = to_server
+        self._to_client = to_client
+        self._producer = producer
+        if self._framing is not None:
+            self._client = _Position(self._framing)
+            self._server = _Position(self._framing)
+        #: The beginning of what may be a PING.
         self._held = b""
-        self._since = 0.0
+        #: PONGs that wait for the end of a frame; the newest counts.
+        self._pongs = b""
         self._last = clock.seconds()
-        self._timer: IDelayedCall | None = None
-        self.paused = False
+        self._paused = False
+        self._unread = 0
+
+    def from_server(self, data: bytes) -> None:
+        """Pass *data* on to the client."""
+        self._last = self._clock.seconds()
+        if self._framing is not None:
+            if not self._pongs:
+                self._server.advance(data)
+            else:
+                end = self._server.advance(data, stop=True)
+                if self._server.between:
+                    pongs, self._pongs = self._pongs, b""
+                    self._to_client(data[:end] + pongs)
+                    data = data[end:]
+                    self._server.advance(data)
+        if data:
+            self._to_client(data)
 
     def from_client(self, data: bytes) -> None:
-        """Pass *data* on, now or later."""
-        if not is_ping(data):
-            self._release()
-            self._write(data)
+        """Pass *data* on to the server, or answer what is in it."""
+        framing = self._framing
+        if framing is None:
+            self._to_server(data)
             return
-        self._held += data
-        if self._timer is None:
-            self._since = self._clock.seconds()
-            self._look()
-        elif len(self._held) > MAX_HELD:
-            self._release()
+        if self._held:
+            data = self._held + data
+            self._held = b""
+        begin = at = 0
+        while at < len(data):
+            if not self._client.between:
+                at += self._client.advance(data[at:], stop=True)
+                continue
+            header = data[at : at + framing.longest]
+            found = framing.frame(header)
+            if found is not None and found[1]:
+                size = found[0]
+                if len(data) - at < size:
+                    self._held = data[at:]
+                    break
+                if self._answer(data[at : at + size]):
+                    if at > begin:
+                        self._to_server(data[begin:at])
+                    begin = at + size
+                at += size
+            elif found is None and framing.may_be_ping(header):
+                self._held = data[at:]
+                break
+            else:
+                at += self._client.advance(data[at:], stop=True)
+        end = len(data) - len(self._held)
+        if end > begin:
+            self._to_server(data[begin:end] if begin or self._held else data)
 
-    def server_spoke(self) -> None:
-        """Bytes came from the API server."""
-        self._last = self._clock.seconds()
-
-    def _look(self) -> None:
-        now = self._clock.seconds()
-        left = self._last + QUIET - now
-        if self.paused:
-            left = QUIET
-        if left <= 0 or now - self._since >= LONGEST:
-            self._timer = None
-            self._release()
-        else:
-            self._timer = self._clock.callLater(left, self._look)
-
-    def _release(self) -> None:
-        held = self._held
-        self.stop()
+    def client_finished(self) -> None:
+        """The client sends no more: what was held of a frame goes on as it is."""
+        held, self._held = self._held, b""
         if held:
-            self._write(held)
+            self._to_server(held)
 
-    def stop(self) -> None:
-        """Nobody waits for an answer any more."""
-        self._held = b""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
+    def _answer(self, ping: bytes) -> bool:
+        """Answer *ping* here, unless it should go on."""
+        assert self._framing is not None
+        if not self._paused and self._clock.seconds() - self._last >= QUIET:
+            return False
+        pong = self._framing.pong(ping)
+        if pong is None:
+            return False
+        if self._paused:
+            self._unread += 1
+            if self._unread > MAX_UNREAD:
+                # It has that many answers to read before.
+                return True
+        if self._server.between:
+            self._to_client(pong)
+        else:
+            # RFC 6455, 5.5.3: of several PINGs only the last need be answered.
+            self._pongs = pong
+        return True
+
+    # The producer of what goes to the client.
+
+    def pauseProducing(self) -> None:
+        """The client reads no more for now."""
+        self._paused = True
+        self._unread = 0
+        self._producer.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """It reads again."""
+        if self._paused:
+            self._paused = False
+            # What stands in front of it was not sent yet: it is no silence.
+            self._last = self._clock.seconds()
+        self._producer.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """Its connection is gone; its owner hears why."""
+        self._producer.stopProducing()

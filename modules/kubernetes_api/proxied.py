@@ -8,6 +8,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from modules.kubernetes_api.heads import FAILED_HOP, MAX_BLOCK, METHOD, passed_by
+from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.watches import Boundary, is_watch, lasts
 from tunnel.errors import (
     AgentUnavailable,
@@ -47,6 +48,7 @@ class ProxiedRequest:
     __slots__ = (
         "_boundary",
         "_ending",
+        "_heartbeats",
         "_informational",
         "_over",
         "_started_at",
@@ -70,6 +72,8 @@ class ProxiedRequest:
         self._informational = 0
         self._trailers = b""
         self._over = False
+        # Of an upgraded connection, as long as the server has something to say.
+        self._heartbeats: Heartbeats | None = None
         # Of a watch: where it stands, and whether it is to end at the next event.
         self._boundary: Boundary | None = None
         self._ending = False
@@ -148,12 +152,17 @@ class ProxiedRequest:
         """See `tunnel.http1.RequestReceiver`."""
         if self._stream is not None:
             self.module.metrics.bytes_received += len(data)
-            self._stream.write(data)
+            if self._heartbeats is not None:
+                self._heartbeats.from_client(data)
+            else:
+                self._stream.write(data)
 
     def body_finished(self, trailers: bytes) -> None:
         """See `tunnel.http1.RequestReceiver`."""
         stream = self._stream
         if stream is not None:
+            if self._heartbeats is not None:
+                self._heartbeats.client_finished()
             stream.unregisterProducer()
             if trailers:
                 stream.send_headers(trailers[2:] + b"\r\n")
@@ -228,8 +237,11 @@ class ProxiedRequest:
         stream = self._stream
         assert stream is not None
         # Both ways before the first byte moves: early ones of the client come at once.
+        self._heartbeats = heartbeats = Heartbeats(
+            wanted, self.module.clock, stream.write, exchange.write, stream
+        )
         stream.registerProducer(self, True)
-        exchange.registerProducer(stream, True)
+        exchange.registerProducer(heartbeats, True)
         exchange.upgrade(block)
 
     def _head_passed(self, status: int) -> None:
@@ -254,7 +266,10 @@ class ProxiedRequest:
             self.fail(502, f"{_BROKEN_HOP}: a body without a head")
             return
         self.module.metrics.bytes_sent += len(data)
-        self.exchange.write(data)
+        if self._heartbeats is not None:
+            self._heartbeats.from_server(data)
+        else:
+            self.exchange.write(data)
         if self._boundary is not None:
             self._boundary.feed(data)
             if self._ending:
@@ -272,6 +287,9 @@ class ProxiedRequest:
         if not exchange.head_sent:
             self.fail(502, f"{_BROKEN_HOP}: the agent ended the request unanswered")
         elif exchange.upgraded:
+            if self._heartbeats is not None:
+                self._heartbeats.client_finished()
+                self._heartbeats = None
             exchange.finish()
         else:
             if exchange.complete and not exchange.head.upgrade:

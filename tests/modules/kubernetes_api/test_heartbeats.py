@@ -1,130 +1,213 @@
-"""PINGs of clients wait for the API server to be done."""
+"""PINGs inside an upgraded connection: answered here, or passed on; never lost."""
 
 from __future__ import annotations
 
-import pytest
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.kubernetes_api.heartbeats import (
-    LONGEST,
-    MAX_HELD,
-    QUIET,
-    Heartbeats,
-    is_ping,
-)
+from modules.kubernetes_api.heartbeats import MAX_UNREAD, QUIET, Heartbeats
 
-WEBSOCKET = b"\x89\x80" + bytes.fromhex("9c01e7a3")
-SPDY = bytes.fromhex("80030006 00000004 00000001")
+MASK = bytes.fromhex("9c01e7a3")
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        WEBSOCKET,
-        b"\x89\xfd" + bytes(4) + bytes(125),
-        SPDY,
-    ],
-)
-def test_pings(data: bytes) -> None:
-    assert is_ping(data)
+def websocket(opcode: int, payload: bytes, mask: bytes = b"") -> bytes:
+    """One frame, as a client sends it where there is a mask."""
+    size = len(payload)
+    flag = 0x80 if mask else 0
+    if size < 126:
+        head = bytes((0x80 | opcode, flag | size))
+    elif size < 1 << 16:
+        head = bytes((0x80 | opcode, flag | 126)) + size.to_bytes(2, "big")
+    else:
+        head = bytes((0x80 | opcode, flag | 127)) + size.to_bytes(8, "big")
+    if mask:
+        payload = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+    return head + mask + payload
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\x89",
-        b"\x89\x00",  # not masked: no client's
-        WEBSOCKET + b"\x82",  # more behind it
-        b"\x82\x80" + bytes(4),  # of another kind
-        b"\x09\x80" + bytes(4),  # not all of it
-        b"\x89\xfe\x00\x7e" + bytes(4) + bytes(126),  # longer than a PING may be
-        SPDY + b"\x00",
-        SPDY[:11],
-        bytes.fromhex("80030007 00000004 00000001"),
-        b"ls -l\r",
-    ],
-)
-def test_others(data: bytes) -> None:
-    assert not is_ping(data)
+def spdy(number: int) -> bytes:
+    """A PING."""
+    return bytes.fromhex("80030006 00000004") + number.to_bytes(4, "big")
+
+
+def spdy_data(payload: bytes) -> bytes:
+    return b"\x00\x00\x00\x01\x00" + len(payload).to_bytes(3, "big") + payload
+
+
+PING = websocket(9, b"now", MASK)
+PONG = websocket(10, b"now")
+OUTPUT = websocket(2, b"\x01" + b"o" * 40_000)
+
+
+class Ends:
+    """A client, a server, and what is between them."""
+
+    def __init__(self, protocol: bytes = b"websocket") -> None:
+        self.clock = Clock()
+        self.sent = b""
+        self.received = b""
+        self.heartbeats = Heartbeats(
+            protocol, self.clock, self._to_server, self._to_client, self
+        )
+
+    def _to_server(self, data: bytes) -> None:
+        assert data
+        self.sent += data
+
+    def _to_client(self, data: bytes) -> None:
+        assert data
+        self.received += data
+
+    def pauseProducing(self) -> None:
+        self.producing = False
+
+    def resumeProducing(self) -> None:
+        self.producing = True
+
+    stopProducing = pauseProducing
 
 
 class HeartbeatsTests(SynchronousTestCase):
-    def setUp(self) -> None:
-        self.clock = Clock()
-        self.sent = b""
-        self.heartbeats = Heartbeats(self.clock, self.write)
-
-    def write(self, data: bytes) -> None:
-        self.sent += data
-
-    def speak(self, seconds: float) -> None:
-        """The server sends for a while."""
-        for _ in range(round(seconds / (QUIET / 2))):
-            self.heartbeats.server_spoke()
-            self.clock.advance(QUIET / 2)
+    """`Heartbeats`."""
 
     def test_quiet(self) -> None:
-        """Where nothing comes they pass at once."""
-        self.clock.advance(QUIET)
-        self.heartbeats.from_client(WEBSOCKET)
-        self.assertEqual(self.sent, WEBSOCKET)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+        """Where nothing flows a PING goes on: for the server, and all on the way."""
+        for protocol, ping in ((b"websocket", PING), (b"SPDY/3.1", spdy(1))):
+            ends = Ends(protocol)
+            ends.clock.advance(QUIET)
+            ends.heartbeats.from_client(ping)
+            self.assertEqual((ends.sent, ends.received), (ping, b""))
 
-    def test_server_speaks(self) -> None:
-        """They wait until it is done."""
-        self.heartbeats.server_spoke()
-        self.heartbeats.from_client(WEBSOCKET)
-        self.speak(5)
-        self.heartbeats.from_client(SPDY)
-        self.speak(5)
-        self.assertEqual(self.sent, b"")
-        self.clock.advance(QUIET)
-        self.assertEqual(self.sent, WEBSOCKET + SPDY)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+    def test_busy(self) -> None:
+        """While output flows it is answered at once, and no byte reaches the server."""
+        for protocol, ping, pong in (
+            (b"WebSocket", PING, PONG),
+            (b"SPDY/3.1", spdy(3), spdy(3)),
+        ):
+            ends = Ends(protocol)
+            ends.heartbeats.from_client(ping)
+            self.assertEqual((ends.sent, ends.received), (b"", pong))
 
-    def test_paused(self) -> None:
-        """A server that is not read has not said all it has."""
-        self.heartbeats.paused = True
-        self.heartbeats.from_client(WEBSOCKET)
-        self.clock.pump([QUIET] * 5)
-        self.assertEqual(self.sent, b"")
-        self.heartbeats.paused = False
-        self.heartbeats.server_spoke()
-        self.speak(QUIET)
-        self.clock.pump([QUIET] * 2)
-        self.assertEqual(self.sent, WEBSOCKET)
+    def test_within_a_frame(self) -> None:
+        """A PONG stands between two frames of the output; the newest is enough."""
+        ends = Ends()
+        ends.heartbeats.from_server(OUTPUT[:1000])
+        ends.heartbeats.from_client(websocket(9, b"old", MASK) + PING)
+        self.assertEqual(ends.received, OUTPUT[:1000])
+        ends.heartbeats.from_server(OUTPUT[1000:2000])
+        ends.heartbeats.from_server(OUTPUT[2000:] + OUTPUT[:5])
+        self.assertEqual(ends.received, OUTPUT + PONG + OUTPUT[:5])
+        self.assertEqual(ends.sent, b"")
 
-    def test_not_for_ever(self) -> None:
-        """The client gives up without an answer."""
-        self.heartbeats.server_spoke()
-        self.heartbeats.from_client(WEBSOCKET)
-        self.speak(LONGEST - QUIET)
-        self.assertEqual(self.sent, b"")
-        self.speak(2 * QUIET)
-        self.assertEqual(self.sent, WEBSOCKET)
+    def test_client_that_reads_nothing(self) -> None:
+        """It gets a few answers, and fills no memory."""
+        ends = Ends()
+        ends.clock.advance(QUIET)
+        ends.heartbeats.pauseProducing()
+        for _ in range(1000):
+            ends.heartbeats.from_client(PING)
+        self.assertEqual(ends.received, PONG * MAX_UNREAD)
+        self.assertEqual(ends.sent, b"")
+        ends.heartbeats.resumeProducing()
+        ends.heartbeats.from_client(PING)
+        self.assertEqual(ends.received, PONG * (MAX_UNREAD + 1))
 
-    def test_order(self) -> None:
-        """What is no PING passes at once, and not before those it came after."""
-        self.heartbeats.server_spoke()
-        self.heartbeats.from_client(WEBSOCKET)
-        self.heartbeats.from_client(b"\x03")
-        self.assertEqual(self.sent, WEBSOCKET + b"\x03")
-        self.assertEqual(self.clock.getDelayedCalls(), [])
+    def test_what_only_begins_like_one(self) -> None:
+        """At the half-close of the client, bytes that look like a PING go on."""
+        for protocol, ping in ((b"websocket", PING), (b"spdy/3.1", spdy(1))):
+            for size in range(1, len(ping)):
+                ends = Ends(protocol)
+                ends.heartbeats.from_client(ping[:size])
+                ends.heartbeats.client_finished()
+                ends.heartbeats.client_finished()
+                self.assertEqual(ends.sent, ping[:size])
 
-    def test_too_many(self) -> None:
-        """A flood of them is none of our business."""
-        self.heartbeats.server_spoke()
-        flood = b""
-        while len(flood) <= MAX_HELD:
-            flood += WEBSOCKET
-            self.heartbeats.from_client(WEBSOCKET)
-        self.assertEqual(self.sent, flood)
+    def test_ping_in_data(self) -> None:
+        """What looks like a PING inside a frame is data."""
+        for protocol, data in (
+            (b"websocket", websocket(2, PING * 60, MASK)),
+            (b"spdy/3.1", spdy_data(spdy(1) * 60)),
+        ):
+            ends = Ends(protocol)
+            for at in range(len(data)):
+                ends.heartbeats.from_client(data[at : at + 1])
+            self.assertEqual((ends.sent, ends.received), (data, b""))
 
-    def test_the_end(self) -> None:
-        """Nobody waits for an answer after it."""
-        self.heartbeats.server_spoke()
-        self.heartbeats.from_client(WEBSOCKET)
-        self.heartbeats.stop()
-        self.assertEqual((self.sent, self.clock.getDelayedCalls()), (b"", []))
+    def test_answers_to_the_server(self) -> None:
+        """What answers a PING of the server goes there."""
+        for protocol, answer in (
+            (b"websocket", websocket(10, b"x", MASK)),
+            (b"spdy/3.1", spdy(2)),
+        ):
+            ends = Ends(protocol)
+            ends.heartbeats.from_client(answer)
+            self.assertEqual((ends.sent, ends.received), (answer, b""))
+
+    def test_other_protocols(self) -> None:
+        """Nothing is read in what is not known."""
+        ends = Ends(b"h3")
+        ends.heartbeats.from_client(PING)
+        ends.heartbeats.from_server(OUTPUT)
+        self.assertEqual((ends.sent, ends.received), (PING, OUTPUT))
+
+    def test_pauses(self) -> None:
+        """They reach the real producer."""
+        ends = Ends()
+        ends.heartbeats.pauseProducing()
+        self.assertFalse(ends.producing)
+        ends.heartbeats.resumeProducing()
+        self.assertTrue(ends.producing)
+
+
+FRAMES = {
+    b"websocket": [PING, websocket(2, b"\x00ls", MASK), websocket(2, b"y" * 300, MASK)],
+    b"spdy/3.1": [spdy(1), spdy_data(b"ls"), spdy_data(b""), spdy_data(b"y" * 300)],
+}
+ANSWERS = {
+    b"websocket": [websocket(2, b""), websocket(1, b"x" * 70_000), websocket(8, b"ab")],
+    b"spdy/3.1": [spdy_data(b""), spdy_data(b"x" * 70_000), spdy(2)],
+}
+
+
+@given(st.data(), st.sampled_from(sorted(FRAMES)))
+def test_however_it_is_cut(data: Any, protocol: bytes) -> None:
+    """All but the PINGs arrives, as it was, and each PONG between two frames."""
+    frames = data.draw(st.lists(st.sampled_from(FRAMES[protocol]), max_size=8))
+    answers = data.draw(st.lists(st.sampled_from(ANSWERS[protocol]), max_size=5))
+    ends = Ends(protocol)
+    pieces = [(ends.heartbeats.from_client, one) for one in cut(data, b"".join(frames))]
+    server = [
+        (ends.heartbeats.from_server, one) for one in cut(data, b"".join(answers))
+    ]
+    # One end first, or in turns: each side's bytes keep their order.
+    while pieces or server:
+        side = data.draw(st.sampled_from([one for one in (pieces, server) if one]))
+        take, piece = side.pop(0)
+        take(piece)
+    pings = [frame for frame in frames if frame in (PING, spdy(1))]
+    assert ends.sent == b"".join(one for one in frames if one not in pings)
+    left = list(answers)
+    received, seen = ends.received, 0
+    pong = PONG if protocol == b"websocket" else spdy(1)
+    while received:
+        if left and received.startswith(left[0]):
+            received = received[len(left.pop(0)) :]
+        else:
+            assert received.startswith(pong)
+            received = received[len(pong) :]
+            seen += 1
+    assert not left
+    assert seen <= len(pings) and bool(seen) == bool(pings)
+
+
+def cut(data: Any, whole: bytes) -> Sequence[bytes]:
+    """*whole* in pieces, none of them empty."""
+    places = data.draw(st.lists(st.integers(0, len(whole)), max_size=6))
+    ends = sorted({0, len(whole), *places})
+    return [whole[a:b] for a, b in itertools.pairwise(ends)]
