@@ -183,7 +183,7 @@ class TunnelProtocol(Protocol):
     def consumed(self, stream_id: int, count: int) -> None:
         """A receiver took *count* bytes."""
         session = self.session
-        session.consumed(stream_id, count)
+        session.consumed(stream_id, count, self._clock.seconds)
         # While bytes are being received somebody looks at the end.
         if not self._receiving and not self.outlet.marked and session.has_output:
             self.has_output()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
@@ -140,13 +140,22 @@ class Session(Inbound):
         # Otherwise both sides finished, and only what was not consumed is given up.
         self._streams.drop(stream)
 
-    def consumed(self, stream_id: int, count: int) -> None:
-        """The application is done with *count* bytes of a stream."""
+    def consumed(
+        self,
+        stream_id: int,
+        count: int,
+        seconds: Callable[[], float] | None = None,
+    ) -> None:
+        """
+        The application is done with *count* bytes of a stream.
+
+        :param seconds: as for `tunnel.wire.window.ReceiveWindow.consumed`.
+        """
         streams = self._streams
         stream = streams.get(stream_id)
         if stream is None:
             return  # it was reset meanwhile, and its bytes were written off then
-        grant = stream.window.consumed(count, self.window_target)
+        grant = stream.window.consumed(count, self.window_target, seconds)
         streams.buffered -= count
         if stream.receiving:
             if grant:

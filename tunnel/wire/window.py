@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tunnel.wire.limits import KIB
+from collections.abc import Callable
+from typing import Final
+
+from tunnel.wire.limits import KIB, MIN_WINDOW
+
+#: Seconds' worth of bytes that a stream may keep under way to a reader who is behind:
+#: what comes after them waits that long.
+AHEAD: Final = 1.0
+
+#: The same for a reader who took all that came: its true rate may be larger.
+CATCH_UP: Final = 4.0
 
 
 class ReceiveWindow:
@@ -12,9 +22,12 @@ class ReceiveWindow:
     Credit goes back when the application has *consumed* bytes, never when they merely
     arrive; that is what lets a slow reader slow its sender down.  At any time
     ``available + buffered + unannounced == size``.
+
+    The size follows the reader: what it takes in about a second.  It at most doubles
+    with each credit, because the first bytes of a slow reader vanish in its buffers.
     """
 
-    __slots__ = ("available", "buffered", "size", "unannounced")
+    __slots__ = ("_granted_at", "available", "buffered", "size", "unannounced")
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -24,6 +37,8 @@ class ReceiveWindow:
         self.buffered = 0
         #: Consumed, and not yet given back.
         self.unannounced = 0
+        # When credit was announced last; before that, when bytes were first consumed.
+        self._granted_at: float | None = None
 
     def received(self, count: int) -> bool:
         """Note *count* arrived bytes; False when the peer had no credit for them."""
@@ -33,26 +48,55 @@ class ReceiveWindow:
         self.buffered += count
         return True
 
-    def consumed(self, count: int, target: int) -> int:
+    def consumed(
+        self, count: int, target: int, seconds: Callable[[], float] | None = None
+    ) -> int:
         """
         Note *count* bytes as used; return the credit to announce, or 0.
 
-        :param target: the size that the window should have; it grows, never shrinks.
+        :param target: the size that the path would carry.
+        :param seconds: tells the time; asked when credit is due.  Without it the window
+            grows to *target*, whatever its reader takes.
         """
         if count > self.buffered:
             raise ValueError(f"{count} bytes consumed, {self.buffered} were there")
         self.buffered -= count
         self.unannounced += count
-        if target > self.size:
-            self.unannounced += target - self.size
-            self.size = target
+        if seconds is not None and self._granted_at is None:
+            self._granted_at = seconds()
         # Announce at half the window: fewer frames than one per chunk, and the
         # sender still never waits while half the window is free.
+        if self.unannounced * 2 < self.size:
+            return 0
+        if seconds is None:
+            self._resize(max(self.size, target))
+        else:
+            now = seconds()
+            self._follow(now, target)
+            self._granted_at = now
         if self.unannounced * 2 < self.size:
             return 0
         grant, self.unannounced = self.unannounced, 0
         self.available += grant
         return grant
+
+    def _follow(self, now: float, target: int) -> None:
+        """Find the size for what was consumed since the last credit."""
+        assert self._granted_at is not None
+        # A clock that stepped back gives nonsense once, and must not divide by zero.
+        rate = self.unannounced / max(now - self._granted_at, 1e-6)
+        if self.buffered:
+            least, wanted = MIN_WINDOW, rate * AHEAD
+        else:
+            least, wanted = min(self.size, max(target, MIN_WINDOW)), rate * CATCH_UP
+        most = max(min(target, 2 * self.size), least)
+        self._resize(int(min(max(wanted, least), most)))
+
+    def _resize(self, size: int) -> None:
+        """Take credit back that was not announced yet, or add some."""
+        size = max(size, self.size - self.unannounced)
+        self.unannounced += size - self.size
+        self.size = size
 
 
 class WindowEstimator:
@@ -61,7 +105,9 @@ class WindowEstimator:
 
     A probe is a ping that is sent while data flows.  What arrives until its pong came
     back is the bandwidth; the shortest round trip ever seen is the delay, because a
-    longer one includes the queue that a larger window would only make longer.
+    longer one includes the queue that a larger window would only make longer.  Where
+    that queue takes more than `AHEAD` seconds to leave, windows shrink to what the path
+    carries in that time.
     """
 
     __slots__ = (
@@ -123,7 +169,12 @@ class WindowEstimator:
         arrived, self._at_probe = self._arrived - self._at_probe, self._arrived
         if not self.rtt or elapsed < self.rtt:
             self.rtt = elapsed
-        self._best_rate = max(self._best_rate, arrived / elapsed)
+        rate = arrived / elapsed
+        if elapsed - self.rtt > AHEAD:
+            self._best_rate = rate
+            self.target = min(self.target, max(int(rate * AHEAD), MIN_WINDOW))
+            return self.target
+        self._best_rate = max(self._best_rate, rate)
         wanted = int(2 * self._best_rate * self.rtt) + self.SLACK
         if wanted > self.target:
             self.target = min(wanted, cap)

@@ -13,7 +13,7 @@ from tests.tunnel.wire.helpers import greeted
 from tunnel.errors import ErrorCode
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
-from tunnel.wire.limits import Limits
+from tunnel.wire.limits import MIN_WINDOW, Limits
 from tunnel.wire.session import Session
 
 SMALL = Limits(initial_window=131_072, max_window=200_000, max_streams=8)
@@ -41,6 +41,7 @@ class TwoSessions(RuleBasedStateMachine):
         self.reset_ids: set[int] = set()
         self.done: tuple[set[int], set[int]] = (set(), set())
         self.counter = 0
+        self.now = 0.0
 
     def _pick(self, side: int, seed: int) -> int | None:
         ids = sorted(self.open[side])
@@ -99,12 +100,21 @@ class TwoSessions(RuleBasedStateMachine):
     def grow(self, side: int, grow: int) -> None:
         self.sides[side].window_target = max(self.sides[side].window_target, grow)
 
-    @rule(side=st.integers(0, 1), share=st.integers(1, 100))
-    def consume(self, side: int, share: int) -> None:
+    @rule(side=st.integers(0, 1), shrink=st.integers(MIN_WINDOW, 200_000))
+    def shrink(self, side: int, shrink: int) -> None:
+        self.sides[side].window_target = min(self.sides[side].window_target, shrink)
+
+    @rule(
+        side=st.integers(0, 1),
+        share=st.integers(1, 100),
+        passed=st.sampled_from([0.0, 0.001, 0.1, 10.0, -1.0]),
+    )
+    def consume(self, side: int, share: int, passed: float) -> None:
+        self.now += passed
         for (who, sid), count in list(self.unconsumed.items()):
             if who == side:
                 part = max(1, count * share // 100)
-                self.sides[side].consumed(sid, part)
+                self.sides[side].consumed(sid, part, lambda: self.now)
                 self.unconsumed[who, sid] -= part
                 if not self.unconsumed[who, sid]:
                     del self.unconsumed[who, sid]
@@ -162,7 +172,7 @@ class TwoSessions(RuleBasedStateMachine):
                 self.flush(side)
                 while self.flight[side]:
                     self.deliver(side, 100)
-                self.consume(1 - side, 100)
+                self.consume(1 - side, 100, 0.001)
             if not any(s.has_output for s in self.sides):
                 break
         # What finished on one side alone may go on; what is reset holds nothing.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunnel.wire.limits import KIB, MIB
+from tunnel.wire.limits import KIB, MIB, MIN_WINDOW
 from tunnel.wire.window import ReceiveWindow, WindowEstimator
 
 
@@ -40,7 +40,62 @@ def test_consuming_what_was_not_there_is_our_own_mistake() -> None:
         ReceiveWindow(10).consumed(1, 10)
 
 
-def test_window_grows_to_its_target_and_never_shrinks() -> None:
+def read(
+    window: ReceiveWindow, rate: float, count: int, target: int, behind: bool
+) -> int:
+    """Have *count* bytes read at *rate* a second; the credit that came back."""
+    now, credit = 0.0, 0
+    piece = 16 * KIB
+    for _ in range(count // piece):
+        window.received(min(window.available, 2 * piece if behind else piece))
+        now += piece / rate
+        credit += window.consumed(min(piece, window.buffered), target, lambda: now)
+    return credit
+
+
+def test_reader_who_is_behind_gets_a_second() -> None:
+    """However large the windows of the session are."""
+    window = ReceiveWindow(256 * KIB)
+    read(window, 300_000, 8 * MIB, 16 * MIB, behind=True)
+    assert 250_000 < window.size < 350_000
+
+
+def test_window_shrinks_with_its_reader() -> None:
+    """... to the smallest legal one, and grows again."""
+    window = ReceiveWindow(16 * MIB)
+    read(window, 10_000, 40 * MIB, 16 * MIB, behind=True)
+    assert window.size == MIN_WINDOW
+    read(window, 100e6, 40 * MIB, 16 * MIB, behind=False)
+    assert window.size == 16 * MIB
+
+
+def test_first_bytes_of_a_reader_prove_little() -> None:
+    """They vanish in its buffers: the window at most doubles with each credit."""
+    window = ReceiveWindow(256 * KIB)
+    read(window, 100e6, 128 * KIB + 16 * KIB, 16 * MIB, behind=False)
+    assert window.size == 512 * KIB
+
+
+def test_reader_who_keeps_up_keeps_its_window() -> None:
+    """A stream that was idle is not slow."""
+    window = ReceiveWindow(1 * MIB)
+    read(window, 1_000, 2 * MIB, 1 * MIB, behind=False)
+    assert window.size == 1 * MIB
+
+
+def test_queue_on_the_path_shrinks_windows() -> None:
+    """Where bytes wait for two seconds, the path gets what it carries in one."""
+    estimator = WindowEstimator(256 * KIB)
+    for elapsed, arrived in ((0.05, 256 * KIB), (2.0, 400_000)):
+        while not estimator.received(16 * KIB):
+            pass
+        assert estimator.probe(elapsed)
+        estimator.received(arrived)
+        estimator.probe_answered(2 * elapsed, 16 * MIB)
+    assert 190_000 < estimator.target < 210_000
+
+
+def test_without_a_clock_a_window_grows_to_its_target() -> None:
     window = ReceiveWindow(100)
     window.received(100)
     assert window.consumed(100, 400) == 400
