@@ -14,6 +14,7 @@ from tunnel.http1.fields import HeadError
 from tunnel.http1.head import CHUNKED, UNTIL_CLOSE, encode_request
 from tunnel.http1.request import UpstreamError, UpstreamRequest
 from tunnel.http1.transport import HttpConnection
+from tunnel.transports import bound_received
 
 if TYPE_CHECKING:
     from tunnel.http1.upstream import UpstreamPool
@@ -178,6 +179,7 @@ class UpstreamConnection(HttpConnection):
             if not request.upgrade or head.upgrade.lower() != request.upgrade.lower():
                 raise HeadError(502, "an upgrade that nobody asked for")
             self._state = _RAW
+            bound_received(self._tcp)
             self._since = self._turn.now
             request.receiver.response_started(head)
             return rest

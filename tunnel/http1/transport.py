@@ -24,6 +24,7 @@ from zope.interface import implementer
 
 from tunnel.flusher import Flusher
 from tunnel.isolation import for_each
+from tunnel.transports import bound_unsent
 
 __all__ = ["HttpConnection", "Turn", "Writer"]
 
@@ -121,6 +122,7 @@ class HttpConnection(Protocol):
         if hasattr(tcp, "setTcpNoDelay"):  # a UNIX socket has none
             tcp.setTcpNoDelay(True)
             tcp.setTcpKeepAlive(True)
+        bound_unsent(tcp)
 
     # Writing.
 

@@ -6,12 +6,7 @@ import ipaddress
 import socket
 from typing import Any
 
-#: Bytes that the kernel takes before what was sent has left.  It would take megabytes,
-#: and every one of them stands before the next small answer.  5 ms at 100 Mbit/s.
-UNSENT = 64 * 1024
-
-#: From linux/tcp.h; the module `socket` does not name it.
-_TCP_NOTSENT_LOWAT = 25
+from tunnel.transports import bound_unsent, tcp
 
 
 def address_text(address: Any) -> str:
@@ -46,12 +41,12 @@ def tune_socket(transport: Any, dead_after: float) -> bool:
         connection.  The sweep decides by silence; this is for the kernel, which would
         go on trying for a quarter of an hour.
     """
-    handle: Any = getattr(transport, "getHandle", lambda: None)()
-    if getattr(handle, "family", None) not in (socket.AF_INET, socket.AF_INET6):
+    handle = tcp(transport)
+    if handle is None:
         return False
     handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     milliseconds = round(dead_after * 1000)
     handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
-    handle.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT)
+    bound_unsent(transport)
     return True

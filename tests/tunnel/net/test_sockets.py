@@ -6,7 +6,8 @@ import socket
 
 from twisted.internet.testing import StringTransport
 
-from tunnel.net.sockets import UNSENT, tune_socket
+from tunnel.net.sockets import tune_socket
+from tunnel.transports import RECEIVED, UNSENT, bound_received, bound_unsent
 
 
 class Transport:
@@ -30,6 +31,19 @@ def test_what_does_not_leave_is_bounded_in_bytes_and_time() -> None:
         assert option(socket.IPPROTO_TCP, 25) == UNSENT
         assert option(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
         assert option(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+
+
+def test_buffers_of_http_are_bounded() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as connection,
+    ):
+        bound_unsent(Transport(connection))
+        assert connection.getsockopt(socket.IPPROTO_TCP, 25) == UNSENT
+        bound_received(Transport(connection))
+        # The kernel doubles it for its own books, within what the machine allows.
+        size = connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        assert size <= 2 * RECEIVED
 
 
 def test_where_there_is_no_tcp_nothing_happens() -> None:
