@@ -299,7 +299,11 @@ class AgentRequest:
     def response_started(self, head: ResponseHead) -> None:
         """See `tunnel.http1.ResponseReceiver`."""
         module = self._module
-        block = head.block(passed_by(head, _PSEUDONYM))
+        fields = passed_by(head, _PSEUDONYM)
+        if not head.keep_alive and not head.upgrade:
+            # For kas, which tells it to the client; fields of this hop stay here.
+            fields += b"\r\nConnection: close"
+        block = head.block(fields)
         if len(block) > MAX_BLOCK:
             raise UpstreamError("the head of the answer is too large")
         metrics = module.metrics

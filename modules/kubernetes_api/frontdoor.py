@@ -22,11 +22,10 @@ _BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
 _AGENT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CREDENTIAL = re.compile(rb"([a-z_]{1,32}):(%b):(.+)" % _AGENT.pattern)
 
-# A dot segment in every spelling that some server undoes.  One would climb out of the
-# path below which the cluster's API lives.
-_DOTS = re.compile(
-    rb"(?:/|\\|%2f|%5c)(?:\.|%2e){1,2}(?=/|\\|%2f|%5c|;|%3b|$)", re.IGNORECASE
-)
+# What some server takes for a slash, and a dot for a dot; what follows ; it may drop.
+_SLASH = re.compile(rb"/|\\|%2f|%5c", re.IGNORECASE)
+_DOT = re.compile(rb"%2e", re.IGNORECASE)
+_PARAMETERS = re.compile(rb"(?:;|%3b).*", re.IGNORECASE | re.DOTALL)
 
 _AGENTS = b"/agents/"
 
@@ -105,9 +104,6 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
                 "client -> kas: the path does not begin with "
                 f"{prefix.decode()}; correct the server's URL in the kubeconfig",
             )
-    # Dots are rare, so the expression is, too.
-    if (b"." in path or b"%" in path) and _DOTS.search(path):
-        raise Refused(400, "client -> kas: dot segments in the path")
     named = b""
     if path.startswith(_AGENTS):
         named, _, path = path[len(_AGENTS) :].partition(b"/")
@@ -117,6 +113,11 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
                 400,
                 "client -> kas: what follows /agents/ is no name or id of an agent",
             )
+    # Dots are rare, so the closer look is, too.
+    if (b".." in path or b"%2" in path) and _climbs(path):
+        raise Refused(
+            400, "client -> kas: the dot segments of the path lead out of the cluster"
+        )
     bearer = _bearer(head)
     credential = _CREDENTIAL.fullmatch(bearer)
     if credential is not None:
@@ -140,6 +141,24 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
         token.decode("ascii"),
         path + mark + query,
     )
+
+
+def _climbs(path: bytes) -> bool:
+    """
+    Whether some server would follow *path* to above where it begins.
+
+    That is where the paths of other clusters are, behind some API servers.  Each
+    spelling of a slash may lead up, and only a real one leads down: servers differ.
+    """
+    depth = 0
+    for segment in path.split(b"/"):
+        parts = [_DOT.sub(b".", _PARAMETERS.sub(b"", p)) for p in _SLASH.split(segment)]
+        depth -= parts.count(b"..")
+        if depth < 0:
+            return True
+        if any(part not in (b"", b".", b"..") for part in parts):
+            depth += 1
+    return False
 
 
 def _bearer(head: RequestHead) -> bytes:

@@ -218,7 +218,12 @@ class ProxiedRequest:
             self.module.metrics.failed(
                 "agent -> API server" if hop == [b"api-server"] else "agent"
             )
-        exchange.send_head(b"%b%b%b\r\n" % (head.start, head.fields, via), head.length)
+        exchange.send_head(
+            b"%b%b%b\r\n" % (head.start, head.fields, via),
+            head.length,
+            # What the API server told its client: after a 413, for one.
+            close=not head.keep_alive,
+        )
         exchange.registerProducer(self._stream, True)
         if status == 200 and is_watch(exchange.head.method, self.target):
             self._boundary = Boundary(head.fields)

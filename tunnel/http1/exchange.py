@@ -92,12 +92,13 @@ class Exchange:
             return
         self._connection.send(block + b"\r\n")
 
-    def send_head(self, block: bytes, length: int) -> None:
+    def send_head(self, block: bytes, length: int, close: bool = False) -> None:
         """
         Begin the answer.
 
         :param block: status line and fields, none of them about length or connection.
         :param length: bytes of the body, or below 0 if only its end will tell.
+        :param close: the connection ends with this answer.
         """
         if self.finished or self.head_sent:
             return
@@ -105,11 +106,12 @@ class Exchange:
         head = self.head
         code = block[9:12]
         # An answer before the end of the request leaves bytes behind that would be
-        # taken for the next request.
+        # taken for the next request, and so does a client that did not wait for 101.
         keep = (
             head.keep_alive
             and self.complete
-            and not head.upgrade
+            and not close
+            and not (head.upgrade and self._connection.holds_bytes)
             and not self._connection.factory.draining
         )
         framing = b""

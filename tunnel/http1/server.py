@@ -211,6 +211,11 @@ class FrontProtocol(HttpConnection):
 
     # For `Exchange`.
 
+    @property
+    def holds_bytes(self) -> bool:
+        """More came behind the request under way."""
+        return bool(self._buffer)
+
     def upgrade(self) -> None:
         """From here on bytes are just bytes."""
         self._state = _RAW
@@ -236,7 +241,7 @@ class FrontProtocol(HttpConnection):
             self._paused = False
             if self._buffer or self._stopped:
                 self.refill()
-        elif exchange.complete and not self._buffer and not exchange.head.upgrade:
+        elif exchange.complete and not self._buffer:
             self._state = _CLOSED
             self.close()
         else:

@@ -231,7 +231,9 @@ class P02Tests(ProxyCase):
             b"/agents/../api",
             b"/agents/./api",
             b"/agents/1/../2/api",
-            b"/agents/1/./api",
+            b"/agents/1/api/../../x",
+            b"/agents/1/api//../../x",
+            b"/agents/1/./..\\x",
             b"/agents/1/%2e%2e/2/api",
             b"/agents/1/%2E./api",
             b"/agents/1/a%2f..%2f..%2fb",
@@ -262,6 +264,9 @@ class P02Tests(ProxyCase):
             b"/api/v1/namespaces/a/services/https:b:443/proxy/.well-known/x...y/",
             b"//agents/1/api",
             b"/?",
+            b"/api/v1/../v1/./pods/%2e%2e",
+            b"/a/b/c/..%2f..;x/..",
+            b"/.well-known/openid-configuration",
         ):
             self.world.request(b"GET " + target + b" HTTP/1.1")
             self.assertTrue(

@@ -225,6 +225,23 @@ class RequestTests(ProxyCase):
         self.assert_clean()
         self.assertEqual(len(self.world.link.opened), 1)
 
+    def test_api_server_closes(self) -> None:
+        """What it says to its client about the connection reaches the client."""
+        wire = self.world.request(
+            b"POST /api HTTP/1.1", b"Content-Length: 2", body=b"{}"
+        )
+        self.world.origin.receive(
+            b"HTTP/1.1 413 X\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno"
+        )
+        self.world.run()
+        answer = wire.taken()
+        self.assertIn(b" 413 ", answer)
+        self.assertEqual(answer.count(b"Connection: close\r\n"), 1)
+        self.assertTrue(wire.disconnecting)
+        wire.settle()
+        self.world.origin.settle()
+        self.assert_clean()
+
     def test_kept_connection(self) -> None:
         """Requests follow each other on one connection of the client."""
         wire = self.world.request()

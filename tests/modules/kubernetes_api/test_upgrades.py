@@ -82,8 +82,30 @@ class UpgradeTests(ProxyCase):
         self.world.origin.settle()
         self.assert_clean()
 
+    def test_refused_upgrade_of_a_patient_client(self) -> None:
+        """What it sends after the answer is its next request, as straight."""
+        wire = self.world.request(*EXEC)
+        origin = self.world.origin
+        origin.receive(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
+        self.world.run()
+        self.assertTrue(origin.disconnecting)
+        answer = wire.taken()
+        self.assertIn(b"403", answer)
+        self.assertNotIn(b"Connection:", answer)
+        origin.settle()
+        wire.receive(
+            b"GET /b HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer user:1:alice\r\n\r\n"
+        )
+        self.world.run()
+        self.assertIsNot(self.world.origin, origin)
+        self.assertTrue(self.world.origin.taken().startswith(b"GET /b "))
+
     def test_p03_refused_upgrade(self) -> None:
-        """P03: 200, 302, 403 stay HTTP, the connection closes, no pipe remains."""
+        """
+        P03: 200, 302, 403 stay HTTP, and no pipe remains.
+
+        The connection closes, because the client did not wait for the answer.
+        """
         for status in (b"200 OK", b"302 Found", b"403 Forbidden"):
             wire = self.world.request(*EXEC, body=b"GET /secret HTTP/1.1\r\n\r\n")
             origin = self.world.origin

@@ -44,12 +44,13 @@ def read(
     window: ReceiveWindow, rate: float, count: int, target: int, behind: bool
 ) -> int:
     """Have *count* bytes read at *rate* a second; the credit that came back."""
-    now, credit = 0.0, 0
+    clock, credit = [0.0], 0
     piece = 16 * KIB
     for _ in range(count // piece):
         window.received(min(window.available, 2 * piece if behind else piece))
-        now += piece / rate
-        credit += window.consumed(min(piece, window.buffered), target, lambda: now)
+        clock[0] += piece / rate
+        taken = min(piece, window.buffered)
+        credit += window.consumed(taken, target, lambda: clock[0])
     return credit
 
 

@@ -1,0 +1,258 @@
+"""F06, F07: much output over paths that carry little, straight and through kas."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path as File
+
+import attrs
+import pytest
+
+from tests.faults.path import Path
+from tests.faults.record import Record
+from tests.faults.slow_exec import SlowExec
+from tests.faults.stage import Stage
+from tests.integration import pods
+from tests.integration.cluster import ControlPlane
+from tests.integration.processes import eventually
+from tests.integration.rawhttp import Way
+
+#: Agents are at it, and users ask it.
+KAS = 1
+
+#: Seconds for a PONG, for Ctrl-C to end a command, and for a GET beside the output.
+PONG, INTERRUPT, BESIDE = 5.0, 2.0, 2.0
+
+
+@attrs.frozen
+class Condition:
+    """
+    What is wrong with a path.
+
+    :ivar rate: bytes a second; 0: no limit.
+    :ivar loss: part of the packets that are lost.
+    :ivar trip: seconds of a round trip.
+    """
+
+    name: str
+    rate: float
+    loss: float
+    trip: float
+
+    def spoil(self, path: Path) -> Path:
+        """Have *path* be like that."""
+        path.rate, path.loss, path.delay = self.rate, self.loss, self.trip / 2
+        return path
+
+
+CONDITIONS = (
+    Condition("0.1 MB/s, 300 ms", 0.1e6, 0, 0.3),
+    Condition("0.3 MB/s, 50 ms", 0.3e6, 0, 0.05),
+    Condition("1 MB/s, 300 ms", 1e6, 0, 0.3),
+    Condition("1 % loss, 50 ms", 0, 0.01, 0.05),
+    Condition("5 % loss, 50 ms", 0, 0.05, 0.05),
+)
+
+
+class Beside(threading.Thread):
+    """Small requests through the same tunnel, and how long the longest took."""
+
+    def __init__(self, way: Way) -> None:
+        super().__init__(daemon=True)
+        self.longest = 0.0
+        self.problems: list[str] = []
+        self._way = way
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """One each second."""
+        while not self._stopped.wait(1):
+            begun = time.monotonic()
+            try:
+                status = self._way.ask("GET", "/api/v1/namespaces/default").status
+                if status != 200:
+                    self.problems.append(f"status {status}")
+            except OSError as error:
+                self.problems.append(repr(error))
+            self.longest = max(self.longest, time.monotonic() - begun)
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stopped.set()
+        self.join(60)
+
+
+@attrs.define
+class Run:
+    """One path under one condition: a command that prints, and what was seen."""
+
+    condition: Condition
+    where: str
+    way: Way
+    execution: SlowExec
+    total: File
+    beside: Beside | None = None
+
+    @property
+    def name(self) -> str:
+        """For the record."""
+        return f"F06, {self.where}: {self.condition.name}"
+
+    @property
+    def complete(self) -> bool:
+        """Every byte came, and the end."""
+        one = self.execution
+        printed = int(self.total.read_text()) if self.total.exists() else -1
+        return one.received == printed and one.status == "Success"
+
+    def said(self, seconds: float) -> str:
+        """One line."""
+        one = self.execution
+        pong = f"{max(one.pongs):.1f} s" if one.pongs else "none"
+        return (
+            f"{one.received / 1e6:.1f} MB, {'complete' if self.complete else 'CUT'} "
+            f"after {seconds:.0f} s, PONG {pong} at most, "
+            f"pauses {one.pause:.1f} s {one.problem}"
+        )
+
+
+@pytest.fixture
+def ways(
+    stage: Stage, control_plane: ControlPlane, tmp_path: File
+) -> Iterator[list[tuple[Condition, str, Way, Way | None]]]:
+    """
+    Each condition between client and kas, between agentk and kas, and without kas.
+
+    With the second, a good way to kas for requests through the same tunnel.
+    """
+    (kas,) = stage.kas
+    authority = tmp_path / "api-server.crt"
+    authority.write_bytes(control_plane.authority)
+    names = [f"behind-{number}" for number in range(len(CONDITIONS))]
+    stage.add_user_for(names)
+    stage.agentk()
+    with ExitStack() as stack:
+        found: list[tuple[Condition, str, Way, Way | None]] = []
+        for condition, name in zip(CONDITIONS, names, strict=True):
+            client, agent, straight = (
+                condition.spoil(Path([port]))
+                for port in (kas.proxy, kas.agents, control_plane.port)
+            )
+            for path in (client, agent, straight):
+                stack.callback(path.close)
+            stage.fleet.agentk(
+                kas.folder / f"agent-{name}.token",
+                control_plane.agent,
+                name=name,
+                address=f"tls://127.0.0.1:{agent.port}",
+            )
+            behind = stage.way(kas, f"of-{name}")
+            found += [
+                (condition, "client", stage.way(client), None),
+                (condition, "agentk", behind, behind),
+                (
+                    condition,
+                    "straight",
+                    Way("straight", straight.port, authority, control_plane.token),
+                    None,
+                ),
+            ]
+        for _, _, way, _ in found:
+            eventually(lambda way=way: stage.answers(way), 60, "a way")  # type: ignore[misc]
+        yield found
+
+
+def test_slow_paths(
+    ways: list[tuple[Condition, str, Way, Way | None]],
+    stage: Stage,
+    namespace: str,
+    record: Record,
+    long: bool,
+    tmp_path: File,
+) -> None:
+    """Minutes of output: alive to its end, and nothing else stands behind it."""
+    pods.start_pods(stage.direct(namespace))
+    seconds = 600 if long else 120
+    runs = []
+    begun = time.monotonic()
+    for number, (condition, where, way, beside) in enumerate(ways):
+        total = tmp_path / f"total-{number}"
+        execution = SlowExec.printing(way, namespace, seconds, total)
+        execution.start()
+        run = Run(condition, where, way, execution, total)
+        if beside is not None:
+            run.beside = Beside(beside)
+            run.beside.start()
+        runs.append(run)
+    took = {}
+    for run in runs:
+        # What stands when the command ends has to leave, too.
+        run.execution.join(max(1.0, begun + seconds + 120 - time.monotonic()))
+        took[run.name] = time.monotonic() - begun
+        if run.beside is not None:
+            run.beside.stop()
+    failed = []
+    for run in runs:
+        straight = run.where == "straight"
+        pongs = run.execution.pongs
+        try:
+            record.note(
+                run.name,
+                run.said(took[run.name]),
+                "for comparison" if straight else f"complete, PONG within {PONG:g} s",
+                straight or (run.complete and bool(pongs) and max(pongs) <= PONG),
+            )
+            if run.beside is not None:
+                record.note(
+                    run.name,
+                    f"a GET beside it: {run.beside.longest:.1f} s at most "
+                    f"{run.beside.problems[:2] or ''}",
+                    f"within {BESIDE:g} s and a round trip",
+                    run.beside.longest <= BESIDE + run.condition.trip
+                    and not run.beside.problems,
+                )
+        except AssertionError as error:
+            failed.append(str(error))
+    assert not failed, "\n".join(failed)
+
+
+def test_ctrl_c(
+    ways: list[tuple[Condition, str, Way, Way | None]],
+    stage: Stage,
+    namespace: str,
+    record: Record,
+    tmp_path: File,
+) -> None:
+    """It ends the command, however much of its output stands on the way."""
+    pods.start_pods(stage.direct(namespace))
+    running = []
+    for number, (condition, where, way, _) in enumerate(ways):
+        when = tmp_path / f"when-{number}"
+        execution = SlowExec.interrupted(way, namespace, when)
+        execution.start()
+        running.append((condition, where, execution, when))
+    # Until every buffer is full.
+    time.sleep(15)
+    failed = []
+    for condition, where, execution, when in running:
+        typed = execution.interrupt()
+        try:
+            eventually(lambda when=when: when.exists() and when.read_text(), 60)  # type: ignore[misc]
+            ended = float(when.read_text()) - typed
+        except AssertionError:
+            ended = 60.0
+        straight = where == "straight"
+        try:
+            record.note(
+                f"F06, {where}: {condition.name}",
+                f"Ctrl-C ends the command after {ended:.1f} s",
+                "for comparison" if straight else f"within {INTERRUPT:g} s",
+                straight or ended <= INTERRUPT,
+            )
+        except AssertionError as error:
+            failed.append(str(error))
+        execution.leave()
+    assert not failed, "\n".join(failed)
