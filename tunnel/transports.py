@@ -30,11 +30,11 @@ def tcp(transport: object) -> Any:
     return None
 
 
-def bound_unsent(transport: object) -> None:
-    """Have the kernel take at most `UNSENT` bytes before they leave."""
+def bound_unsent(transport: object, size: int = UNSENT) -> None:
+    """Have the kernel take at most *size* bytes, about, before they leave."""
     handle = tcp(transport)
     if handle is not None:
-        handle.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT)
+        handle.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, size)
 
 
 def bound_received(transport: object) -> None:

@@ -188,13 +188,11 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
                 pass
 
 
-#: Bytes after which a stream is measured: its window has grown by then.
-GROWN = 25_000_000
-
-
-def bulk(kubectl: Kubectl, megabytes: int) -> tuple[float, float]:
+def bulk(kubectl: Kubectl, megabytes: int, grown: float = 25) -> tuple[float, float]:
     """
     One stream from the pod ``main``: bytes a second, and the longest pause in seconds.
+
+    :param grown: megabytes after which it is measured: its window has grown by then.
 
     The command does not end with its output: over a slow path an API server loses some
     of what is left then, also for who asks it without kas.
@@ -208,7 +206,7 @@ def bulk(kubectl: Kubectl, megabytes: int) -> tuple[float, float]:
     )
     try:
         assert child.stdout is not None
-        first = size = len(child.stdout.read(GROWN))
+        first = size = len(child.stdout.read(int(grown * 1_000_000)))
         begin = last = time.monotonic()
         longest = 0.0
         while size < megabytes * 1_000_000:

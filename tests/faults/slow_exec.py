@@ -6,6 +6,7 @@ import json
 import ssl
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -18,15 +19,6 @@ from tests.integration.rawhttp import Way
 
 #: Seconds between two PINGs, and until kubectl gives a connection up that answers none.
 PING_INTERVAL, PING_TIMEOUT = 5.0, 60.0
-
-#: Prints for so many seconds, as fast as it is read, and says how much that was.
-PRINTS = """\
-import os, sys, time
-end, total, piece = time.monotonic() + {seconds}, 0, b"0123456789abcdef" * 4096
-while time.monotonic() < end:
-    total += os.write(1, piece)
-open({total!r}, "w").write(str(total))
-"""
 
 #: Prints until Ctrl-C, and says when that came.
 INTERRUPTED = "trap : INT; yes; date +%s.%N >{when}"
@@ -42,24 +34,33 @@ class SlowExec(threading.Thread):
     :ivar status: ``Success``, or what the API server said; empty without an end.
     :ivar pongs: seconds from each PING to its PONG.
     :ivar pause: the longest time without a byte.
+    :ivar took: seconds to the end.
     """
 
     def __init__(
-        self, way: Way, namespace: str, command: list[str], tty: bool = False
+        self,
+        way: Way,
+        namespace: str,
+        command: list[str],
+        *,
+        stdin: bool = False,
+        tty: bool = False,
     ) -> None:
         super().__init__(daemon=True)
         self.received = 0
         self.status = ""
         self.pongs: list[float] = []
         self.pause = 0.0
+        self.took = 0.0
+        self._size = -1
         self.problem = ""
         query = [("container", "echo"), ("stdout", "true")]
         query += [("command", part) for part in command]
-        if tty:
-            query += [("stdin", "true"), ("tty", "true")]
+        query += [("stdin", "true")] * stdin + [("tty", "true")] * tty
         path = f"/api/v1/namespaces/{namespace}/pods/main/exec?{urlencode(query)}"
         context = ssl.create_default_context(cafile=str(way.ca_file))
-        self._socket: ClientConnection = connect(
+        self._stack = ExitStack()
+        opening = connect(
             f"wss://127.0.0.1:{way.port}{path}",
             ssl=context,
             additional_headers={"Authorization": f"Bearer {way.token}"},
@@ -70,25 +71,38 @@ class SlowExec(threading.Thread):
             open_timeout=60,
             proxy=None,
         )
+        self._socket: ClientConnection = self._stack.enter_context(opening)
         self._ended = threading.Event()
         self._pinger = threading.Thread(target=self._ping, daemon=True)
 
     @classmethod
-    def printing(cls, way: Way, namespace: str, seconds: float, total: Path) -> Self:
-        """Prints for *seconds*; the file *total* then has how many bytes."""
-        program = PRINTS.format(seconds=seconds, total=str(total))
-        return cls(way, namespace, ["python3", "-c", program])
+    def printing(cls, way: Way, namespace: str, size: int) -> Self:
+        """
+        Prints so many bytes, as fast as they are read, and ends when all were.
+
+        An API server whose client is slow loses some of what a command printed last,
+        if the command does not wait: straight, too.
+        """
+        command = f"head -c {size} /dev/zero; read line"
+        one = cls(way, namespace, ["sh", "-c", command], stdin=True)
+        one._size = size
+        return one
+
+    @classmethod
+    def ending(cls, way: Way, namespace: str, size: int) -> Self:
+        """Prints so many bytes and ends; they fit into the kernel's buffers."""
+        return cls(way, namespace, ["head", "-c", str(size), "/dev/zero"])
 
     @classmethod
     def interrupted(cls, way: Way, namespace: str, when: Path) -> Self:
         """Prints at a terminal until `interrupt`; the file *when* then has the time."""
         command = INTERRUPTED.format(when=when)
-        return cls(way, namespace, ["sh", "-c", command], tty=True)
+        return cls(way, namespace, ["sh", "-c", command], stdin=True, tty=True)
 
     def run(self) -> None:
         """Read all of it."""
         self._pinger.start()
-        last = time.monotonic()
+        begun = last = time.monotonic()
         try:
             for message in self._socket:
                 assert isinstance(message, bytes)
@@ -96,12 +110,16 @@ class SlowExec(threading.Thread):
                 self.pause, last = max(self.pause, now - last), now
                 if message[:1] == bytes((_OUTPUT,)):
                     self.received += len(message) - 1
+                    if self.received == self._size:
+                        self._socket.send(bytes((_INPUT,)) + b"\n")
                 elif message[:1] == bytes((_STATUS,)):
                     self.status = str(json.loads(message[1:]).get("status"))
         except (ConnectionClosed, OSError) as error:
             self.problem = self.problem or repr(error)
         finally:
+            self.took = time.monotonic() - begun
             self._ended.set()
+            self._stack.close()
 
     def _ping(self) -> None:
         while not self._ended.wait(PING_INTERVAL):

@@ -15,6 +15,7 @@ from twisted.internet.interfaces import (
 from zope.interface import implementer
 
 from tunnel.flusher import Flusher
+from tunnel.transports import UNSENT, bound_unsent
 from tunnel.wire.limits import SLICE
 from tunnel.wire.outbox import FLUSH
 from tunnel.wire.session import Session
@@ -30,6 +31,13 @@ CLOSE_TIMEOUT = 5.0
 #: Seconds that what is handed to a socket at once may take to leave: so long do answers
 #: wait that come meanwhile.
 PORTION = 0.004
+
+#: Bytes that are written at once to a path that is not known yet; doubled each time.
+FIRST = 2 * SLICE
+
+#: Seconds in which a path carries the smallest portion where it is slow: there the
+#: kernel holds no more than that portion, too.
+SLOW = 0.02
 
 
 class Connection(Protocol):
@@ -68,9 +76,11 @@ class Outlet:
     _pulling: set[StreamTransport] = attrs.field(factory=set, init=False)
     _connection: Connection = attrs.field(init=False)
     #: How much is written at once, and since when the socket takes no more.
-    _portion: int = attrs.field(default=FLUSH, init=False)
+    _portion: int = attrs.field(default=FIRST, init=False)
     _blocked: bool = attrs.field(default=False, init=False)
     _blocked_at: float = attrs.field(default=0.0, init=False)
+    #: The kernel was told to hold little.
+    _slow: bool = attrs.field(default=False, init=False)
     _closing: IDelayedCall | None = attrs.field(default=None, init=False)
 
     def connect(self, connection: Connection) -> None:
@@ -93,6 +103,8 @@ class Outlet:
         data = session.bytes_to_send(self._portion)
         if data:
             self._connection.write(data)
+            if len(data) >= self._portion and not self._blocked:
+                self._portion = min(self._portion * 2, FLUSH)
         for stream_id in session.take_drained():
             stream = self._streams.get(stream_id)
             if stream is not None:
@@ -124,10 +136,15 @@ class Outlet:
         """The socket takes more again."""
         self._blocked = False
         # As many bytes as leave in about that time, whatever the path is.
-        if self._clock.seconds() - self._blocked_at > PORTION:
+        blocked = self._clock.seconds() - self._blocked_at
+        if blocked > PORTION:
             self._portion = max(self._portion // 2, SLICE)
         else:
             self._portion = min(self._portion * 2, FLUSH)
+        slow = self._portion == SLICE and (self._slow or blocked > SLOW)
+        if slow is not self._slow:
+            self._slow = slow
+            bound_unsent(self._connection, SLICE if slow else UNSENT)
         self.flush()
 
     def stopProducing(self) -> None:

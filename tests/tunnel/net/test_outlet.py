@@ -10,12 +10,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tunnel.net.streams import StreamTestCase
 from tunnel.flusher import Flusher
+from tunnel.net import outlet
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.outlet import PORTION
+from tunnel.net.outlet import FIRST, PORTION, SLOW
 from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import Pipe, RecordingReceiver, connected
 from tunnel.testing.ends import End
+from tunnel.transports import UNSENT
 from tunnel.wire.limits import DEFAULT_LIMITS, KIB, SLICE
 from tunnel.wire.session import Session
 
@@ -38,8 +40,8 @@ class PullProducer:
 
 
 class OutletTests(StreamTestCase):
-    def test_portions_follow_the_path(self) -> None:
-        """A slow socket gets little at once: what comes later stands behind it."""
+    def written(self, *blocked: float) -> list[int]:
+        """KiB of each write, to a socket that takes no more for so long after each."""
         stream, _, _ = self.open()
         tunnel = self.kas.tunnel
         sizes: list[int] = []
@@ -47,21 +49,38 @@ class OutletTests(StreamTestCase):
         write = tunnel.transport.write
 
         def noted(data: bytes) -> None:
-            sizes.append(len(data))
+            sizes.append(len(data) // KIB)
             write(data)
+            if blocked:
+                tunnel.outlet.pauseProducing()
 
         self.patch(tunnel.transport, "write", noted)
-        tunnel.outlet.pauseProducing()
-        stream.write(bytes(1_000_000))
-        for seconds in [2 * PORTION] * 4 + [PORTION / 2] * 2:
+        stream.write(bytes(200 * KIB))
+        self.clock.advance(0)
+        for seconds in blocked:
             self.clock.advance(seconds)
             tunnel.outlet.resumeProducing()
-            tunnel.outlet.pauseProducing()
+        return sizes
+
+    def test_portions_follow_the_path(self) -> None:
+        """A slow socket gets little at once: what comes later stands behind it."""
         least = SLICE // KIB
         self.assertEqual(
-            [size // KIB for size in sizes],
-            [64, 32, least, least, 2 * least, 4 * least],
+            self.written(*[2 * PORTION] * 3, *[PORTION / 2] * 2),
+            [FIRST // KIB, least, least, least, 2 * least, 4 * least],
         )
+
+    def test_portions_grow_on_a_fast_path(self) -> None:
+        """It is not known before the first writes that it is one."""
+        first = FIRST // KIB
+        self.assertEqual(self.written()[:2], [first, 2 * first])
+
+    def test_slow_path(self) -> None:
+        """Where a portion takes long, the kernel holds no more than one of them."""
+        bounds: list[int] = []
+        self.patch(outlet, "bound_unsent", lambda transport, size: bounds.append(size))
+        self.written(*[2 * SLOW] * 3, *[PORTION / 2] * 2)
+        self.assertEqual(bounds, [SLICE, UNSENT])
 
     def test_pull_producer(self) -> None:
         """One that gives a piece at a time is asked until it is done."""
