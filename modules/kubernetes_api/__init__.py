@@ -6,11 +6,11 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
 * `config`: the sections ``agent.kubernetes_api`` of kas and of agentk;
 * `server` and `proxied`: the server half, and one request in it;
 * `frontdoor`: which agent is asked for, by whom, and for what;
-* `identity`: as whom the API server shall see a request;
+* `identity`: the ``Impersonate-*`` fields of a request;
 * `agent`: the agent half;
 * `heads`: what both halves must agree on;
 * `watches`: where one event of a watch ends;
-* `heartbeats`: what of a client has to wait while an upgraded connection ends;
+* `heartbeats`: PINGs inside an upgraded connection, and who answers them;
 * `metrics`: what both count.
 
 One request is one raw stream.  Its OPEN carries the request's header block, its DATA
