@@ -79,13 +79,14 @@ class Outlet:
     _portion: int = attrs.field(default=FIRST, init=False)
     _blocked: bool = attrs.field(default=False, init=False)
     _blocked_at: float = attrs.field(default=0.0, init=False)
-    #: The kernel was told to hold little.
-    _slow: bool = attrs.field(default=False, init=False)
+    #: The kernel was told to hold little, as it is until a path proves to be fast.
+    _slow: bool = attrs.field(default=True, init=False)
     _closing: IDelayedCall | None = attrs.field(default=None, init=False)
 
     def connect(self, connection: Connection) -> None:
         """Write to *connection*."""
         self._connection = connection
+        bound_unsent(connection, SLICE)
         connection.registerProducer(self, True)
 
     def has_output(self) -> None:
@@ -141,7 +142,9 @@ class Outlet:
             self._portion = max(self._portion // 2, SLICE)
         else:
             self._portion = min(self._portion * 2, FLUSH)
-        slow = self._portion == SLICE and (self._slow or blocked > SLOW)
+        slow = self._portion < FLUSH and (
+            self._slow or (self._portion == SLICE and blocked > SLOW)
+        )
         if slow is not self._slow:
             self._slow = slow
             bound_unsent(self._connection, SLICE if slow else UNSENT)

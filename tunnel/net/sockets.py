@@ -6,7 +6,7 @@ import ipaddress
 import socket
 from typing import Any
 
-from tunnel.transports import bound_unsent, tcp
+from tunnel.transports import tcp
 
 
 def address_text(address: Any) -> str:
@@ -48,5 +48,4 @@ def tune_socket(transport: Any, dead_after: float) -> bool:
     handle.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     milliseconds = round(dead_after * 1000)
     handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
-    bound_unsent(transport)
     return True

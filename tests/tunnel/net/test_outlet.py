@@ -76,11 +76,15 @@ class OutletTests(StreamTestCase):
         self.assertEqual(self.written()[:2], [first, 2 * first])
 
     def test_slow_path(self) -> None:
-        """Where a portion takes long, the kernel holds no more than one of them."""
+        """The kernel holds one small portion, until several in turn left at once."""
         bounds: list[int] = []
         self.patch(outlet, "bound_unsent", lambda transport, size: bounds.append(size))
         self.written(*[2 * SLOW] * 3, *[PORTION / 2] * 2)
-        self.assertEqual(bounds, [SLICE, UNSENT])
+        self.assertEqual(bounds, [])
+        self.written(*[PORTION / 2] * 2)
+        self.assertEqual(bounds, [UNSENT])
+        self.written(*[2 * SLOW] * 3)
+        self.assertEqual(bounds, [UNSENT, SLICE])
 
     def test_pull_producer(self) -> None:
         """One that gives a piece at a time is asked until it is done."""
