@@ -103,6 +103,9 @@ class Ctl:
         :raises ConfigurationError: standard output cannot be written.
         :raises BrokenPipeError: who read it has ended.
         """
+        if sys.stdout is None:
+            # the descriptor was closed when we began, and click would drop the text
+            raise ConfigurationError(["standard output: cannot be written (closed)"])
         try:
             click.echo(json.dumps(content, indent=2) if self.as_json else text)
         except OSError as error:
@@ -162,7 +165,7 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], An
                 raise SystemExit(1) from None
             except (TunnelError, OSError) as error:
                 problems = getattr(error, "problems", (in_words(error),))
-                if ctl.as_json:
+                if ctl.as_json and sys.stdout is not None:
                     click.echo(json.dumps({"problems": list(problems)}, indent=2))
                 else:
                     for problem in problems:

@@ -10,17 +10,20 @@ import pytest
 
 from tests.kas.ctl.kasctl import Kasctl
 
+_MANIFEST = ("--image", "i", "--kas-address", "tls://192.0.2.2:8150")
 _KASCTL = (sys.executable, "-c", "from kas.ctl import main; main()")
 
 
-def run(kasctl: Kasctl, *arguments: str, to: int) -> tuple[int, str]:
-    """Exit status and standard error of a real process."""
-    done = subprocess.run(
-        [*_KASCTL, *arguments, "--state-directory", str(kasctl.state)],
-        stdout=to,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def run(kasctl: Kasctl, *arguments: str, to: int | None) -> tuple[int, str]:
+    """
+    Exit status and standard error of a real process.
+
+    :param to: where standard output goes; None: it is closed.
+    """
+    words = [*_KASCTL, *arguments, "--state-directory", str(kasctl.state)]
+    if to is None:
+        words = ["sh", "-c", '"$@" >&-', "sh", *words]
+    done = subprocess.run(words, stdout=to, stderr=subprocess.PIPE, text=True)
     return done.returncode, done.stderr
 
 
@@ -38,7 +41,12 @@ def unread() -> int:
     return writer
 
 
-@pytest.mark.parametrize("where", ["full", "unread"])
+@pytest.fixture
+def closed() -> None:
+    """``>&-``"""
+
+
+@pytest.mark.parametrize("where", ["full", "unread", "closed"])
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize(
     "command",
@@ -48,6 +56,8 @@ def unread() -> int:
         ("user", "add", "me", "--agent", "prod", "--as-agent"),
         ("kubeconfig", "--agent", "prod", "--user", "me", "--as-agent"),
         ("kubeconfig", "--agent", "prod", "--user", "old", "--rotate"),
+        ("agent", "manifest", "test", *_MANIFEST),
+        ("agent", "manifest", "prod", *_MANIFEST, "--rotate"),
     ],
     ids=lambda command: " ".join(command[:2]),
 )
@@ -63,9 +73,10 @@ def test_no_token_is_made_that_nobody_saw(
     before = (kasctl.state / "identity.json").read_bytes()
     to = request.getfixturevalue(where)
     code, said = run(kasctl, *command, "--output", form, to=to)
-    os.close(to)
+    if to is not None:
+        os.close(to)
     assert code == 1
-    if form == "text":
+    if form == "text" or to is None:
         assert "standard output: cannot be written" in said
         assert "no token was made" in said
     assert "Traceback" not in said
@@ -86,6 +97,12 @@ def test_a_full_disk(kasctl: Kasctl, full: int) -> None:
     os.close(full)
     reason = "standard output: cannot be written (No space left on device)\n"
     assert (code, said) == (1, reason)
+
+
+def test_a_closed_output(kasctl: Kasctl) -> None:
+    kasctl.ok("agent", "add", "prod")
+    reason = "standard output: cannot be written (closed)\n"
+    assert run(kasctl, "agent", "list", to=None) == (1, reason)
 
 
 def test_a_token_file_on_a_full_disk(
