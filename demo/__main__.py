@@ -126,12 +126,11 @@ def _show(
     Steps(screen, client, cluster, stack.agentk.log).run()
     client.close()
     if not options.once:
-        _advise(screen, stack, cluster)
+        _advise(screen, stack, client.server, cluster)
     return stack
 
 
-def _advise(screen: Screen, stack: Stack, cluster: Cluster) -> None:
-    server = f"https://127.0.0.1:{stack.ports.kubectl}"
+def _advise(screen: Screen, stack: Stack, server: str, cluster: Cluster) -> None:
     kubectl = [f"export KUBECONFIG={stack.kubeconfig}", "kubectl get pods -A"]
     kubectl.append("kubectl get configmaps -w")
     if cluster.log_pod:

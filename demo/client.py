@@ -40,6 +40,8 @@ class Client:
         content = yaml.safe_load(kubeconfig.read_text())
         cluster = content["clusters"][0]["cluster"]
         self.server: str = cluster["server"]
+        # which agent is meant
+        self._base = urlsplit(self.server).path
         self.token: str = content["users"][0]["user"]["token"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self._context = ssl.create_default_context(cadata=authority)
@@ -71,7 +73,7 @@ class Client:
         if self._kept is None:
             self._kept = self._connect(TIMEOUT)
         try:
-            self._kept.request(method, path, data, headers)
+            self._kept.request(method, self._base + path, data, headers)
             response = self._kept.getresponse()
             content = response.read()
         except (OSError, http.client.HTTPException):
@@ -85,7 +87,7 @@ class Client:
         """The status of a GET, or None when there is no answer yet."""
         connection = self._connect(timeout)
         try:
-            connection.request("GET", path, headers=self._headers())
+            connection.request("GET", self._base + path, headers=self._headers())
             return connection.getresponse().status
         except TimeoutError:
             return None
@@ -97,7 +99,7 @@ class Client:
         """An answer that goes on, to be read line by line."""
         connection = self._connect(timeout)
         try:
-            connection.request("GET", path, headers=self._headers())
+            connection.request("GET", self._base + path, headers=self._headers())
             response = connection.getresponse()
             if response.status >= 300:
                 raise _error(response.status, response.read())

@@ -235,16 +235,26 @@ def _merged(
     ctl: Ctl, name: str, content: Callable[[str], dict[str, Any]], path: Path
 ) -> Iterator[_Write]:
     contexts: list[str] = []
+    moved: list[str] = []
     with kubeconfig_file.locked(path):
         there = kubeconfig_file.read(path)
         backup = kubeconfig_file.back_up(path)
         with secret_file(path) as put:
 
             def write(token: str) -> None:
-                contexts.extend(kubeconfig_file.merge(there, content(token)))
+                new = content(token)
+                moved.extend(kubeconfig_file.moved(there, new))
+                try:
+                    contexts.extend(kubeconfig_file.merge(there, new))
+                except kubeconfig_file.NameTaken as error:
+                    raise ConfigurationError(
+                        [f"{path}: {error}; no token was made"]
+                    ) from None
                 put(_yaml(there))
 
             yield write
+    for text in moved:
+        ctl.note(f"# {text}")
     before = f" (before: {backup})" if backup is not None else ""
     ctl.result(
         {"kubeconfig_file": str(path), "user": name, "contexts": contexts},
@@ -403,18 +413,20 @@ def _check_access(user: User, agents: Sequence[Agent]) -> None:
 def _content(
     agents: Sequence[Agent], user: str, token: str, url: str, authority: bytes | None
 ) -> dict[str, Any]:
-    cluster = {"server": url}
+    trust = {}
     if authority is not None:
         encoded = base64.b64encode(authority).decode("ascii")
-        cluster["certificate-authority-data"] = encoded
+        trust["certificate-authority-data"] = encoded
     content: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
     clusters, users, contexts = [], [], []
     for agent in agents:
         # names that do not meet those of other files when they are merged
         cluster_name = f"kas-{agent.name}"
         user_name = f"{user}@{cluster_name}"
-        clusters.append({"name": cluster_name, "cluster": dict(cluster)})
-        users.append({"name": user_name, "user": {"token": f"user:{agent.id}:{token}"}})
+        # kubectl keeps what an API server has by its URL, so each needs one of its own
+        cluster = {"server": f"{url}/agents/{agent.name}", **trust}
+        clusters.append({"name": cluster_name, "cluster": cluster})
+        users.append({"name": user_name, "user": {"token": token}})
         contexts.append(
             {
                 "name": agent.name,

@@ -11,12 +11,25 @@ from typing import Any
 import yaml
 
 from kas.atomic import replace_file
-from tunnel.errors import ConfigurationError
+from tunnel.errors import ConfigurationError, TunnelError
 
-__all__ = ["back_up", "default_path", "locked", "merge", "read"]
+__all__ = [
+    "NameTaken",
+    "back_up",
+    "default_path",
+    "locked",
+    "merge",
+    "moved",
+    "read",
+]
 
 # People have hundreds of clusters; client-go reads files of any size.
 MAX_FILE = 16 * 1024 * 1024
+
+
+class NameTaken(TunnelError):
+    """A context has no name left that does not lead elsewhere; says what to do."""
+
 
 _LISTS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 
@@ -104,21 +117,30 @@ def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     Put what is in *new*, which is ours, into *old*; the names of its contexts there.
 
     Clusters and users of these names are replaced: nobody else uses names like ours.  A
-    context of the same name that leads to another cluster stays, and ours is called
-    like its cluster.
+    context that leads to another cluster, or there as another user, stays: ours is
+    called like its cluster then, and where that is taken too ``USER@AGENT``.
+
+    :raises NameTaken: all three are; *old* is to be thrown away.
     """
     old.setdefault("apiVersion", "v1")
     old.setdefault("kind", "Config")
-    there = {
-        one.get("name"): (one.get("context") or {}).get("cluster")
-        for one in old.get("contexts") or []
-    }
+    there = {one.get("name"): _leads(one) for one in old.get("contexts") or []}
     names = []
     for one in new["contexts"]:
-        cluster = one["context"]["cluster"]
-        if there.get(one["name"], cluster) != cluster:
-            one = {**one, "name": cluster}
-        names.append(one["name"])
+        cluster, user = _leads(one)
+        short = f"{user.partition('@kas-')[0]}@{one['name']}"
+        choices = (one["name"], cluster, short)
+        for name in choices:
+            if there.get(name, (cluster, user)) == (cluster, user):
+                break
+        else:
+            raise NameTaken(
+                f"the contexts {', '.join(choices)} are there and lead elsewhere; give "
+                "one of them another name with 'kubectl config rename-context', or "
+                "name another file with --output-file"
+            )
+        one = {**one, "name": name}
+        names.append(name)
         _replace(old, "contexts", one)
     for key in ("clusters", "users"):
         for one in new[key]:
@@ -126,6 +148,26 @@ def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     if not old.get("current-context"):
         old["current-context"] = names[0]
     return names
+
+
+def _leads(entry: dict[str, Any]) -> tuple[Any, Any]:
+    """Cluster and user of a context."""
+    context = entry.get("context") or {}
+    return context.get("cluster"), context.get("user")
+
+
+def moved(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Which clusters of *old* lead to another URL after `merge`, for their users."""
+    there = {
+        one.get("name"): (one.get("cluster") or {}).get("server")
+        for one in old.get("clusters") or []
+    }
+    return [
+        f"the cluster {one['name']} leads to {one['cluster']['server']} now, for all "
+        f"its contexts; before to {there[one['name']]}"
+        for one in new["clusters"]
+        if there.get(one["name"], one["cluster"]["server"]) != one["cluster"]["server"]
+    ]
 
 
 def _replace(content: dict[str, Any], key: str, entry: dict[str, Any]) -> None:

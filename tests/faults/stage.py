@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path as File
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import attrs
 import yaml
@@ -127,7 +128,9 @@ class Stage:
         port = path.port if isinstance(path, Path) else path.proxy
         own = self.kas[0].folder / f"{user}.kubeconfig"
         content: Any = yaml.safe_load(own.read_text())
-        content["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+        cluster = content["clusters"][0]["cluster"]
+        agent = urlsplit(cluster["server"]).path
+        cluster["server"] = f"https://127.0.0.1:{port}{agent}"
         kubeconfig = self.folder / f"kubeconfig-{user}-{port}"
         kubeconfig.write_text(yaml.safe_dump(content))
         kubeconfig.chmod(0o600)

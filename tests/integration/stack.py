@@ -182,9 +182,10 @@ class Kas(Program):
         return path
 
     def bearer(self, name: str) -> str:
-        """The token in that file."""
+        """A token that names the agent of that file, for paths that do not."""
         content = yaml.safe_load((self.folder / f"{name}.kubeconfig").read_text())
-        return str(content["users"][0]["user"]["token"])
+        agent = content["current-context"]
+        return f"user:{agent}:{content['users'][0]['user']['token']}"
 
     def way(self, user: str) -> Way:
         """For requests of *user* that are written by hand."""

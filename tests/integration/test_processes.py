@@ -47,7 +47,7 @@ def test_kasctl_knows_the_ports(lone_kas: Kas) -> None:
     lone_kas.ctl("agent", "add", "main")
     content = lone_kas.ctl_json("kubeconfig", "--agent", "main", "--as-agent")
     cluster = content["clusters"][0]["cluster"]
-    assert cluster["server"] == f"https://127.0.0.1:{lone_kas.proxy}"
+    assert cluster["server"] == f"https://127.0.0.1:{lone_kas.proxy}/agents/main"
     assert "certificate-authority-data" in cluster
     assert lone_kas.ctl_json("status")["ready"] is True
     done = kasctl("doctor", "--output", "json", state=lone_kas.state, check=False)

@@ -74,13 +74,57 @@ def test_what_is_there_stays(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) ->
     for key in ("clusters", "users", "contexts"):
         assert named(content, key).items() >= named(before, key).items()
     token = named(content, "users")["me@kas-prod"]["user"]["token"]
-    assert token.startswith("user:1:kasuser-")
+    assert token.startswith("kasuser-")
     assert Path(f"{link}.bak").read_text() == THERE
     # Again, with another token: no entry is there twice.
     kasctl.ok(*NEW, "--rotate")
     again = load(real)
     assert [one["name"] for one in again["users"]] == ["other", "me@kas-prod"]
     assert named(again, "users")["me@kas-prod"]["user"]["token"] != token
+
+
+def test_the_context_of_another_user_stays(kasctl: Kasctl) -> None:
+    """Who looks only, as one user, does not change things as another unawares."""
+    watcher = ("kubeconfig", "--agent", "prod", "--read-only", "--merge")
+    assert kasctl.data(*watcher, "--user", "look")["contexts"] == ["prod"]
+    for user, name in (("me", "kas-prod"), ("me2", "me2@prod")):
+        new = ("kubeconfig", "--agent", "prod", "--as-agent", "--merge")
+        for more in ((), ("--rotate",)):
+            made = kasctl.data(*new, "--user", user, *more)
+            assert made["contexts"] == [name]
+    content = load(kasctl.path / ".kube" / "config")
+    users = {
+        name: one["context"]["user"] for name, one in named(content, "contexts").items()
+    }
+    assert users == {
+        "prod": "look@kas-prod",
+        "kas-prod": "me@kas-prod",
+        "me2@prod": "me2@kas-prod",
+    }
+    assert content["current-context"] == "prod"
+
+
+def test_every_name_is_taken(kasctl: Kasctl) -> None:
+    path = kasctl.path / "mine"
+    there = yaml.safe_load(THERE)
+    (context,) = there["contexts"]
+    there["contexts"] += [{**context, "name": n} for n in ("kas-prod", "me@prod")]
+    path.write_text(yaml.safe_dump(there))
+    before = kasctl.store().load(), path.read_bytes()
+    said = kasctl.fails(*NEW, "--output-file", str(path))
+    assert "the contexts prod, kas-prod, me@prod are there and lead elsewhere" in said
+    assert "kubectl config rename-context" in said
+    assert (kasctl.store().load(), path.read_bytes()) == before
+
+
+def test_another_url_is_told(kasctl: Kasctl) -> None:
+    """It changes where the contexts of other users lead, too."""
+    assert "leads to" not in kasctl.run(*NEW).stderr
+    said = kasctl.run(*NEW, "--rotate", "--server", "https://kas.example.org").stderr
+    assert (
+        "the cluster kas-prod leads to https://kas.example.org/agents/prod now, for "
+        "all its contexts; before to https://127.0.0.1:8154/agents/prod" in said
+    )
 
 
 @pytest.mark.parametrize(
