@@ -119,7 +119,8 @@ class ApiTests(_Case):
         self.reactor.advance(0.2)
         failure = self.failureResultOf(calling, CallError)
         self.assertEqual(self.world.router.waiting, 0)
-        self.assertEqual(failure.value.status, Status.DEADLINE_EXCEEDED)
+        self.assertEqual(failure.value.status, Status.UNAVAILABLE)
+        self.assertIn("agent 7 is not connected", str(failure.value))
 
     def test_call_without_limit(self) -> None:
         """Without one, the routing time limit is the end of it."""
