@@ -69,7 +69,10 @@ class Resumption:
             except (SessionClosed, StreamReset):
                 pass
             else:
-                self._stream.lives()
+                if hop.agent.generation > agent.generation:
+                    # It connected since.  The one that was lost may still be listed
+                    # where another kas had it, and says nothing.
+                    self._stream.lives()
                 self._hop, self._attempt = hop, attempt
                 attempt.resumable = self
                 self._retry = self._router.clock.callLater(

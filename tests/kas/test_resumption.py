@@ -129,6 +129,32 @@ class ResumeTests(ManyCase):
         self.many.later(LIMITS.closed_grace - LIMITS.closed_notice)
         self.assertEqual(len(self.client.closed), 1)
 
+    def test_crash_elsewhere_before_others_know(self) -> None:
+        """Its kas resets the streams at once, and removes its record a moment later."""
+        self.client = Watch()
+        agent, _ = self.begin(self.two)
+        self.many.hub.late = []
+        self.crash(agent, self.two)
+        self.assertGreater(self.two.gateway.refused, 0)
+        self.many.hub.publish()
+        self.many.later(LIMITS.closed_notice)
+        self.assertEqual((self.client.missing, self.client.closed), (1, []))
+        self.many.later(LIMITS.closed_grace - LIMITS.closed_notice)
+        self.assertEqual(len(self.client.closed), 1)
+
+    def test_seen_since(self) -> None:
+        """Its agent connected again, and does not answer: it has the whole grace."""
+        self.client = Watch()
+        agent, _ = self.begin(self.two)
+        agent.dialer.stream_resumed = (  # type: ignore[method-assign]
+            lambda stream, resume: RecordingReceiver()
+        )
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(GRACE - 1)
+        self.assertEqual((self.client.missing, self.client.closed), (0, []))
+        self.many.later(5)
+        self.assertEqual(len(self.client.closed), 1)
+
     def test_away_for_a_while(self) -> None:
         """Who was told that it may not come back gets what comes all the same."""
         self.client = Watch()

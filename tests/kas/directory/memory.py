@@ -51,6 +51,8 @@ class Hub:
     finds: list[str] = attrs.Factory(list)
     #: Instead of answering, a look-up waits here.
     held: list[Deferred[None]] | None = None
+    #: Instead of being told, news wait here, as they do before a batch is written.
+    late: list[Callable[[], None]] | None = None
 
     def fail(self) -> None:
         """No answers and no news from now on."""
@@ -95,6 +97,12 @@ class Hub:
         for waiting in held:
             waiting.callback(None)
 
+    def publish(self) -> None:
+        """Tell the news that wait."""
+        late, self.late = self.late or [], None
+        for tell in late:
+            tell()
+
 
 @attrs.define(eq=False)
 class MemoryStore:
@@ -134,7 +142,9 @@ class MemoryStore:
         self.me = me
 
     def _tell(self, tell: Callable[[StoreListener], None]) -> None:
-        if not self.down:
+        if self.hub.late is not None:
+            self.hub.late.append(lambda: self._tell(tell))
+        elif not self.down:
             for store in self.hub.stores:
                 if not store.cut:
                     tell(store.listener)
