@@ -134,7 +134,9 @@ class ServerModuleApi(lending.ModuleApi):
         """Tell every subscriber in this kas."""
         self._bus.publish(topic, event)
 
-    def listen(self, endpoint: Any, factory: Any) -> Deferred[IListeningPort]:
+    def listen(
+        self, endpoint: Any, factory: Any, path: str = ""
+    ) -> Deferred[IListeningPort]:
         """Listen until the module stops."""
         module = self._prepared
         said = endpoint is getattr(module.configuration, "listen", None)
@@ -149,6 +151,7 @@ class ServerModuleApi(lending.ModuleApi):
                 alpn=("http/1.1",),
                 # kubectl and other HTTP clients may not speak 1.3 yet
                 minimum=ssl.TLSVersion.TLSv1_2,
+                path=path,
             )
             self._lent.ports.setdefault(self.name, []).append(port)
             return port

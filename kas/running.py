@@ -70,7 +70,7 @@ class Running:
         if found is None or found.address.startswith("/"):
             return None
         scheme = "http" if found.certificate_file is None else "https"
-        return f"{scheme}://{found.address}"
+        return f"{scheme}://{found.address}{found.path}"
 
     def __str__(self) -> str:
         shown = [
@@ -101,6 +101,7 @@ def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
                 "for": one.what,
                 "address": one.address,
                 "certificate_file": one.certificate_file and str(one.certificate_file),
+                "path": one.path,
             }
             for one in listeners
         ],
@@ -166,6 +167,8 @@ def _read(state: StateDirectory, pid: int) -> Running | None:
                 str(one["for"]),
                 str(one["address"]),
                 Path(one["certificate_file"]) if one["certificate_file"] else None,
+                # one of before an upgrade says none
+                str(one.get("path", "")),
             )
             for one in content["listeners"]
         )

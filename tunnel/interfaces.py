@@ -319,11 +319,12 @@ class IServerModuleApi(_IModuleApi):
         ``kas.draining`` when it was told to stop: finish what runs, begin nothing.
         """
 
-    def listen(endpoint: Any, factory: Any) -> Any:
+    def listen(endpoint: Any, factory: Any, path: str = "") -> Any:
         """
         Listen until the module stops; a Deferred of the port.
 
         :param endpoint: a `tunnel.config.Listen` section, or a Twisted endpoint string.
+        :param path: what precedes every path there; `kasctl` tells clients of it.
         """
 
 

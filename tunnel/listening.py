@@ -40,6 +40,8 @@ class Opened:
     address: str
     #: None: no TLS.
     certificate_file: Path | None = None
+    #: What precedes every path there, such as ``/k8s-proxy``.
+    path: str = ""
 
 
 @attrs.define(eq=False)
@@ -77,6 +79,7 @@ class Listening:
         alpn: Sequence[str] = (),
         minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
         room: Callable[[], int] | None = None,
+        path: str = "",
     ) -> IListeningPort:
         """
         Listen for *what*.
@@ -84,6 +87,7 @@ class Listening:
         :param listen: a section, or a Twisted endpoint string.
         :param setting: where the address was said, for who has to say another one.
         :param room: how many connections may be in a TLS handshake now.
+        :param path: what precedes every path there.
         :raises ConfigurationError: the address cannot be had, or a certificate is bad.
         """
         if isinstance(listen, str):
@@ -122,7 +126,7 @@ class Listening:
                 ]
             ) from error
         address = address_text(port.getHost())
-        self._ports[port] = Opened(what, address, files[0] if files else None)
+        self._ports[port] = Opened(what, address, files[0] if files else None, path)
         self._log.info(
             "listening for {what} on {address}{security}",
             what=what,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hmac
+import ipaddress
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,9 @@ from urllib.parse import urlsplit
 
 import click
 import yaml
+from cryptography import x509
 
+from kas import pki
 from kas.ctl import kubeconfig_file
 from kas.ctl.authority import NoAuthority, given_authority, own_authority
 from kas.ctl.common import (
@@ -38,9 +41,10 @@ from kas.identity_store import (
     split_token,
 )
 from kas.oserrors import in_words
-from kas.running import KUBERNETES_API
+from kas.running import KUBERNETES_API, Running
 from kas.state import StateDirectory
 from tunnel.errors import ConfigurationError
+from tunnel.listening import Opened
 
 # client-go sends no token over plain HTTP, so the default has to be TLS
 DEFAULT_SERVER = "https://127.0.0.1:8154"
@@ -281,6 +285,13 @@ def _reached(
             ]
         )
     url = _server(server or known)
+    if server is not None:
+        _check_server(url, ctl.all_running())
+    elif _is_loopback(urlsplit(url).hostname or ""):
+        ctl.note(
+            f"# {url} leads to kas on this machine only; for kubectl on another one "
+            "say with --server how it reaches kas."
+        )
     if urlsplit(url).scheme == "http":
         ctl.note("# kubectl sends no token over http://; use an https:// server.")
         return url, None
@@ -301,9 +312,76 @@ def _reached(
 def _server(given: str | None) -> str:
     url = (given or DEFAULT_SERVER).rstrip("/")
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+    try:
+        usable = parts.port != 0
+    except ValueError:
+        usable = False
+    known = parts.scheme in ("http", "https") and parts.hostname
+    if not known or not usable or parts.query or parts.fragment or parts.username:
         raise click.UsageError(f"--server: {url!r} is not a URL like {DEFAULT_SERVER}")
     return url
+
+
+def _check_server(url: str, kas: Sequence[Running]) -> None:
+    """
+    Refuse a URL of which the kas here are known to answer otherwise.
+
+    Where a proxy is between kubectl and kas, port and path may be anything.
+
+    :raises ConfigurationError: saying what is there.
+    """
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    found = [one for some in kas for one in some.listeners if _port(one) == port]
+    proxies = [one for one in found if one.what == KUBERNETES_API]
+    if found and not proxies:
+        there = [one.url(KUBERNETES_API) for one in kas]
+        shown = ", ".join(one for one in there if one) or "not on a port"
+        raise ConfigurationError(
+            [
+                f"--server: on port {port} kas listens for {found[0].what}; its "
+                f"Kubernetes API proxy is: {shown}"
+            ]
+        )
+    here = [one for one in proxies if _is_at(one, parts.hostname or "")]
+    scheme_of = {"http" if one.certificate_file is None else "https" for one in here}
+    if here and parts.scheme not in scheme_of:
+        does = "speaks" if parts.scheme == "http" else "does not speak"
+        raise ConfigurationError(
+            [f"--server: kas {does} TLS on port {port}; write {scheme_of.pop()}://"]
+        )
+    if here and parts.path not in {one.path for one in here}:
+        path = here[0].path
+        says = f"url_path_prefix is {path!r}" if path else "there is no url_path_prefix"
+        raise ConfigurationError(
+            [
+                f"--server: kas takes no path {parts.path!r} there, because {says}; "
+                f"write {parts.scheme}://{parts.netloc}{path}"
+            ]
+        )
+
+
+def _port(listener: Opened) -> int | None:
+    port = listener.address.rpartition(":")[2]
+    return int(port) if port.isdecimal() else None
+
+
+def _is_at(listener: Opened, host: str) -> bool:
+    """Whether a host is surely the one where kas listens."""
+    if _is_loopback(host) or listener.address.rpartition(":")[0].strip("[]") == host:
+        return True
+    try:
+        data = (listener.certificate_file or Path(os.devnull)).read_bytes()
+        return pki.is_for(x509.load_pem_x509_certificate(data), host)
+    except (OSError, ValueError):
+        return False
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _active(identities: Identities, name: str) -> Agent:

@@ -122,7 +122,8 @@ class KubernetesApiServer:
             self.api.subscribe("kas.draining", self._draining),
         ]
         listen: Any = self._settings.listen
-        await self.api.listen(listen, self.front)
+        path = self._settings.url_path_prefix.rstrip("/")
+        await self.api.listen(listen, self.front, path)
 
     async def stop(self) -> None:
         """Drop what is under way; ``kas.draining`` came first to let it finish."""

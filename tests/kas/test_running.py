@@ -23,6 +23,7 @@ FILE_NAME = file_name(os.getpid())
 LISTENERS = [
     Opened("agents", "0.0.0.0:8150", Path("/etc/kas/tls.crt")),
     Opened("health and metrics", "/run/kas/health.sock"),
+    Opened("the external API", "10.0.0.1:8153", None, "/kas"),
 ]
 
 
@@ -39,6 +40,7 @@ def test_told_and_forgotten(state: StateDirectory) -> None:
     assert found == Running(os.getpid(), tuple(LISTENERS))
     assert found.url("agents") == "https://127.0.0.1:8150"
     assert found.url("health and metrics") is None
+    assert found.url("the external API") == "http://10.0.0.1:8153/kas"
     assert found.url("kubernetes_api") is None
     forget(state)
     assert not state.file(FILE_NAME).exists()

@@ -204,7 +204,7 @@ class FakeServerModuleApi(_FakeApi):
             return fail(CallError(Status.UNAUTHENTICATED, "unknown token"))
         return succeed(access)
 
-    def listen(self, endpoint: Any, factory: Any) -> Deferred[Any]:
+    def listen(self, endpoint: Any, factory: Any, path: str = "") -> Deferred[Any]:
         if isinstance(endpoint, Listen):
             endpoint = endpoint.endpoint_string()
         self.listening[endpoint] = factory

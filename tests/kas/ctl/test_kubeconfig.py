@@ -300,6 +300,58 @@ class TestKubeconfig:
         said = kasctl.fails("kubeconfig", *arguments[:-1], str(kasctl.state / "lock"))
         assert "is not a PEM certificate" in said
 
+    @pytest.mark.parametrize(
+        ("server", "says"),
+        [
+            (
+                "https://192.0.2.9:9150",
+                "on port 9150 kas listens for agents; its Kubernetes API proxy is: "
+                "https://127.0.0.1:9154/k8s",
+            ),
+            ("http://localhost:9154/k8s", "kas speaks TLS on port 9154; write https:/"),
+            (
+                "https://localhost:9154/foo/",
+                "kas takes no path '/foo' there, because url_path_prefix is '/k8s'; "
+                "write https://localhost:9154/k8s",
+            ),
+            ("https://192.0.2.2:9154", "write https://192.0.2.2:9154/k8s"),
+        ],
+    )
+    def test_what_kas_does_not_answer(
+        self, kasctl: Kasctl, server: str, says: str
+    ) -> None:
+        state = StateDirectory.open(kasctl.state)
+        made = pki.DevelopmentPki(
+            state, "h", lambda: datetime.now(UTC), ["192.0.2.2"]
+        ).ensure()
+        own = made.certificate_file
+        running.tell(
+            state,
+            [
+                Opened("agents", "0.0.0.0:9150", own),
+                Opened("kubernetes_api", "0.0.0.0:9154", own, "/k8s"),
+            ],
+        )
+        before = kasctl.store().load()
+        arguments = ("kubeconfig", "--agent", "prod", "--as-agent")
+        assert says in kasctl.fails(*arguments, "--server", server)
+        assert kasctl.store().load() == before
+        # A proxy in front may take any path.
+        kasctl.ok(*arguments, "--server", "https://192.0.2.9:9154/foo")
+
+    def test_for_this_machine_only(self, kasctl: Kasctl) -> None:
+        state = StateDirectory.open(kasctl.state)
+        running.tell(state, [Opened("kubernetes_api", "[::]:9154", None, "/k8s")])
+        arguments = ("kubeconfig", "--agent", "prod", "--as-agent")
+        result = kasctl.run(*arguments)
+        assert "server: http://[::1]:9154/k8s/agents/prod" in result.stdout
+        note = "# http://[::1]:9154/k8s leads to kas on this machine only; for kubectl"
+        (line,) = (one for one in result.stderr.splitlines() if "this machine" in one)
+        assert line.startswith(note)
+        assert "--server" in line
+        running.tell(state, [Opened("kubernetes_api", "192.0.2.2:9154", None)])
+        assert "this machine" not in kasctl.run(*arguments, "--rotate").stderr
+
     def test_plain_http_is_warned_of(self, kasctl: Kasctl) -> None:
         result = kasctl.run(
             "kubeconfig", "--agent", "prod", "--server", "http://h", "--as-agent"

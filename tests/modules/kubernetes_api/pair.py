@@ -264,7 +264,7 @@ class ServerApi(Api):
             access or CallError(Status.UNAUTHENTICATED, "the token is not known")
         )
 
-    def listen(self, endpoint: Any, factory: Any) -> Deferred[None]:
+    def listen(self, endpoint: Any, factory: Any, path: str = "") -> Deferred[None]:
         self.listening.append((endpoint, factory))
         return succeed(None)
 
