@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from kas.control import path_of
-from kas.ctl.asking import ask
+from kas.ctl.asking import Hung, ask
 from kas.ctl.common import Ctl, printable
 from kas.running import Running
 from tunnel.errors import ConfigurationError
@@ -31,6 +31,10 @@ class Known:
     agents: dict[str, dict[str, Any]]
     #: Why some may be missing.
     problems: tuple[str, ...] = ()
+    #: Processes of kas that run and do not answer, with what there is to say of it.
+    hung: Mapping[int, str] = attrs.Factory(dict)
+    #: False: none of them answered.
+    answered: bool = True
 
     @property
     def clusters(self) -> list[str]:
@@ -52,7 +56,7 @@ class Known:
 
 def look(ctl: Ctl, running: Sequence[Running]) -> Known | None:
     """
-    Ask the kas that run with this state directory; None: none of them answers.
+    Ask the kas that run with this state directory; None: none runs.
 
     Several without a Redis know their own agents only, so all of them are asked, and at
     the same time: one that hangs costs its time limit once.
@@ -71,17 +75,20 @@ def look(ctl: Ctl, running: Sequence[Running]) -> Known | None:
         answers = list(pool.map(ask_one, running))
     found: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
+    hung: dict[int, str] = {}
     answered = False
-    for answer in answers:
+    for one, answer in zip(running, answers, strict=True):
         if isinstance(answer, ConfigurationError):
             problems += answer.problems
+            if isinstance(answer, Hung):
+                hung[one.pid] = str(answer)
             continue
         answered = True
         if answer.get("problem"):
             problems.append(printable(answer["problem"]))
         for agent in answer.get("agents", []):
             _add(found, agent)
-    return Known(found, tuple(problems)) if answered else None
+    return Known(found, tuple(problems), hung, answered)
 
 
 def _add(found: dict[str, dict[str, Any]], agent: dict[str, Any]) -> None:

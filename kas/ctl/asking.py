@@ -12,10 +12,14 @@ from kas.control import PREFIX
 from kas.ctl.common import Ctl
 from tunnel.errors import ConfigurationError
 
-__all__ = ["ask", "choose"]
+__all__ = ["Hung", "ask", "choose"]
 
 #: Seconds for one answer: kas does nothing long for it, and dials others for two.
-_TIMEOUT = 3.0
+_TIMEOUT = 2.5
+
+
+class Hung(ConfigurationError):
+    """A kas that runs, and does not answer."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -35,18 +39,20 @@ def ask(path: Path, method: str, what: str) -> dict[str, Any]:
     """
     One answer of kas.
 
-    :raises ConfigurationError: there is none.
+    :raises ConfigurationError: there is none; `Hung` where the process is there.
     """
     connection = _Connection(path)
     try:
         connection.request(method, what)
         answer = connection.getresponse()
         found = json.loads(answer.read())
-    except TimeoutError:
-        raise ConfigurationError(
+    except (TimeoutError, BlockingIOError):
+        # the second: it does not take the connections that wait, either
+        pid = path.stem.rpartition(".")[2]
+        raise Hung(
             [
-                f"{path}: kas gives no answer within {_TIMEOUT:g} s although its "
-                "process is there; see its log, or stop it and start it again"
+                f"kas (pid {pid}) does not answer within {_TIMEOUT:g} s although its "
+                "process is there; see its log, or kill it and start it again"
             ]
         ) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
@@ -72,6 +78,9 @@ def choose(ctl: Ctl, pid: int | None) -> Path:
     for number, path in state.of_processes(PREFIX, ".sock"):
         try:
             ask(path, "GET", "/")
+            alive[number] = path
+        except Hung:
+            # the command that comes says so
             alive[number] = path
         except ConfigurationError:
             continue  # left by one that died

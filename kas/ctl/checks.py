@@ -14,7 +14,14 @@ from kas.ctl.common import Ctl, command, printable
 from tunnel.config import Listen, expiry_problem, validity
 from tunnel.errors import ConfigurationError, TunnelError
 
-__all__ = ["DEFAULT_URL", "NoAnswer", "config", "fetch", "named_certificates"]
+__all__ = [
+    "DEFAULT_URL",
+    "NoAnswer",
+    "config",
+    "fetch",
+    "named_certificates",
+    "unanswered",
+]
 
 DEFAULT_URL = "http://127.0.0.1:8151"
 # On the same machine; kas answers from memory.
@@ -79,6 +86,14 @@ class NoAnswer(TunnelError):
     """Nothing usable came from kas."""
 
 
+def unanswered(where: str) -> str:
+    """What to say of a kas that hangs."""
+    return (
+        f"{where}: kas accepts the connection and does not answer within {TIMEOUT:g} "
+        "s; see its log, or kill it and start it again"
+    )
+
+
 def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
     """
     GET *path* from kas' observability listener.
@@ -109,6 +124,8 @@ def fetch(url: str, path: str, *, option: str = "--url") -> tuple[int, bytes]:
         response = connection.getresponse()
         return response.status, response.read(MAX_ANSWER)
     except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, TimeoutError) and connection.sock is not None:
+            raise NoAnswer(unanswered(url)) from None
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise NoAnswer(
             f"kas does not answer at {url} ({printable(reason)}); is it running, and "

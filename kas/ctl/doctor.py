@@ -23,7 +23,7 @@ from kas.config import KasConfiguration, read_configuration_file
 from kas.control import path_of
 from kas.ctl import agents
 from kas.ctl.asking import ask
-from kas.ctl.checks import TIMEOUT, NoAnswer, fetch, named_certificates
+from kas.ctl.checks import TIMEOUT, NoAnswer, fetch, named_certificates, unanswered
 from kas.ctl.common import Ctl, command, counted, pid_option, printable
 from kas.identity_store import IdentityStore
 from kas.oserrors import in_words
@@ -276,7 +276,7 @@ class _Doctor:
         return f"{self._file} is usable"
 
     def _check_agents_of(self, known: agents.Known | None) -> str:
-        if known is None:
+        if known is None or not known.answered:
             raise _Wrong("kas does not say which agents are connected; see above")
         missing = "; ".join(known.problems)
         some = known.connected
@@ -369,7 +369,10 @@ class _Doctor:
                 plain.connect(address)
                 if not tls:
                     return f"{shown} accepts connections, without TLS"
-                return f"{shown}: {self._handshake(plain)}"
+                try:
+                    return f"{shown}: {self._handshake(plain)}"
+                except TimeoutError:
+                    raise _Wrong(unanswered(shown)) from None
         except ssl.SSLError as error:
             raise _Wrong(
                 f"{shown}: the TLS handshake failed ({error.reason or error}); does "

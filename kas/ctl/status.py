@@ -111,7 +111,8 @@ def _status(
     if found is not None:
         _show_agents(ctl, found)
     else:
-        if url is None and (running := ctl.running(pid)) is not None:
+        running = ctl.running(pid) if url is None else None
+        if running is not None:
             url = running.url(OBSERVABILITY)
             if url is None:
                 raise ConfigurationError(
@@ -121,7 +122,11 @@ def _status(
                     ]
                 )
         whole = ctl.all_running() if given is None else ()
-        _show_process(ctl, url or DEFAULT_URL, agents.look(ctl, whole))
+        known = agents.look(ctl, whole)
+        if known is not None and running is not None and running.pid in known.hung:
+            # its other ports would take as long
+            raise ConfigurationError([known.hung[running.pid]])
+        _show_process(ctl, url or DEFAULT_URL, known)
 
 
 def _show_process(ctl: Ctl, url: str, known: agents.Known | None) -> None:
@@ -134,7 +139,7 @@ def _show_process(ctl: Ctl, url: str, known: agents.Known | None) -> None:
         raise ConfigurationError(
             [f"{url}/status answered {code} and no status; is that kas?"]
         )
-    if known is None:
+    if known is None or not known.answered:
         ctl.result(content, "\n".join(_lines(content)))
         return
     own = {key: value for key, value in content.items() if key != "agents"}

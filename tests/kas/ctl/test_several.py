@@ -20,7 +20,7 @@ import pytest
 
 from kas import running
 from kas.control import path_of
-from kas.ctl import doctor
+from kas.ctl import asking, checks, doctor
 from kas.state import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
 from tunnel.listening import Opened
@@ -362,3 +362,44 @@ def test_doctor_of_a_kas_that_hangs(
     assert took < 3
     for check in ("agent listener", "liveness", "readiness", "agents", "other kas"):
         assert f"FAIL  {check}: no answer within 0.3 s" in result.stdout
+
+
+@pytest.fixture
+def hung(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A kas that accepts connections, and does not answer; how that is said."""
+    monkeypatch.setattr(asking, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(checks, "TIMEOUT", 0.2)
+    monkeypatch.setattr(doctor, "TIMEOUT", 0.2)
+    state = StateDirectory.open(kasctl.state)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        socket.socket(socket.AF_UNIX) as deaf,
+    ):
+        deaf.bind(str(path_of(state, os.getpid())))
+        deaf.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        opened = [
+            Opened("agents", address, state.file("server.crt")),
+            Opened("health and metrics", address),
+        ]
+        running.tell(state, opened)
+        yield f"kas (pid {os.getpid()}) does not answer within 0.2 s"
+
+
+def test_a_kas_that_hangs_is_named(kasctl: Kasctl, hung: str) -> None:
+    """It runs, so it is not said that none does."""
+    for command in (("status",), ("drain",), ("rebalance",)):
+        assert hung in kasctl.fails(*command)
+    result = kasctl.run("agent", "list")
+    assert hung in result.stderr
+    assert "No kas runs here" not in result.stderr
+    assert "prod" in result.stdout
+
+
+def test_doctor_says_in_words_that_kas_hangs(kasctl: Kasctl, hung: str) -> None:
+    said = kasctl.run("doctor").stdout
+    for check in ("agent listener", "liveness", "readiness"):
+        (line,) = (one for one in said.splitlines() if f" {check}: " in one)
+        assert "kas accepts the connection and does not answer within 0.2 s" in line
+    assert "_ssl.c" not in said
+    assert f"FAIL  other kas: {hung}" in said
