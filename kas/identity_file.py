@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
@@ -180,9 +181,22 @@ def parse(data: bytes, file: str) -> Identities:
         _check(identities)
     except (ValueError, RecursionError) as error:
         # a JSONDecodeError says line and column by itself
-        message = f"{file}: not a usable identity file: {error}; restore a backup"
+        message = f"{file}: not a usable identity file: {error}; {_backup(file)}"
         raise ConfigurationError([message]) from None
     return identities
+
+
+def _backup(file: str) -> str:
+    """What there is to put in the place of a file that cannot be used."""
+    path = Path(file).with_name(BACKUP_NAME)
+    try:
+        written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        return "restore a backup"
+    return (
+        f"{path} has the content before the last change and was written at "
+        f"{written:%Y-%m-%d %H:%M:%SZ}: copy it to {file}, or restore a backup"
+    )
 
 
 def _check(identities: Identities) -> None:

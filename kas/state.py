@@ -89,11 +89,14 @@ class StateDirectory:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = path.stat()
         except OSError as error:
+            instead = "or pass another one with --state-directory"
+            if not create and isinstance(error, FileNotFoundError):
+                instead = (
+                    "start kas once to make it, or say with --state-directory which "
+                    "one kas runs with"
+                )
             raise ConfigurationError(
-                [
-                    f"this cannot be the state directory: {in_words(error)}; or pass "
-                    "another one with --state-directory"
-                ]
+                [f"this cannot be the state directory: {in_words(error)}; {instead}"]
             ) from None
         if not stat.S_ISDIR(found.st_mode):
             raise ConfigurationError([f"{path}: is not a directory"])

@@ -206,7 +206,7 @@ class _Duration(click.ParamType[timedelta]):
         try:
             return timedelta(seconds=parse_duration(value))
         except ValueError as error:
-            hint = f" ({error})" if error.args else ""
+            hint = f" ({error})" if str(error) else ""
             self.fail(f"{value!r} is not a time such as 90s, 8h or 30d{hint}")
 
 
@@ -225,7 +225,13 @@ class _Lifetime(_Duration):
         """The same, or None for ``never``."""
         if value is None or value == "never":
             return None
-        return super().convert(value, param, ctx)
+        found = super().convert(value, param, ctx)
+        if found < timedelta(seconds=1):
+            # the identity file has whole seconds
+            self.fail(
+                f"a token that is valid for {value} opens nothing; write 1s or more"
+            )
+        return found
 
 
 #: How long a token for people is valid: a forgotten one must not open clusters for

@@ -274,7 +274,8 @@ def access_options(function: Any) -> Any:
             "--read-only",
             is_flag=True,
             help="Let through only what changes nothing; no exec, attach or "
-            "port-forward.  Alone: with the rights of agentk itself.",
+            "port-forward.  Without --as: with agentk's rights, Secrets included; "
+            "with --as the cluster's RBAC decides.",
         ),
         click.option(
             "--as-agent", is_flag=True, help="Act with the rights of agentk itself."

@@ -123,6 +123,24 @@ class TestAgents:
 class TestUsers:
     """user ..."""
 
+    @pytest.mark.parametrize(
+        ("expires", "says"),
+        [
+            ("soon", "'soon' is not a time such as 90s, 8h or 30d\n"),
+            ("5", "30d (write the unit: 5s)\n"),
+            ("0s", "a token that is valid for 0s opens nothing; write 1s or more"),
+            ("0", "opens nothing"),
+            ("999ms", "opens nothing"),
+        ],
+    )
+    def test_lifetimes_that_are_none(
+        self, kasctl: Kasctl, expires: str, says: str
+    ) -> None:
+        kasctl.ok("agent", "add", "prod")
+        new = ("user", "add", "bob", "--agent", "prod", "--as-agent")
+        assert says in kasctl.fails(*new, "--expires", expires, code=2)
+        assert kasctl.store().load().users == ()
+
     def test_add_and_list(self, kasctl: Kasctl) -> None:
         kasctl.ok("agent", "add", "prod")
         kasctl.ok("user", "add", "bob", "--agent", "*", "--as-agent")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import stat
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +151,8 @@ class TestKubeconfig:
 
     def test_expired(self, kasctl: Kasctl) -> None:
         file = kasctl.path / "token"
-        kasctl.ok(
-            *("user", "add", "alice", "--agent", "prod", "--as-agent"),
-            *("--expires", "0", "--token-file", str(file)),
-        )
+        _, token = kasctl.store().add_user("alice", ["prod"], None, -timedelta(hours=1))
+        file.write_text(token)
         arguments = ("kubeconfig", "--agent", "prod", "--token-file", str(file))
         assert "has expired" in kasctl.fails(*arguments)
 

@@ -123,6 +123,31 @@ def test_a_token_file_on_a_full_disk(
     assert os.listdir(kasctl.path) == ["state"]
 
 
+def test_no_state_directory(kasctl: Kasctl) -> None:
+    assert kasctl.fails("agent", "list") == (
+        f"this cannot be the state directory: {kasctl.state}: No such file or "
+        "directory; start kas once to make it, or say with --state-directory which one "
+        "kas runs with\n"
+    )
+
+
+def test_a_broken_identity_file(kasctl: Kasctl) -> None:
+    """What was there before the last change is named, and when that was."""
+    kasctl.ok("agent", "add", "prod")
+    file = kasctl.state / "identity.json"
+    good = file.read_text()
+    file.write_text("{")
+    assert kasctl.fails("agent", "list").endswith("; restore a backup\n")
+    file.write_text(good)
+    kasctl.ok("agent", "add", "test")
+    backup = kasctl.state / "identity.json.bak"
+    os.utime(backup, (1767323045, 1767323045))
+    file.write_text("{")
+    said = kasctl.fails("agent", "list")
+    assert f"{backup} has the content before the last change and was written" in said
+    assert f"at 2026-01-02 03:04:05Z: copy it to {file}, or restore" in said
+
+
 def test_errors_are_in_words(kasctl: Kasctl) -> None:
     kasctl.ok("agent", "add", "prod")
     (kasctl.state / "identity.json").unlink()
