@@ -20,6 +20,7 @@ from cryptography import x509
 
 from kas import pki
 from kas.ctl import kubeconfig_file
+from kas.ctl.agents import look
 from kas.ctl.authority import NoAuthority, given_authority, own_authority
 from kas.ctl.common import (
     Ctl,
@@ -103,7 +104,7 @@ def kubeconfig(
         user = user or _default_user(named)
         who = _known(identities, user, rotate, rights)
     name = user or "" if who is None else who.name
-    chosen = named or _reachable(identities, who)
+    chosen = _connected_first(ctl, named or _reachable(identities, who))
     if who is not None:
         _check_access(who, chosen)
 
@@ -411,6 +412,13 @@ def _reachable(identities: Identities, user: User | None) -> list[Agent]:
     if not found:
         raise IdentityError("there is no agent for it; add one with 'kasctl agent add'")
     return found
+
+
+def _connected_first(ctl: Ctl, agents: Sequence[Agent]) -> list[Agent]:
+    """The first is the one that is shown how to try, and is the current context."""
+    known = look(ctl, ctl.all_running()) if len(agents) > 1 else None
+    connected = () if known is None else known.connected
+    return sorted(agents, key=lambda agent: agent.name not in connected)
 
 
 def _from_file(

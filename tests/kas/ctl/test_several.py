@@ -311,6 +311,23 @@ def test_every_agent_of_kas_without_redis(
     assert "does not answer" in result.stderr
 
 
+def test_what_is_connected_is_tried_first(
+    kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that is away answers nobody who tries a new kubeconfig."""
+    for name in ("test", "new"):
+        kasctl.ok("agent", "add", name)
+    running.tell(StateDirectory.open(kasctl.state), [])
+    found = [agent("1", "prod"), agent("2", "test", CONNECTION), agent("3", "new")]
+    with everyone(monkeypatch, *found), control(kasctl.state, os.getpid()):
+        content = kasctl.kubeconfig(
+            *("--all", "--user", "me", "--as-agent", "--server", "https://kas")
+        )
+    names = [one["name"] for one in content["contexts"]]
+    assert names == ["test", "prod", "new"]
+    assert content["current-context"] == "test"
+
+
 def test_doctor_wants_an_agent(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> None:
     running.tell(StateDirectory.open(kasctl.state), [])
     passed, text = findings(kasctl)["agents"]
