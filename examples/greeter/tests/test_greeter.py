@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tunnel.interfaces import Access
-from tunnel.testing import ModulePair
+from tunnel.interfaces import Access, Impersonation
+from tunnel.testing import FakeCluster, ModulePair
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
@@ -20,7 +20,8 @@ class GreeterTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
-        self.pair = ModulePair(self.clock)
+        self.cluster = FakeCluster(self.clock)
+        self.pair = ModulePair(self.clock, cluster=self.cluster)
         self.agent = self.pair.agent_half(GreeterAgent, greeting="Good morning")
         self.server = self.pair.server_half(GreeterServer, keep=2)
         self.server.api.tokens["t0ken"] = Access("user:alice", "1", "agent-1")
@@ -36,7 +37,7 @@ class GreeterTests(SynchronousTestCase):
         protocol.dataReceived(
             f"GET {path} HTTP/1.0\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
         )
-        self.pair.pipe.flush()
+        self.pair.settle()
         self.clock.advance(wait)
         head, _, body = transport.value().partition(b"\r\n\r\n")
         return int(head.split()[1]), json.loads(body)
@@ -61,6 +62,19 @@ class GreeterTests(SynchronousTestCase):
             self.get("/greet/agent-1"), (400, {"error": "whom shall I greet?"})
         )
         self.assertEqual(self.get("/sightings/agent-1"), (200, {"names": []}))
+
+    def test_pods_of_a_user(self) -> None:
+        """The cluster is asked in the user's name, and its refusal is the answer."""
+        path = "/api/v1/namespaces/a%20b/pods"
+        who = Impersonation("alice@example.org")
+        self.server.api.tokens["as"] = Access("user:alice", "1", "agent-1", who)
+        self.cluster.answer("GET", path, {"items": [{"metadata": {"name": "p-1"}}]})
+        found = self.get("/pods/agent-1/a%20b", token="as")
+        self.assertEqual(found, (200, {"names": ["p-1"]}))
+        self.assertEqual([r.user for r in self.cluster.requests], ["alice@example.org"])
+        self.cluster.answer("GET", path, {"message": "not you"}, status=403)
+        found = self.get("/pods/agent-1/a%20b", token="as")
+        self.assertEqual(found, (403, {"error": "API server: not you"}))
 
     def test_strangers(self) -> None:
         """Without a valid token neither page says anything."""
