@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.integration import processes
 
@@ -30,6 +31,11 @@ LOG_TAIL = 6000
 
 #: What all tests of a folder are.
 MARKS = {"integration": ("integration",), "faults": ("integration", "faults")}
+
+# Time limits are above; how long one example takes says how busy the machine is.  In CI
+# examples are the same in every run; elsewhere new ones are looked for.
+settings.register_profile("txkas", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("txkas")
 
 _STDERR = pytest.StashKey[int]()
 
