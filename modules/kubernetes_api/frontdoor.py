@@ -14,6 +14,7 @@ import attrs
 
 from tunnel.errors import TunnelError
 from tunnel.http1 import RequestHead, RequestParser
+from tunnel.kubernetes import climbs
 
 __all__ = ["Entry", "Refused", "enter", "request_parser"]
 
@@ -21,11 +22,6 @@ _BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
 # Names are DNS labels, ids are numbers or what an authenticator makes of them.
 _AGENT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CREDENTIAL = re.compile(rb"([a-z_]{1,32}):(%b):(.+)" % _AGENT.pattern)
-
-# What some server takes for a slash, and a dot for a dot; what follows ; it may drop.
-_SLASH = re.compile(rb"/|\\|%2f|%5c", re.IGNORECASE)
-_DOT = re.compile(rb"%2e", re.IGNORECASE)
-_PARAMETERS = re.compile(rb"(?:;|%3b).*", re.IGNORECASE | re.DOTALL)
 
 _AGENTS = b"/agents/"
 
@@ -62,6 +58,9 @@ def request_parser(max_count: int) -> RequestParser:
             # The API server believes these from some client certificates.
             b"x-remote-*",
             b"via",
+            # Some servers behind an API server do what these say and not the method.
+            b"x-http-method*",
+            b"x-method-override",
             b"txkas-*",
         ],
         protected=[
@@ -114,7 +113,7 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
                 "client -> kas: what follows /agents/ is no name or id of an agent",
             )
     # Dots are rare, so the closer look is, too.
-    if (b".." in path or b"%2" in path) and _climbs(path):
+    if (b".." in path or b"%2" in path) and climbs(path):
         raise Refused(
             400, "client -> kas: the dot segments of the path lead out of the cluster"
         )
@@ -141,24 +140,6 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
         token.decode("ascii"),
         path + mark + query,
     )
-
-
-def _climbs(path: bytes) -> bool:
-    """
-    Whether some server would follow *path* to above where it begins.
-
-    That is where the paths of other clusters are, behind some API servers.  Each
-    spelling of a slash may lead up, and only a real one leads down: servers differ.
-    """
-    depth = 0
-    for segment in path.split(b"/"):
-        parts = [_DOT.sub(b".", _PARAMETERS.sub(b"", p)) for p in _SLASH.split(segment)]
-        depth -= parts.count(b"..")
-        if depth < 0:
-            return True
-        if any(part not in (b"", b".", b"..") for part in parts):
-            depth += 1
-    return False
 
 
 def _bearer(head: RequestHead) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from twisted.internet.interfaces import IPushProducer, IReactorTime
 from zope.interface import implementer
 
-__all__ = ["MAX_UNREAD", "QUIET", "Heartbeats"]
+__all__ = ["MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
 
 #: Seconds without a byte of the server after which a PING goes on to it.
 QUIET: Final = 1.0
@@ -16,6 +16,12 @@ QUIET: Final = 1.0
 #: PONGs that are written while the client reads nothing: enough for kubectl, which
 #: asks every 5 s, and not enough to fill memory.
 MAX_UNREAD: Final = 8
+
+
+#: Frames in one piece of bytes (64 KiB, or what one read gives): each costs some
+#: microseconds, and all connections wait meanwhile.  A connection that has more is no
+#: longer followed: its PINGs pass, as all else does.
+MAX_FRAMES: Final = 1_000
 
 
 class Framing(Protocol):
@@ -116,33 +122,28 @@ class _Position:
         """No frame is under way."""
         return not self._left and not self._header
 
-    def advance(self, data: bytes, stop: bool = False) -> int:
+    def advance(self, data: bytes, at: int = 0) -> int:
         """
-        Follow *data*.
+        Follow *data* from *at*, to the next end of a frame at most.
 
-        :param stop: no further than the first end of a frame.
-        :return: bytes that were followed.
+        :return: up to where.
         """
-        at = 0
-        while at < len(data):
-            if self._left:
-                step = min(self._left, len(data) - at)
-                self._left -= step
-            else:
-                known = len(self._header)
-                header = self._header + data[at : at + self._framing.longest]
-                found = self._framing.frame(header)
-                if found is None:
-                    self._header = header
-                    return len(data)
-                self._header = b""
-                # The header before this piece was followed with the last one.
-                step = min(found[0] - known, len(data) - at)
-                self._left = found[0] - known - step
-            at += step
-            if stop and not self._left:
-                return at
-        return at
+        size = len(data)
+        if self._left:
+            step = min(self._left, size - at)
+            self._left -= step
+            return at + step
+        known = len(self._header)
+        header = self._header + data[at : at + self._framing.longest]
+        found = self._framing.frame(header)
+        if found is None:
+            self._header = header
+            return size
+        self._header = b""
+        # What of the header came before this piece was followed with that.
+        step = min(found[0] - known, size - at)
+        self._left = found[0] - known - step
+        return at + step
 
 
 @implementer(IPushProducer)
@@ -187,14 +188,15 @@ class Heartbeats:
         to_client: Callable[[bytes], None],
         producer: Any,
     ) -> None:
+        #: None: nothing is read in what passes.
         self._framing = _FRAMINGS.get(protocol.lower())
         self._clock = clock
         self._to_server = to_server
         self._to_client = to_client
         self._producer = producer
-        if self._framing is not None:
-            self._client = _Position(self._framing)
-            self._server = _Position(self._framing)
+        framing = self._framing or _FRAMINGS[b"websocket"]
+        self._client = _Position(framing)
+        self._server = _Position(framing)
         #: The beginning of what may be a PING.
         self._held = b""
         #: PONGs that wait for the end of a frame; the newest counts.
@@ -206,32 +208,32 @@ class Heartbeats:
     def from_server(self, data: bytes) -> None:
         """Pass *data* on to the client."""
         self._last = self._clock.seconds()
-        if self._framing is not None:
-            if not self._pongs:
-                self._server.advance(data)
-            else:
-                end = self._server.advance(data, stop=True)
-                if self._server.between:
-                    pongs, self._pongs = self._pongs, b""
-                    self._to_client(data[:end] + pongs)
-                    data = data[end:]
-                    self._server.advance(data)
+        position = self._server
+        at = frames = 0
+        while at < len(data) and self._follows(frames):
+            frames += 1
+            at = position.advance(data, at)
+            if self._pongs and position.between:
+                pongs, self._pongs = self._pongs, b""
+                self._to_client(data[:at] + pongs)
+                data, at = data[at:], 0
         if data:
             self._to_client(data)
 
     def from_client(self, data: bytes) -> None:
         """Pass *data* on to the server, or answer what is in it."""
+        if self._held:
+            data = self._held + data
+            self._held = b""
         framing = self._framing
         if framing is None:
             self._to_server(data)
             return
-        if self._held:
-            data = self._held + data
-            self._held = b""
-        begin = at = 0
-        while at < len(data):
+        begin = at = frames = 0
+        while at < len(data) and self._follows(frames):
+            frames += 1
             if not self._client.between:
-                at += self._client.advance(data[at:], stop=True)
+                at = self._client.advance(data, at)
                 continue
             header = data[at : at + framing.longest]
             found = framing.frame(header)
@@ -249,10 +251,16 @@ class Heartbeats:
                 self._held = data[at:]
                 break
             else:
-                at += self._client.advance(data[at:], stop=True)
+                at = self._client.advance(data, at)
         end = len(data) - len(self._held)
         if end > begin:
             self._to_server(data[begin:end] if begin or self._held else data)
+
+    def _follows(self, frames: int) -> bool:
+        """Whether to follow a piece that has had so many frames."""
+        if frames == MAX_FRAMES:
+            self._framing = None
+        return self._framing is not None
 
     def client_finished(self) -> None:
         """The client sends no more: what was held of a frame goes on as it is."""

@@ -78,7 +78,11 @@ class FrontProtocol(HttpConnection):
     def touched(self) -> None:
         # The time for a head runs from its first byte, for the rest from the last.
         # What comes after the answer buys no time: it is only dropped.
-        if self._state != _DRAIN and (self._state != _HEAD or not self._buffer):
+        if self._state == _RAW:
+            # A server that has finished waits for its client, and not for ever.
+            if self._exchange is None or not self._exchange.finished:
+                self._since = self._turn.now
+        elif self._state != _DRAIN and (self._state != _HEAD or not self._buffer):
             self._since = self._turn.now
 
     def feed(self, data: bytes) -> bytes:

@@ -10,6 +10,7 @@ from tunnel.kubernetes.client import KubernetesClient, KubernetesClients
 from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.request_info import (
     RequestInfo,
+    climbs,
     only_reads,
     query_flag,
     request_info,
@@ -19,6 +20,7 @@ __all__ = [
     "KubernetesClient",
     "KubernetesClients",
     "RequestInfo",
+    "climbs",
     "impersonation_fields",
     "only_reads",
     "query_flag",

@@ -25,7 +25,7 @@ from tunnel.interfaces import (
     KubernetesResponse,
 )
 from tunnel.kubernetes.impersonation import impersonation_fields
-from tunnel.kubernetes.request_info import only_reads
+from tunnel.kubernetes.request_info import climbs, only_reads
 
 __all__ = ["KubernetesClient", "KubernetesClients"]
 
@@ -37,6 +37,8 @@ MAX_BODY = 16 * 1024 * 1024
 TIMEOUT = 30.0
 
 _TARGET = re.compile(r"/[!-~]*")
+_METHOD = re.compile(r"[A-Z]{1,20}")
+_CONTENT_TYPE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 _STATUSES = {
     400: Status.INVALID_ARGUMENT,
@@ -122,6 +124,12 @@ class KubernetesClient:
         """One request, whatever the API server answers."""
         if _TARGET.fullmatch(path) is None:
             raise ValueError(f"{path[:200]!r} is no path; percent-encode its parts")
+        if climbs(path.partition("?")[0].encode("ascii")):
+            raise ValueError(f"{path[:200]!r} leads out of the cluster")
+        if _METHOD.fullmatch(method) is None:
+            raise ValueError(f"{method[:20]!r} is no method")
+        if _CONTENT_TYPE.fullmatch(content_type) is None:
+            raise ValueError(f"{content_type[:200]!r} is no content type")
         access = self._access
         verb, target = method.encode("ascii"), path.encode("ascii")
         if access is not None and access.read_only and not only_reads(verb, target):

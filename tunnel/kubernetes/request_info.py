@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 import attrs
 
-__all__ = ["RequestInfo", "only_reads", "query_flag", "request_info"]
+__all__ = ["RequestInfo", "climbs", "only_reads", "query_flag", "request_info"]
 
 _VERBS: Final = {
     b"POST": "create",
@@ -173,6 +173,32 @@ def _unescaped(value: str) -> str | None:
     if re.fullmatch(r"(?:[^\\,=]|\\[\\,=])*", value, re.DOTALL) is None:
         return None
     return re.sub(r"\\(.)", r"\1", value)
+
+
+# Paths that lead out of the cluster.
+
+# What some server takes for a slash, and a dot for a dot; what follows ; it may drop.
+_SLASH = re.compile(rb"/|\\|%2f|%5c", re.IGNORECASE)
+_DOT = re.compile(rb"%2e", re.IGNORECASE)
+_PARAMETERS = re.compile(rb"(?:;|%3b).*", re.IGNORECASE | re.DOTALL)
+
+
+def climbs(path: bytes) -> bool:
+    """
+    Whether some server would follow *path* to above where it begins.
+
+    That is where the paths of other clusters are, behind some API servers.  Each
+    spelling of a slash may lead up, and only a real one leads down: servers differ.
+    """
+    depth = 0
+    for segment in path.split(b"/"):
+        parts = [_DOT.sub(b".", _PARAMETERS.sub(b"", p)) for p in _SLASH.split(segment)]
+        depth -= parts.count(b"..")
+        if depth < 0:
+            return True
+        if any(part not in (b"", b".", b"..") for part in parts):
+            depth += 1
+    return False
 
 
 # Read-only access.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
@@ -9,8 +10,18 @@ from urllib.parse import quote, unquote
 _SAFE = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) != "%")
 
 
+_NAME = re.compile(r"[!-9;-~]+")
+
+
 def encode_fields(fields: Mapping[str, str]) -> bytes:
-    """``name: value`` lines; names are lower-cased."""
+    """
+    ``name: value`` lines; names are lower-cased.
+
+    :raises ValueError: a name is empty, or has a byte that would end it.
+    """
+    for name in fields:
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(f"{name[:100]!r} is no name of metadata")
     return b"".join(
         f"{name.lower()}: {quote(value, safe=_SAFE)}\r\n".encode("ascii")
         for name, value in fields.items()

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.kubernetes_api.heartbeats import MAX_UNREAD, QUIET, Heartbeats
+from modules.kubernetes_api.heartbeats import (
+    MAX_FRAMES,
+    MAX_UNREAD,
+    QUIET,
+    Heartbeats,
+)
 
 MASK = bytes.fromhex("9c01e7a3")
 
@@ -155,6 +160,33 @@ class HeartbeatsTests(SynchronousTestCase):
         ends.heartbeats.from_client(PING)
         ends.heartbeats.from_server(OUTPUT)
         self.assertEqual((ends.sent, ends.received), (PING, OUTPUT))
+
+    def test_flood_of_small_frames(self) -> None:
+        """All of it passes, in order; following it ends before it costs much."""
+        for protocol, frame in (
+            (b"websocket", b"\x82\x00"),
+            (b"websocket", websocket(2, b"", MASK)),
+            (b"spdy/3.1", spdy_data(b"")),
+        ):
+            flood = frame * (2 * MAX_FRAMES)
+            ends = Ends(protocol)
+            ends.heartbeats.from_client(PING[:3])
+            ends.heartbeats.from_server(flood)
+            ends.heartbeats.from_client(PING[3:])
+            self.assertEqual((ends.received, ends.sent), (flood, PING))
+            ends = Ends(protocol)
+            ends.heartbeats.from_client(flood)
+            self.assertEqual((ends.received, ends.sent), (b"", flood))
+            ends.heartbeats.from_client(PING)
+            self.assertEqual((ends.received, ends.sent), (b"", flood + PING))
+
+    def test_flood_of_pings(self) -> None:
+        """Few are answered, the rest is the server's."""
+        ends = Ends()
+        ends.heartbeats.from_client(PING * (2 * MAX_FRAMES))
+        answered = len(ends.received) // len(PONG)
+        self.assertEqual(answered, MAX_FRAMES)
+        self.assertEqual(ends.sent, PING * MAX_FRAMES)
 
     def test_pauses(self) -> None:
         """They reach the real producer."""

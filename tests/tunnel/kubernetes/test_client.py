@@ -145,9 +145,24 @@ class ClientTests(SynchronousTestCase):
 
     def test_malformed_path(self) -> None:
         """A path cannot become two requests."""
-        for path in ("", "api", "/a b", "/a\r\nX: y", "/ä"):
+        for path in ("", "api", "/a b", "/a\r\nX: y", "/ä", "/../c-2", "/a/..%2f../b"):
             asking = Deferred.fromCoroutine(self.alice.request("GET", path))
             self.failureResultOf(asking, ValueError)
+
+    def test_malformed_head(self) -> None:
+        """Nor can a method or a content type."""
+        for method, kind in (
+            ("GET / HTTP/1.1\r\n\r\nGET", "a/b"),
+            ("get", "a/b"),
+            ("POST", "a/b\r\nImpersonate-Group: system:masters"),
+            ("POST", ""),
+            ("POST", "a/b\n"),
+        ):
+            asking = Deferred.fromCoroutine(
+                self.alice.request(method, "/api", b"{}", content_type=kind)
+            )
+            self.failureResultOf(asking, ValueError)
+        self.assertEqual(self.cluster.connections.wires, [])
 
     def test_close(self) -> None:
         """Requests under way fail."""

@@ -92,6 +92,13 @@ class AccessTests(SynchronousTestCase):
         self.say(self.server.api.client(ECHO, "1"), **forged)
         self.assertEqual(self.agent.calls, [(None, {})])
 
+    def test_name_that_is_two_lines(self) -> None:
+        """A name of metadata cannot hold a field of ours."""
+        name = "x: y\r\ntxkas-access"
+        with self.assertRaises(ValueError):
+            self.say(self.server.api.client(ECHO, "1"), **{name: "{}"})
+        self.assertEqual(self.agent.calls, [])
+
     def test_of_an_agent(self) -> None:
         """What an agent says about users is dropped."""
         self.say(ServiceClient(ECHO, self.pair.agent.open_stream, Clock(), ALICE))
