@@ -235,6 +235,8 @@ class AgentRequest:
         if not self._over:
             self._over = True
             self._request = None
+            if self._heartbeats is not None:
+                self._heartbeats.stop()
             self._module.watches.discard(self)
             self._module.metrics.in_flight -= 1
             if broken:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from twisted.internet.interfaces import IPushProducer, IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
 from zope.interface import implementer
 
-__all__ = ["MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
+__all__ = ["LOOK", "MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
 
 #: Seconds without a byte of the server after which a PING goes on to it.
 QUIET: Final = 1.0
+
+#: Seconds for which a PING waits where nothing seems to flow: a process that was not
+#: running for a while reads first what came meanwhile.
+LOOK: Final = 0.05
 
 #: PONGs that are written while the client reads nothing: enough for kubectl, which
 #: asks every 5 s, and not enough to fill memory.
@@ -157,7 +161,8 @@ class Heartbeats:
     its kernel still held of the output is lost.  So a PING is answered here while
     output flows, with a PONG between two frames of it, and goes on towards the server
     where nothing flows: there it keeps the connection alive at every hop, and finds a
-    server that is dead.  Nothing waits, and nothing else is touched.
+    server that is dead.  Nothing waits for longer than `LOOK`, and nothing else is
+    touched.
 
     It is the producer of what goes to the client, in front of the real one.
 
@@ -171,7 +176,9 @@ class Heartbeats:
         "_framing",
         "_held",
         "_last",
+        "_look",
         "_paused",
+        "_ping",
         "_pongs",
         "_producer",
         "_server",
@@ -199,6 +206,9 @@ class Heartbeats:
         self._server = _Position(framing)
         #: The beginning of what may be a PING.
         self._held = b""
+        #: One that goes on after a last look, and the look.
+        self._ping = b""
+        self._look: IDelayedCall | None = None
         #: PONGs that wait for the end of a frame; the newest counts.
         self._pongs = b""
         self._last = clock.seconds()
@@ -222,6 +232,7 @@ class Heartbeats:
 
     def from_client(self, data: bytes) -> None:
         """Pass *data* on to the server, or answer what is in it."""
+        self._decide()
         if self._held:
             data = self._held + data
             self._held = b""
@@ -242,11 +253,15 @@ class Heartbeats:
                 if len(data) - at < size:
                     self._held = data[at:]
                     break
-                if self._answer(data[at : at + size]):
-                    if at > begin:
-                        self._to_server(data[begin:at])
-                    begin = at + size
-                at += size
+                if at > begin:
+                    self._to_server(data[begin:at])
+                self._decide()
+                self._ping = data[at : at + size]
+                at = begin = at + size
+                if self._busy or at < len(data):
+                    self._decide()
+                else:
+                    self._look = self._clock.callLater(LOOK, self._decide)
             elif found is None and framing.may_be_ping(header):
                 self._held = data[at:]
                 break
@@ -254,7 +269,7 @@ class Heartbeats:
                 at = self._client.advance(data, at)
         end = len(data) - len(self._held)
         if end > begin:
-            self._to_server(data[begin:end] if begin or self._held else data)
+            self._to_server(data[begin:end])
 
     def _follows(self, frames: int) -> bool:
         """Whether to follow a piece that has had so many frames."""
@@ -264,14 +279,33 @@ class Heartbeats:
 
     def client_finished(self) -> None:
         """The client sends no more: what was held of a frame goes on as it is."""
+        self._decide()
         held, self._held = self._held, b""
         if held:
             self._to_server(held)
 
-    def _answer(self, ping: bytes) -> bool:
-        """Answer *ping* here, unless it should go on."""
-        assert self._framing is not None
-        if not self._paused and self._clock.seconds() - self._last >= QUIET:
+    def stop(self) -> None:
+        """Nothing goes either way any more."""
+        self._ping = b""
+        self._decide()
+
+    @property
+    def _busy(self) -> bool:
+        """Output flows, or stands before a client that reads slowly."""
+        return self._paused or self._clock.seconds() - self._last < QUIET
+
+    def _decide(self) -> None:
+        """Answer the PING that waits, or let it go on."""
+        look, self._look = self._look, None
+        if look is not None and look.active():
+            look.cancel()
+        ping, self._ping = self._ping, b""
+        if ping and not (self._busy and self._answered(ping)):
+            self._to_server(ping)
+
+    def _answered(self, ping: bytes) -> bool:
+        """Answer *ping*; False: that is the server's to do."""
+        if self._framing is None:
             return False
         pong = self._framing.pong(ping)
         if pong is None:

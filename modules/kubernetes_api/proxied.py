@@ -140,6 +140,8 @@ class ProxiedRequest:
         if self._over:
             return
         self._over = True
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
         self.module.watches.discard(self)
         self.module.ended(self, broken)
         stream, self._stream = self._stream, None

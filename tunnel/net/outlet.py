@@ -35,9 +35,13 @@ PORTION = 0.004
 #: Bytes that are written at once to a path that is not known yet; doubled each time.
 FIRST = 2 * SLICE
 
-#: Seconds in which a path carries the smallest portion where it is slow: there the
-#: kernel holds no more than that portion, too.
+#: Seconds for which the socket of a slow path takes no more: of such a path the kernel
+#: holds the smallest portion only.
 SLOW = 0.02
+
+#: Times in turn that the socket has to take more sooner until a path counts as fast:
+#: one that loses packets is so between two losses.
+QUICK = 16
 
 
 class Connection(Protocol):
@@ -81,6 +85,7 @@ class Outlet:
     _blocked_at: float = attrs.field(default=0.0, init=False)
     #: The kernel was told to hold little, as it is until a path proves to be fast.
     _slow: bool = attrs.field(default=True, init=False)
+    _quick: int = attrs.field(default=0, init=False)
     _closing: IDelayedCall | None = attrs.field(default=None, init=False)
 
     def connect(self, connection: Connection) -> None:
@@ -142,9 +147,8 @@ class Outlet:
             self._portion = max(self._portion // 2, SLICE)
         else:
             self._portion = min(self._portion * 2, FLUSH)
-        slow = self._portion < FLUSH and (
-            self._slow or (self._portion == SLICE and blocked > SLOW)
-        )
+        self._quick = 0 if blocked > SLOW else self._quick + 1
+        slow = self._quick < QUICK if self._slow else not self._quick
         if slow is not self._slow:
             self._slow = slow
             bound_unsent(self._connection, SLICE if slow else UNSENT)

@@ -24,10 +24,19 @@ class ReceiveWindow:
     ``available + buffered + unannounced == size``.
 
     The size follows the reader: what it takes in about a second.  It at most doubles
-    with each credit, because the first bytes of a slow reader vanish in its buffers.
+    while half of it is consumed, because the first bytes of a slow reader vanish in its
+    buffers.
     """
 
-    __slots__ = ("_granted_at", "available", "buffered", "size", "unannounced")
+    __slots__ = (
+        "_base",
+        "_since",
+        "_taken",
+        "available",
+        "buffered",
+        "size",
+        "unannounced",
+    )
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -37,8 +46,10 @@ class ReceiveWindow:
         self.buffered = 0
         #: Consumed, and not yet given back.
         self.unannounced = 0
-        # When credit was announced last; before that, when bytes were first consumed.
-        self._granted_at: float | None = None
+        # What was consumed, and since when, and how large the window was then.
+        self._taken = 0
+        self._since: float | None = None
+        self._base = size
 
     def received(self, count: int) -> bool:
         """Note *count* arrived bytes; False when the peer had no credit for them."""
@@ -55,42 +66,47 @@ class ReceiveWindow:
         Note *count* bytes as used; return the credit to announce, or 0.
 
         :param target: the size that the path would carry.
-        :param seconds: tells the time; asked when credit is due.  Without it the window
-            grows to *target*, whatever its reader takes.
+        :param seconds: tells the time; asked when the size may change.  Without it the
+            window grows to *target*, whatever its reader takes.
         """
         if count > self.buffered:
             raise ValueError(f"{count} bytes consumed, {self.buffered} were there")
         self.buffered -= count
         self.unannounced += count
-        if seconds is not None and self._granted_at is None:
-            self._granted_at = seconds()
-        # Announce at half the window: fewer frames than one per chunk, and the
-        # sender still never waits while half the window is free.
-        if self.unannounced * 2 < self.size:
-            return 0
         if seconds is None:
             self._resize(max(self.size, target))
         else:
-            now = seconds()
-            self._follow(now, target)
-            self._granted_at = now
+            self._follow(count, target, seconds)
+        # Announce at half the window: fewer frames than one per chunk, and the
+        # sender still never waits while half the window is free.
         if self.unannounced * 2 < self.size:
             return 0
         grant, self.unannounced = self.unannounced, 0
         self.available += grant
         return grant
 
-    def _follow(self, now: float, target: int) -> None:
-        """Find the size for what was consumed since the last credit."""
-        assert self._granted_at is not None
+    def _follow(self, count: int, target: int, seconds: Callable[[], float]) -> None:
+        """Find the size: after each half of a window, and when the target grew."""
+        if self._since is None:
+            self._since = seconds()
+        self._taken += count
+        measured = self._taken * 2 >= self._base
+        if not measured and self.size >= min(target, 2 * self._base):
+            return
+        now = seconds()
         # A clock that stepped back gives nonsense once, and must not divide by zero.
-        rate = self.unannounced / max(now - self._granted_at, 1e-6)
-        if self.buffered:
+        rate = self._taken / max(now - self._since, 1e-6)
+        # Less is under way between two looks of a reader who keeps up.
+        if self.buffered * 4 <= self.size:
+            least, wanted = min(self.size, max(target, MIN_WINDOW)), rate * CATCH_UP
+        elif measured:
             least, wanted = MIN_WINDOW, rate * AHEAD
         else:
-            least, wanted = min(self.size, max(target, MIN_WINDOW)), rate * CATCH_UP
-        most = max(min(target, 2 * self.size), least)
+            return
+        most = max(min(target, 2 * self._base), least)
         self._resize(int(min(max(wanted, least), most)))
+        if measured:
+            self._taken, self._since, self._base = 0, now, self.size
 
     def _resize(self, size: int) -> None:
         """Take credit back that was not announced yet, or add some."""

@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from modules.kubernetes_api.heartbeats import (
+    LOOK,
     MAX_FRAMES,
     MAX_UNREAD,
     QUIET,
@@ -87,7 +88,32 @@ class HeartbeatsTests(SynchronousTestCase):
             ends = Ends(protocol)
             ends.clock.advance(QUIET)
             ends.heartbeats.from_client(ping)
+            self.assertEqual((ends.sent, ends.received), (b"", b""))
+            ends.clock.advance(LOOK)
             self.assertEqual((ends.sent, ends.received), (ping, b""))
+            ends.heartbeats.from_client(ping)
+            ends.heartbeats.from_client(ping + ping)
+            self.assertEqual((ends.sent, ends.received), (ping * 3, b""))
+            ends.heartbeats.stop()
+            self.assertEqual(ends.clock.getDelayedCalls(), [])
+
+    def test_seemed_quiet(self) -> None:
+        """A process that was stopped reads the server's bytes behind the PING."""
+        ends = Ends()
+        ends.clock.advance(QUIET)
+        ends.heartbeats.from_client(PING)
+        ends.heartbeats.from_server(OUTPUT)
+        ends.clock.advance(LOOK)
+        self.assertEqual((ends.sent, ends.received), (b"", OUTPUT + PONG))
+
+    def test_last_one(self) -> None:
+        """At the half-close of the client it goes on."""
+        ends = Ends()
+        ends.clock.advance(QUIET)
+        ends.heartbeats.from_client(PING + PING[:3])
+        ends.heartbeats.client_finished()
+        self.assertEqual((ends.sent, ends.received), (PING + PING[:3], b""))
+        self.assertEqual(ends.clock.getDelayedCalls(), [])
 
     def test_busy(self) -> None:
         """While output flows it is answered at once, and no byte reaches the server."""
@@ -236,6 +262,22 @@ def test_however_it_is_cut(data: Any, protocol: bytes) -> None:
             seen += 1
     assert not left
     assert seen <= len(pings) and bool(seen) == bool(pings)
+
+
+@given(st.data(), st.sampled_from(sorted(FRAMES)))
+def test_quiet_however_it_is_cut(data: Any, protocol: bytes) -> None:
+    """Where nothing flows all of it goes on in its order, half frames included."""
+    frames = data.draw(st.lists(st.sampled_from(FRAMES[protocol]), max_size=8))
+    whole = b"".join(frames)
+    whole = whole[: data.draw(st.integers(0, len(whole)))]
+    ends = Ends(protocol)
+    ends.clock.advance(QUIET)
+    for piece in cut(data, whole):
+        ends.heartbeats.from_client(piece)
+        ends.clock.advance(data.draw(st.sampled_from([0.0, LOOK / 2, LOOK])))
+    ends.heartbeats.client_finished()
+    assert (ends.sent, ends.received) == (whole, b"")
+    assert ends.clock.getDelayedCalls() == []
 
 
 def cut(data: Any, whole: bytes) -> Sequence[bytes]:

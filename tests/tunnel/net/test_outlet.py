@@ -12,7 +12,7 @@ from tests.tunnel.net.streams import StreamTestCase
 from tunnel.flusher import Flusher
 from tunnel.net import outlet
 from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.outlet import FIRST, PORTION, SLOW
+from tunnel.net.outlet import FIRST, PORTION, QUICK, SLOW
 from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import Pipe, RecordingReceiver, connected
@@ -79,11 +79,21 @@ class OutletTests(StreamTestCase):
         """The kernel holds one small portion, until several in turn left at once."""
         bounds: list[int] = []
         self.patch(outlet, "bound_unsent", lambda transport, size: bounds.append(size))
-        self.written(*[2 * SLOW] * 3, *[PORTION / 2] * 2)
+        one = self.kas.tunnel.outlet
+
+        def blocked(seconds: float, times: int) -> None:
+            for _ in range(times):
+                one.pauseProducing()
+                self.clock.advance(seconds)
+                one.resumeProducing()
+
+        blocked(SLOW / 2, QUICK - 1)
+        blocked(2 * SLOW, 1)
+        blocked(SLOW / 2, QUICK - 1)
         self.assertEqual(bounds, [])
-        self.written(*[PORTION / 2] * 2)
+        blocked(SLOW / 2, 1)
         self.assertEqual(bounds, [UNSENT])
-        self.written(*[2 * SLOW] * 3)
+        blocked(2 * SLOW, 2)
         self.assertEqual(bounds, [UNSENT, SLICE])
 
     def test_pull_producer(self) -> None:

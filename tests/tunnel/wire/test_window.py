@@ -71,10 +71,12 @@ def test_window_shrinks_with_its_reader() -> None:
 
 
 def test_first_bytes_of_a_reader_prove_little() -> None:
-    """They vanish in its buffers: the window at most doubles with each credit."""
+    """They vanish in its buffers: with each half the window at most doubles."""
     window = ReceiveWindow(256 * KIB)
-    read(window, 100e6, 128 * KIB + 16 * KIB, 16 * MIB, behind=False)
+    read(window, 100e6, 128 * KIB, 16 * MIB, behind=False)
     assert window.size == 512 * KIB
+    read(window, 100e6, 256 * KIB, 16 * MIB, behind=False)
+    assert window.size == 1 * MIB
 
 
 def test_reader_who_keeps_up_keeps_its_window() -> None:
