@@ -131,8 +131,9 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
         kind, agent, token = b"user", named, bearer
     else:
         raise unauthorized(
-            "the bearer token is not <kind>:<agent id>:<token>, "
-            "and the path does not begin with /agents/<name>/"
+            "neither the bearer token (<kind>:<agent id>:<token>) nor the path "
+            "(/agents/<name>/) names an agent; 'kasctl kubeconfig' makes a file with "
+            "both, from the token of a user: that of an agent is for agentk only"
         )
     return Entry(
         kind.decode("ascii"),
