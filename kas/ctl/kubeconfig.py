@@ -512,7 +512,9 @@ def _content(
         # kubectl keeps what an API server has by its URL, so each needs one of its own
         cluster = {"server": f"{url}/agents/{agent.name}", **trust}
         clusters.append({"name": cluster_name, "cluster": cluster})
-        users.append({"name": user_name, "user": {"token": token}})
+        # ... and some commands (kubectl proxy, get --raw) leave its path out
+        named = f"user:{agent.name}:{token}"
+        users.append({"name": user_name, "user": {"token": named}})
         contexts.append(
             {
                 "name": agent.name,

@@ -182,10 +182,9 @@ class Kas(Program):
         return path
 
     def bearer(self, name: str) -> str:
-        """A token that names the agent of that file, for paths that do not."""
+        """The token in that file, which names the agent."""
         content = yaml.safe_load((self.folder / f"{name}.kubeconfig").read_text())
-        agent = content["current-context"]
-        return f"user:{agent}:{content['users'][0]['user']['token']}"
+        return str(content["users"][0]["user"]["token"])
 
     def way(self, user: str) -> Way:
         """For requests of *user* that are written by hand."""

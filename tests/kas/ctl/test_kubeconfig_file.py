@@ -74,7 +74,7 @@ def test_what_is_there_stays(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) ->
     for key in ("clusters", "users", "contexts"):
         assert named(content, key).items() >= named(before, key).items()
     token = named(content, "users")["me@kas-prod"]["user"]["token"]
-    assert token.startswith("kasuser-")
+    assert token.startswith("user:prod:kasuser-")
     assert Path(f"{link}.bak").read_text() == THERE
     # Again, with another token: no entry is there twice.
     kasctl.ok(*NEW, "--rotate")
