@@ -74,8 +74,8 @@ class Condition:
         return BESIDE + self.trip + held + again
 
 
-#: By the kernel they are tried in the long form: with all of them at once two cores have
-#: too much to do for the short one.
+#: The kernel makes paths bad in the long form only: with all of them at once two cores
+#: have too much to do for the short one.
 LONG = os.environ.get("TXKAS_FAULTS") == "long"
 
 CONDITIONS = (
