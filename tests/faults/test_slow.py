@@ -250,8 +250,8 @@ def test_slow_paths(
                     run.name,
                     f"a GET beside it: {run.beside.longest:.1f} s at most "
                     f"{run.beside.problems[:2] or ''}",
-                    f"within {run.condition.beside:.1f} s",
-                    run.beside.longest <= run.condition.beside
+                    f"within {run.condition.beside:.1f} s; asserted at 1.5 times that",
+                    run.beside.longest <= 1.5 * run.condition.beside
                     and not run.beside.problems,
                 )
         except AssertionError as error:
