@@ -4,11 +4,12 @@ The agent: keeps a connection to kas and answers what comes through it.
     tap.py        `twistd agentk`: options, and the service that they make
     config.py     what the options mean, and where the token comes from
     service.py    the service tree; the only place that wires the parts together
-    dialer.py     connects to kas, for ever      diagnosis.py  why it cannot
-    modules.py    what an agent half of a module is lent
-    health.py     /liveness, /readiness and /metrics     metrics.py   the tunnel's
-    cluster.py    the Kubernetes API server, and how to speak to it
-    version.py    which version of Kubernetes it is
+    dialer.py     connects to kas, and again when the connection is gone
+    diagnosis.py  why it cannot
+    modules.py    what an agent half of a module gets
+    health.py     /liveness, /readiness and /metrics
+    metrics.py    what is counted of the tunnel
+    kubernetes/   the Kubernetes API server
 
 Small on purpose: what can be decided in kas is decided there.
 """

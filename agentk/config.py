@@ -17,10 +17,10 @@ from twisted.logger import Logger
 
 from tunnel.config import Invalid, Listen, PartlyRead, Section, field, read_file
 from tunnel.errors import ConfigurationError
-from tunnel.hosting import Prepared, load_modules
-from tunnel.net.addresses import KasAddress, parse_kas_address
-from tunnel.net.tls import client_context
+from tunnel.hosting.modules import Prepared, load_modules
 from tunnel.plugin import AgentModule
+from tunnel.transport.address import KasAddress, parse_kas_address
+from tunnel.transport.tls import client_context
 
 __all__ = [
     "AgentkConfiguration",

@@ -18,17 +18,17 @@ from twisted.python.failure import Failure
 
 from agentk.diagnosis import hint, why_ended
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.events import EventBus
-from tunnel.flusher import Flusher
+from tunnel.hosting.events import EventBus
 from tunnel.interfaces import IStream, IStreamReceiver
-from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.keeper import Keeper
-from tunnel.net.owner import TunnelOwner
-from tunnel.net.protocol import TunnelProtocol
-from tunnel.net.stream import StreamTransport
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.waiting import until
+from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.keeper import Keeper
+from tunnel.session.owner import TunnelOwner
+from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.stream import StreamTransport
+from tunnel.util.flusher import Flusher
+from tunnel.util.until import until
 from tunnel.wire.session import Session
 
 #: Seconds for DNS, TCP, proxy, TLS and WebSocket together: at first, and, doubled with
@@ -266,7 +266,7 @@ class Dialer(TunnelOwner):
         if self._dialling is not None:
             self._dialling.cancel()
 
-    # tunnel.net.owner.TunnelOwner
+    # tunnel.session.owner.TunnelOwner
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """Kas took us."""

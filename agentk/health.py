@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from twisted.internet.interfaces import IReactorTime
 
 from agentk.dialer import Dialer
-from tunnel.site import Page, Site, exposition, plain
+from tunnel.program.site import Page, Site, exposition, plain
 
 
 def make_site(dialer: Dialer, metrics: CollectorRegistry, clock: IReactorTime) -> Site:

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agentk.dialer import Dialer
-from agentk.reach import ClusterReach
+from agentk.kubernetes.reach import ClusterReach
 
 __all__ = ["ReachCollector", "TunnelCollector"]
 

@@ -9,8 +9,8 @@ import attrs
 from zope.interface import implementer
 
 from agentk.dialer import Dialer
-from tunnel import lending
-from tunnel.hosting import Prepared
+from tunnel.hosting import context as lending
+from tunnel.hosting.modules import Prepared
 from tunnel.interfaces import Access, IAgentModuleApi, ICluster
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.rpc.client import ServiceClient

@@ -15,32 +15,33 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
-from agentk.cluster import ClusterAccess
 from agentk.config import AgentkOptions, TokenSource
 from agentk.dialer import Dialer
 from agentk.health import make_site
+from agentk.kubernetes.cluster import ClusterAccess
+from agentk.kubernetes.reach import ClusterReach
+from agentk.kubernetes.version import ClusterVersion
 from agentk.metrics import ReachCollector, TunnelCollector
 from agentk.modules import AgentModuleApi, Lent
-from agentk.reach import ClusterReach
-from agentk.version import ClusterVersion
-from tunnel import __version__, sdnotify
+from tunnel import __version__
 from tunnel.errors import ConfigurationError
-from tunnel.events import EventBus
-from tunnel.flusher import Flusher
-from tunnel.hosting import ModuleHost, Prepared
+from tunnel.hosting.events import EventBus
+from tunnel.hosting.modules import ModuleHost, Prepared
 from tunnel.interfaces import IAgentModule
 from tunnel.kubernetes import KubernetesClients
-from tunnel.listening import Listening
-from tunnel.logs import LogsItsOwnWay
-from tunnel.net.addresses import client_endpoint
-from tunnel.net.keepalive import Keepalive
-from tunnel.net.tls import client_context
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.program_metrics import register
+from tunnel.program import sdnotify
+from tunnel.program.listening import Listening
+from tunnel.program.logs import LogsItsOwnWay
+from tunnel.program.metrics import register
+from tunnel.program.startup import start_or_exit
+from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.stamps import look_again
-from tunnel.startup import start_or_exit
-from tunnel.tuning import settle
+from tunnel.session.keepalive import Keepalive
+from tunnel.transport.address import client_endpoint
+from tunnel.transport.tls import client_context
+from tunnel.util.file_version import look_again
+from tunnel.util.flusher import Flusher
 
 #: Seconds that requests which run get when agentk is told to stop; a pod has 30.
 STOP_GRACE = 20.0
@@ -148,7 +149,7 @@ class AgentkService(LogsItsOwnWay, Service):
         settle()
 
     def reload(self) -> None:
-        """See `tunnel.startup.Signalled`."""
+        """See `tunnel.program.startup.Signalled`."""
         self.reopen_log()
         self._log.info("SIGHUP: certificates and tokens are read again")
         look_again()

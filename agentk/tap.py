@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from twisted.application.service import IService
 
-from agentk.cluster import ClusterAccess, find_cluster
 from agentk.config import (
     AgentkOptions,
     TokenSource,
@@ -17,12 +16,13 @@ from agentk.config import (
     read_options,
     read_token,
 )
+from agentk.kubernetes.cluster import ClusterAccess, find_cluster
 from agentk.service import AgentkService
 from tunnel.errors import ConfigurationError
-from tunnel.hosting import Prepared
-from tunnel.options import ProgramOptions
-from tunnel.startup import obey_signals, refuse
-from tunnel.tuning import keep_time, tune_allocator
+from tunnel.hosting.modules import Prepared
+from tunnel.program.options import ProgramOptions
+from tunnel.program.startup import obey_signals, refuse
+from tunnel.program.tuning import keep_time, tune_allocator
 
 
 class Options(ProgramOptions):

@@ -20,16 +20,16 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.basic import LineReceiver
 
 from modules.kubernetes_api.heads import METHOD
-from tunnel.flusher import Flusher
 from tunnel.interfaces import IStream
-from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.owner import TunnelOwner
-from tunnel.net.protocol import TunnelProtocol
-from tunnel.net.tls import client_context
-from tunnel.net.tlsio import TLSClientEndpoint
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.tuning import tune_allocator
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.tuning import tune_allocator
+from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.owner import TunnelOwner
+from tunnel.session.protocol import TunnelProtocol
+from tunnel.transport.tls import client_context
+from tunnel.transport.tlsio import TLSClientEndpoint
+from tunnel.util.flusher import Flusher
 from tunnel.wire.session import Session
 
 reactor: Any = _reactor

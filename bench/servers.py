@@ -27,9 +27,9 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.basic import LineReceiver
 
 from tunnel.http1 import Exchange, FrontFactory
-from tunnel.net.tls import ReloadingServerContext
-from tunnel.net.tlsio import wrap_server
-from tunnel.tuning import settle, tune_allocator
+from tunnel.program.tuning import settle, tune_allocator
+from tunnel.transport.tls import ReloadingServerContext
+from tunnel.transport.tlsio import wrap_server
 
 reactor: Any = _reactor
 

@@ -14,9 +14,9 @@ from typing import Any, Self
 import attrs
 
 from bench.processes import Process, python, twistd
-from kas import pki
-from kas.identity_store import IdentityStore
-from kas.state import StateDirectory
+from kas.identity.store import IdentityStore
+from kas.state import pki
+from kas.state.directory import StateDirectory
 
 #: Answers that upstream nginx has ready, by size in bytes.
 SIZES = (200, 6144)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from agentk.kubeconfig import find_target
+from agentk.kubernetes.kubeconfig import find_target
 from demo.processes import DemoError, Program
 from tunnel.errors import ConfigurationError
 

@@ -12,13 +12,13 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from kas.external.services import ExternalServices
-from kas.identity import FileIdentity
-from kas.registry import Registry
-from kas.routing import Router
-from tunnel import lending
+from kas.agents.registry import Registry
+from kas.api.services import ExternalServices
+from kas.identity.authenticator import FileIdentity
+from kas.routing.router import Router
 from tunnel.errors import CallError, Status
-from tunnel.hosting import Prepared
+from tunnel.hosting import context as lending
+from tunnel.hosting.modules import Prepared
 from tunnel.interfaces import (
     Access,
     ConnectedAgent,
@@ -26,8 +26,8 @@ from tunnel.interfaces import (
     IStream,
     IStreamReceiver,
 )
-from tunnel.listening import Listening
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.listening import Listening
 from tunnel.rpc.client import ServiceClient
 
 

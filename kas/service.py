@@ -19,51 +19,51 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from kas import pki, running
-from kas.agents import (
+from kas.agents.acceptor import (
     AGENT_TIMING,
     REFUSALS,
     AgentAcceptor,
     AgentFactory,
     ConnectionRate,
 )
-from kas.balance import PER_SECOND, Balance
-from kas.config import KasConfiguration
-from kas.control import ControlSocket
-from kas.external.api import ExternalApi
-from kas.external.services import ExternalServices
-from kas.fleet import Fleet
-from kas.identity import FileIdentity
-from kas.last_seen import LastSeen
-from kas.loading import listeners
-from kas.metrics import FleetCollector
+from kas.agents.last_seen import LastSeen
+from kas.agents.registry import Registry
+from kas.agents.reports import AgentReports
+from kas.api.listener import ExternalApi
+from kas.api.services import ExternalServices
+from kas.config.loading import listeners
+from kas.config.own_address import interface_addresses, own_address, own_names
+from kas.config.schema import KasConfiguration
+from kas.fleet.balance import PER_SECOND, Balance
+from kas.fleet.fleet import Fleet
+from kas.identity.authenticator import FileIdentity
 from kas.modules import Lent, ServerModuleApi
-from kas.observability import Health, make_site
-from kas.overview import overview
-from kas.own_address import interface_addresses, own_address, own_names
-from kas.registry import Registry
-from kas.reports import AgentReports
-from kas.routing import Router
-from kas.state import StateDirectory
-from tunnel import sdnotify
+from kas.observability.metrics import FleetCollector
+from kas.observability.overview import overview
+from kas.observability.site import Health, make_site
+from kas.routing.router import Router
+from kas.state import pki, running
+from kas.state.control import ControlSocket
+from kas.state.directory import StateDirectory
 from tunnel.errors import ConfigurationError, ErrorCode
-from tunnel.events import EventBus
-from tunnel.flusher import Flusher
-from tunnel.hosting import ModuleHost, Prepared
+from tunnel.hosting.events import EventBus
+from tunnel.hosting.modules import ModuleHost, Prepared
 from tunnel.interfaces import IServerModule
-from tunnel.listening import Listening
-from tunnel.logs import LogsItsOwnWay
-from tunnel.net.keepalive import Keepalive
-from tunnel.net.keeper import Keeper, ResumeLimits
-from tunnel.net.sniffer import TunnelOrWebSocketFactory
-from tunnel.net.tls import ALPN_TUNNEL
-from tunnel.net.websocket_server import wrap_websocket_server
-from tunnel.program_metrics import register
+from tunnel.program import sdnotify
+from tunnel.program.listening import Listening
+from tunnel.program.logs import LogsItsOwnWay
+from tunnel.program.metrics import register
+from tunnel.program.startup import start_or_exit
+from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.stamps import look_again
-from tunnel.startup import start_or_exit
-from tunnel.tuning import settle
-from tunnel.waiting import until
+from tunnel.session.keepalive import Keepalive
+from tunnel.session.keeper import Keeper, ResumeLimits
+from tunnel.transport.first_bytes import TunnelOrWebSocketFactory
+from tunnel.transport.tls import ALPN_TUNNEL
+from tunnel.transport.websocket_server import wrap_websocket_server
+from tunnel.util.file_version import look_again
+from tunnel.util.flusher import Flusher
+from tunnel.util.until import until
 
 #: Seconds between two looks at whether the development certificate is due: it is two
 #: thirds through its life then, so hours do not matter.
@@ -314,12 +314,12 @@ class KasService(LogsItsOwnWay, Service):
             self._watchdog_call = self._reactor.callLater(interval, self._watchdog)
 
     def reload(self) -> None:
-        """See `tunnel.startup.Signalled`."""
+        """See `tunnel.program.startup.Signalled`."""
         self.reopen_log()
         self._log.info("SIGHUP: certificates, identities and secrets are read again")
         look_again()
 
-    # What kasctl asks for; see `kas.control.Controlled`.
+    # What kasctl asks for; see `kas.state.control.Controlled`.
 
     def drain(self) -> None:
         """Send every agent elsewhere, take no new ones, and be not ready."""
@@ -355,7 +355,7 @@ class KasService(LogsItsOwnWay, Service):
         }
 
     async def agents(self) -> dict[str, Any]:
-        """Every agent of the identity file; see `kas.overview`."""
+        """Every agent of the identity file; see `kas.observability.overview`."""
         return await overview(
             self.identity.agents(), self.fleet.directory, self.last_seen
         )

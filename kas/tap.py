@@ -9,16 +9,16 @@ from twisted.application.service import IService
 
 from kas.missing import not_installed
 from tunnel.errors import ConfigurationError
-from tunnel.hosting import Prepared
-from tunnel.options import ProgramOptions
-from tunnel.startup import obey_signals, refuse
-from tunnel.tuning import keep_time, tune_allocator
+from tunnel.hosting.modules import Prepared
+from tunnel.program.options import ProgramOptions
+from tunnel.program.startup import obey_signals, refuse
+from tunnel.program.tuning import keep_time, tune_allocator
 
 try:
-    from kas.config import KasConfiguration
-    from kas.loading import load
+    from kas.config.loading import load
+    from kas.config.schema import KasConfiguration
     from kas.service import KasService
-    from kas.state import StateDirectory, locate
+    from kas.state.directory import StateDirectory, locate
 except ModuleNotFoundError as error:
     not_installed("kas", error)
 

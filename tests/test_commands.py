@@ -23,7 +23,7 @@ def _run(code: str) -> subprocess.CompletedProcess[str]:
 
 def _command(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     code = f"import sys; sys.argv = {[name, *arguments]!r}\n"
-    return _run(f"{code}from tunnel.command import {name}; {name}()")
+    return _run(f"{code}from tunnel.program.command import {name}; {name}()")
 
 
 class CommandTests(SynchronousTestCase):
@@ -51,7 +51,12 @@ class CommandTests(SynchronousTestCase):
     def test_reader_that_leaves(self) -> None:
         """As with ``kas --help | head -1``: silence."""
         child = subprocess.Popen(
-            [sys.executable, "-c", "from tunnel.command import kas; kas()", "--help"],
+            [
+                sys.executable,
+                "-c",
+                "from tunnel.program.command import kas; kas()",
+                "--help",
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -69,7 +74,7 @@ class MissingTests(SynchronousTestCase):
         """The same one for each command."""
         for name, module, arguments in (
             ("run", "twisted.scripts.twistd", ["twistd", "-n", "kas"]),
-            ("kas", "tunnel.command", ["kas"]),
+            ("kas", "tunnel.program.command", ["kas"]),
         ):
             code = _WITHOUT.format(arguments=arguments, module=module, name=name)
             done = _run(code)

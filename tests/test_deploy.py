@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kas.balance import PER_SECOND
+from kas.fleet.balance import PER_SECOND
 from kas.service import LEAVE_PATIENCE
 from tests.integration.needs import program
-from tunnel.hosting import STOP_TIMEOUT
+from tunnel.hosting.modules import STOP_TIMEOUT
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 PROGRAM = str(Path(sys.executable).with_name("twistd"))
@@ -92,10 +92,10 @@ def kas_manifest() -> dict[str, Any]:
 
 
 def test_manifest_of_kas_has_a_configuration_that_kas_takes(tmp_path: Path) -> None:
-    from kas import pki
-    from kas.loading import load
-    from kas.own_address import own_address
-    from kas.state import StateDirectory
+    from kas.config.loading import load
+    from kas.config.own_address import own_address
+    from kas.state import pki
+    from kas.state.directory import StateDirectory
 
     by_kind = kas_manifest()
     spec = by_kind["Deployment"]["spec"]["template"]["spec"]
@@ -175,8 +175,8 @@ def test_manifest_of_kas_mounts_what_it_uses() -> None:
 @pytest.mark.integration
 def test_state_of_the_manifest(tmp_path: Path) -> None:
     """What is done before kas: its directory is accepted, the identities are found."""
-    from kas.identity_store import IdentityStore
-    from kas.state import StateDirectory
+    from kas.identity.store import IdentityStore
+    from kas.state.directory import StateDirectory
 
     spec = kas_manifest()["Deployment"]["spec"]["template"]["spec"]
     (before,) = spec["initContainers"]

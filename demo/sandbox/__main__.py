@@ -23,12 +23,12 @@ from demo.sandbox.podlogs import PodLog
 from demo.sandbox.seed import PODS, fill
 from demo.sandbox.status import failure
 from demo.sandbox.store import Store
-from kas import pki
-from kas.state import StateDirectory
+from kas.state import pki
+from kas.state.directory import StateDirectory
 from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
 from tunnel.http1 import FrontFactory
-from tunnel.listening import Listening
+from tunnel.program.listening import Listening
 
 #: Seconds between two lines of the pod `ticker`.
 TICK = 0.5

@@ -9,10 +9,10 @@ from typing import Any
 
 import attrs
 
-from kas.control import path_of
 from kas.ctl.asking import Hung, ask
 from kas.ctl.common import Ctl, printable
-from kas.running import Running
+from kas.state.control import path_of
+from kas.state.running import Running
 from tunnel.errors import ConfigurationError
 
 __all__ = ["HEAD", "Known", "look", "row"]
@@ -27,7 +27,7 @@ HEAD = ("STATE", "SINCE", "INSTANCES", "VERSION", "KUBERNETES", "KAS")
 class Known:
     """What the kas that run here know of agents."""
 
-    #: By id, as `kas.overview` has them.
+    #: By id, as `kas.observability.overview` has them.
     agents: dict[str, dict[str, Any]]
     #: Why some may be missing.
     problems: tuple[str, ...] = ()

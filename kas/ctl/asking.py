@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from kas.control import PREFIX
 from kas.ctl.common import Ctl
+from kas.state.control import PREFIX
 from tunnel.errors import ConfigurationError
 
 __all__ = ["Hung", "ask", "choose"]

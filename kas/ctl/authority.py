@@ -8,12 +8,12 @@ from pathlib import Path
 
 from cryptography import x509
 
-from kas import pki
 from kas.ctl.common import Ctl
-from kas.oserrors import in_words
-from kas.running import Running
-from kas.state import StateDirectory
+from kas.state import pki
+from kas.state.directory import StateDirectory
+from kas.state.running import Running
 from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.util.os_errors import in_words
 
 __all__ = ["NoAuthority", "given_authority", "own_authority"]
 
@@ -47,7 +47,7 @@ def own_authority(
     """
     The CA that kas made, for clients of a listener.
 
-    :param what: that listener, as `kas.running` names them.
+    :param what: that listener, as `kas.state.running` names them.
     :param kas: those that run.
     :param host: by which clients reach it; None: as it listens.
     :raises NoAuthority: another certificate is used there, or it is not for *host*.

@@ -40,7 +40,7 @@ def config() -> None:
 def check(ctl: Ctl, file: str) -> None:
     """Say everything that is wrong with a configuration file (exit status 0 or 1)."""
     # Here, because it imports every module that the file asks for.
-    from kas.loading import listeners, load
+    from kas.config.loading import listeners, load
 
     configuration, modules = load(file)
     warnings: list[str] = []

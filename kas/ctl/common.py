@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from kas.atomic import Replacement
-from kas.identity_store import IdentityStore
-from kas.oserrors import in_words
-from kas.running import Running, look
-from kas.state import StateDirectory, locate
+from kas.identity.store import IdentityStore
+from kas.state.directory import StateDirectory, locate
+from kas.state.running import Running, look
 from tunnel.config import parse_duration
 from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.util.os_errors import in_words
+from tunnel.util.replacement import Replacement
 
 __all__ = [
     "DURATION",

@@ -7,9 +7,9 @@ import os
 import click
 
 from kas.ctl.common import Ctl
-from kas.identity_file import Identities
-from kas.identity_store import IdentityStore
-from kas.state import StateDirectory, locate
+from kas.identity.file import Identities
+from kas.identity.store import IdentityStore
+from kas.state.directory import StateDirectory, locate
 from tunnel.errors import TunnelError
 
 __all__ = ["complete_agents", "complete_users"]

@@ -18,16 +18,16 @@ import click
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from kas import pki
-from kas.config import KasConfiguration, read_configuration_file
-from kas.control import path_of
+from kas.config.schema import KasConfiguration, read_configuration_file
 from kas.ctl import agents
 from kas.ctl.asking import ask
 from kas.ctl.checks import TIMEOUT, NoAnswer, fetch, named_certificates, unanswered
 from kas.ctl.common import Ctl, command, counted, pid_option, printable
-from kas.identity_store import IdentityStore
-from kas.oserrors import in_words
-from kas.running import (
+from kas.identity.store import IdentityStore
+from kas.state import pki
+from kas.state.control import path_of
+from kas.state.directory import StateDirectory
+from kas.state.running import (
     AGENTS,
     EXTERNAL_API,
     KUBERNETES_API,
@@ -35,12 +35,12 @@ from kas.running import (
     OTHER_KAS,
     Running,
 )
-from kas.state import StateDirectory
 from tunnel.config import Listen, expiry_problem, validity
 from tunnel.config.certificates import EXPIRY_NOTICE
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.listening import Opened
-from tunnel.net.tls import ALPN_TUNNEL
+from tunnel.program.listening import Opened
+from tunnel.transport.tls import ALPN_TUNNEL
+from tunnel.util.os_errors import in_words
 
 __all__ = ["declare"]
 
@@ -262,7 +262,7 @@ class _Doctor:
 
     def _check_configuration(self) -> str:
         # Here, because it imports every module that the file asks for.
-        from kas.loading import listeners, load
+        from kas.config.loading import listeners, load
 
         if self._running is not None:
             return f"of the kas that runs (process {self._running.pid})"

@@ -24,10 +24,10 @@ from kas.ctl.common import (
     token_file,
 )
 from kas.ctl.completion import complete_agents, complete_users
-from kas.identity_file import ALL_AGENTS, MAX_PROJECT_ID, Agent, User
-from kas.identity_store import Show
-from kas.pki import DevelopmentPki
-from kas.running import AGENTS
+from kas.identity.file import ALL_AGENTS, MAX_PROJECT_ID, Agent, User
+from kas.identity.store import Show
+from kas.state.pki import DevelopmentPki
+from kas.state.running import AGENTS
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
 

@@ -18,7 +18,6 @@ import click
 import yaml
 from cryptography import x509
 
-from kas import pki
 from kas.ctl import kubeconfig_file
 from kas.ctl.agents import look
 from kas.ctl.authority import NoAuthority, given_authority, own_authority
@@ -31,8 +30,8 @@ from kas.ctl.common import (
 )
 from kas.ctl.completion import complete_agents, complete_users
 from kas.ctl.identities import Rights, access_options, make_rights
-from kas.identity_file import ALL_AGENTS, Agent, Identities, User
-from kas.identity_store import (
+from kas.identity.file import ALL_AGENTS, Agent, Identities, User
+from kas.identity.store import (
     AGENT_PREFIX,
     MAX_TOKEN,
     IdentityError,
@@ -41,11 +40,12 @@ from kas.identity_store import (
     find_agent,
     split_token,
 )
-from kas.oserrors import in_words
-from kas.running import KUBERNETES_API, Running
-from kas.state import StateDirectory
+from kas.state import pki
+from kas.state.directory import StateDirectory
+from kas.state.running import KUBERNETES_API, Running
 from tunnel.errors import ConfigurationError
-from tunnel.listening import Opened
+from tunnel.program.listening import Opened
+from tunnel.util.os_errors import in_words
 
 # client-go sends no token over plain HTTP, so the default has to be TLS
 DEFAULT_SERVER = "https://127.0.0.1:8154"

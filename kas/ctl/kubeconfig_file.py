@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from kas.atomic import replace_file
 from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.util.replacement import replace_file
 
 __all__ = [
     "NameTaken",

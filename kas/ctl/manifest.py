@@ -16,11 +16,11 @@ from kas.ctl.authority import NoAuthority, given_authority, own_authority
 from kas.ctl.common import DURATION, Ctl, command, no_token_made, secret_file
 from kas.ctl.completion import complete_agents
 from kas.ctl.identities import GRACE
-from kas.identity_file import Agent
-from kas.identity_store import IdentityError, IdentityStore, Show
-from kas.running import AGENTS
+from kas.identity.file import Agent
+from kas.identity.store import IdentityError, IdentityStore, Show
+from kas.state.running import AGENTS
 from tunnel.errors import ConfigurationError
-from tunnel.net.addresses import KasAddress, parse_kas_address
+from tunnel.transport.address import KasAddress, parse_kas_address
 
 __all__ = ["declare", "fill_in", "template"]
 

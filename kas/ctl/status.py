@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import attrs
 import click
 
-from kas.config import ApiListen, KasConfiguration, read_configuration_file
+from kas.api.auth import AUDIENCE
+from kas.config.schema import ApiListen, KasConfiguration, read_configuration_file
 from kas.ctl import agents
 from kas.ctl.checks import DEFAULT_URL, TIMEOUT, NoAnswer, fetch
 from kas.ctl.common import (
@@ -24,9 +25,8 @@ from kas.ctl.common import (
     printable,
     secret_option,
 )
-from kas.external.auth import AUDIENCE
-from kas.jwt import read_secret, sign
-from kas.running import OBSERVABILITY
+from kas.identity.jwt import read_secret, sign
+from kas.state.running import OBSERVABILITY
 from tunnel.errors import ConfigurationError
 
 __all__ = ["declare"]

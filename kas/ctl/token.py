@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from kas.api.auth import AUDIENCE
 from kas.ctl.common import DURATION, Ctl, command, issuer_option, secret_option
-from kas.external.auth import AUDIENCE
-from kas.jwt import MAX_LIFETIME, read_secret, sign
+from kas.identity.jwt import MAX_LIFETIME, read_secret, sign
 from tunnel.errors import ConfigurationError
 
 __all__ = ["declare"]

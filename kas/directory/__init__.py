@@ -1,16 +1,17 @@
 """
 Which kas holds which agent.
 
-The connections themselves are the truth, and each kas knows its own (`kas.registry`).
-A directory is what a kas believes about those of its peers: answers that it keeps, news
-that come in, and a store (Redis) in which every kas writes down its own.
+The connections themselves are the truth, and each kas knows its own
+(`kas.agents.registry`).  A directory is what a kas believes about those of its peers:
+answers that it keeps, news that come in, and a store (Redis) in which every kas writes
+down its own.
 
     records.py          a connection, a kas: what all of it is about
     shared.py           the directory: what is ours, held against what others have
-    answers.py          what is known of one agent, and how news change it
+    cache_entry.py      what is known of one agent, and how news change it
     cache.py            for which agents that is kept
     lookups.py          when it is looked up
-    peers.py            the other kas: who lives, and who has to be asked itself
+    known_kas.py        the other kas: who lives, and who has to be asked itself
 
     store.py            what is needed of a store
     redis_store.py      one in Redis: what is ours is written, and kept right

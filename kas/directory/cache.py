@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 import attrs
 from twisted.internet.interfaces import IReactorTime
 
-from kas.directory.answers import Answer
+from kas.directory.cache_entry import Answer
 
 __all__ = ["MAX_ANSWERS", "UNUSED_SECONDS", "Answers"]
 

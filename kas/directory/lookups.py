@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from kas.directory.answers import Answer
+from kas.directory.cache_entry import Answer
 from kas.directory.records import KasRecord
 
 __all__ = ["ABSENT_INTERVAL", "LOOK_INTERVAL", "REACHED_INTERVAL", "LookUps"]

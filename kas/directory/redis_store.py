@@ -26,7 +26,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from kas.config_redis import Redis
+from kas.config.redis import Redis
 from kas.directory.jobs import Jobs
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.redis_cleaning import clean

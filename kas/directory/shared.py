@@ -20,15 +20,15 @@ import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from kas.directory.answers import Answer, newest
+from kas.agents.waiters import Watchers
 from kas.directory.cache import Answers
+from kas.directory.cache_entry import Answer, newest
+from kas.directory.known_kas import KnownPeers, Sessions
 from kas.directory.lookups import LOOK_INTERVAL, LookUps
-from kas.directory.peers import KnownPeers, Sessions
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import Store, StoreDown
-from kas.watchers import Watchers
 from tunnel.errors import CallError, Status
-from tunnel.isolation import for_each
+from tunnel.util.for_each import for_each
 
 __all__ = ["SharedDirectory"]
 

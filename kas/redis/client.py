@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from kas.config_redis import Redis
+from kas.config.redis import Redis
 from kas.redis.connection import (
     UNUSABLE,
     Command,
@@ -22,7 +22,7 @@ from kas.redis.connection import (
     error_code,
 )
 from kas.redis.dialling import Dialler
-from kas.waiting import pause_before
+from tunnel.util.backoff import pause_before
 
 __all__ = ["Counters", "RedisClient", "RedisListener"]
 

@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from tunnel.errors import TunnelError
-from tunnel.net.negotiation import abort
+from tunnel.transport.negotiation import abort
 
 __all__ = [
     "MAX_WAITING",

@@ -14,11 +14,11 @@ from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
-from kas.config_redis import SENTINEL_PORT, Redis, read_password, redis_address
+from kas.config.redis import SENTINEL_PORT, Redis, read_password, redis_address
 from kas.redis.connection import Command, Connection, RedisUnavailable, ask
-from tunnel.net.tls import client_context
-from tunnel.net.tlsio import TLSClientEndpoint
-from tunnel.secret_files import warn_if_public
+from tunnel.transport.tls import client_context
+from tunnel.transport.tlsio import TLSClientEndpoint
+from tunnel.util.secret_files import warn_if_public
 
 __all__ = ["Dialler"]
 

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from tunnel.http1 import ResponseHead
-from tunnel.texts import clean
+from tunnel.util.texts import clean
 
 __all__ = [
     "FAILED_HOP",

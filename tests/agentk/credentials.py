@@ -19,9 +19,9 @@ from twisted.internet.error import ProcessDone, ProcessTerminated
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from agentk.cluster import ClusterAccess
-from agentk.exec_credential import PluginFailed
-from agentk.kubeconfig import ExecPlugin, Target
+from agentk.kubernetes.cluster import ClusterAccess
+from agentk.kubernetes.exec_credential import PluginFailed
+from agentk.kubernetes.kubeconfig import ExecPlugin, Target
 
 V1 = "client.authentication.k8s.io/v1"
 NOW = 1_800_000_000.0

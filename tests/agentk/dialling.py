@@ -14,13 +14,13 @@ from zope.interface import implementer
 
 from agentk.dialer import Dialer
 from tests.kas.world import World
-from tunnel.events import EventBus
-from tunnel.flusher import Flusher
-from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.protocol import TunnelProtocol
+from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.protocol import TunnelProtocol
 from tunnel.testing import Pipe
+from tunnel.util.flusher import Flusher
 
 TIMING = Timing()
 

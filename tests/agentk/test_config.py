@@ -15,8 +15,8 @@ from agentk.config import (
     read_options,
     read_token,
 )
-from kas import pki
-from kas.state import StateDirectory
+from kas.state import pki
+from kas.state.directory import StateDirectory
 from tunnel.errors import ConfigurationError
 
 TLS = {"kas-address": "tls://kas.example:8150"}

@@ -8,9 +8,9 @@ from zope.interface import directlyProvides
 
 from agentk.diagnosis import hint, why_ended
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.net.negotiation import NegotiationError
-from tunnel.net.tls_errors import TLSHandshakeError, name_mismatch
-from tunnel.net.websocket import WebSocketError
+from tunnel.transport.negotiation import NegotiationError
+from tunnel.transport.tls_errors import TLSHandshakeError, name_mismatch
+from tunnel.transport.websocket import WebSocketError
 
 
 class Secure:

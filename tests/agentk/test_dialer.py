@@ -8,8 +8,8 @@ from functools import partial
 from agentk.dialer import CONNECT_TIMEOUT, FORGIVEN_AFTER
 from tests.agentk.dialling import TIMING, DialCase
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.net.keepalive import Timing
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.session.keepalive import Timing
 from tunnel.testing import RecordingReceiver
 
 

@@ -13,7 +13,7 @@ from tests.agentk.dialling import DialCase
 from tests.modules.kubernetes_api.pair import Cluster
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.errors import CallError, Status
-from tunnel.hosting import Prepared
+from tunnel.hosting.modules import Prepared
 from tunnel.interfaces import IAgentModuleApi
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.pb import tunnel_pb2 as pb

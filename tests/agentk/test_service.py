@@ -12,14 +12,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from agentk.config import TokenSource, read_options
-from agentk.kubeconfig import Target
+from agentk.kubernetes.kubeconfig import Target
 from agentk.service import STOP_GRACE, AgentkService
 from tests.kas.world import World
-from tunnel import __version__, sdnotify
+from tunnel import __version__
 from tunnel.errors import ConfigurationError
-from tunnel.hosting import Prepared
+from tunnel.hosting.modules import Prepared
 from tunnel.interfaces import IAgentModule
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program import sdnotify
 from tunnel.testing import Pipe, RecordingReceiver
 
 

@@ -22,7 +22,7 @@ from demo.processes import DemoError, Program, end_all, run
 from demo.screen import Screen, milliseconds
 from demo.stack import child_environment, find_ports
 from demo.stopping import SIGNALS, Stopped, Stopping
-from kas.config import read_configuration
+from kas.config.schema import read_configuration
 
 PATH = {"PATH": os.environ["PATH"]}
 

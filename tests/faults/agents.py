@@ -21,13 +21,13 @@ from twisted.protocols.basic import LineReceiver
 from agentk.dialer import Dialer
 from bench.agents import accept
 from modules.kubernetes_api.heads import METHOD
-from tunnel.events import EventBus
-from tunnel.flusher import Flusher
-from tunnel.net.keepalive import Keepalive
-from tunnel.net.tls import client_context
-from tunnel.net.tlsio import TLSClientEndpoint
+from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.keepalive import Keepalive
+from tunnel.transport.tls import client_context
+from tunnel.transport.tlsio import TLSClientEndpoint
+from tunnel.util.flusher import Flusher
 
 reactor: Any = _reactor
 

@@ -18,15 +18,15 @@ from twisted.internet.protocol import Factory
 from twisted.protocols.basic import LineReceiver
 
 from modules.kubernetes_api.heads import METHOD
-from tunnel.flusher import Flusher
-from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.owner import TunnelOwner
-from tunnel.net.protocol import TunnelProtocol
-from tunnel.net.tls import client_context
-from tunnel.net.tlsio import TLSClientEndpoint
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.owner import TunnelOwner
+from tunnel.session.protocol import TunnelProtocol
 from tunnel.testing import RecordingReceiver
+from tunnel.transport.tls import client_context
+from tunnel.transport.tlsio import TLSClientEndpoint
+from tunnel.util.flusher import Flusher
 from tunnel.wire.session import Session
 
 #: Agents that greet at the same time.
@@ -131,7 +131,7 @@ class LightAgent(TunnelOwner):
         pause = random.random() * min(10.0, 0.5 * 2 ** min(self.failures, 10))
         self.crowd.reactor.callLater(pause, self.connect, self.told)
 
-    # tunnel.net.owner.TunnelOwner
+    # tunnel.session.owner.TunnelOwner
 
     def welcome_received(self, tunnel: Any, welcome: Any) -> None:
         self.crowd.made += 1

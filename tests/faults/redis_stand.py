@@ -13,10 +13,10 @@ from pathlib import Path
 import attrs
 import yaml
 
-from kas import pki
-from kas.identity_file import FILE_NAME, Agent, Identities, dump
-from kas.identity_store import AGENT_PREFIX, IdentityStore
-from kas.state import StateDirectory
+from kas.identity.file import FILE_NAME, Agent, Identities, dump
+from kas.identity.store import AGENT_PREFIX, IdentityStore
+from kas.state import pki
+from kas.state.directory import StateDirectory
 from tests.faults.redis_clients import Agents, Load
 from tests.faults.stand import Fleet, FleetKas
 from tests.integration.processes import eventually

@@ -13,7 +13,7 @@ import attrs
 import pytest
 from twisted.internet.task import Clock
 
-from kas import jwt
+from kas.identity import jwt
 from modules.kubernetes_api.heads import METHOD
 from tests.faults import clients, followers
 from tests.faults.record import Record
@@ -23,8 +23,8 @@ from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually
 from tests.integration.rawhttp import Way
 from tunnel.errors import ErrorCode
-from tunnel.net.tls import ALPN_TUNNEL
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.transport.tls import ALPN_TUNNEL
 from tunnel.wire import events
 from tunnel.wire.session import Session
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kas.agents import AGENT_TIMING
+from kas.agents.acceptor import AGENT_TIMING
 from kas.directory.redis_layout import Layout
 from tests.faults.record import Record
 from tests.faults.stage import Stage
@@ -18,8 +18,8 @@ from tests.faults.stand import FleetKas
 from tests.faults.test_silence import Probe, connections, wired
 from tests.integration.processes import eventually
 from tests.integration.rawhttp import Way
-from tunnel.net.keepalive import LOOK, LOOKS_TO_END
-from tunnel.net.outlet import CLOSE_TIMEOUT
+from tunnel.session.keepalive import LOOK, LOOKS_TO_END
+from tunnel.session.outlet import CLOSE_TIMEOUT
 
 #: Seconds after which a connection is closed whose successor is another process: what
 #: the question takes, and a second for the rest.

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from agentk.dialer import FIRST_CONNECT_TIMEOUT
-from kas.agents import AGENT_TIMING
+from kas.agents.acceptor import AGENT_TIMING
 from tests.faults import clients, followers
 from tests.faults.path import Path as Wire
 from tests.faults.record import Record

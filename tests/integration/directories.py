@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.task import Clock, deferLater
 
-from kas.config_redis import Redis, RedisServer
+from kas.config.redis import Redis, RedisServer
 from kas.directory.records import AgentRecord
 from kas.directory.redis_layout import Layout
 from kas.directory.redis_store import BATCH_SECONDS, LEASE_INTERVAL, RedisStore

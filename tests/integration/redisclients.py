@@ -10,7 +10,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from kas.config_redis import Redis, RedisServer
+from kas.config.redis import Redis, RedisServer
 from kas.redis import RedisClient, RedisRefused, RedisUnavailable
 from tests.integration import redisserver
 from tests.integration.redisserver import until

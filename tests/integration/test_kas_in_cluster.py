@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kas import pki
-from kas.state import StateDirectory
+from kas.state import pki
+from kas.state.directory import StateDirectory
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl
 from tests.integration.processes import ROOT, eventually, script

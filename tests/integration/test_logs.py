@@ -19,7 +19,7 @@ from tests.integration.processes import (
     twistd,
 )
 from tests.integration.stack import Agentk, Kas, fetch, metric
-from tunnel.log_writer import MAX_QUEUED
+from tunnel.program.log_writer import MAX_QUEUED
 
 
 @pytest.fixture(params=["kas", "agentk"])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.processes import Process
 from tests.integration.stack import Agentk, Kas, fetch
-from tunnel.site import MAX_CONNECTIONS, RESERVED
+from tunnel.program.site import MAX_CONNECTIONS, RESERVED
 
 _GET = b"GET /liveness HTTP/1.1\r\nHost: a\r\n\r\n"
 _BODY = b"POST /liveness HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000000\r\n\r\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest_twisted
 from twisted.logger import LogEvent
 
-from kas.config_redis import Redis, RedisServer
+from kas.config.redis import Redis, RedisServer
 from kas.redis import RedisRefused
 from kas.redis.connection import MAX_WAITING
 from tests.integration import redisserver

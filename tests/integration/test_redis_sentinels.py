@@ -9,13 +9,13 @@ import pytest
 import pytest_twisted
 from twisted.logger import LogEvent
 
-from kas.config_redis import Redis, RedisSentinel, RedisTls
+from kas.config.redis import Redis, RedisSentinel, RedisTls
 from kas.redis.dialling import Dialler
 from tests.integration import redisserver
 from tests.integration.processes import Process, eventually
 from tests.integration.redisclients import CHANNEL, client
 from tests.integration.redisserver import until
-from tests.tunnel.net import certificates
+from tests.tunnel.transport import certificates
 
 
 class Sentinels:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import pytest_twisted
 
-from kas.config_redis import Redis, RedisServer, RedisTls
+from kas.config.redis import Redis, RedisServer, RedisTls
 from tests.integration import redisserver
 from tests.integration.redisclients import client, failure, tcp
 from tests.integration.redisserver import until
-from tests.tunnel.net import certificates
+from tests.tunnel.transport import certificates
 
 
 class TlsServer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kas.config import read_configuration
+from kas.config.schema import read_configuration
 from tunnel.errors import ConfigurationError
 
 

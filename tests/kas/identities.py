@@ -11,9 +11,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.identity_file import FILE_NAME
-from kas.identity_store import IdentityError, IdentityStore
-from kas.state import StateDirectory
+from kas.identity.file import FILE_NAME
+from kas.identity.store import IdentityError, IdentityStore
+from kas.state.directory import StateDirectory
 from tunnel.interfaces import Impersonation
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,27 +14,27 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from agentk.dialer import Dialer
-from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
-from kas.balance import Balance
+from kas.agents.acceptor import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.agents.registry import Registry
 from kas.directory import AgentRecord, KasRecord
 from kas.directory.shared import SharedDirectory
-from kas.gateway import Gateway, GatewayFactory
-from kas.peers import Peers
-from kas.registry import Registry
-from kas.routing import Router
+from kas.fleet.balance import Balance
+from kas.fleet.gateway import Gateway, GatewayFactory
+from kas.fleet.peers import Peers
+from kas.routing.router import Router
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.world import World
 from tests.tunnel.rpc.echo import ECHO, Echo
 from tunnel.errors import CallError, Status
-from tunnel.events import EventBus
-from tunnel.flusher import Flusher
+from tunnel.hosting.events import EventBus
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
-from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.keeper import Keeper
-from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.keeper import Keeper
+from tunnel.session.protocol import TunnelProtocol
 from tunnel.testing import Pipe, RecordingReceiver
+from tunnel.util.flusher import Flusher
 
 GRACE = 60.0
 
@@ -176,7 +176,7 @@ class Kas:
         if credential != b"secret":
             raise CallError(Status.UNAUTHENTICATED, "not one of us")
 
-    # kas.directory.peers.Sessions
+    # kas.directory.known_kas.Sessions
 
     def answers(self, kas: KasRecord) -> bool:
         return self.peers.at(kas.url).alive

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from kas.routing import Hop
+from kas.routing.router import Hop
 from tests.kas.many import Kas
 from tests.kas.model import ModelAgent
 

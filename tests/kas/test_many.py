@@ -8,9 +8,9 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas import gateway, peers
-from kas.peers import PEER_LIMITS, PEER_TIMING, RETRY_MOST
-from kas.routing import ROUTING_TIMEOUT
+from kas.fleet import gateway, peers
+from kas.fleet.peers import PEER_LIMITS, PEER_TIMING, RETRY_MOST
+from kas.routing.router import ROUTING_TIMEOUT
 from tests.kas.many import Kas, Many, ManyCase
 from tests.proto.echo_pb2 import Text
 from tests.tunnel.rpc.echo import ECHO

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kas.directory.peers import LAPSED_SECONDS
-from kas.routing import ROUTING_TIMEOUT
+from kas.directory.known_kas import LAPSED_SECONDS
+from kas.routing.router import ROUTING_TIMEOUT
 from tests.kas.many import Agentk, Kas, ManyCase
 from tunnel.errors import AgentUnavailable, ErrorCode
 from tunnel.testing import RecordingReceiver

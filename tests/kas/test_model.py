@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 from twisted.internet.defer import Deferred
 
-from kas.routing import ROUTING_TIMEOUT
+from kas.routing.router import ROUTING_TIMEOUT
 from tests.kas.many import GRACE, Kas
 from tests.kas.model import Execution, ModelAgent, World
 from tests.kas.model_checks import (

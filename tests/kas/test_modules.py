@@ -20,19 +20,19 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from kas.external.services import ExternalServices
-from kas.identity import FileIdentity
-from kas.identity_store import IdentityStore
+from kas.api.services import ExternalServices
+from kas.identity.authenticator import FileIdentity
+from kas.identity.store import IdentityStore
 from kas.modules import Lent, ServerModuleApi
-from kas.state import StateDirectory
+from kas.state.directory import StateDirectory
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.config import Listen
 from tunnel.errors import CallError, ConfigurationError, ErrorCode, Status, StreamReset
-from tunnel.hosting import RESTART_FIRST, ModuleHost, Prepared
+from tunnel.hosting.modules import RESTART_FIRST, ModuleHost, Prepared
 from tunnel.interfaces import Access, IServerModule, IServerModuleApi
-from tunnel.listening import Listening
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.listening import Listening
 from tunnel.testing import RecordingReceiver
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]

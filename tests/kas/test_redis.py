@@ -12,7 +12,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.config_redis import Redis, RedisServer
+from kas.config.redis import Redis, RedisServer
 from kas.redis import RedisClient, RedisRefused, RedisUnavailable
 from kas.redis.client import (
     FIRST_PAUSE,

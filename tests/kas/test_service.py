@@ -16,19 +16,19 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer, provider
 
-from kas import running
-from kas.config import read_configuration
+from kas.config.schema import read_configuration
 from kas.service import KasService
-from kas.state import StateDirectory
+from kas.state import running
+from kas.state.directory import StateDirectory
 from tests.kas.world import Agent, World
-from tunnel import sdnotify, startup
 from tunnel.errors import ConfigurationError, ErrorCode
-from tunnel.hosting import Prepared
+from tunnel.hosting.modules import Prepared
 from tunnel.interfaces import IServerModule, IServerModuleFactory
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.startup import start_or_exit
+from tunnel.program import sdnotify, startup
+from tunnel.program.startup import start_or_exit
 from tunnel.testing import Pipe, RecordingReceiver
-from tunnel.waiting import STEP as DRAIN_STEP
+from tunnel.util.until import STEP as DRAIN_STEP
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 CONFIGURATION = """\

@@ -17,8 +17,9 @@ from twisted.python import usage
 from kas.service import KasService
 from kas.tap import Options, makeService
 from tests.optionscase import OptionsCase
-from tests.tunnel.net import certificates
-from tunnel import __version__, logs
+from tests.tunnel.transport import certificates
+from tunnel import __version__
+from tunnel.program import logs
 
 
 class _Case(OptionsCase):

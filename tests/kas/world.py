@@ -7,21 +7,21 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.agents import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.agents.acceptor import AgentAcceptor, AgentFactory, ConnectionRate
+from kas.agents.registry import Registry
 from kas.directory import KasRecord
 from kas.directory.shared import SharedDirectory
-from kas.identity import AgentIdentity
-from kas.registry import Registry
-from kas.routing import Router
+from kas.identity.authenticator import AgentIdentity
+from kas.routing.router import Router
 from tunnel.errors import CallError, SessionClosed, Status
-from tunnel.events import EventBus
-from tunnel.flusher import Flusher
-from tunnel.net.keepalive import Keepalive
-from tunnel.net.protocol import TunnelProtocol
+from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.keepalive import Keepalive
+from tunnel.session.protocol import TunnelProtocol
 from tunnel.testing import Pipe, RecordingReceiver
 from tunnel.testing.ends import End
+from tunnel.util.flusher import Flusher
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
 
 

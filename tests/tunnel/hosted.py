@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tunnel.errors import ConfigurationError
-from tunnel.hosting import ModuleHost, Prepared
+from tunnel.hosting.modules import ModuleHost, Prepared
 from tunnel.interfaces import IServerModule
 
 

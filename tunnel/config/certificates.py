@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tunnel.config.schema import Invalid
 from tunnel.errors import ConfigurationError
-from tunnel.net.tls import certificate_validity, check_authorities, check_identity
+from tunnel.transport.tls import certificate_validity, check_authorities, check_identity
 
 __all__ = ["EXPIRY_NOTICE", "authorities", "expiry_problem", "identity", "validity"]
 

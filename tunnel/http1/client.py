@@ -14,7 +14,7 @@ from tunnel.http1.fields import HeadError
 from tunnel.http1.head import CHUNKED, UNTIL_CLOSE, encode_request
 from tunnel.http1.request import UpstreamError, UpstreamRequest
 from tunnel.http1.transport import HttpConnection
-from tunnel.transports import bound_received
+from tunnel.transport.kernel_buffers import bound_received
 
 if TYPE_CHECKING:
     from tunnel.http1.upstream import UpstreamPool

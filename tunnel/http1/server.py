@@ -19,7 +19,7 @@ from tunnel.http1.exchange import Exchange
 from tunnel.http1.fields import HeadError
 from tunnel.http1.head import CHUNKED
 from tunnel.http1.transport import HttpConnection
-from tunnel.transports import unsent
+from tunnel.transport.kernel_buffers import unsent
 
 if TYPE_CHECKING:
     from tunnel.http1.front import FrontFactory

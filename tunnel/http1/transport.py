@@ -22,9 +22,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from tunnel.flusher import Flusher
-from tunnel.isolation import for_each
-from tunnel.transports import bound_unsent
+from tunnel.transport.kernel_buffers import bound_unsent
+from tunnel.util.flusher import Flusher
+from tunnel.util.for_each import for_each
 
 __all__ = ["HttpConnection", "Turn", "Writer"]
 

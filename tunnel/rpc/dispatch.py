@@ -12,7 +12,7 @@ from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.server import acceptor, snake_case
-from tunnel.texts import clean
+from tunnel.util.texts import clean
 
 Accept = Callable[[IStream, Any], IStreamReceiver]
 

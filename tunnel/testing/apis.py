@@ -27,6 +27,7 @@ from tunnel.errors import (
     StreamReset,
     TunnelError,
 )
+from tunnel.hosting.context import check_access
 from tunnel.interfaces import (
     Access,
     ConnectedAgent,
@@ -36,11 +37,10 @@ from tunnel.interfaces import (
     IStreamReceiver,
 )
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
-from tunnel.lending import check_access
-from tunnel.net import eager
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.testing.ends import AGENT, End
+from tunnel.transport import eager
 
 __all__ = ["FakeAgentModuleApi", "FakeServerModuleApi"]
 

@@ -9,16 +9,16 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from tunnel.errors import SessionClosed
-from tunnel.events import EventBus
-from tunnel.flusher import Flusher
+from tunnel.hosting.events import EventBus
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
-from tunnel.net.keepalive import Keepalive, Timing
-from tunnel.net.owner import TunnelOwner
-from tunnel.net.protocol import TunnelProtocol
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.owner import TunnelOwner
+from tunnel.session.protocol import TunnelProtocol
 from tunnel.testing.memory import Pipe
+from tunnel.util.flusher import Flusher
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
 from tunnel.wire.session import Session
 
@@ -90,7 +90,7 @@ class End(TunnelOwner):
         """Calls a service of the other side."""
         return ServiceClient(service, self.open_stream, self.clock)
 
-    # tunnel.net.owner.TunnelOwner
+    # tunnel.session.owner.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         tunnel.agent = AGENT

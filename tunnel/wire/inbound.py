@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.texts import clean, clean_message
+from tunnel.util.texts import clean, clean_message
 from tunnel.wire import events
 from tunnel.wire.budget import Budget
 from tunnel.wire.framing import FIN, IGNORABLE, FrameDecoder, FrameType

@@ -11,8 +11,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from kas.ctl.cli import cli
-from kas.identity_store import IdentityStore
-from kas.state import StateDirectory
+from kas.identity.store import IdentityStore
+from kas.state.directory import StateDirectory
 
 
 class Kasctl:

@@ -8,13 +8,13 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from kas import pki, running
-from kas.state import StateDirectory
+from kas.state import pki, running
+from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
 from tests.kas.ctl.listeners import agent_listener, free_address, observability
-from tests.tunnel.net.certificates import Authority
-from tunnel.listening import Opened
-from tunnel.net.tls import ALPN_TUNNEL
+from tests.tunnel.transport.certificates import Authority
+from tunnel.program.listening import Opened
+from tunnel.transport.tls import ALPN_TUNNEL
 
 
 class TestDoctor:

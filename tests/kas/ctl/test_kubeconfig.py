@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from kas import pki, running
-from kas.identity_store import digest
-from kas.state import StateDirectory
+from kas.identity.store import digest
+from kas.state import pki, running
+from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
-from tunnel.listening import Opened
+from tunnel.program.listening import Opened
 
 
 class TestKubeconfig:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from kas import pki, running
 from kas.ctl.manifest import template
-from kas.identity_store import digest
-from kas.state import StateDirectory
+from kas.identity.store import digest
+from kas.state import pki, running
+from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
-from tunnel.listening import Opened
+from tunnel.program.listening import Opened
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "kubernetes" / "agentk.yaml"
 COMMAND = ("agent", "manifest", "prod", "--image", "registry/txkas:1")

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from kas import running
-from kas.control import path_of
 from kas.ctl import asking, checks, doctor
-from kas.state import StateDirectory
+from kas.state import running
+from kas.state.control import path_of
+from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
-from tunnel.listening import Opened
+from tunnel.program.listening import Opened
 
 ABOUT = {"pid": 1, "draining": False, "agents": 0, "requests": 0, "ready": True}
 

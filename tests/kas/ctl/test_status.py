@@ -14,11 +14,11 @@ from typing import Any
 import jwt
 import pytest
 
-from kas import pki, running
-from kas.state import StateDirectory
+from kas.state import pki, running
+from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
 from tests.kas.ctl.listeners import agent_listener, free_address, observability
-from tunnel.listening import Opened
+from tunnel.program.listening import Opened
 
 
 class TestStatus:

@@ -45,7 +45,7 @@ class Fleet:
         for one in self.all:
             now(one.start())
 
-    # kas.directory.peers.Sessions
+    # kas.directory.known_kas.Sessions
 
     def answers(self, kas: KasRecord) -> bool:
         return kas in self.sessions

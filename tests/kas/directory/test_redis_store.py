@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.config_redis import Redis, RedisServer
+from kas.config.redis import Redis, RedisServer
 from kas.directory.redis_store import RedisStore
 from tests.kas.directory.memory import kas
 

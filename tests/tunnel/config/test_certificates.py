@@ -9,7 +9,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.tunnel.net.certificates import authority
+from tests.tunnel.transport.certificates import authority
 from tunnel.config.certificates import EXPIRY_NOTICE, expiry_problem, validity
 from tunnel.errors import ConfigurationError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tunnel.config.schemas import problems
-from tests.tunnel.net import certificates
+from tests.tunnel.transport import certificates
 from tunnel.config import Listen, read
 from tunnel.errors import ConfigurationError
 

@@ -1,0 +1,9 @@
+"""
+The Kubernetes API server beside agentk.
+
+    cluster.py          where it is, and how agentk speaks to it
+    kubeconfig.py       what a kubeconfig says about that
+    exec_credential.py  credentials that a program gives
+    version.py          which version it is
+    reach.py            whether it answers, told to log, status and kas
+"""

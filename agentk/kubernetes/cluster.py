@@ -1,0 +1,370 @@
+"""
+The Kubernetes API server next to agentk: where it is, and credentials that stay fresh.
+
+Nothing here speaks HTTP; modules do, with what `ClusterAccess` hands out for each
+connection and each request.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from agentk.kubernetes.exec_credential import ExecCredential, PluginFailed, run_plugin
+from agentk.kubernetes.kubeconfig import SERVICE_ACCOUNT, Target, find_target
+from tunnel.errors import ConfigurationError
+from tunnel.interfaces import ICluster
+from tunnel.transport.tls import ALPN_HTTP, client_context
+from tunnel.transport.tlsio import TLSClientEndpoint
+from tunnel.util.file_version import Stamp, stamp_of
+
+__all__ = ["ClusterAccess", "find_cluster"]
+
+# Seconds between two looks at a token file; the kubelet writes it minutes before need.
+CHECK_INTERVAL = 10.0
+# An API server on the same network answers at once or not at all.
+CONNECT_TIMEOUT = 10.0
+# A plugin runs again when this part of the lifetime is left, but not sooner than that
+# many seconds after it ran: some print tokens that have nearly expired.
+REFRESH_LEFT = 0.2
+MIN_REFRESH = 10.0
+# After a failure: doubled from the one to the other.
+RETRY_FIRST = 5.0
+RETRY_LAST = 300.0
+# Real tokens are below 4 KiB, some clouds' twice that.
+MAX_TOKEN = 64 * 1024
+
+_TOKEN = re.compile(rb"[\x21-\x7e]+")
+
+
+def find_cluster(
+    reactor: Any,
+    now: Callable[[], float],
+    kubeconfig: str | None,
+    context: str | None,
+    environ: Mapping[str, str],
+    *,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> ClusterAccess:
+    """
+    The cluster that the options and the environment name; see `find_target`.
+
+    :param now: the time of day in seconds since 1970, for expiry.
+    """
+    target = find_target(kubeconfig, context, environ, service_account=service_account)
+    return ClusterAccess(target, reactor, now, environ)
+
+
+@implementer(ICluster)
+class ClusterAccess:
+    """
+    The API server that a `Target` describes.
+
+    :raises ConfigurationError: a certificate, key or token in it cannot be used.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        target: Target,
+        reactor: Any,
+        now: Callable[[], float],
+        environ: Mapping[str, str],
+    ) -> None:
+        self.target = target
+        self.host = target.host
+        self.port = target.port
+        self.path_prefix = target.path_prefix
+        self.host_header = target.authority.encode("ascii", "backslashreplace")
+        self._reactor = reactor
+        self._now = now
+        self._environ = environ
+        self._static = _static_authorization(target)
+        self._token_file = (
+            None
+            if target.token_file is None
+            else _TokenFile(target.token_file, reactor.seconds)
+        )
+        self._plugin = _Plugin(self) if self._needs_plugin() else None
+        self._context: ssl.SSLContext | None = None
+        self._context_stamp: object = None
+        self._context_complaint: object = None
+        if target.tls and self._plugin is None:
+            self.tls_context()
+
+    def _needs_plugin(self) -> bool:
+        # as client-go has it: what is written down goes before the plugin
+        target = self.target
+        written = target.token or target.token_file or target.username
+        return target.plugin is not None and not written
+
+    async def start(self) -> None:
+        """
+        Get the first credential, and keep it fresh from now on.
+
+        :raises ConfigurationError: a plugin gave none.
+        """
+        if self._plugin is not None:
+            await self._plugin.start()
+            self.tls_context()
+
+    def stop(self) -> None:
+        """Keep nothing fresh any longer."""
+        if self._plugin is not None:
+            self._plugin.stop()
+
+    def authorization(self) -> bytes | None:
+        """See `ICluster`."""
+        if self._token_file is not None:
+            return self._token_file.authorization()
+        if self._plugin is not None and (token := self._plugin.credential.token):
+            return b"Bearer " + token.encode("ascii")
+        return self._static
+
+    def rejected(self) -> None:
+        """To be called when the API server answers 401: look for a newer credential."""
+        if self._token_file is not None:
+            self._token_file.forget()
+        if self._plugin is not None:
+            self._plugin.refresh_soon()
+
+    def tls_server_name(self) -> str:
+        """See `ICluster`."""
+        return self.target.tls_server_name or self.host
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """See `ICluster`.  Made anew when a file or a plugin's certificate changed."""
+        if not self.target.tls:
+            return None
+        stamp = self._tls_stamp()
+        if self._context is not None and stamp == self._context_stamp:
+            return self._context
+        try:
+            self._context = self._make_context()
+            self._context_stamp = stamp
+        except ConfigurationError as error:
+            if self._context is None:
+                raise
+            # half written; the old one may still do, and the next call looks again
+            if stamp != self._context_complaint:
+                self._context_complaint = stamp
+                self._log.error(
+                    "new certificates for the API server cannot be used: {problem}",
+                    problem=str(error),
+                )
+        return self._context
+
+    def endpoint(self) -> IStreamClientEndpoint:
+        """To connect to the API server, with TLS where the target has it."""
+        endpoint = HostnameEndpoint(
+            self._reactor, self.host, self.port, timeout=CONNECT_TIMEOUT
+        )
+        if not self.target.tls:
+            return endpoint
+        return TLSClientEndpoint(
+            endpoint, self._required_context, self.tls_server_name(), self._reactor
+        )
+
+    def _required_context(self) -> ssl.SSLContext:
+        context = self.tls_context()
+        assert context is not None
+        return context
+
+    def _tls_stamp(self) -> object:
+        target = self.target
+        files = (target.ca_file, target.cert_file, target.key_file)
+        stamps = tuple(stamp_of(file) if file is not None else None for file in files)
+        credential = self._plugin.credential if self._plugin is not None else None
+        return stamps, None if credential is None else credential.certificate
+
+    def _make_context(self) -> ssl.SSLContext:
+        target = self.target
+        plugin = self._plugin.credential if self._plugin is not None else None
+        certificate, key = target.cert_data, target.key_data
+        if plugin is not None and plugin.certificate is not None:
+            certificate, key = plugin.certificate, plugin.key
+        own_authority = target.ca_file is not None or target.ca_data is not None
+        with (
+            _as_path(certificate, target.cert_file) as cert_path,
+            _as_path(key, target.key_file) as key_path,
+        ):
+            try:
+                return client_context(
+                    None if target.ca_file is None else str(target.ca_file),
+                    target.ca_data,
+                    insecure=target.insecure,
+                    cert_file=cert_path,
+                    key_file=key_path,
+                    alpn=(ALPN_HTTP,),
+                    # what API servers offer is not ours to choose
+                    minimum_version=ssl.TLSVersion.TLSv1_2,
+                    system_pool=not own_authority,
+                )
+            except ConfigurationError as error:
+                problems = [f"{target.origin}: {text}" for text in error.problems]
+                raise ConfigurationError(problems) from None
+
+
+def _static_authorization(target: Target) -> bytes | None:
+    if target.token:
+        return b"Bearer " + target.token.encode("ascii")
+    if target.username:
+        pair = f"{target.username}:{target.password}".encode()
+        return b"Basic " + base64.b64encode(pair)
+    return None
+
+
+@contextmanager
+def _as_path(data: bytes | None, file: Path | None) -> Iterator[str | None]:
+    """OpenSSL reads keys from files only: give it one that is nowhere on a disk."""
+    if data is None:
+        yield None if file is None else str(file)
+        return
+    descriptor = os.memfd_create("credential", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, data)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+class _TokenFile:
+    """A bearer token in a file that others replace."""
+
+    _log = Logger()
+
+    def __init__(self, path: Path, seconds: Callable[[], float]) -> None:
+        self._path = path
+        self._seconds = seconds
+        self._complained = False
+        self._checked = seconds()
+        # before it is read: what changes meanwhile is read again
+        self._stamp = stamp_of(path)
+        self._value = self._read()
+
+    def authorization(self) -> bytes:
+        now = self._seconds()
+        if now - self._checked >= CHECK_INTERVAL:
+            self._checked = now
+            stamp = stamp_of(self._path)
+            if stamp != self._stamp:
+                self._reload(stamp)
+        return self._value
+
+    def forget(self) -> None:
+        self._checked = float("-inf")
+
+    def _reload(self, stamp: Stamp) -> None:
+        try:
+            self._value = self._read()
+        except ConfigurationError as error:
+            if not self._complained:
+                self._log.error("{problem}; the old token stays", problem=str(error))
+            self._complained = True
+        else:
+            self._complained = False
+            self._stamp = stamp
+
+    def _read(self) -> bytes:
+        try:
+            with self._path.open("rb") as source:
+                token = source.read(MAX_TOKEN + 1).strip()
+        except OSError as error:
+            message = f"{self._path}: cannot be read ({error.strerror})"
+            raise ConfigurationError([message]) from None
+        if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
+            message = f"{self._path}: there is no token in it, and nothing else"
+            raise ConfigurationError([message])
+        return b"Bearer " + token
+
+
+class _Plugin:
+    """Runs the plugin before what it printed expires."""
+
+    _log = Logger()
+
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
+        self._reactor = access._reactor
+        self.credential = ExecCredential()
+        self._ran_at = 0.0
+        self._retry = RETRY_FIRST
+        self._timer: Any = None
+        self._refreshing: Deferred[None] | None = None
+
+    async def start(self) -> None:
+        await self._run()
+        self._plan(self._next())
+
+    def stop(self) -> None:
+        self._plan(None)
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+
+    def refresh_soon(self) -> None:
+        """Run it again, unless it is running, will shortly, or did just now."""
+        soon = max(0.0, self._ran_at + MIN_REFRESH - self._reactor.seconds())
+        if self._refreshing is None:
+            planned = self._timer.getTime() if self._timer is not None else None
+            if planned is None or planned > self._reactor.seconds() + soon:
+                self._plan(soon)
+
+    async def _run(self) -> None:
+        access = self._access
+        self._ran_at = self._reactor.seconds()
+        self.credential = await run_plugin(
+            self._reactor, access.target, access._environ
+        )
+
+    def _next(self) -> float | None:
+        expires_at = self.credential.expires_at
+        if expires_at is None:
+            return None
+        left = expires_at - self._access._now()
+        return max(MIN_REFRESH, left * (1 - REFRESH_LEFT))
+
+    def _plan(self, delay: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if delay is not None:
+            self._timer = self._reactor.callLater(delay, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._refreshing = Deferred.fromCoroutine(self._refresh())
+        self._refreshing.addErrback(self._stopped)
+
+    def _stopped(self, failure: Failure) -> None:
+        self._refreshing = None
+        if not failure.check(CancelledError):
+            self._log.failure("while running the credential plugin", failure)
+
+    async def _refresh(self) -> None:
+        delay: float | None
+        try:
+            await self._run()
+        except PluginFailed as error:
+            delay, self._retry = self._retry, min(2 * self._retry, RETRY_LAST)
+            self._log.error(
+                "{problem}; trying again in {delay} s", problem=str(error), delay=delay
+            )
+        else:
+            self._retry = RETRY_FIRST
+            delay = self._next()
+        self._refreshing = None
+        self._plan(delay)

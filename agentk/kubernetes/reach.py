@@ -1,0 +1,175 @@
+"""Whether the API server can be reached: one line in the log, and word to kas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from agentk.kubernetes.version import TIMEOUT, ClusterVersion, OtherAnswer
+from tunnel.errors import TunnelError
+from tunnel.interfaces import IStream
+from tunnel.pb import reports_pb2
+from tunnel.rpc.client import ServiceClient, StreamOpener
+from tunnel.util.texts import clean
+
+__all__ = ["SERVICE", "ClusterReach"]
+
+SERVICE = reports_pb2.DESCRIPTOR.services_by_name["AgentReports"]
+
+#: Seconds between two looks while the API server answers: one request of no weight.
+CHECK_INTERVAL = 60.0
+
+#: ... and while it does not, or did not the last time.
+RETRY_INTERVAL = 5.0
+
+#: Looks in a row that fail before one that answered counts as out of reach: an API
+#: server that restarts is back by then.
+FAILURES = 3
+
+#: Seconds for the report to kas; the next look repeats one that failed.
+REPORT_TIMEOUT = 10.0
+
+#: Characters of a problem.
+MAX_TEXT = 400
+
+
+@attrs.define(eq=False)
+class ClusterReach:
+    """
+    Looks whether the API server answers, from time to time.
+
+    :param where: its URL.
+    :param advice: what the operator should look at.
+    :param open_stream: opens a stream to kas.
+    :param services: what kas answers now; empty while there is no tunnel.
+    :ivar problem: what is wrong; empty while it answers, and before the first look.
+    """
+
+    _version: ClusterVersion
+    _where: str
+    _advice: str
+    _open_stream: StreamOpener
+    _services: Callable[[], frozenset[str]]
+    _clock: IReactorTime
+    problem: str = attrs.field(default="", init=False)
+    _answered: bool = attrs.field(default=False, init=False)
+    _failures: int = attrs.field(default=0, init=False)
+    #: What kas was told over the tunnel that is up.
+    _told: str = attrs.field(default="", init=False)
+    _reporting: bool = attrs.field(default=False, init=False)
+    _timer: IDelayedCall | None = attrs.field(default=None, init=False)
+    _looking: Deferred[None] | None = attrs.field(default=None, init=False)
+    _log = Logger()
+
+    async def start(self) -> None:
+        """Look for the first time, and go on in the background; fails never."""
+        await self._look()
+        self._plan()
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+
+    def connected(self) -> None:
+        """There is a new tunnel: kas knows nothing yet."""
+        self._told = ""
+        self._report()
+
+    def _plan(self) -> None:
+        pause = RETRY_INTERVAL if self._failures else CHECK_INTERVAL
+        self._timer = self._clock.callLater(pause, self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        self._looking = Deferred.fromCoroutine(self._look())
+        self._looking.addCallbacks(lambda _: self._plan(), self._ended)
+
+    def _ended(self, failure: Failure) -> None:
+        if failure.check(CancelledError) is None:
+            self._log.failure("while looking for the API server", failure)
+            self._plan()
+
+    async def _look(self) -> None:
+        problem = ""
+        try:
+            await self._version.refresh()
+        except CancelledError:
+            raise
+        except OtherAnswer as error:
+            problem = self._refusal(error.code)
+        except TimeoutError:
+            problem = self._unreachable(f"no answer within {TIMEOUT:g} s")
+        except Exception as error:
+            problem = self._unreachable(str(error) or type(error).__name__)
+        if not problem:
+            self._answered, self._failures = True, 0
+        else:
+            self._failures += 1
+        if not problem or not self._answered or self._failures >= FAILURES:
+            self._found(problem)
+        self._report()
+
+    def _refusal(self, code: int) -> str:
+        if code == 401:
+            return (
+                f"the Kubernetes API at {self._where} does not accept agentk's "
+                f"credential (401); {self._advice}"
+            )
+        if code >= 500:
+            return f"the Kubernetes API at {self._where} answers {code} only"
+        return ""
+
+    def _unreachable(self, why: str) -> str:
+        text = (
+            f"cannot reach the Kubernetes API at {self._where} ({why.rstrip('.')}); "
+            f"{self._advice}"
+        )
+        return clean(text, MAX_TEXT, " ")
+
+    def _found(self, problem: str) -> None:
+        before, self.problem = self.problem, problem
+        # Its details may differ each time: the change is what matters.
+        if problem and not before:
+            self._log.warn("{problem}", problem=problem)
+        elif before and not problem:
+            self._log.info("the Kubernetes API at {where} answers", where=self._where)
+
+    # What kas is told.
+
+    def _report(self) -> None:
+        if self._reporting or self._told == self.problem:
+            return
+        if SERVICE.full_name not in self._services():
+            return
+        self._reporting = True
+        reporting = Deferred.fromCoroutine(self._tell(self.problem))
+        reporting.addErrback(self._not_told)
+
+    async def _tell(self, problem: str) -> None:
+        def opener(method: str, receiver: Any, **options: Any) -> IStream:
+            return self._open_stream(method, receiver, **options)
+
+        try:
+            client = ServiceClient(SERVICE, opener, self._clock)
+            report = reports_pb2.ClusterReport(problem=problem)
+            await client.call("Cluster", report, timeout=REPORT_TIMEOUT)
+            self._told = problem
+        finally:
+            self._reporting = False
+
+    def _not_told(self, failure: Failure) -> None:
+        if failure.check(TunnelError) is None:
+            self._log.failure("while reporting to kas", failure)
+        else:
+            self._log.debug("kas was not told: {why}", why=failure.getErrorMessage())

@@ -1,0 +1,10 @@
+"""
+The agents that are connected to this kas.
+
+    acceptor.py     accepts them: greeting, credential, replacement
+    registry.py     those that are connected now
+    waiters.py      requests that wait for one of them
+    conflicts.py    those that say that they are the same pod
+    reports.py      what they tell of their clusters
+    last_seen.py    when those that are gone were last here
+"""

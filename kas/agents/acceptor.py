@@ -1,0 +1,250 @@
+"""Accepts agents: the greeting, the credential, and what their streams are for."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from kas.agents.registry import AgentConnection, Registry
+from kas.identity.authenticator import AgentIdentity
+from tunnel.errors import CallError, ErrorCode, SessionClosed
+from tunnel.hosting.events import EventBus
+from tunnel.interfaces import (
+    ConnectedAgent,
+    IStream,
+    IStreamReceiver,
+    KubernetesVersion,
+)
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.factory import TunnelFactory
+from tunnel.session.keepalive import Timing
+from tunnel.session.owner import TunnelOwner
+from tunnel.session.protocol import TunnelProtocol
+
+#: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
+MAX_META = 200
+
+#: Instance ids are 16 random bytes; anything much longer is not one.
+MAX_INSTANCE_ID = 64
+
+#: Why an agent may be refused.
+REFUSALS = (
+    "credential",
+    "draining",
+    "instance-id",
+    "role",
+    "superseded",
+    "too-many-connections",
+    "too-many-instances",
+)
+
+#: How agents are to pace themselves.  Silence is what a kas that is frozen and a path
+#: that is cut look like, and until an agent gives its connection up nobody reaches it:
+#: it asks after 6 seconds, and leaves after 12.  That is longer than a path needs to
+#: change and than a process of ours is ever busy; who is wrong about it connects again,
+#: and loses nothing that can be resumed.
+AGENT_TIMING = Timing(ping_interval=6.0, dead_after=12.0)
+
+Authenticate = Callable[[bytes], AgentIdentity]
+
+
+class ConnectionRate:
+    """How often one credential connected within the last minute."""
+
+    #: Credentials that are watched at once; beyond it the oldest is forgotten, which
+    #: only ever lets somebody connect.
+    MAX_CREDENTIALS = 100_000
+
+    def __init__(self, per_minute: int, clock: IReactorTime) -> None:
+        self._per_minute = per_minute
+        self._clock = clock
+        self._seen: dict[str, deque[float]] = {}
+
+    def allows(self, credential_id: str) -> bool:
+        """Note one more connection; False when it is one too many."""
+        now = self._clock.seconds()
+        seen = self._seen.get(credential_id)
+        if seen is None:
+            if len(self._seen) >= self.MAX_CREDENTIALS:
+                del self._seen[next(iter(self._seen))]
+            seen = self._seen[credential_id] = deque()
+        while seen and seen[0] <= now - 60:
+            seen.popleft()
+        if len(seen) >= self._per_minute:
+            return False
+        seen.append(now)
+        return True
+
+
+@attrs.define(eq=False)
+class AgentAcceptor(TunnelOwner):
+    """
+    Decides what the tunnels of agents may do; the owner of each of them.
+
+    :ivar now: the time of day.
+    :ivar timing: sent with every WELCOME: agents take their pace from here.
+    """
+
+    authenticate: Authenticate
+    registry: Registry
+    dispatcher: Dispatcher
+    bus: EventBus
+    clock: IReactorTime
+    rate: ConnectionRate
+    kas_id: bytes
+    now: Callable[[], float]
+    timing: Timing = attrs.Factory(Timing)
+    #: New agents shall look for another kas.
+    draining: bool = False
+    #: Agents that were refused, by one of `REFUSALS`.
+    refusals: Counter[str] = attrs.Factory(Counter)
+    #: Tunnels that end with this turn of the reactor.
+    _ending: set[TunnelProtocol] = attrs.Factory(set)
+    #: What agents said when they left, until their tunnel is gone.
+    _leaving: dict[TunnelProtocol, str] = attrs.Factory(dict)
+    _log = Logger()
+
+    # tunnel.session.owner.TunnelOwner
+
+    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
+        """Take the agent, or say why not."""
+        refuse = functools.partial(self._refuse, tunnel)
+        if hello.role != "agent":
+            refuse("role", ErrorCode.PROTOCOL, "agents connect to this port")
+            return
+        if self.draining:
+            text = "this kas is being drained; try another"
+            refuse("draining", ErrorCode.SHUTDOWN, text)
+            return
+        if not 0 < len(hello.instance_id) <= MAX_INSTANCE_ID:
+            text = "HELLO without a usable instance id"
+            refuse("instance-id", ErrorCode.PROTOCOL, text)
+            return
+        try:
+            identity = self.authenticate(hello.credential)
+        except CallError as error:
+            self._log.info(
+                "{peer} was refused: {reason}", peer=tunnel.peer, reason=error
+            )
+            refuse("credential", ErrorCode.UNAUTHENTICATED, error.message)
+            return
+        if self.registry.is_full(identity.agent_id, hello.instance_id):
+            text = "this agent has too many instances here"
+            refuse("too-many-instances", ErrorCode.FLOOD, text)
+            return
+        if not self.rate.allows(identity.credential_id):
+            text = "this token connects too often; slow down"
+            refuse("too-many-connections", ErrorCode.FLOOD, text)
+            return
+        self._welcome(tunnel, hello, identity)
+
+    def _refuse(
+        self, tunnel: TunnelProtocol, reason: str, code: ErrorCode, text: str
+    ) -> None:
+        self.refusals[reason] += 1
+        tunnel.end(code, text)
+
+    def _welcome(
+        self, tunnel: TunnelProtocol, hello: pb.Hello, identity: AgentIdentity
+    ) -> None:
+        meta = hello.agent
+        kubernetes = meta.kubernetes_version
+        agent = ConnectedAgent(
+            agent_id=identity.agent_id,
+            agent_name=identity.agent_name,
+            instance_id=hello.instance_id,
+            generation=hello.generation,
+            connected_at=self.now(),
+            version=meta.version[:MAX_META],
+            commit_id=meta.commit_id[:MAX_META],
+            pod_namespace=meta.pod_namespace[:MAX_META],
+            pod_name=meta.pod_name[:MAX_META],
+            kubernetes_version=KubernetesVersion(
+                major=kubernetes.major[:MAX_META],
+                minor=kubernetes.minor[:MAX_META],
+                git_version=kubernetes.git_version[:MAX_META],
+                platform=kubernetes.platform[:MAX_META],
+            ),
+            project_id=identity.project_id,
+            services=frozenset(hello.services),
+        )
+        tunnel.welcome(
+            pb.Welcome(
+                agent_id=identity.agent_id,
+                agent_name=identity.agent_name,
+                services=self.dispatcher.services,
+                timing=self.timing.message(),
+                kas_id=self.kas_id,
+            )
+        )
+        tunnel.agent = agent
+        connection = AgentConnection(tunnel, agent, identity.credential_id)
+        if not self.registry.add(connection):
+            text = "a newer connection is here already"
+            self._refuse(tunnel, "superseded", ErrorCode.SUPERSEDED, text)
+            return
+        self._log.info(
+            "agent {agent_name} ({agent_id}) connected from {peer}",
+            agent_name=agent.agent_name,
+            agent_id=agent.agent_id,
+            peer=tunnel.peer,
+            pod=agent.pod_name,
+            version=agent.version,
+        )
+        self.bus.publish("agent.connected", agent)
+
+    def stream_opened(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
+        """An agent calls one of our modules."""
+        return self.dispatcher.accept(stream, open_)
+
+    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
+        """The agent stops, or is elsewhere: what runs here may finish."""
+        # Its own words, because it knows which of the two.
+        self._leaving[tunnel] = go_away.message[:MAX_META]
+        connection = self.registry.retire(tunnel)
+        if connection is not None:
+            self.bus.publish("agent.disconnected", connection.agent)
+        if not tunnel.load:
+            self.tunnel_idle(tunnel)
+
+    def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
+        """What ran there is done; in a moment, when its last bytes have left."""
+        # An agent may say GO_AWAY as often as it likes.
+        if tunnel not in self._ending:
+            self._ending.add(tunnel)
+            self.clock.callLater(0, self._drained, tunnel)
+
+    def _drained(self, tunnel: TunnelProtocol) -> None:
+        self._ending.discard(tunnel)
+        reason = self._leaving.get(tunnel) or "the agent left"
+        tunnel.end(ErrorCode.SHUTDOWN, reason)
+
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        """The agent's connection is gone."""
+        self._leaving.pop(tunnel, None)
+        connection = self.registry.remove(tunnel)
+        if connection is None:
+            return
+        agent = connection.agent
+        self._log.info(
+            "agent {agent_name} ({agent_id}) disconnected: {reason}",
+            agent_name=agent.agent_name,
+            agent_id=agent.agent_id,
+            reason=reason,
+        )
+        if not connection.retired:
+            self.bus.publish("agent.disconnected", agent)
+
+
+class AgentFactory(TunnelFactory):
+    """A tunnel for each connection to the agents' port."""
+
+    def __init__(self, acceptor: AgentAcceptor, **rest: Any) -> None:
+        super().__init__(acceptor, timing=acceptor.timing, **rest)

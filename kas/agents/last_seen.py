@@ -1,0 +1,239 @@
+"""
+When each agent was last connected: what a client of one that is away is told.
+
+A kas remembers what it saw itself in memory, and across restarts in its state
+directory.  Several kas tell each other through their store, which is asked only when a
+request waits for an agent that is not connected, or when an operator lists agents.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from kas.identity.file import Agent
+from kas.state.directory import StateDirectory
+from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.hosting.events import EventBus
+from tunnel.interfaces import ConnectedAgent
+
+__all__ = ["FILE_NAME", "LastSeen", "ago"]
+
+FILE_NAME = "last-seen.json"
+
+#: Seconds after a change until it is written down: a storm of connections is one write.
+SAVE_DELAY = 10.0
+
+#: Seconds between two writes while agents are connected: a kas that is killed knows
+#: afterwards, give or take so much, until when they were.
+SAVE_INTERVAL = 300.0
+
+#: Seconds between two questions to the store for one agent, however many requests wait.
+ASK_INTERVAL = 10.0
+
+#: Agents that are remembered; ten times those that a kas is made for.  Only agents with
+#: a valid token are, so this is a bound for the memory and for the file, 30 bytes each.
+MAX_AGENTS = 100_000
+
+_VERSION = 1
+
+
+class Shared(Protocol):
+    """Where several kas remember together; see `kas.directory.SharedDirectory`."""
+
+    async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
+        """When each of these was last connected, to whichever kas; empty: no answer."""
+
+
+@attrs.define(eq=False)
+class LastSeen:
+    """
+    Times are seconds since 1970.
+
+    :param connected: ids of the agents that are connected to this kas now.
+    :param find: an agent of the identity file by its id.
+    :param now: the time of day.
+    """
+
+    _state: StateDirectory
+    _connected: Callable[[], Iterable[str]]
+    _find: Callable[[str], Agent | None]
+    _shared: Shared
+    _clock: IReactorTime
+    _now: Callable[[], float]
+    #: The agent that was seen last stands last.
+    _seen: dict[str, float] = attrs.field(factory=dict, init=False)
+    #: Since when this kas, or one with the same state directory, remembers.
+    _since: float = attrs.field(default=math.inf, init=False)
+    _asked: dict[str, float] = attrs.field(factory=dict, init=False)
+    _saving: IDelayedCall | None = attrs.field(default=None, init=False)
+    _running: bool = attrs.field(default=False, init=False)
+    _complained: bool = attrs.field(default=False, init=False)
+    _log = Logger()
+
+    def start(self, bus: EventBus) -> None:
+        """Read what was remembered, and follow who comes and goes."""
+        self._running = True
+        self._since = self._now()
+        self._merge_file()
+        bus.subscribe("kas", "agent.connected", self._changed)
+        bus.subscribe("kas", "agent.disconnected", self._changed)
+        self._save_within(SAVE_INTERVAL)
+
+    def stop(self) -> None:
+        """Write down what is remembered."""
+        self._running = False
+        if self._saving is not None and self._saving.active():
+            self._saving.cancel()
+        self._saving = None
+        self._save()
+
+    def _changed(self, agent: ConnectedAgent) -> None:
+        self._note(agent.agent_id, self._now())
+        self._save_within(SAVE_DELAY)
+
+    def _note(self, agent_id: str, when: float) -> None:
+        before = self._seen.pop(agent_id, when)
+        self._seen[agent_id] = max(before, when)
+        if len(self._seen) > MAX_AGENTS:
+            del self._seen[next(iter(self._seen))]
+
+    # What is asked.
+
+    def known(self, agent_id: str) -> float | None:
+        """When this kas last saw an agent that is not connected now; None: never."""
+        return self._seen.get(agent_id)
+
+    async def of(self, agent_ids: Sequence[str]) -> dict[str, float]:
+        """When each was last seen, at whichever kas; without those never seen."""
+        self._merge(await self._shared.last_seen(agent_ids))
+        return {one: self._seen[one] for one in agent_ids if one in self._seen}
+
+    def sought(self, agent_id: str) -> None:
+        """A request waits for it: ask the store, in the background, and not often."""
+        now = self._clock.seconds()
+        if now - self._asked.get(agent_id, -math.inf) < ASK_INTERVAL:
+            return
+        if len(self._asked) >= MAX_AGENTS:
+            self._asked.clear()
+        self._asked[agent_id] = now
+        asking = Deferred.fromCoroutine(self.of([agent_id]))
+        asking.addErrback(self._not_answered)
+
+    def _not_answered(self, failure: Failure) -> None:
+        if failure.check(TunnelError) is None:
+            self._log.failure("while asking when an agent was last seen", failure)
+
+    def absence(self, agent_id: str) -> str:
+        """That it is not connected, and since when, as the beginning of a sentence."""
+        agent = self._find(agent_id)
+        name = agent_id if agent is None else agent.name
+        seen = self._seen.get(agent_id)
+        if seen is not None:
+            when = _time_of_day(seen)
+            return (
+                f"agent {name} is not connected; last seen {when} "
+                f"({ago(self._now() - seen)})"
+            )
+        if agent is not None and agent.created_at.timestamp() >= self._since:
+            return f"agent {name} has never connected"
+        if self._since < math.inf:
+            since = _time_of_day(self._since)
+            return f"agent {name} is not connected, and was not since {since}"
+        return f"agent {name} is not connected"
+
+    # The file.
+
+    def _save_within(self, seconds: float) -> None:
+        if not self._running:
+            return
+        due = self._clock.seconds() + seconds
+        if self._saving is not None and self._saving.active():
+            if self._saving.getTime() <= due:
+                return
+            self._saving.cancel()
+        self._saving = self._clock.callLater(seconds, self._save_again)
+
+    def _save_again(self) -> None:
+        self._saving = None
+        self._save()
+        self._save_within(SAVE_INTERVAL)
+
+    def _save(self) -> None:
+        now = self._now()
+        for agent_id in self._connected():
+            self._note(agent_id, now)
+        # Several kas may share the directory; what is lost between this look and the
+        # write is written again with their next one.
+        self._merge_file()
+        content = {
+            "version": _VERSION,
+            "since": round(self._since),
+            "agents": {
+                agent_id: round(seen)
+                for agent_id, seen in self._seen.items()
+                if self._find(agent_id) is not None
+            },
+        }
+        data = json.dumps(content).encode() + b"\n"
+        try:
+            self._state.write(FILE_NAME, data, durable=False)
+        except OSError as error:
+            if not self._complained:
+                self._log.warn(
+                    "{file} cannot be written ({reason}): after a restart kas will not "
+                    "know when agents were last seen",
+                    file=str(self._state.file(FILE_NAME)),
+                    reason=error.strerror,
+                )
+            self._complained = True
+        else:
+            self._complained = False
+
+    def _merge_file(self) -> None:
+        # Only programs write it, and nothing depends on it: no reason to complain.
+        try:
+            content = json.loads(self._state.read(FILE_NAME) or b"{}")
+            since, agents = float(content.get("since", math.inf)), content["agents"]
+            read = {str(one): float(seen) for one, seen in agents.items()}
+        except (
+            OSError,
+            ConfigurationError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ):
+            return
+        self._since = min(self._since, since)
+        self._merge(read)
+
+    def _merge(self, found: Mapping[str, float]) -> None:
+        # A time to come would only be a clock that was wrong.
+        latest = self._now()
+        for agent_id, seen in found.items():
+            if 0 < seen <= latest:
+                self._note(agent_id, seen)
+
+
+def _time_of_day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def ago(seconds: float) -> str:
+    """``5 minutes ago``: the largest unit of which there is at least one."""
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            number = int(seconds // size)
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    # A text that is the same for a while is shown once by clients that ask again.
+    return "less than a minute ago"

@@ -1,0 +1,235 @@
+"""The agents that are connected to this process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+
+import attrs
+from twisted.logger import Logger
+
+from kas.agents.conflicts import Conflicts
+from kas.agents.waiters import Watchers
+from tunnel.errors import ErrorCode
+from tunnel.interfaces import ConnectedAgent
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.session.protocol import TunnelProtocol
+
+#: Instances (pods) of one agent here.  Two or three are usual; each is looked at for
+#: every request, and a token that somebody stole must not fill the table.
+MAX_INSTANCES = 256
+
+
+def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
+    """*newer* is a later run of agentk in the pod of *older*, whose run is over."""
+    return (
+        newer.instance_id != older.instance_id
+        and bool(newer.pod_name)
+        and older.pod_name == newer.pod_name
+        and older.pod_namespace == newer.pod_namespace
+        and older.connected_at < newer.connected_at
+    )
+
+
+@attrs.define(eq=False)
+class AgentConnection:
+    """One tunnel, and whose it is."""
+
+    tunnel: TunnelProtocol
+    agent: ConnectedAgent
+    #: What it was accepted for; when that is revoked the tunnel ends.
+    credential_id: str
+    #: We asked it to leave: it serves until it is connected elsewhere.
+    leaving: bool = False
+    #: No new streams go there; what runs may finish.
+    retired: bool = False
+    #: When the agent last told of a change; see `kas.agents.reports`.
+    reported_at: float = -math.inf
+
+
+class Registry:
+    """
+    Agents -> instances (pods) -> the newest connection of each.
+
+    Who waits for an agent is told as soon as one is added.
+    """
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self._agents: dict[str, dict[bytes, AgentConnection]] = {}
+        self._by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
+        self._waiters = Watchers()
+        self._conflicts = Conflicts()
+        #: Told the id of each agent that connects, here or at another kas.
+        self.on_connected: Callable[[str], None] = lambda agent_id: None
+
+    def __len__(self) -> int:
+        return len(self._by_tunnel)
+
+    def __iter__(self) -> Iterator[AgentConnection]:
+        return iter(tuple(self._by_tunnel.values()))
+
+    @property
+    def agents(self) -> int:
+        """How many agents have at least one connection."""
+        return len(self._agents)
+
+    def add(self, connection: AgentConnection) -> bool:
+        """
+        Take a connection into service.
+
+        An older one of the same instance is closed at once.
+
+        :return: False when a *newer* one of the instance is here already.
+        """
+        agent = connection.agent
+        instances = self._agents.setdefault(agent.agent_id, {})
+        older = instances.get(agent.instance_id)
+        if older is not None:
+            if older.agent.generation > agent.generation:
+                return False
+            self._log.info(
+                "agent {agent_name}: a newer connection replaces that of {peer}",
+                agent_name=agent.agent_name,
+                peer=older.tunnel.peer,
+            )
+            self._supersede(older)
+            instances = self._agents.setdefault(agent.agent_id, {})
+        self.replaced(agent)
+        instances = self._agents.setdefault(agent.agent_id, {})
+        instances[agent.instance_id] = connection
+        self._by_tunnel[connection.tunnel] = connection
+        self.wake(agent.agent_id)
+        return True
+
+    def _supersede(self, older: AgentConnection) -> None:
+        if older.leaving and older.tunnel.alive:
+            # We asked for the newer one ourselves: what runs here may finish.
+            self.retire(older.tunnel)
+            older.tunnel.ask()
+            return
+        self.remove(older.tunnel)
+        # Cut, not closed politely: its path may be dead, and nothing is lost
+        # that the agent itself has not given up.
+        older.tunnel.end(ErrorCode.SUPERSEDED, "a newer connection took over")
+
+    def superseded(self, agent: ConnectedAgent) -> None:
+        """Another kas has a newer connection of this instance."""
+        held = self.connection(agent)
+        if held is not None:
+            self._supersede(held)
+
+    def replaced(self, newer: ConnectedAgent) -> None:
+        """
+        A connection of the agent is new, here or at another kas.
+
+        One agentk runs in a pod, so that of an earlier run of it is dead, though it may
+        seem to be alive for a while.  So may any other be: they are asked.
+        """
+        self.on_connected(newer.agent_id)
+        for held in tuple(self._agents.get(newer.agent_id, {}).values()):
+            agent = held.agent
+            if agent.instance_id == newer.instance_id:
+                continue
+            if is_restart(newer, agent):
+                why = self._conflicts.replaced(agent, newer)
+                self._log.info(
+                    "agent {agent_name}: pod {pod} is replaced: {why}",
+                    agent_name=agent.agent_name,
+                    pod=agent.pod_name,
+                    why=why,
+                )
+                # It leaves by its end, which is told to everyone.
+                held.tunnel.end(ErrorCode.SUPERSEDED, why)
+            else:
+                held.tunnel.ask()
+
+    def send_away(self, connection: AgentConnection, go_away: pb.GoAway) -> None:
+        """Ask an agent to connect elsewhere; it serves until then."""
+        connection.leaving = True
+        connection.tunnel.go_away(go_away)
+
+    def retire(self, tunnel: TunnelProtocol) -> AgentConnection | None:
+        """
+        Send nothing new there.
+
+        :return: what it was, or None when it was retired or replaced before.
+        """
+        connection = self._by_tunnel.get(tunnel)
+        if connection is None or connection.retired:
+            return None
+        connection.retired = True
+        self._take_out(connection)
+        return connection
+
+    def is_full(self, agent_id: str, instance_id: bytes) -> bool:
+        """One more instance of the agent would be too many."""
+        instances = self._agents.get(agent_id, {})
+        return len(instances) >= MAX_INSTANCES and instance_id not in instances
+
+    def wake(self, agent_id: str) -> None:
+        """The agent is here, or takes more: tell everyone who waits for it."""
+        self._waiters.wake(agent_id)
+
+    def remove(self, tunnel: TunnelProtocol) -> AgentConnection | None:
+        """Forget a tunnel; returns what it was, or None when it was replaced."""
+        connection = self._by_tunnel.pop(tunnel, None)
+        if connection is not None:
+            self._take_out(connection)
+        return connection
+
+    def _take_out(self, connection: AgentConnection) -> None:
+        agent = connection.agent
+        instances = self._agents.get(agent.agent_id, {})
+        if instances.get(agent.instance_id) is connection:
+            del instances[agent.instance_id]
+            if not instances:
+                del self._agents[agent.agent_id]
+
+    def find(self, agent_id: str) -> AgentConnection | None:
+        """The least busy instance that answers, or None."""
+        instances = self._agents.get(agent_id)
+        if not instances:
+            return None
+        best: AgentConnection | None = None
+        for connection in instances.values():
+            tunnel = connection.tunnel
+            if tunnel.alive and (best is None or tunnel.load < best.tunnel.load):
+                best = connection
+        return best
+
+    def connection(self, agent: ConnectedAgent) -> AgentConnection | None:
+        """That of *agent*, if it is the one in service."""
+        held = self._agents.get(agent.agent_id, {}).get(agent.instance_id)
+        if held is None or held.agent.generation != agent.generation:
+            return None
+        return held
+
+    def instance(self, agent_id: str, instance_id: bytes) -> AgentConnection | None:
+        """The connection of one instance, if it takes streams."""
+        connection = self._agents.get(agent_id, {}).get(instance_id)
+        if connection is None or not connection.tunnel.alive:
+            return None
+        return connection
+
+    def instances(self, agent_id: str) -> Collection[AgentConnection]:
+        """The connections of an agent that streams may go to."""
+        return self._agents.get(agent_id, {}).values()
+
+    def wait(self, agent_id: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call *wake* once when the agent connects; call the result to give up."""
+        return self._waiters.add(agent_id, wake)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for an agent."""
+        return len(self._waiters)
+
+    def revoke(self, credential_id: str) -> None:
+        """End every tunnel that was accepted for a credential."""
+        for connection in self:
+            if connection.credential_id == credential_id:
+                connection.tunnel.end(
+                    ErrorCode.UNAUTHENTICATED, "the credential was revoked"
+                )

@@ -1,0 +1,77 @@
+"""What agents tell kas of themselves while they are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from kas.agents.registry import Registry
+from tunnel.errors import CallError, Status
+from tunnel.hosting.events import EventBus
+from tunnel.interfaces import ConnectedAgent
+from tunnel.pb import reports_pb2
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.util.texts import clean
+
+__all__ = ["AgentReports"]
+
+_SERVICE = reports_pb2.DESCRIPTOR.services_by_name["AgentReports"]
+
+#: Characters of a problem that are kept.
+MAX_PROBLEM = 400
+
+#: Seconds between two changes of one connection: each is told to all kas.
+MIN_INTERVAL = 2.0
+
+
+@attrs.define(eq=False)
+class AgentReports:
+    """Answers the service of that name; what changes is published."""
+
+    _registry: Registry
+    _bus: EventBus
+    _clock: IReactorTime
+    _log = Logger()
+
+    def serve(self, dispatcher: Dispatcher) -> None:
+        """Answer agents from now on."""
+        dispatcher.handle("kas", _SERVICE, self)
+
+    async def cluster(
+        self, report: reports_pb2.ClusterReport, call: Any
+    ) -> reports_pb2.ClusterReported:
+        """The agent reaches its cluster, or does not."""
+        problem = clean(report.problem, MAX_PROBLEM)
+        agent: ConnectedAgent | None = call.agent
+        connection = None if agent is None else self._registry.connection(agent)
+        if connection is None:
+            raise CallError(Status.FAILED_PRECONDITION, "the agent is not connected")
+        before = connection.agent.cluster_problem
+        if problem == before:
+            return reports_pb2.ClusterReported()
+        now = self._clock.seconds()
+        if now - connection.reported_at < MIN_INTERVAL:
+            raise CallError(Status.RESOURCE_EXHAUSTED, "this changes too often")
+        connection.reported_at = now
+        changed = attrs.evolve(connection.agent, cluster_problem=problem)
+        connection.agent = connection.tunnel.agent = changed
+        if bool(problem) != bool(before):
+            self._tell(changed)
+        self._bus.publish("agent.changed", changed)
+        return reports_pb2.ClusterReported()
+
+    def _tell(self, agent: ConnectedAgent) -> None:
+        say: Callable[..., None] = self._log.info
+        text = "agentk {agent_name} ({agent_id}) reaches the Kubernetes API again"
+        if agent.cluster_problem:
+            say, text = self._log.warn, "agentk {agent_name} ({agent_id}): {problem}"
+        say(
+            text,
+            agent_name=agent.agent_name,
+            agent_id=agent.agent_id,
+            problem=agent.cluster_problem,
+        )

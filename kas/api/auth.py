@@ -1,0 +1,45 @@
+"""Who may call: the token in front of every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from kas.identity.jwt import Secrets, verify
+from tunnel.errors import CallError, Status
+
+__all__ = ["AUDIENCE", "Authenticator"]
+
+#: Whom GitLab's tokens for kas are made for.
+AUDIENCE = "gitlab-kas"
+
+
+@attrs.frozen
+class Authenticator:
+    """
+    Checks ``Authorization: Bearer <JSON Web Token>``.
+
+    :param issuer: who has to have signed the token; empty: not looked at.
+    """
+
+    secrets: Secrets
+    issuer: str
+    #: The time of day.
+    now: Callable[[], float]
+
+    def check(self, authorization: str | None) -> None:
+        """:raises CallError: UNAUTHENTICATED, with a reason that may be shown."""
+        if authorization is None:
+            raise CallError(
+                Status.UNAUTHENTICATED,
+                "JWT validation failed: there is no token; send 'Authorization: "
+                "Bearer <token>'",
+            )
+        scheme, _, token = authorization.strip().partition(" ")
+        if scheme.lower() != "bearer":
+            raise CallError(
+                Status.UNAUTHENTICATED,
+                "JWT validation failed: Authorization is not 'Bearer <token>'",
+            )
+        verify(token.strip(), self.secrets, AUDIENCE, self.issuer, now=self.now())

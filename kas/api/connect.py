@@ -1,0 +1,268 @@
+"""
+Connect's way to write a call down: JSON or protobuf over plain HTTP.
+
+Unary calls are ordinary POST requests with an HTTP status; the others have messages in
+envelopes, and the last one says how it went.  https://connectrpc.com/docs/protocol
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.descriptor import Descriptor, MethodDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from kas.api.calls import Codec, Exchange, Headers, metadata_to
+from kas.api.envelopes import COMPRESSED, EnvelopeCodec, envelope
+from kas.api.held import Held
+from tunnel.details import readable
+from tunnel.errors import CallError, Status
+from tunnel.rpc.messages import MAX_MESSAGE
+
+__all__ = [
+    "CONTENT_TYPES",
+    "ConnectCall",
+    "StreamingCall",
+    "UnaryCall",
+    "parse_timeout",
+]
+
+#: What a request may be in, for ``Accept-Post``.
+CONTENT_TYPES = (
+    "application/json",
+    "application/proto",
+    "application/connect+json",
+    "application/connect+proto",
+)
+
+#: HTTP status and name of each outcome; both are Connect's.
+_CODES = {
+    Status.CANCELLED: (499, "canceled"),
+    Status.UNKNOWN: (500, "unknown"),
+    Status.INVALID_ARGUMENT: (400, "invalid_argument"),
+    Status.DEADLINE_EXCEEDED: (504, "deadline_exceeded"),
+    Status.NOT_FOUND: (404, "not_found"),
+    Status.ALREADY_EXISTS: (409, "already_exists"),
+    Status.PERMISSION_DENIED: (403, "permission_denied"),
+    Status.RESOURCE_EXHAUSTED: (429, "resource_exhausted"),
+    Status.FAILED_PRECONDITION: (400, "failed_precondition"),
+    Status.ABORTED: (409, "aborted"),
+    Status.OUT_OF_RANGE: (400, "out_of_range"),
+    Status.UNIMPLEMENTED: (501, "unimplemented"),
+    Status.INTERNAL: (500, "internal"),
+    Status.UNAVAILABLE: (503, "unavailable"),
+    Status.DATA_LOSS: (500, "data_loss"),
+    Status.UNAUTHENTICATED: (401, "unauthenticated"),
+}
+
+_TIMEOUT = re.compile(r"[0-9]{1,10}")
+_END = 0x2
+
+#: JSON of a message may be larger than the message: bytes are base64 in it.
+MAX_JSON = MAX_MESSAGE // 3 * 4 + 64 * 1024
+
+#: Characters of what a JSON parser says about a request, which may hold parts of it.
+MAX_COMPLAINT = 200
+
+
+def parse_timeout(text: str | None) -> float | None:
+    """
+    Seconds in ``Connect-Timeout-Ms``.
+
+    :raises CallError: it is none.
+    """
+    if text is None:
+        return None
+    if _TIMEOUT.fullmatch(text) is None:
+        raise CallError(Status.INVALID_ARGUMENT, "Connect-Timeout-Ms cannot be read")
+    return int(text) / 1000
+
+
+def error_object(error: CallError) -> dict[str, Any]:
+    """An error in JSON."""
+    _, name = _CODES[error.status]
+    described: dict[str, Any] = {"code": name}
+    if error.message:
+        described["message"] = error.message
+    if error.details:
+        described["details"] = [_detail(one) for one in error.details]
+    return described
+
+
+def _detail(detail: AnyMessage) -> dict[str, Any]:
+    value = base64.b64encode(detail.value).decode("ascii").rstrip("=")
+    described = {"type": detail.type_url.rpartition("/")[2], "value": value}
+    debug = readable(detail)
+    return described if debug is None else {**described, "debug": debug}
+
+
+class ConnectCall(Codec):
+    """What both kinds share: JSON or protobuf, and what the headers say."""
+
+    #: For calls with one request and one response.
+    unary: bool
+
+    def __init__(
+        self, exchange: Exchange, held: Held, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(exchange, held, headers)
+        name = "content-encoding" if self.unary else "connect-content-encoding"
+        self._encoding = headers.get(name, "identity")
+        #: Set before the call is opened.
+        self.method: MethodDescriptor | None = None
+
+    @property
+    def json(self) -> bool:
+        """Messages are written in JSON."""
+        return self.content_type.endswith("json")
+
+    @property
+    def limit(self) -> int:
+        """As `Codec.limit`."""
+        return MAX_JSON if self.json else MAX_MESSAGE
+
+    def check_encoding(self) -> None:
+        """:raises CallError: the client compresses."""
+        if self._encoding not in ("", "identity"):
+            raise CallError(
+                Status.UNIMPLEMENTED,
+                f"the encoding {self._encoding[:40]!r}: only identity is taken",
+            )
+
+    def decode(self, data: bytes) -> bytes:
+        """A request as protobuf; :raises CallError: it cannot be read."""
+        if not self.json:
+            return data
+        assert self.method is not None
+        kind = self.method.input_type
+        message = _new(kind)
+        try:
+            json_format.Parse(data, message, ignore_unknown_fields=True)
+        except (json_format.ParseError, ValueError, TypeError, RecursionError) as error:
+            text = " ".join(str(error).split())[:MAX_COMPLAINT]
+            raise CallError(
+                Status.INVALID_ARGUMENT, f"not a {kind.full_name} in JSON: {text}"
+            ) from None
+        encoded: bytes = message.SerializeToString()
+        return encoded
+
+    def encode(self, data: bytes) -> bytes:
+        """A response as the client wants it."""
+        if not self.json:
+            return data
+        assert self.method is not None
+        message = _new(self.method.output_type)
+        try:
+            message.ParseFromString(data)
+            return json_format.MessageToJson(message, indent=None).encode()
+        except (DecodeError, ValueError, TypeError) as error:
+            raise CallError(
+                Status.INTERNAL, "the response cannot be written as JSON"
+            ) from error
+
+
+class UnaryCall(ConnectCall):
+    """One request, one response: an ordinary POST."""
+
+    unary = True
+
+    def __init__(
+        self, exchange: Exchange, held: Held, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(exchange, held, headers)
+        self._buffer = bytearray()
+        self._response = b""
+
+    def body(self, data: bytes) -> None:
+        """A part of the request."""
+        if self.ended:
+            return
+        self._buffer += data
+        if len(self._buffer) > self.limit:
+            message = f"a request larger than {self.limit} bytes"
+            self.refuse(CallError(Status.RESOURCE_EXHAUSTED, message))
+            return
+        try:
+            self.holder.hold(len(self._buffer))
+        except CallError as error:
+            self.refuse(error)
+
+    def drop(self) -> None:
+        """Forget what is not whole."""
+        self._buffer.clear()
+
+    def body_ended(self) -> None:
+        """The request is complete."""
+        if self.ended:
+            return
+        try:
+            message = self.decode(bytes(self._buffer))
+        except CallError as error:
+            self.refuse(error)
+            return
+        finally:
+            self._buffer.clear()
+            self.holder.release()
+        self.request(message)
+        self.requests_ended()
+
+    def respond(self, message: bytes) -> None:
+        """Keep it until the call went well: only then the HTTP status is known."""
+        self._response = self.encode(message)
+
+    def finished(self, error: CallError | None) -> None:
+        """Send the answer."""
+        headers = metadata_to(self.metadata)
+        if error is None:
+            status, kind, body = 200, self.content_type, self._response
+        else:
+            status, kind = _CODES[error.status][0], "application/json"
+            body = json.dumps(error_object(error)).encode()
+            if error.status is Status.UNAUTHENTICATED:
+                headers.append((b"www-authenticate", b"Bearer"))
+            if error.status is Status.UNIMPLEMENTED:
+                headers.append((b"accept-encoding", b"identity"))
+        headers.append((b"content-type", kind.encode("ascii")))
+        headers.append((b"content-length", str(len(body)).encode()))
+        self.exchange.start(status, headers)
+        self.exchange.write(body)
+        self.exchange.end()
+
+
+class StreamingCall(EnvelopeCodec, ConnectCall):
+    """Messages in envelopes; the last one says how it went."""
+
+    unary = False
+    unreadable = Status.INVALID_ARGUMENT
+
+    def not_plain(self, flags: int) -> CallError:
+        """Why a message with such *flags* is not taken."""
+        if flags == COMPRESSED:
+            message = "compressed messages: only identity is taken"
+            return CallError(Status.UNIMPLEMENTED, message)
+        return super().not_plain(flags)
+
+    def finished(self, error: CallError | None) -> None:
+        """The last envelope says how it went."""
+        end: dict[str, Any] = {} if error is None else {"error": error_object(error)}
+        self._begin()
+        self.exchange.write(envelope(json.dumps(end).encode(), _END))
+        self.exchange.end()
+
+    def _head(self) -> Headers:
+        return [
+            (b"content-type", self.content_type.encode("ascii")),
+            (b"connect-accept-encoding", b"identity"),
+            *metadata_to(self.metadata),
+        ]
+
+
+def _new(kind: Descriptor) -> Any:
+    return GetMessageClass(kind)()

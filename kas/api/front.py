@@ -1,0 +1,138 @@
+"""From an HTTP request to a call: which protocol, whose token, which method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+from google.protobuf.descriptor import MethodDescriptor
+
+from kas.api import connect, grpc
+from kas.api.auth import Authenticator
+from kas.api.calls import Codec, Exchange, media_type, metadata_from
+from kas.api.connect import CONTENT_TYPES, StreamingCall, UnaryCall
+from kas.api.grpc import GrpcCall
+from kas.api.held import Held
+from kas.api.services import ExternalServices
+from tunnel.errors import CallError, Status
+
+__all__ = ["Front"]
+
+#: Characters of a path that are repeated in an error.
+SHOWN = 200
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+@attrs.frozen
+class Begun:
+    """What became of a request."""
+
+    #: None: it is answered already.
+    call: Codec | None
+    #: A good token came with it.
+    authenticated: bool
+
+
+@attrs.frozen
+class Front:
+    """Begins calls, for both versions of HTTP."""
+
+    services: ExternalServices
+    authenticator: Authenticator
+    held: Held = attrs.Factory(Held)
+
+    def begin(
+        self, exchange: Exchange, method: str, path: str, headers: Headers, http2: bool
+    ) -> Begun:
+        """
+        Begin the call that a request asks for, or answer why not.
+
+        The token is looked at before anything that could tell what there is.
+        """
+        fields = _fields(headers)
+        if method != "POST":
+            _turn_away(exchange, 405, "calls are made with POST", (b"allow", b"POST"))
+            return Begun(None, False)
+        call = _codec(exchange, self.held, fields, http2)
+        if call is None:
+            _not_taken(exchange, ", ".join(CONTENT_TYPES).encode())
+            return Begun(None, False)
+        authenticated = False
+        try:
+            self.authenticator.check(fields.get("authorization"))
+            authenticated = True
+            found = self._method(path)
+            timeout = _timeout(call, fields)
+            if isinstance(call, UnaryCall | StreamingCall):
+                streams = found.client_streaming or found.server_streaming
+                if call.unary == streams:
+                    _not_taken(exchange, _accepted(streams))
+                    return Begun(None, True)
+                if found.client_streaming and found.server_streaming and not http2:
+                    _turn_away(exchange, 505, "streams both ways need HTTP/2")
+                    return Begun(None, True)
+                call.check_encoding()
+                call.method = found
+        except CallError as error:
+            call.refuse(error)
+            return Begun(None, authenticated)
+        call.open(self.services, path, metadata_from(headers), timeout)
+        return Begun(call, True)
+
+    def _method(self, path: str) -> MethodDescriptor:
+        found = self.services.method(path)
+        if found is None:
+            raise CallError(Status.UNIMPLEMENTED, f"{path[:SHOWN]} is not served here")
+        return found
+
+
+def _not_taken(exchange: Exchange, accepted: bytes) -> None:
+    text = f"send this with a Content-Type of: {accepted.decode()}"
+    _turn_away(exchange, 415, text, (b"accept-post", accepted))
+
+
+def _turn_away(
+    exchange: Exchange, status: int, text: str, *headers: tuple[bytes, bytes]
+) -> None:
+    """Answer what is no call, for people: there is no codec to answer in."""
+    body = text.encode() + b"\n"
+    kind = (b"content-type", b"text/plain; charset=utf-8")
+    length = (b"content-length", b"%d" % len(body))
+    exchange.start(status, [*headers, kind, length])
+    exchange.write(body)
+    exchange.end()
+
+
+def _fields(headers: Headers) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for raw_name, raw_value in headers:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        fields[name] = f"{fields[name]},{value}" if name in fields else value
+    return fields
+
+
+def _codec(
+    exchange: Exchange, held: Held, fields: dict[str, str], http2: bool
+) -> Codec | None:
+    kind = media_type(fields)
+    if http2 and kind in grpc.CONTENT_TYPES:
+        return GrpcCall(exchange, held, fields)
+    rest = fields.get("content-type", "").partition(";")[2]
+    charset = rest.replace(" ", "").replace('"', "").lower()
+    if kind not in CONTENT_TYPES or charset not in ("", "charset=utf-8"):
+        return None
+    if "connect+" in kind:
+        return StreamingCall(exchange, held, fields)
+    return UnaryCall(exchange, held, fields)
+
+
+def _timeout(call: Codec, fields: dict[str, str]) -> float | None:
+    if isinstance(call, GrpcCall):
+        return grpc.parse_timeout(fields.get("grpc-timeout"))
+    return connect.parse_timeout(fields.get("connect-timeout-ms"))
+
+
+def _accepted(streams: bool) -> bytes:
+    kinds = [kind for kind in CONTENT_TYPES if ("connect+" in kind) == streams]
+    return ", ".join(kinds).encode("ascii")

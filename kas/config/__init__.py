@@ -1,0 +1,9 @@
+"""
+kas' configuration file: what it may say, and what is wrong there.
+
+    schema.py       its sections and their defaults
+    redis.py        the section ``redis``
+    checks.py       checks that several sections need
+    loading.py      a file and the modules' sections, read and checked together
+    own_address.py  the address at which other kas reach this one
+"""

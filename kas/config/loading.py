@@ -1,0 +1,136 @@
+"""From a configuration file to modules that can be made, with all problems at once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from kas.config.own_address import interface_addresses, own_address
+from kas.config.schema import KasConfiguration, read_configuration_file
+from tunnel.config import Listen, PartlyRead, Section, place_of
+from tunnel.config.listen import ANYWHERE
+from tunnel.config.nodes import Mark
+from tunnel.errors import ConfigurationError
+from tunnel.hosting.modules import Prepared, load_modules
+from tunnel.plugin import ServerModule
+
+__all__ = ["listeners", "load"]
+
+# Where GitLab's kas has it; ``modules.kubernetes_api`` is the same section.
+_KUBERNETES_API = "kubernetes_api"
+_TRACKER = "agent_tracker"
+
+
+def load(
+    file: str | Path | None,
+    environ: Mapping[str, str] = os.environ,
+    addresses: Callable[[], Iterable[str]] = interface_addresses,
+) -> tuple[KasConfiguration, list[Prepared]]:
+    """
+    What is in *file* (None: the defaults), and the modules that it asks for.
+
+    :param environ: says where other kas reach this one.
+    :param addresses: those of this machine.
+    :raises ConfigurationError: with every problem of the file and of all modules; those
+        of modules are told whatever is wrong elsewhere in the file.
+    """
+    problems: tuple[str, ...] = ()
+    configuration = KasConfiguration()
+    try:
+        configuration = read_configuration_file(file)
+        sections = dict(configuration.modules)
+        proxy = configuration.agent.kubernetes_api
+    except PartlyRead as error:
+        problems = error.problems
+        sections = error.below("modules")
+        proxy = error.sections.get(f"agent.{_KUBERNETES_API}")
+    if proxy is not None:
+        sections[_KUBERNETES_API] = proxy
+    if configuration.api is not None:
+        # It needs no section: who configures the external API wants it answered.
+        sections.setdefault(_TRACKER, Section.empty(f"modules.{_TRACKER}"))
+    if configuration.private_api is not None:
+        try:
+            own_address(configuration.private_api.listen, environ, addresses)
+        except ConfigurationError as error:
+            problems += error.problems
+    try:
+        loaded = load_modules(ServerModule, sections, problems)
+    except ConfigurationError as error:
+        raise ConfigurationError(sorted(error.problems, key=_line)) from None
+    modules = [
+        attrs.evolve(one, path=f"agent.{_KUBERNETES_API}")
+        if one.name == _KUBERNETES_API and one.name not in sections
+        else one
+        for one in loaded
+    ]
+    twice = _same_address(list(listeners(configuration, modules)), file)
+    if twice:
+        raise ConfigurationError(twice)
+    return configuration, modules
+
+
+def _line(problem: str) -> tuple[float, int]:
+    """Where in the file; what has no place there comes last."""
+    found = re.match(r".*?:(\d+):(\d+): ", problem)
+    return (int(found[1]), int(found[2])) if found else (math.inf, 0)
+
+
+def listeners(
+    configuration: KasConfiguration, modules: Sequence[Prepared]
+) -> Iterator[tuple[str, Listen]]:
+    """Whoever listens, by the place in the file."""
+    yield "agent.listen", configuration.agent.listen
+    yield "observability.listen", configuration.observability.listen
+    if configuration.api is not None:
+        yield "api.listen", configuration.api.listen
+    if configuration.private_api is not None:
+        yield "private_api.listen", configuration.private_api.listen
+    for module in modules:
+        listen = getattr(module.configuration, "listen", None)
+        if isinstance(listen, Listen):
+            yield f"{module.path}.listen", listen
+
+
+def _same_address(
+    listeners: Sequence[tuple[str, Listen]], file: str | Path | None
+) -> list[str]:
+    """Listeners of which only one could start, at the line of the later one."""
+    problems = []
+    for pair in itertools.combinations(listeners, 2):
+        if not _collide(pair[0][1], pair[1][1]):
+            continue
+        placed = [(_place(file, key), f"{key}.address", listen) for key, listen in pair]
+        # By their places: what is said by default has none, and comes first.
+        placed.sort(key=lambda one: (one[0].line, one[0].column))
+        (first, other, _), (mark, key, listen) = placed
+        line = f", line {first.line}" if first.line else ", by default"
+        where = f"{mark}: " if mark.line else ""
+        problems.append(
+            f"{where}{key}: {listen.address} is taken by {other}{line}; give one of "
+            "them another"
+        )
+    return problems
+
+
+def _place(file: str | Path | None, key: str) -> Mark:
+    return Mark("") if file is None else place_of(file, f"{key}.address")
+
+
+def _collide(one: Listen, other: Listen) -> bool:
+    if one.endpoint or other.endpoint:
+        return False  # what they say is known to Twisted alone
+    if one.network == "unix" or other.network == "unix":
+        return one.network == other.network and one.address == other.address
+    host, _, port = one.address.rpartition(":")
+    other_host, _, other_port = other.address.rpartition(":")
+    if int(port) != int(other_port) or int(port) == 0:
+        return False
+    hosts = {host.strip("[]"), other_host.strip("[]")}
+    return len(hosts) == 1 or bool(hosts.intersection(ANYWHERE))

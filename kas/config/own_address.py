@@ -1,0 +1,229 @@
+"""
+Where other kas reach this one.
+
+The names of the environment are those of GitLab's kas, so that a Helm chart carries
+over: `OWN_PRIVATE_API_URL` says it outright; or `OWN_PRIVATE_API_CIDR` says in which
+networks the address of this machine or pod is to be looked for, with
+`OWN_PRIVATE_API_SCHEME` and `OWN_PRIVATE_API_PORT` for the rest of the URL.
+`OWN_PRIVATE_API_HOST` is the name that the certificates of all kas are verified by.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import urlsplit
+
+import attrs
+
+from kas.config.schema import PrivateApiListen
+from tunnel.config import Listen
+from tunnel.errors import ConfigurationError
+
+__all__ = [
+    "OwnAddress",
+    "interface_addresses",
+    "own_address",
+    "own_names",
+    "parse_peer_url",
+]
+
+#: What GitLab's kas calls them, and what they are here.
+_SCHEMES = {"grpc": "tcp", "grpcs": "tls", "tcp": "tcp", "tls": "tls", "unix": "unix"}
+
+
+@attrs.frozen
+class OwnAddress:
+    """Our own URL, and the name that peers are verified by."""
+
+    url: str
+    #: Empty: the host of each peer's URL.
+    tls_server_name: str = ""
+
+
+@attrs.frozen
+class PeerURL:
+    """Where a peer is."""
+
+    #: ``tls``, ``tcp`` or ``unix``.
+    scheme: str
+    host: str
+    port: int
+    #: Of the socket, for ``unix``.
+    path: str = ""
+
+
+def parse_peer_url(text: str) -> PeerURL:
+    """
+    Read ``tls://host:port``, ``tcp://host:port`` or ``unix:///path``.
+
+    ``grpcs`` and ``grpc`` are other names of the first two; the port is 8155 unless it
+    is said.
+
+    :raises ValueError: saying what would be right.
+    """
+    url = urlsplit(text.strip())
+    scheme = _SCHEMES.get(url.scheme.lower(), "")
+    if not scheme:
+        raise ValueError(
+            f"{text!r} is no address between kas; write tls://HOST:8155 (or "
+            "grpcs://), tcp://HOST:8155 (or grpc://) or unix:///path"
+        )
+    if scheme == "unix":
+        if not url.path.startswith("/") or url.netloc:
+            raise ValueError(f"{text!r}: write the whole path: unix:///run/kas.sock")
+        return PeerURL("unix", "", 0, url.path)
+    if url.path not in ("", "/") or url.query or url.fragment or "@" in url.netloc:
+        raise ValueError(f"{text!r}: only scheme, host and port belong here")
+    if not url.hostname:
+        raise ValueError(f"{text!r}: there is no host in it")
+    return PeerURL(scheme, url.hostname, url.port or 8155)
+
+
+def own_address(
+    listen: PrivateApiListen,
+    environ: Mapping[str, str],
+    addresses: Callable[[], Iterable[str]],
+    port: int = 0,
+) -> OwnAddress:
+    """
+    Our own address.
+
+    :param addresses: those of this machine's interfaces.
+    :param port: what is really listened on, where the configuration says 0.
+    :raises ConfigurationError: it cannot be told, or what is set contradicts itself.
+    """
+    url = environ.get("OWN_PRIVATE_API_URL", "")
+    cidr = environ.get("OWN_PRIVATE_API_CIDR", "")
+    name = environ.get("OWN_PRIVATE_API_HOST", "")
+    try:
+        if url and cidr:
+            raise ValueError(
+                "OWN_PRIVATE_API_URL and OWN_PRIVATE_API_CIDR exclude each other"
+            )
+        if url:
+            _agrees(listen, "OWN_PRIVATE_API_URL", url, parse_peer_url(url).scheme)
+        elif cidr:
+            host = _within(cidr, addresses())
+            url = _url(listen, environ, host, port)
+        else:
+            url = _listened(listen, environ, port)
+    except ValueError as error:
+        raise ConfigurationError([f"private_api: {error}"]) from None
+    return OwnAddress(url, name)
+
+
+def own_names(listeners: Iterable[Listen], own: OwnAddress | None) -> tuple[str, ...]:
+    """
+    What the certificate that kas makes has to be for, beside this machine.
+
+    That is what is said for each listener that uses it, the one address that it listens
+    on, and where other kas reach this one.
+
+    :param own: None: there is no private API.
+    """
+    names = []
+    for listen in listeners:
+        if listen.own_certificate:
+            names += [*listen.development_certificate_names, listen.host]
+    if own is not None:
+        names += [urlsplit(own.url).hostname or "", own.tls_server_name]
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def _listened(listen: PrivateApiListen, environ: Mapping[str, str], port: int) -> str:
+    if listen.network == "unix":
+        return f"unix://{listen.address}"
+    host = listen.host
+    if not host:
+        raise ValueError(
+            "other kas cannot be told where this one is: set OWN_PRIVATE_API_URL, or "
+            "OWN_PRIVATE_API_CIDR to the network that its address is in"
+        )
+    return _url(listen, environ, host, port)
+
+
+def _url(
+    listen: PrivateApiListen, environ: Mapping[str, str], host: str, port: int
+) -> str:
+    scheme = environ.get("OWN_PRIVATE_API_SCHEME", "tls" if listen.tls else "tcp")
+    if scheme not in ("grpc", "grpcs", "tcp", "tls"):
+        raise ValueError(
+            f"OWN_PRIVATE_API_SCHEME {scheme!r}: write tls (grpcs) or tcp (grpc)"
+        )
+    _agrees(listen, "OWN_PRIVATE_API_SCHEME", scheme, _SCHEMES[scheme])
+    text = environ.get("OWN_PRIVATE_API_PORT", "")
+    if text and not (text.isdecimal() and 0 < int(text) < 65536):
+        raise ValueError(f"OWN_PRIVATE_API_PORT {text!r} is not a port")
+    number = int(text) if text else port or int(listen.address.rpartition(":")[2])
+    shown = f"[{host}]" if ":" in host else host
+    return f"{_SCHEMES[scheme]}://{shown}:{number}"
+
+
+def _agrees(listen: PrivateApiListen, name: str, value: str, scheme: str) -> None:
+    """Refuse a scheme by which nobody could talk to the listener."""
+    if listen.endpoint:
+        return  # whether that is TLS is known to Twisted alone
+    if scheme == "tcp" and listen.tls:
+        raise ValueError(f"{name} {value}: the listener speaks TLS; write tls://")
+    if scheme == "tls" and not listen.tls:
+        raise ValueError(
+            f"{name} {value}: the listener speaks no TLS; write tcp://, or set "
+            "certificate_file and key_file in private_api.listen"
+        )
+
+
+def _within(text: str, addresses: Iterable[str]) -> str:
+    """The one address that is in one of the networks."""
+    try:
+        networks = [ipaddress.ip_network(one.strip()) for one in text.split(",")]
+    except ValueError as error:
+        raise ValueError(f"OWN_PRIVATE_API_CIDR: {error}") from None
+    found = sorted(
+        {
+            address
+            for address in addresses
+            if any(ipaddress.ip_address(address) in network for network in networks)
+        }
+    )
+    if len(found) != 1:
+        what = ", ".join(found) if found else "no address of this machine"
+        raise ValueError(
+            f"OWN_PRIVATE_API_CIDR {text}: {what} is in it, and it has to be exactly "
+            "one; narrow it, or set OWN_PRIVATE_API_URL"
+        )
+    return found[0]
+
+
+def interface_addresses() -> list[str]:
+    """The addresses of this machine's network interfaces (Linux)."""
+    return [*_ipv4(), *_ipv6()]
+
+
+def _ipv4() -> list[str]:
+    from fcntl import ioctl
+
+    siocgifaddr = 0x8915
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, interface in socket.if_nameindex():
+            request = struct.pack("256s", interface.encode()[:15])
+            try:
+                answer = ioctl(probe.fileno(), siocgifaddr, request)
+            except OSError:
+                continue  # it has none
+            found.append(socket.inet_ntoa(answer[20:24]))
+    return found
+
+
+def _ipv6() -> list[str]:
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii") as table:
+            return [
+                str(ipaddress.ip_address(bytes.fromhex(line.split()[0])))
+                for line in table
+            ]
+    except OSError:
+        return []

@@ -1,0 +1,279 @@
+"""
+What kas can be told, under the names that operators know from GitLab's kas.
+
+The section of each feature module is kept as it is (`tunnel.config.Section`) and read
+with the module's own schema once the module is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import attrs
+
+from kas.config.checks import (
+    gitlabs,
+    is_positive,
+    is_secret,
+    is_url_path,
+    not_yet,
+)
+from kas.config.redis import Redis
+from tunnel.config import (
+    Duration,
+    ExistingFile,
+    Invalid,
+    Listen,
+    Section,
+    authorities,
+    field,
+    read,
+    read_file,
+)
+
+__all__ = [
+    "Agent",
+    "AgentListen",
+    "KasConfiguration",
+    "Observability",
+    "ObservabilityListen",
+    "read_configuration",
+    "read_configuration_file",
+]
+
+
+@attrs.frozen(kw_only=True)
+class AgentListen(Listen):
+    """``agent.listen``: where agentk connects to."""
+
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs("max_connection_age")
+
+    TLS_BY_DEFAULT: ClassVar[bool] = True
+
+    address: str = field(default="127.0.0.1:8150", doc="host:port for agents")
+    websocket: bool = field(
+        default=False,
+        doc="known from GitLab's kas and without effect: the port speaks both, always",
+    )
+    shutdown_grace_period: Duration = field(
+        default=10.0, doc="how long requests that run may take after the order to stop"
+    )
+    resume_grace_period: Duration = field(
+        default=60.0,
+        doc="how long exec, port-forward, logs -f and watches outlive a broken path; "
+        "0s: not at all",
+    )
+    connections_per_token_per_minute: int = field(
+        default=40000,
+        doc="how often one agent token may connect in a minute",
+        validator=is_positive,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Agent:
+    """``agent``: everything that faces agents, and what reaches them."""
+
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
+        "info_cache_ttl",
+        "info_cache_error_ttl",
+        "redis_conn_info_ttl",
+        "redis_conn_info_refresh",
+        "redis_conn_info_gc",
+        "receptive_agent",
+    )
+
+    listen: AgentListen = field(factory=AgentListen, doc="where agentk connects to")
+    kubernetes_api: Section | None = field(
+        default=None, doc="the Kubernetes API proxy for kubectl; on when present"
+    )
+    configuration: Section | None = field(
+        default=None,
+        doc="agent configuration from Git",
+        validator=not_yet("remove the section"),
+    )
+    gitops: Section | None = field(
+        default=None, doc="GitOps", validator=not_yet("remove the section")
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ObservabilityListen(Listen):
+    """``observability.listen``: health, metrics and status."""
+
+    address: str = field(default="127.0.0.1:8151", doc="host:port for probes, metrics")
+
+
+@attrs.frozen(kw_only=True)
+class Prometheus:
+    """``observability.prometheus``."""
+
+    url_path: str = field(default="/metrics", doc="metrics", validator=is_url_path)
+
+
+@attrs.frozen(kw_only=True)
+class LivenessProbe:
+    """``observability.liveness_probe``."""
+
+    url_path: str = field(
+        default="/liveness", doc="200 while the process works", validator=is_url_path
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ReadinessProbe:
+    """``observability.readiness_probe``."""
+
+    url_path: str = field(
+        default="/readiness", doc="200 while it can serve", validator=is_url_path
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Logging:
+    """``observability.logging``."""
+
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs("grpc_level")
+
+    level: Literal["debug", "info", "warn", "error"] = field(
+        default="info", doc="the least important events to write"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Observability:
+    """``observability``: how to see what kas does."""
+
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
+        "usage_reporting_period", "event_reporting_period"
+    )
+
+    listen: ObservabilityListen = field(
+        factory=ObservabilityListen, doc="health, metrics and status"
+    )
+    prometheus: Prometheus = field(factory=Prometheus, doc="metrics")
+    liveness_probe: LivenessProbe = field(factory=LivenessProbe, doc="liveness")
+    readiness_probe: ReadinessProbe = field(factory=ReadinessProbe, doc="readiness")
+    logging: Logging = field(factory=Logging, doc="logs")
+    tracing: Section | None = field(
+        default=None, doc="OpenTelemetry", validator=not_yet("remove the section")
+    )
+    sentry: Section | None = field(
+        default=None, doc="Sentry", validator=not_yet("remove the section")
+    )
+    google_profiler: Section | None = field(
+        default=None, doc="profiler", validator=not_yet("remove the section")
+    )
+
+
+@attrs.frozen(kw_only=True)
+class SignedListen(Listen):
+    """Where everyone comes with a token that is signed with a secret."""
+
+    authentication_secret_file: ExistingFile = field(
+        doc="secret of the tokens that clients sign, in base64", validator=is_secret
+    )
+    accepted_secret_files: tuple[ExistingFile, ...] = field(
+        default=(),
+        doc="further secrets that are accepted, while the one is being replaced",
+        validator=attrs.validators.deep_iterable(is_secret),
+    )
+    max_connection_age: Duration = field(
+        default=7200.0,
+        doc="after this a connection is asked to come anew",
+        validator=is_positive,
+    )
+    shutdown_grace_period: Duration = field(
+        default=10.0, doc="how long calls that run may take after that"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ApiListen(SignedListen):
+    """``api.listen``: calls of GitLab."""
+
+    address: str = field(default="127.0.0.1:8153", doc="host:port for GitLab")
+    issuer: str = field(
+        default="gitlab", doc="who has to have signed (iss); '' for anybody"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Api:
+    """``api``."""
+
+    listen: ApiListen = field(doc="where GitLab calls")
+
+
+@attrs.frozen(kw_only=True)
+class PrivateApiListen(SignedListen):
+    """``private_api.listen``: calls of other kas."""
+
+    address: str = field(default="127.0.0.1:8155", doc="host:port for other kas")
+    ca_certificate_file: ExistingFile | None = field(
+        default=None,
+        doc="PEM certificates that sign those of other kas",
+        validator=authorities,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PrivateApi:
+    """``private_api``."""
+
+    listen: PrivateApiListen = field(doc="where other kas call")
+
+
+@attrs.frozen(kw_only=True)
+class KasConfiguration:
+    """The whole file; without one, kas runs alone with what is the default here."""
+
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs("workspaces", "autoflow")
+
+    agent: Agent = field(factory=Agent, doc="what faces agents")
+    observability: Observability = field(
+        factory=Observability, doc="how to see what kas does"
+    )
+    modules: dict[str, Section] = field(
+        factory=dict, doc="one section per feature module, by the module's name"
+    )
+    api: Api | None = field(default=None, doc="calls of GitLab; on when present")
+    private_api: PrivateApi | None = field(
+        default=None,
+        doc="calls between several kas",
+    )
+    gitlab: Section | None = field(
+        default=None,
+        doc="GitLab as the one who knows agents and users",
+        validator=not_yet("remove the section, and add agents with 'kasctl agent'"),
+    )
+    redis: Redis | None = field(default=None, doc="what several kas share")
+    gitaly: Section | None = field(
+        default=None, doc="Git", validator=not_yet("remove the section")
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.redis is not None and self.private_api is None:
+            raise Invalid(
+                "kas that share a Redis reach each other through 'private_api': add "
+                "that section too",
+                "redis",
+            )
+
+
+def read_configuration(text: str, file: str) -> KasConfiguration:
+    """
+    The configuration in *text*.
+
+    :raises tunnel.errors.ConfigurationError: with every problem.
+    """
+    return read(text, file, KasConfiguration)
+
+
+def read_configuration_file(path: str | Path | None) -> KasConfiguration:
+    """The configuration in a file, or the defaults when there is none to read."""
+    if path is None:
+        return KasConfiguration()
+    return read_file(path, KasConfiguration)

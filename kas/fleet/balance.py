@@ -1,0 +1,191 @@
+"""Sending agents to other kas: when this one leaves, and when it has too many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from kas.agents.registry import AgentConnection, Registry
+from kas.directory import Directory, KasRecord
+from tunnel.errors import ErrorCode
+from tunnel.pb import tunnel_pb2 as pb
+
+__all__ = ["Balance"]
+
+#: Seconds between two looks: as often as kas tell each other how many they have.
+INTERVAL = 10.0
+
+#: Looks in a row that have to find too many before the first agent is moved: a kas that
+#: died is counted until its lease is over, and its agents are here already.
+FIRST_LOOKS = 3
+
+#: The same after a move: those who left have to arrive, and to be told of.
+NEXT_LOOKS = 2
+
+#: Seconds until all others know of an agent that came to one of them: it is told with
+#: the next lease, and read with the next but one.
+TOLD_SECONDS = 2 * INTERVAL
+
+#: How far above the mean a kas may be before it sends agents away.  Moving one
+#: costs a handshake, and a tenth more agents is not felt.
+TOLERANCE = 0.1
+
+#: Agents that may be asked to move in one second: each is a TLS handshake elsewhere.
+PER_SECOND = 200
+
+#: Seconds over which agents that are sent away spread their return, at least.
+SPREAD = 5.0
+
+#: Seconds for which an agent that was sent away may go on here: by then it is
+#: connected elsewhere, or there is nowhere to go.
+DEADLINE = 3600.0
+
+
+@attrs.define(eq=False)
+class Balance:
+    """
+    Keeps the number of agents here near the mean of all kas.
+
+    Agents choose a kas through a name or a load balancer, so all that can be done is to
+    ask some of them to choose again.
+
+    :param random: between 0 and 1: who has to go.
+    """
+
+    registry: Registry
+    directory: Directory
+    clock: IReactorTime
+    random: Callable[[], float]
+    #: Agents that were sent away, since the start.
+    moved: int = 0
+    _looks: int = FIRST_LOOKS
+    #: Agents of all kas when some were last sent away, and until when not all of these
+    #: are counted by anybody.
+    _before: int = 0
+    _until: float = 0.0
+    _loop: LoopingCall = attrs.field(init=False)
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._loop = LoopingCall(self.look)
+        self._loop.clock = self.clock
+
+    def start(self) -> None:
+        """Look from now on."""
+        if self._loop.running:
+            return
+        self._loop.start(INTERVAL, now=False)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._loop.running:
+            self._loop.stop()
+
+    def look(self) -> None:
+        """Send away what is above the mean, if that is not for a moment only."""
+        if len(self._here()) <= math.ceil(self._mean() * (1 + TOLERANCE)):
+            self._looks = FIRST_LOOKS
+            return
+        self._looks -= 1
+        if self._looks <= 0:
+            self._looks = NEXT_LOOKS
+            self.rebalance()
+
+    def _here(self) -> list[AgentConnection]:
+        return [one for one in self.registry if not (one.leaving or one.retired)]
+
+    def _peers(self) -> list[KasRecord]:
+        if not self.directory.is_current():
+            return []  # as far as can be said; old counts would move everybody
+        return [kas for kas in self.directory.living() if not kas.draining]
+
+    def _total(self) -> int:
+        """
+        Agents of all kas.
+
+        Those that were sent away are nowhere for a while: there are as many as before.
+        """
+        here = sum(not one.retired for one in self.registry)
+        total = here + sum(peer.agents for peer in self._peers())
+        return max(total, self._before) if self.clock.seconds() < self._until else total
+
+    def _mean(self) -> float:
+        return self._total() / (1 + len(self._peers()))
+
+    def rebalance(self) -> int:
+        """
+        Send away what is above the mean, now; returns how many were asked.
+
+        At most half of what this kas has more than any other, those counted that are on
+        their way: where they go is not ours to say, and if all of them went to the same
+        kas, the two would only change places.
+        """
+        here, mean, peers = len(self._here()), self._mean(), self._peers()
+        if not peers or here <= math.ceil(mean):
+            return 0
+        kas = 1 + len(peers)
+        on_their_way = self._total() - here - sum(peer.agents for peer in peers)
+        fewest = min(peer.agents for peer in peers) + on_their_way
+        # Some of them will come back: a load balancer does not know what we want.
+        many = min(math.ceil((here - mean) * kas / (kas - 1)), (here - fewest) // 2)
+        if many < 1:
+            return 0
+        self._log.info(
+            "{here} agents here, {mean:.0f} at a kas on average: {many} are asked to "
+            "move",
+            here=here,
+            mean=mean,
+            many=many,
+        )
+        chosen = self._some(self._here(), many)
+        self._before = self._total()
+        self._until = self.clock.seconds() + self._spread(many) + TOLD_SECONDS
+        return self.send_away(chosen, "other kas have fewer agents")
+
+    def _some(
+        self, connections: Sequence[AgentConnection], many: int
+    ) -> list[AgentConnection]:
+        # Those with least to do first; among equals, anybody.
+        chosen = sorted(
+            connections, key=lambda one: (one.tunnel.load > 0, self.random())
+        )
+        return chosen[:many]
+
+    @staticmethod
+    def _spread(many: int, least: float = SPREAD) -> float:
+        return max(least, many / PER_SECOND)
+
+    def send_away(
+        self,
+        connections: Iterable[AgentConnection],
+        why: str,
+        *,
+        spread: float = SPREAD,
+        deadline: float = DEADLINE,
+    ) -> int:
+        """
+        Ask agents to connect elsewhere; they serve until they are.
+
+        :param spread: seconds over which they do, at least.
+        :param deadline: seconds after which they are cut off here.
+        """
+        chosen = [one for one in connections if not one.leaving]
+        spread = self._spread(len(chosen), spread)
+        for connection in chosen:
+            self.registry.send_away(
+                connection,
+                pb.GoAway(
+                    code=ErrorCode.SHUTDOWN,
+                    message=why,
+                    deadline_ms=round(deadline * 1000),
+                    elsewhere=True,
+                    reconnect_within_ms=round(spread * 1000),
+                ),
+            )
+        self.moved += len(chosen)
+        return len(chosen)

@@ -1,0 +1,354 @@
+"""
+The other kas: who they are, how to reach them, what they may ask of this one.
+
+Without ``redis`` there are none: the directory is empty, and nothing happens here.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+
+from kas.agents.registry import Registry
+from kas.config.own_address import OwnAddress, own_address, parse_peer_url
+from kas.config.schema import KasConfiguration, PrivateApiListen
+from kas.directory import AgentRecord, KasRecord
+from kas.directory.shared import SharedDirectory
+from kas.fleet.gateway import Gateway, GatewayFactory
+from kas.fleet.peers import Peers
+from kas.identity import jwt
+from kas.pb import directory_pb2
+from kas.state.pki import ServerFiles
+from tunnel import __version__
+from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.hosting.events import EventBus
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.program.listening import Listening
+from tunnel.rpc.client import ServiceClient
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.keepalive import Keepalive
+from tunnel.transport.address import KasAddress, client_endpoint
+from tunnel.transport.tls import ALPN_TUNNEL, client_context
+from tunnel.util.flusher import Flusher
+from tunnel.util.until import until
+
+if TYPE_CHECKING:
+    from kas.redis import RedisClient
+
+__all__ = ["Fleet"]
+
+#: Issuer and audience of the tokens between kas; GitLab's have another issuer.
+IDENTITY = "gitlab-kas"
+
+#: Seconds that a peer has for one answer about its agents.
+ASK_TIMEOUT = 2.0
+
+_DIRECTORY = directory_pb2.DESCRIPTOR.services_by_name["Directory"]
+
+
+@attrs.define(eq=False)
+class Fleet:
+    """
+    Joins directory, peers and gateway, and answers what other kas ask about our agents.
+
+    :param addresses: those of this machine's interfaces.
+    """
+
+    configuration: KasConfiguration
+    registry: Registry
+    bus: EventBus
+    reactor: Any
+    flusher: Flusher
+    keepalive: Keepalive
+    kas_id: bytes
+    random: Callable[[], float]
+    #: The time of day.
+    now: Callable[[], float]
+    environ: Mapping[str, str]
+    addresses: Callable[[], Iterable[str]]
+    #: Makes the development certificate, if need be, and returns it.
+    development: Callable[[], ServerFiles]
+    directory: SharedDirectory = attrs.field(init=False)
+    peers: Peers | None = attrs.field(init=False, default=None)
+    gateway: Gateway | None = attrs.field(init=False, default=None)
+    redis: RedisClient | None = attrs.field(init=False, default=None)
+    _me: KasRecord = attrs.field(init=False)
+    _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
+    _secrets: jwt.Secrets | None = attrs.field(init=False, default=None)
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._me = KasRecord(self.kas_id, "", version=__version__)
+        self.directory = SharedDirectory(self._me, None, self.reactor, self.random)
+        if self.configuration.private_api is None:
+            return
+        listen = self.configuration.private_api.listen
+        self._own = own_address(listen, self.environ, self.addresses)
+        self._me = attrs.evolve(self._me, url=self._own.url)
+        self._secrets = _secrets(listen, self.reactor)
+        if listen.tls or self._own.url.startswith("tls:"):
+            self._tls_context()  # says now what is wrong with it
+        dispatcher = Dispatcher(self.reactor)
+        dispatcher.handle("kas", _DIRECTORY, self)
+        self.gateway = Gateway(self._verify, self.registry, dispatcher, self.kas_id)
+        self.peers = Peers(
+            endpoint=self._endpoint,
+            hello=self._hello,
+            clock=self.reactor,
+            flusher=self.flusher,
+            keepalive=self.keepalive,
+            random=self.random,
+        )
+        redis = self.configuration.redis
+        if redis is not None:
+            # Here, because it imports the reactor.
+            from kas.directory.redis_store import RedisStore
+
+            store = RedisStore(self._me, redis, self.reactor, self.random, now=self.now)
+            self.redis = store.client
+            self.directory = SharedDirectory(
+                self._me,
+                store,
+                self.reactor,
+                self.random,
+                sessions=self,
+                on_superseded=self._superseded,
+                on_connected=lambda record: self.registry.replaced(record.agent),
+            )
+
+    async def start(self, listening: Listening) -> None:
+        """Listen for other kas, and tell them of this one."""
+        if self.gateway is not None and self.configuration.private_api is not None:
+            listen = self.configuration.private_api.listen
+            await listening.listen(
+                listen,
+                GatewayFactory(
+                    self.gateway,
+                    clock=self.reactor,
+                    flusher=self.flusher,
+                    keepalive=self.keepalive,
+                ),
+                what="other kas",
+                setting="private_api.listen.address",
+                alpn=(ALPN_TUNNEL,),
+            )
+            if not listen.tls and listen.network != "unix":
+                self._log.warn(
+                    "other kas connect without TLS: what passes between them can be "
+                    "read; set certificate_file and key_file in private_api.listen"
+                )
+            self._log.info("other kas reach this one at {url}", url=self._own.url)
+        self.bus.subscribe("kas", "agent.connected", self._connected)
+        self.bus.subscribe("kas", "agent.disconnected", self._disconnected)
+        self.bus.subscribe("kas", "agent.changed", self._connected)
+        await self.directory.start()
+
+    def update(self, *, draining: bool | None = None) -> None:
+        """What others shall know: how many agents are here, and whether we leave."""
+        self._me = attrs.evolve(
+            self._me,
+            agents=len(self.registry),
+            draining=self._me.draining if draining is None else draining,
+        )
+        self.directory.update(self._me)
+
+    async def stop(self) -> None:
+        """Take everything of ours out of the directory, and close the sessions."""
+        await self.directory.stop()
+        if self.gateway is not None:
+            self.gateway.end()
+        if self.peers is not None:
+            self.peers.stop()
+
+    # Our agents, in the directory.
+
+    def _record(self, agent: ConnectedAgent) -> AgentRecord:
+        return AgentRecord(agent, self.kas_id, self._me.url)
+
+    def _connected(self, agent: ConnectedAgent) -> None:
+        self.update()
+        self.directory.connected(self._record(agent))
+
+    def _disconnected(self, agent: ConnectedAgent) -> None:
+        self.update()
+        self.directory.disconnected(self._record(agent))
+
+    def _superseded(self, record: AgentRecord) -> None:
+        self.registry.superseded(record.agent)
+        self.directory.disconnected(record)
+
+    # What peers ask.
+
+    def _verify(self, credential: bytes) -> None:
+        assert self._secrets is not None
+        jwt.verify(
+            credential,
+            self._secrets,
+            audience=IDENTITY,
+            issuer=IDENTITY,
+            algorithms=("HS256",),
+            now=self.now(),
+        )
+
+    async def find(
+        self, request: directory_pb2.FindRequest, call: object
+    ) -> directory_pb2.FindResponse:
+        """See ``directory.proto``."""
+        return directory_pb2.FindResponse(
+            agents=[
+                self._record(connection.agent).to_message()
+                for connection in self.registry
+                if not connection.retired
+                and request.agent_id in ("", connection.agent.agent_id)
+                and request.project_id in (0, connection.agent.project_id)
+            ],
+            kas=self._me.to_message(),
+        )
+
+    # kas.directory.known_kas.Sessions: what we ask of peers.
+
+    def answers(self, kas: KasRecord) -> bool:
+        """There is a session with it, and it was heard of lately."""
+        return self.peers is not None and self.peers.at(kas.url).alive
+
+    def dial(self, kas: KasRecord, told: Callable[[], None]) -> None:
+        """Have one; call *told* once there is, or cannot be."""
+        assert self.peers is not None
+        self.peers.at(kas.url).connect(told)
+
+    async def dial_all(self, patience: float) -> None:
+        """
+        Dial every other kas without a session, so that it is known who is reached.
+
+        :param patience: seconds to wait for all of them.
+        """
+        if self.peers is None:
+            return
+        peers = [self.peers.at(one.url) for one in self.directory.living()]
+        asked = [peer for peer in peers if not peer.alive]
+        for peer in asked:
+            peer.prepare()
+        await until(
+            lambda: not any(peer.dialling for peer in asked), self.reactor, patience
+        )
+
+    async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
+        """Ask these for an agent; those that fail count as none."""
+        asking = [Deferred.fromCoroutine(self._ask_one(kas, agent_id)) for kas in peers]
+        answers = await gatherResults(asking)
+        return [record for answer in answers for record in answer]
+
+    async def _ask_one(self, kas: KasRecord, agent_id: str) -> list[AgentRecord]:
+        assert self.peers is not None
+        peer = self.peers.at(kas.url)
+        if not peer.alive:
+            if not peer.worth_trying:
+                return []
+            up: Deferred[None] = Deferred()
+            peer.connect(lambda: up.callback(None))
+            await up
+        if peer.tunnel is None:
+            return []
+        tunnel = peer.tunnel
+
+        def opener(
+            method: str,
+            receiver: IStreamReceiver,
+            *,
+            metadata: bytes = b"",
+            timeout: float = 0,
+        ) -> IStream:
+            open_ = pb.Open(
+                method=method, metadata=metadata, timeout_ms=round(timeout * 1000)
+            )
+            stream: IStream = tunnel.open_stream(open_, receiver)
+            return stream
+
+        client = ServiceClient(_DIRECTORY, opener, self.reactor)
+        try:
+            answer = await client.call(
+                "Find",
+                directory_pb2.FindRequest(agent_id=agent_id),
+                timeout=ASK_TIMEOUT,
+            )
+        except TunnelError as error:
+            self._log.debug("kas at {url}: {reason}", url=kas.url, reason=error)
+            return []
+        self.directory.seen(KasRecord.from_message(answer.kas))
+        return [AgentRecord.from_message(one) for one in answer.agents]
+
+    def _hello(self) -> pb.Hello:
+        assert self._secrets is not None
+        token = jwt.sign(
+            self._secrets,
+            issuer=IDENTITY,
+            audience=IDENTITY,
+            now=self.now(),
+        )
+        return pb.Hello(
+            role="kas", credential=token.encode(), instance_id=self.kas_id, generation=1
+        )
+
+    def _endpoint(self, url: str) -> IStreamClientEndpoint:
+        address = parse_peer_url(url)
+        if self._own.url.startswith("tls:") and address.scheme == "tcp":
+            # Whoever can write to Redis must not get our token in plain text.
+            raise ConfigurationError(["its address has no TLS, and ours has"])
+        return client_endpoint(
+            self.reactor,
+            KasAddress(
+                address.scheme,
+                address.host,
+                address.port,
+                address.path,
+                address.scheme == "tls",
+            ),
+            tls_context_source=self._tls_context,
+            server_name=self._own.tls_server_name,
+            environ={},
+            any_name_source=partial(self._tls_context, any_name=True),
+        )
+
+    def _tls_context(self, *, any_name: bool = False) -> ssl.SSLContext:
+        """
+        Made for each dial, which is rare: the files may have been replaced.
+
+        :param any_name: only to look at the certificate of a peer.
+        :raises ConfigurationError: one of them cannot be used.
+        """
+        assert self.configuration.private_api is not None
+        listen = self.configuration.private_api.listen
+        authorities = listen.ca_certificate_file
+        certificate, key = listen.certificate_file, listen.key_file
+        if listen.own_certificate:
+            own = self.development()
+            certificate, key = own.certificate_file, own.key_file
+            authorities = authorities or own.ca_file
+        # Shown only where they would ask us, too.
+        mutual = listen.client_ca_certificate_file is not None and certificate
+        return client_context(
+            ca_file=str(authorities) if authorities else None,
+            any_name=any_name,
+            cert_file=str(certificate) if mutual else None,
+            key_file=str(key) if mutual else None,
+        )
+
+
+def _secrets(listen: PrivateApiListen, reactor: Any) -> jwt.Secrets:
+    assert listen.authentication_secret_file is not None
+    try:
+        return jwt.Secrets(
+            listen.authentication_secret_file,
+            listen.accepted_secret_files,
+            clock=reactor,
+        )
+    except ValueError as error:
+        raise ConfigurationError([f"private_api.listen: {error}"]) from None

@@ -1,0 +1,232 @@
+"""
+What other kas may ask of this one: a stream to an agent that it holds itself.
+
+A gateway follows the request and looks no further, so there is no way to go in circles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.interfaces import IPushProducer
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from kas.agents.registry import Registry
+from kas.fleet.peers import PEER_LIMITS, PEER_TIMING
+from tunnel.errors import (
+    CallError,
+    ErrorCode,
+    ProtocolError,
+    SessionClosed,
+    StreamReset,
+)
+from tunnel.interfaces import IStreamReceiver
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.factory import TunnelFactory
+from tunnel.session.owner import TunnelOwner
+from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.stream import StreamTransport
+
+__all__ = ["Gateway", "GatewayFactory", "Relay"]
+
+
+@implementer(IStreamReceiver, IPushProducer)
+class Relay:
+    """
+    One half of a relay: whatever arrives here leaves on *other*, unread.
+
+    It is also told of ACK and RESUMED, which pass in the same way.  As a producer it
+    stands for *other*: the half that it receives from can be full as well.
+    """
+
+    __slots__ = ("_acked", "other", "repeatable")
+
+    def __init__(self, other: StreamTransport) -> None:
+        self.other = other
+        #: Nothing came yet, and somebody else may be asked instead.
+        self.repeatable = False
+        self._acked = 0
+
+    @classmethod
+    def join(
+        cls, near: StreamTransport, far: StreamTransport, repeatable: bool
+    ) -> Relay:
+        """Join two streams; *near* has just been opened, and gets the result."""
+        back = cls(near)
+        back.repeatable = repeatable
+        far.receiver = far.resumable = back
+        forth = cls(far)
+        near.resumable = forth
+        near.registerProducer(forth, True)
+        far.registerProducer(back, True)
+        return forth
+
+    def headers_received(self, block: bytes) -> None:
+        """As `IStreamReceiver.headers_received`."""
+        self.repeatable = False
+        self.other.send_headers(block)
+
+    def data_received(self, data: bytes) -> None:
+        """As `IStreamReceiver.data_received`."""
+        self.other.write(data)
+
+    def fin_received(self) -> None:
+        """As `IStreamReceiver.fin_received`."""
+        self.other.finish()
+
+    def path_in_doubt(self) -> None:
+        """The agent is silent: another one may do it."""
+        if self.repeatable:
+            self.other.reset(ErrorCode.PATH_LOST, "the agent is silent")
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """The other half learns why; one that finished ends by itself."""
+        if isinstance(reason, StreamReset):
+            self.other.reset(reason.code, str(reason))
+        elif isinstance(reason, SessionClosed):
+            # What may outlive its path must know that only the path broke.
+            revoked = reason.code is ErrorCode.UNAUTHENTICATED
+            code = reason.code if revoked else ErrorCode.PATH_LOST
+            self.other.reset(code, str(reason), peer_closed=reason.peer_closed)
+
+    def pauseProducing(self) -> None:
+        """What *other* sends cannot leave."""
+        self.other.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """It can again."""
+        self.other.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """`stream_closed` follows, and says why."""
+
+    def acked(self, received: int) -> None:
+        """ACK passes, if it says anything new."""
+        if received > self._acked:
+            self._acked = received
+            self.other.ack(received)
+
+    def resumed(self, path: StreamTransport, received: int) -> None:
+        """RESUMED passes."""
+        self.other.accept_resume(received)
+
+
+@attrs.define(eq=False)
+class Gateway(TunnelOwner):
+    """
+    Owner of the sessions that other kas opened.
+
+    :ivar verify: checks a peer's token, and raises `CallError` for a wrong one.
+    :ivar dispatcher: calls that kas answer themselves.
+    """
+
+    verify: Callable[[bytes], object]
+    registry: Registry
+    dispatcher: Dispatcher
+    kas_id: bytes
+    #: Relayed since the start, and refused because the agent is not here.
+    relayed: int = 0
+    refused: int = 0
+    #: Which other kas was refused last, and why; empty once one was taken again.
+    refusal: str = ""
+    tunnels: set[TunnelProtocol] = attrs.Factory(set)
+    _log = Logger()
+
+    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
+        """Take a peer, or say why not."""
+        if hello.role != "kas":
+            tunnel.end(ErrorCode.PROTOCOL, "only other kas connect to this port")
+            return
+        try:
+            self.verify(hello.credential)
+        except CallError as error:
+            self._log.warn(
+                "kas at {peer} was refused: {reason}", peer=tunnel.peer, reason=error
+            )
+            self.refusal = f"{tunnel.peer}: {error.message}"
+            tunnel.end(ErrorCode.UNAUTHENTICATED, error.message)
+            return
+        self.refusal = ""
+        self.tunnels.add(tunnel)
+        tunnel.welcome(
+            pb.Welcome(
+                services=self.dispatcher.services,
+                timing=PEER_TIMING.message(),
+                kas_id=self.kas_id,
+            )
+        )
+
+    def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
+        """A stream to one of our agents, or a call to us."""
+        if not open_.HasField("target"):
+            return self.dispatcher.accept(stream, open_)
+        tunnel = self._held(open_.target)
+        stream.charge(open_.target.agent_id)
+        repeatable = open_.target.repeatable
+        open_.ClearField("target")
+        return self._relay(
+            stream,
+            lambda receiver: tunnel.open_stream(
+                open_, receiver, fin=stream.opened_finished
+            ),
+            repeatable,
+        )
+
+    def stream_resumed(
+        self, stream: StreamTransport, resume: pb.Resume
+    ) -> IStreamReceiver:
+        """The same for a stream that lost its former path."""
+        tunnel = self._held(resume.target)
+        stream.charge(resume.target.agent_id)
+        resume.ClearField("target")
+        return self._relay(
+            stream, lambda receiver: tunnel.resume_stream(resume, receiver)
+        )
+
+    def _held(self, target: pb.Target) -> TunnelProtocol:
+        connection = self.registry.instance(target.agent_id, target.instance_id)
+        if connection is None or connection.agent.generation < target.generation:
+            self.refused += 1
+            raise ProtocolError(ErrorCode.REFUSED, "the agent is not here, or silent")
+        return connection.tunnel
+
+    def _relay(
+        self,
+        near: StreamTransport,
+        open_far: Callable[[IStreamReceiver], StreamTransport],
+        repeatable: bool = False,
+    ) -> IStreamReceiver:
+        try:
+            far = open_far(Relay(near))
+        except SessionClosed as error:
+            self.refused += 1
+            raise ProtocolError(ErrorCode.REFUSED, str(error)) from None
+        except StreamReset as error:
+            raise ProtocolError(error.code, str(error)) from None
+        self.relayed += 1
+        return Relay.join(near, far, repeatable)
+
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        """A peer is gone."""
+        self.tunnels.discard(tunnel)
+
+    @property
+    def load(self) -> int:
+        """Streams that peers have open here."""
+        return sum(tunnel.load for tunnel in self.tunnels)
+
+    def end(self) -> None:
+        """Close every session."""
+        for tunnel in tuple(self.tunnels):
+            tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
+
+
+class GatewayFactory(TunnelFactory):
+    """A tunnel for each connection to the private port."""
+
+    def __init__(self, gateway: Gateway, **rest: Any) -> None:
+        super().__init__(gateway, timing=PEER_TIMING, limits=PEER_LIMITS, **rest)

@@ -1,0 +1,278 @@
+"""Sessions to other kas: dialled when there is something to ask, and then kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tunnel.errors import ErrorCode, SessionClosed
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.session.keepalive import Keepalive, Timing
+from tunnel.session.owner import TunnelOwner
+from tunnel.session.protocol import TunnelProtocol
+from tunnel.util.backoff import pause_before
+from tunnel.util.flusher import Flusher
+from tunnel.util.for_each import for_each
+from tunnel.wire.limits import DEFAULT_LIMITS
+from tunnel.wire.session import Session
+
+__all__ = ["PEER_TIMING", "Peer", "Peers"]
+
+#: Kas are close to each other, and one that stopped must be noticed before its clients
+#: lose patience.
+PEER_TIMING = Timing(ping_interval=4.0, dead_after=8.0)
+
+#: What a session between kas may hold: all that the clients of one ask of the agents of
+#: the other.  Kas trust each other, and what an agent or a client does must not end the
+#: session that the others share: so the budgets of small frames are out of reach, and
+#: windows are short, because the way is.
+PEER_LIMITS = attrs.evolve(
+    DEFAULT_LIMITS,
+    max_streams=100_000,
+    max_window=1 << 20,
+    session_bytes=512 << 20,
+    resets_per_interval=10_000_000,
+    small_frames_per_interval=50_000_000,
+    max_queued_control=1_000_000,
+)
+
+#: Seconds for TCP and TLS: a request waits for it, and there may be another kas to ask.
+DIAL_TIMEOUT = 3.0
+
+#: Seconds before a peer that could not be reached is dialled again: at first, and at
+#: most.
+RETRY_FIRST, RETRY_MOST = 0.2, 5.0
+
+#: Peers that are remembered; far more than anybody runs.  Their addresses come from
+#: the store, which is trusted, and may still be full of nonsense.
+MAX_PEERS = 1_000
+
+
+@attrs.define(eq=False)
+class Peer(TunnelOwner):
+    """One other kas, as an address."""
+
+    url: str
+    _peers: Peers
+    #: The session that is up.
+    tunnel: TunnelProtocol | None = None
+    _dialling: Deferred[Any] | None = None
+    _greeting: TunnelProtocol | None = None
+    #: Who wants it, by the wish.
+    _waiting: dict[object, Callable[[], None]] = attrs.Factory(dict)
+    #: The next attempt, while a pause lasts and somebody waits.
+    _later: IDelayedCall | None = None
+    _failures: int = 0
+    _retry_at: float = 0.0
+    #: Why it could not be reached the last time; empty while it can.
+    problem: str = ""
+    _log = Logger()
+
+    @property
+    def alive(self) -> bool:
+        """It was heard of lately, and takes streams."""
+        return self.tunnel is not None and self.tunnel.alive
+
+    @property
+    def worth_trying(self) -> bool:
+        """It is up, or may be: it did not fail a moment ago."""
+        return self.alive or (
+            self.tunnel is None and self._peers.clock.seconds() >= self._retry_at
+        )
+
+    @property
+    def _busy(self) -> bool:
+        """There is a session, or will be one."""
+        steps = (self.tunnel, self._dialling, self._greeting, self._later)
+        return any(one is not None for one in steps)
+
+    @property
+    def dialling(self) -> bool:
+        """An attempt to reach it is under way."""
+        return self._dialling is not None or self._greeting is not None
+
+    def prepare(self) -> None:
+        """Dial it for those who come later; costs nothing while that is under way."""
+        if not self._busy and self.worth_trying:
+            self._dial()
+
+    def connect(self, told: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call *told* once, when it is up or could not be reached.
+
+        One that failed a moment ago is dialled when its pause is over, one that is
+        silent when its session ends.  The result ends the wish.
+        """
+        wish = object()
+        self._waiting[wish] = told
+        self._pursue()
+        return lambda: self._forget(wish)
+
+    def _forget(self, wish: object) -> None:
+        self._waiting.pop(wish, None)
+
+    def _pursue(self) -> None:
+        """Dial if somebody waits and nothing else is under way."""
+        if not self._waiting or self._busy:
+            return
+        pause = self._retry_at - self._peers.clock.seconds()
+        if pause > 0:
+            self._later = self._peers.clock.callLater(pause, self._after_pause)
+        else:
+            self._dial()
+
+    def _after_pause(self) -> None:
+        self._later = None
+        self._pursue()
+
+    def _dial(self) -> None:
+        factory = Factory.forProtocol(self._make_tunnel)
+        factory.noisy = False
+        try:
+            dialling = self._peers.endpoint(self.url).connect(factory)
+        except Exception as error:
+            self._failed(Failure(error))
+            return
+        dialling.addTimeout(DIAL_TIMEOUT, self._peers.clock)
+        self._dialling = dialling
+        dialling.addCallbacks(self._connected, self._failed)
+
+    def _make_tunnel(self) -> TunnelProtocol:
+        peers = self._peers
+        return TunnelProtocol(
+            Session(dialler=True, limits=PEER_LIMITS),
+            self,
+            clock=peers.clock,
+            flusher=peers.flusher,
+            keepalive=peers.keepalive,
+            timing=PEER_TIMING,
+        )
+
+    def _connected(self, tunnel: TunnelProtocol) -> None:
+        self._dialling = None
+        self._greeting = tunnel
+        tunnel.hello(self._peers.hello())
+
+    def _failed(self, failure: Failure) -> None:
+        self._dialling = None
+        if failure.check(TimeoutError):
+            self._down(f"cannot be reached: no answer within {DIAL_TIMEOUT:g} s")
+        elif not failure.check(CancelledError):
+            text = failure.getErrorMessage() or type(failure.value).__name__
+            self._down(f"cannot be reached: {text}")
+
+    def _down(self, why: str) -> None:
+        peers = self._peers
+        self._failures += 1
+        peers.failures += 1
+        self.problem = why
+        pause = pause_before(self._failures, peers.random, RETRY_FIRST, RETRY_MOST)
+        self._retry_at = peers.clock.seconds() + pause
+        if self._failures == 1:
+            self._log.warn("kas at {url} {why}", url=self.url, why=why)
+        # Not before `connect` returned: some attempts fail at once, and who asked for
+        # one has not yet noted what would end the wish.
+        peers.clock.callLater(0, self._tell)
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        # What one of them does with the news must not harm the session.
+        for_each(
+            waiting.values(), lambda told: told(), "a request to {url}", url=self.url
+        )
+
+    def stop(self) -> None:
+        """Close it, and do not come back."""
+        self._waiting.clear()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if self._dialling is not None:
+            self._dialling.cancel()
+        for tunnel in (self._greeting, self.tunnel):
+            if tunnel is not None:
+                tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
+
+    # tunnel.session.owner.TunnelOwner
+
+    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
+        """It took us."""
+        self._greeting = None
+        self.tunnel = tunnel
+        if self._failures > 1:
+            self._log.info("kas at {url} is back", url=self.url)
+        self._failures = 0
+        self.problem = ""
+        self._tell()
+
+    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
+        """It stops: what runs may finish, new streams need a new session."""
+        if self.tunnel is tunnel:
+            self.tunnel = None
+            self._pursue()
+
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        """The session is gone."""
+        if tunnel is self.tunnel:
+            self.tunnel = None
+            self._log.info("kas at {url}: {reason}", url=self.url, reason=reason)
+            self._pursue()
+        elif tunnel is self._greeting:
+            self._greeting = None
+            self._down(f"did not take us: {reason}")
+
+
+@attrs.define(eq=False)
+class Peers:
+    """
+    All other kas that were ever asked, by address.
+
+    :ivar endpoint: where a URL leads.
+    :ivar hello: makes the greeting, with a fresh token.
+    :ivar random: between 0 and 1, for the jitter.
+    """
+
+    endpoint: Callable[[str], IStreamClientEndpoint]
+    hello: Callable[[], pb.Hello]
+    clock: IReactorTime
+    flusher: Flusher
+    keepalive: Keepalive
+    random: Callable[[], float]
+    #: Attempts to reach one that failed, since the start.
+    failures: int = 0
+    _peers: dict[str, Peer] = attrs.Factory(dict)
+
+    def at(self, url: str) -> Peer:
+        """The peer at an address."""
+        peer = self._peers.get(url)
+        if peer is None:
+            if len(self._peers) >= MAX_PEERS:
+                self._forget_one()
+            peer = self._peers[url] = Peer(url, self)
+        return peer
+
+    def _forget_one(self) -> None:
+        idle = (url for url, peer in self._peers.items() if peer.tunnel is None)
+        url = next(idle, None) or next(iter(self._peers))
+        self._peers.pop(url).stop()
+
+    @property
+    def connected(self) -> int:
+        """Sessions that are up."""
+        return sum(peer.tunnel is not None for peer in self._peers.values())
+
+    def stop(self) -> None:
+        """Close all of them."""
+        for peer in self._peers.values():
+            peer.stop()

@@ -1,0 +1,410 @@
+"""
+Who may connect and who may ask: the `file` authenticator, for a kas without GitLab.
+
+It follows the identity file in the state directory, which `kasctl` changes.  A
+credential that is revoked ends what it opened: whoever holds tunnels or requests open
+subscribes to `FileIdentity.on_revoked`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from kas.identity.file import ALL_AGENTS, Agent, Identities, User, parse
+from kas.identity.store import (
+    AGENT_PREFIX,
+    USER_PREFIX,
+    bare_token,
+    digest,
+    split_token,
+)
+from kas.state.directory import MAX_FILE
+from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.interfaces import Access
+from tunnel.util.file_version import Stamp, stamp_of
+from tunnel.util.for_each import for_each
+
+__all__ = ["POLL_INTERVAL", "AgentIdentity", "FileIdentity"]
+
+#: Seconds between two looks at the file: revoking has to work within two.
+POLL_INTERVAL = 1.0
+
+_AGENT_REFUSED = (
+    "the agent token is not valid: kas does not know it, or it was revoked; "
+    "make a new one with 'kasctl agent add' or 'kasctl agent rotate'"
+)
+_USER_REFUSED = (
+    "the token is not valid: kas does not know it, or it was revoked; "
+    "ask for a new one ('kasctl kubeconfig --rotate')"
+)
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class AgentIdentity:
+    """Who an agent's token belongs to."""
+
+    agent_id: str
+    agent_name: str
+    #: Stable and safe to log: ``agent:<agent id>:<token id>``.
+    credential_id: str
+    #: The project that the agent belongs to; 0: none.
+    project_id: int = 0
+
+
+@attrs.frozen
+class _AgentToken:
+    digest: bytes = attrs.field(repr=False)
+    identity: AgentIdentity
+    expires_at: float
+
+
+@attrs.frozen
+class _UserToken:
+    digest: bytes = attrs.field(repr=False)
+    user: User
+    #: None: all of them.
+    agents: frozenset[str] | None
+    expires_at: float
+    #: What was answered before, by the agent that was asked for: this is asked for
+    #: every request.  Gone with the index, so never older than the file.
+    answers: dict[str, Access] = attrs.field(factory=dict, repr=False, eq=False)
+
+    @property
+    def credential_id(self) -> str:
+        return f"user:{self.user.name}"
+
+
+@attrs.frozen
+class _UserMeaning:
+    """What a user's credential is good for."""
+
+    #: None: all of them.
+    agents: frozenset[str] | None
+    rest: object
+
+    def still(self, later: object) -> bool:
+        """Whether that is still so later; more agents end nothing that is open."""
+        if not isinstance(later, _UserMeaning) or self.rest != later.rest:
+            return False
+        if later.agents is None or self.agents is None:
+            return later.agents is None
+        return self.agents <= later.agents
+
+
+@attrs.frozen(eq=False)
+class _Index:
+    """The file's content by what is asked for; only what is not revoked."""
+
+    agent_tokens: Mapping[str, _AgentToken]
+    user_tokens: Mapping[str, _UserToken]
+    #: By name and by id, which never meet: no name is a number.
+    agents: Mapping[str, Agent]
+
+    @classmethod
+    def of(cls, identities: Identities) -> _Index:
+        agents: dict[str, Agent] = {}
+        agent_tokens: dict[str, _AgentToken] = {}
+        user_tokens: dict[str, _UserToken] = {}
+        for agent in identities.agents:
+            if agent.revoked_at is not None:
+                continue
+            agents[agent.id] = agents[agent.name] = agent
+            for token in agent.tokens:
+                credential_id = f"agent:{agent.id}:{token.id}"
+                agent_tokens[token.id] = _AgentToken(
+                    bytes.fromhex(token.sha256),
+                    AgentIdentity(
+                        agent.id, agent.name, credential_id, agent.project_id
+                    ),
+                    _timestamp(token.expires_at),
+                )
+        for user in identities.users:
+            if user.revoked_at is None:
+                user_tokens[user.token.id] = _UserToken(
+                    bytes.fromhex(user.token.sha256),
+                    user,
+                    None if ALL_AGENTS in user.agents else frozenset(user.agents),
+                    _timestamp(user.token.expires_at),
+                )
+        return cls(agent_tokens, user_tokens, agents)
+
+    def live(self, now: float) -> dict[str, object]:
+        """Credential -> what it is good for, as something to compare."""
+        live: dict[str, object] = {
+            entry.identity.credential_id: (entry.digest, entry.identity)
+            for entry in self.agent_tokens.values()
+            if now < entry.expires_at
+        }
+        for user in self.user_tokens.values():
+            if now < user.expires_at:
+                who = user.user
+                live[user.credential_id] = _UserMeaning(
+                    user.agents, (user.digest, who.impersonation, who.read_only)
+                )
+        return live
+
+    def next_expiry(self, now: float) -> float:
+        """When the next credential ends by itself."""
+        times = [entry.expires_at for entry in self.agent_tokens.values()]
+        times += [entry.expires_at for entry in self.user_tokens.values()]
+        return min((time for time in times if time > now), default=float("inf"))
+
+
+def _timestamp(time: datetime | None) -> float:
+    return float("inf") if time is None else time.astimezone(UTC).timestamp()
+
+
+_NOT_AN_AGENTS = (
+    "this is the token of a user, and agentk needs the one of its agent: 'kasctl agent "
+    "add NAME' makes it, 'kasctl agent rotate NAME' a new one"
+)
+_NOT_A_USERS = (
+    "this is the token of an agent, and kubectl needs the one of a user: 'kasctl "
+    "kubeconfig --agent NAME --user USER' makes it"
+)
+
+
+def _refused(message: str) -> CallError:
+    return CallError(Status.UNAUTHENTICATED, message)
+
+
+def _kind(token: bytes) -> str:
+    """What a token begins with, which says whom it was made for."""
+    parts = split_token(token)
+    return "" if parts is None else parts[0]
+
+
+# Only who has the right token is told that it expired.
+
+
+def _expired_agent(entry: _AgentToken) -> str:
+    name = entry.identity.agent_name
+    return (
+        f"this token of the agent {name} expired at {_shown(entry.expires_at)}; use "
+        f"the one that replaced it, or make one with 'kasctl agent rotate {name}'"
+    )
+
+
+def _expired_user(entry: _UserToken) -> str:
+    name = entry.user.name
+    return (
+        f"the token of {name} expired at {_shown(entry.expires_at)}; an administrator "
+        f"of kas makes a new one: 'kasctl kubeconfig --user {name} --rotate ...'"
+    )
+
+
+def _shown(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+class FileIdentity:
+    """
+    Checks tokens against the identity file, and follows the file.
+
+    :param clock: paces the looks at the file.
+    :param now: the time of day in seconds since 1970, for expiry.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, path: Path, clock: IReactorTime, now: Callable[[], float]
+    ) -> None:
+        self.path = path
+        self._now = now
+        self._index = _Index.of(Identities())
+        self._live: dict[str, object] = {}
+        self._next_expiry = float("inf")
+        self._stamp: Stamp = None
+        self._complained = False
+        self._callbacks: list[Callable[[str], object]] = []
+        self._loop = LoopingCall(self._poll)
+        self._loop.clock = clock
+
+    def start(self) -> None:
+        """
+        Read the file, which need not be there yet, and follow it.
+
+        :raises ConfigurationError: the file is there and cannot be used.
+        """
+        try:
+            self._load()
+        except FileNotFoundError:
+            pass  # nobody may connect until kasctl has made one
+        running: Deferred[LoopingCall] = self._loop.start(POLL_INTERVAL, now=False)
+        running.addErrback(
+            lambda failure: self._log.failure("while watching {path}", failure)
+        )
+
+    def stop(self) -> None:
+        """Follow the file no longer."""
+        if self._loop.running:
+            self._loop.stop()
+
+    def on_revoked(self, callback: Callable[[str], object]) -> Callable[[], None]:
+        """
+        Be told the id of every credential that ended or now means something else.
+
+        Call the result to be told no more.
+        """
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def authenticate_agent(self, token: bytes) -> AgentIdentity:
+        """
+        Whose token this is.
+
+        :raises CallError: UNAUTHENTICATED, with a message for the operator of agentk.
+        """
+        parts = split_token(token)
+        if parts is not None and parts[0] == AGENT_PREFIX:
+            entry = self._known(self._agent_entry, parts[1])
+            if entry is not None and hmac.compare_digest(entry.digest, digest(token)):
+                if self._now() < entry.expires_at:
+                    return entry.identity
+                raise _refused(_expired_agent(entry))
+        # People copy it from a kubeconfig, too.
+        elif _kind(bare_token(token)) == USER_PREFIX:
+            raise _refused(_NOT_AN_AGENTS)
+        raise _refused(_AGENT_REFUSED)
+
+    def authorize_user(self, agent: str, token: str) -> Access:
+        """
+        What *token* may do at *agent* (a name or an id).
+
+        :raises CallError: UNAUTHENTICATED or PERMISSION_DENIED, with a message that may
+            be shown to whoever asked.
+        """
+        entry = self._user(token.encode("utf-8", "surrogateescape"))
+        known = entry.answers.get(agent)
+        if known is not None:
+            return known
+        found = self._index.agents.get(agent)
+        # the same answer for both: nobody can find out which agents there are
+        if found is None or (
+            entry.agents is not None and found.name not in entry.agents
+        ):
+            message = f"{entry.user.name} has no access to an agent {agent[:63]!r}"
+            raise CallError(Status.PERMISSION_DENIED, message)
+        access = entry.answers[agent] = Access(
+            credential_id=entry.credential_id,
+            agent_id=found.id,
+            agent_name=found.name,
+            impersonation=entry.user.impersonation,
+            read_only=entry.user.read_only,
+        )
+        return access
+
+    def _user(self, token: bytes) -> _UserToken:
+        parts = split_token(token)
+        if parts is not None and parts[0] == USER_PREFIX:
+            entry = self._known(self._user_entry, parts[1])
+            if entry is not None and hmac.compare_digest(entry.digest, digest(token)):
+                if self._now() < entry.expires_at:
+                    return entry
+                raise _refused(_expired_user(entry))
+        elif _kind(token) == AGENT_PREFIX:
+            raise _refused(_NOT_A_USERS)
+        raise _refused(_USER_REFUSED)
+
+    def _load(self) -> None:
+        try:
+            with self.path.open("rb") as source:
+                self._stamp = stamp_of(source.fileno())
+                data = source.read(MAX_FILE + 1)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            # Perhaps only just now (no descriptor free): the next poll tries again, or
+            # what was revoked meanwhile would stay valid.
+            self._stamp = None
+            message = f"{self.path}: cannot be read ({error.strerror})"
+            raise ConfigurationError([message]) from None
+        if len(data) > MAX_FILE:
+            raise ConfigurationError([f"{self.path}: larger than {MAX_FILE} bytes"])
+        self._index = _Index.of(parse(data, str(self.path)))
+        self._tell_changes()
+
+    def may_connect(self, agent_id: str) -> bool:
+        """The agent is not revoked."""
+        return agent_id in self._index.agents
+
+    def agent(self, agent_id: str) -> Agent | None:
+        """One that is not revoked, by its id."""
+        found = self._index.agents.get(agent_id)
+        return found if found is not None and found.id == agent_id else None
+
+    def agents(self) -> list[Agent]:
+        """Those that are not revoked."""
+        return [agent for key, agent in self._index.agents.items() if key == agent.id]
+
+    def _agent_entry(self, token_id: str) -> _AgentToken | None:
+        return self._index.agent_tokens.get(token_id)
+
+    def _user_entry(self, token_id: str) -> _UserToken | None:
+        return self._index.user_tokens.get(token_id)
+
+    def _known(self, find: Callable[[str], T | None], token_id: str) -> T | None:
+        """The entry, which may have been added a moment ago: one look at the file."""
+        entry = find(token_id)
+        if entry is None and self._loop.running:
+            self._poll()
+            entry = find(token_id)
+        return entry
+
+    def _poll(self) -> None:
+        stamp = stamp_of(self.path)
+        if stamp != self._stamp:
+            self._reload(stamp)
+        if self._now() >= self._next_expiry:
+            self._tell_changes()
+
+    def _reload(self, stamp: Stamp) -> None:
+        self._stamp = stamp
+        try:
+            self._load()
+        except (ConfigurationError, FileNotFoundError) as error:
+            # keeping the last good one: a slip must not cut off every cluster
+            if not self._complained:
+                self._log.error(
+                    "the identity file cannot be used, what it said before stays in "
+                    "force: {problem}",
+                    problem=str(error),
+                )
+            self._complained = True
+        else:
+            self._complained = False
+            self._log.info("identity file read again")
+
+    def _tell_changes(self) -> None:
+        now = self._now()
+        before, self._live = self._live, self._index.live(now)
+        self._next_expiry = self._index.next_expiry(now)
+        for credential_id, meant in before.items():
+            now_means = self._live.get(credential_id)
+            kept = now_means == meant or (
+                isinstance(meant, _UserMeaning) and meant.still(now_means)
+            )
+            if not kept:
+                self._log.info("credential {id} ended", id=credential_id)
+                self._tell(credential_id)
+
+    def _tell(self, credential_id: str) -> None:
+        for_each(
+            tuple(self._callbacks),
+            lambda end: end(credential_id),
+            "ending {id}",
+            id=credential_id,
+        )

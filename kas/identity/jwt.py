@@ -1,0 +1,311 @@
+"""
+Secrets shared with GitLab or between kas, and the JSON Web Tokens signed with them.
+
+Only HMAC: both ends hold the same secret, so a token signed in any other way was not
+signed by whom we know, whatever its header says.  The header chooses among the
+algorithms that the caller allows, and nothing else in it is followed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import os
+import warnings
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jwt
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from tunnel.errors import CallError, Status
+from tunnel.util.file_version import stamp_of
+from tunnel.util.secret_files import warn_if_public
+
+__all__ = ["HMAC_ALGORITHMS", "LEEWAY", "Secrets", "read_secret", "sign", "verify"]
+
+#: Everything that is ever accepted.
+HMAC_ALGORITHMS = ("HS256", "HS384", "HS512")
+
+#: Seconds by which the clocks of two machines may differ.
+LEEWAY = 60.0
+
+#: Characters of a token.  GitLab's have 300; what is longer is not even decoded.
+MAX_TOKEN = 8192
+
+#: Seconds for which a token may be valid from now on.  GitLab's are for a minute; a
+#: token that lasts is a password that nobody can take back.
+MAX_LIFETIME = 3600.0
+
+#: Bytes of a secret, decoded: HMAC with fewer can be guessed (RFC 7518, 3.2).
+MIN_SECRET = 32
+
+#: Bytes of its file: a secret of the largest useful size is 176 characters.
+MAX_SECRET_FILE = 4096
+
+#: Seconds between two looks at whether a file has changed.
+LOOK_INTERVAL = 1.0
+
+#: Seconds by which our own tokens begin early, for a peer whose clock is behind.
+NOT_BEFORE = 5.0
+
+# A secret of 32 bytes is enough for each of the three, but PyJWT wants 64 for HS512.
+warnings.filterwarnings("ignore", "The HMAC key is", UserWarning)
+
+_jws = jwt.PyJWS()
+_hmac = jwt.get_algorithm_by_name("HS256")
+
+
+def read_secret(path: str | os.PathLike[str]) -> bytes:
+    """
+    The secret in a file, where it stands in base64 as GitLab's tools write it.
+
+    :raises ValueError: it cannot be used; the text says why, and nothing of it.
+    """
+    try:
+        with open(path, "rb") as source:
+            data = source.read(MAX_SECRET_FILE + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+    if len(data) > MAX_SECRET_FILE:
+        raise ValueError(f"{path} is larger than {MAX_SECRET_FILE} bytes: no secret")
+    # Without the path: the file may be another one, which nobody wants to lose.
+    make = (
+        "correct the path, or make a secret with "
+        "'(umask 077; head -c 32 /dev/urandom | base64 > NEW-FILE)'"
+    )
+    try:
+        secret = base64.b64decode(data.strip(), validate=True)
+    except binascii.Error:
+        raise ValueError(f"{path} does not hold base64 on one line; {make}") from None
+    if len(secret) < MIN_SECRET:
+        raise ValueError(
+            f"the secret in {path} has {len(secret)} bytes once decoded, and needs "
+            f"{MIN_SECRET}; {make}"
+        )
+    try:
+        _hmac.prepare_key(secret)
+    except jwt.InvalidKeyError:
+        raise ValueError(
+            f"{path} holds a public key or certificate, which is no secret; {make}"
+        ) from None
+    return secret
+
+
+class _File:
+    """One secret that is read again when its file changes."""
+
+    _log = Logger()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # Before reading: what changes meanwhile is seen at the next look.
+        self._stamp = stamp_of(path)
+        self.secret = read_secret(path)
+        warn_if_public(path)
+
+    def look(self) -> None:
+        """Read it again if need be; one that cannot be used changes nothing."""
+        stamp = stamp_of(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self.secret = read_secret(self._path)
+        except ValueError as error:
+            self._log.error(
+                "the secret before stays in force: {problem}", problem=str(error)
+            )
+        else:
+            self._log.info("secret {path} read again", path=str(self._path))
+            warn_if_public(self._path)
+
+
+class Secrets:
+    """
+    The secret to sign with, and the ones that are accepted besides.
+
+    To replace a secret without an interruption: let everyone accept the new one, let
+    everyone sign with it, then take the old one away.
+
+    :raises ValueError: a file cannot be used.
+    """
+
+    def __init__(
+        self, current: Path, accepted: Iterable[Path] = (), *, clock: IReactorTime
+    ) -> None:
+        self._files = [_File(path) for path in (current, *accepted)]
+        self._clock = clock
+        self._looked = clock.seconds()
+
+    @property
+    def current(self) -> bytes:
+        """What we sign with."""
+        self._look()
+        return self._files[0].secret
+
+    @property
+    def accepted(self) -> tuple[bytes, ...]:
+        """What others may sign with; the current one first."""
+        self._look()
+        return tuple(file.secret for file in self._files)
+
+    def _look(self) -> None:
+        now = self._clock.seconds()
+        if now - self._looked >= LOOK_INTERVAL:
+            self._looked = now
+            for file in self._files:
+                file.look()
+
+
+def sign(
+    secrets: Secrets | bytes,
+    *,
+    issuer: str,
+    audience: str,
+    now: float,
+    lifetime: float = 5.0,
+    algorithm: str = "HS256",
+) -> str:
+    """
+    A token of ours.
+
+    :param secrets: signs with the current one; or the secret itself.
+    :param lifetime: seconds; short, as one is made for each connection or call.
+    """
+    claims = {
+        "iss": issuer,
+        "aud": audience,
+        "iat": math.floor(now),
+        "nbf": math.floor(now - NOT_BEFORE),
+        "exp": math.ceil(now + lifetime),
+    }
+    secret = secrets.current if isinstance(secrets, Secrets) else secrets
+    return _jws.encode(json.dumps(claims).encode(), secret, algorithm)
+
+
+def verify(
+    token: str | bytes,
+    secrets: Secrets,
+    audience: str,
+    issuer: str,
+    algorithms: Collection[str] = HMAC_ALGORITHMS,
+    *,
+    now: float,
+    leeway: float = LEEWAY,
+) -> dict[str, Any]:
+    """
+    The claims of a token that is valid here and now.
+
+    ``exp`` and ``aud`` have to be there; ``nbf`` and ``iat`` count where they are.
+
+    :param issuer: who has to have signed it; empty: not looked at.
+    :param algorithms: those of `HMAC_ALGORITHMS` that are accepted here.
+    :raises CallError: UNAUTHENTICATED; the message may be shown to whoever sent it.
+    """
+    if len(token) > MAX_TOKEN:
+        _refuse(f"the token is longer than {MAX_TOKEN} characters")
+    if isinstance(token, str):
+        if not token.isascii():
+            _refuse("not a token")
+        token = token.encode("ascii")
+    allowed = [name for name in HMAC_ALGORITHMS if name in algorithms]
+    claims = _claims(_signed(token, secrets.accepted, allowed))
+    _check_audience(claims.get("aud"), audience)
+    if issuer and claims.get("iss") != issuer:
+        _refuse(f"the issuer (iss) has to be {issuer!r}")
+    _check_times(claims, now, leeway)
+    return claims
+
+
+def _signed(token: bytes, secrets: Iterable[bytes], algorithms: list[str]) -> bytes:
+    """The payload of a token that one of the secrets signed."""
+    try:
+        header = _jws.get_unverified_header(token)
+        if "crit" in header:
+            # RFC 7515, 4.1.11: what is critical and not understood is to be refused.
+            _refuse("the header has critical parameters")
+        if header.get("alg") not in algorithms:
+            _refuse(f"the algorithm has to be one of {', '.join(algorithms)}")
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        _refuse("not a token")
+    payload = None
+    for secret in secrets:
+        try:
+            found = _jws.decode_complete(token, secret, algorithms)["payload"]
+        except jwt.PyJWTError:
+            continue
+        payload = found
+    if payload is None:
+        _refuse("the signature is not of this secret")
+    return bytes(payload)
+
+
+def _claims(payload: bytes) -> dict[str, Any]:
+    try:
+        claims = json.loads(
+            payload, object_pairs_hook=_once, parse_constant=_no_constant
+        )
+    except (ValueError, RecursionError):
+        _refuse("the claims cannot be read")
+    if not isinstance(claims, dict):
+        _refuse("the claims are no object")
+    return claims
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Two readers may take a different one of two claims with the same name.
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _check_audience(found: object, audience: str) -> None:
+    accepted = found if isinstance(found, list) else [found]
+    if not all(isinstance(one, str) for one in accepted) or audience not in accepted:
+        _refuse(f"the audience (aud) has to be {audience!r}")
+
+
+def _check_times(claims: dict[str, Any], now: float, leeway: float) -> None:
+    skew = f"check the clocks of both machines ({leeway:g} s of difference are allowed)"
+    expires = _time(claims, "exp")
+    if expires is None:
+        _refuse("the time of expiry (exp) is missing")
+    if expires <= now - leeway:
+        _refuse(f"the token expired {now - expires:.0f} s ago; {skew}")
+    if expires > now + MAX_LIFETIME + leeway:
+        _refuse(f"the token is valid for longer than {MAX_LIFETIME:g} s")
+    for name, what in (("nbf", "valid"), ("iat", "issued")):
+        begins = _time(claims, name)
+        if begins is not None and begins > now + leeway:
+            ahead = begins - now
+            _refuse(f"the token is {what} only in {ahead:.0f} s ({name}); {skew}")
+
+
+def _time(claims: dict[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    # bool is an int for Python
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _refuse(f"{name} is no time")
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        _refuse(f"{name} is no time")
+    return seconds
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise CallError(Status.UNAUTHENTICATED, f"JWT validation failed: {reason}")

@@ -1,0 +1,449 @@
+"""
+Changes to the identity file, as `kasctl` makes them: one at a time, under the lock.
+
+A running kas notices by itself (`kas.identity.authenticator.FileIdentity`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+import attrs
+
+from kas.identity.file import (
+    ALL_AGENTS,
+    BACKUP_NAME,
+    FILE_NAME,
+    MAX_PROJECT_ID,
+    Agent,
+    Identities,
+    Token,
+    User,
+    dump,
+    parse,
+)
+from kas.state.directory import MAX_FILE, StateDirectory
+from tunnel.config import nearest
+from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.interfaces import Impersonation
+
+__all__ = [
+    "AGENT_PREFIX",
+    "USER_PREFIX",
+    "IdentityError",
+    "IdentityStore",
+    "Show",
+    "bare_token",
+    "digest",
+    "split_token",
+]
+
+_T = TypeVar("_T")
+
+#: Takes a new agent or user and its token, before the identity file is changed: when it
+#: raises, nothing was changed, and no token is valid that was not handed over.
+Show = Callable[[_T, str], object]
+
+# Recognisable prefixes let scanners of leaked secrets find them.
+AGENT_PREFIX = "kasagent"
+USER_PREFIX = "kasuser"
+#: Real tokens have 69 characters at most; what is longer is not even hashed.
+MAX_TOKEN = 128
+
+# An RFC 1123 label, as GitLab and Kubernetes have it
+_AGENT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+# Room for the name of an agent, and for an e-mail address.
+_USER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._@]{0,126}[A-Za-z0-9])?")
+# They become HTTP headers.  More is no name but an accident.
+_SUBJECT = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,254}[\x21-\x7e])?")
+_IN_KUBECONFIG = re.compile(rb"user:[^:]{1,128}:([^:]+)")
+# The one before may stay valid while it is being replaced, older ones not.
+_TOKENS_PER_AGENT = 2
+
+
+class IdentityError(TunnelError):
+    """A change that cannot be made; the message says why and what else to do."""
+
+
+def digest(token: bytes) -> bytes:
+    """What is kept of a token."""
+    return hashlib.sha256(token).digest()
+
+
+def bare_token(token: bytes) -> bytes:
+    """The token itself, also out of a kubeconfig's ``user:<agent id>:<token>``."""
+    found = _IN_KUBECONFIG.fullmatch(token)
+    return token if found is None else found[1]
+
+
+def split_token(token: bytes) -> tuple[str, str] | None:
+    """Prefix and id of a token, or None for what cannot be one."""
+    if len(token) > MAX_TOKEN:
+        return None
+    parts = token.decode("latin-1").split("-", 2)
+    return (parts[0], parts[1]) if len(parts) == 3 else None
+
+
+def _check(pattern: re.Pattern[str], what: str, value: str, rule: str) -> None:
+    if not pattern.fullmatch(value):
+        raise IdentityError(f"{value!r} cannot be {what}: {rule}")
+
+
+@attrs.frozen(eq=False)
+class IdentityStore:
+    """
+    The identity file in a state directory.
+
+    :param now: the time of day, with a time zone.
+    :param random: a source of secret bytes.
+
+    Methods that make a token take *show*, see `Show`.  The content before a change is
+    in `BACKUP_NAME`.
+    """
+
+    state: StateDirectory
+    now: Callable[[], datetime]
+    random: Callable[[int], bytes] = secrets.token_bytes
+
+    def load(self) -> Identities:
+        """What is in the file now; nothing, when there is none."""
+        data = self.state.read(FILE_NAME)
+        if data is None:
+            return Identities()
+        return parse(data, str(self.state.file(FILE_NAME)))
+
+    def add_agent(
+        self, name: str, project_id: int = 0, show: Show[Agent] | None = None
+    ) -> tuple[Agent, str]:
+        """
+        A new agent, and its token, which is not kept.
+
+        :param project_id: of the project that it belongs to; 0: none.
+        """
+        return self.add_agents([name], project_id, show)[0]
+
+    def add_agents(
+        self,
+        names: Sequence[str],
+        project_id: int = 0,
+        show: Show[Agent] | None = None,
+    ) -> list[tuple[Agent, str]]:
+        """As `add_agent`, for many at once: all of them, or none."""
+        if not 0 <= project_id <= MAX_PROJECT_ID:
+            raise IdentityError(f"{project_id} cannot be the id of a project")
+        rule = "at most 63 of a-z, 0-9 and '-', neither beginning nor ending with '-'"
+        for name in names:
+            _check(_AGENT_NAME, "the name of an agent", name, rule)
+            if name.isdigit():
+                number = "a number is taken for the id of an agent; add a letter"
+                raise IdentityError(
+                    f"{name!r} cannot be the name of an agent: {number}"
+                )
+        with self._editing() as edit:
+            identities = edit.identities
+            taken = {agent.name for agent in identities.agents}
+            added = []
+            for offset, name in enumerate(names):
+                if name in taken:
+                    raise IdentityError(
+                        f"there is an agent {name!r} already; for a new token use "
+                        f"'kasctl agent rotate {name}'"
+                    )
+                taken.add(name)
+                token, text = self._mint(AGENT_PREFIX, None)
+                agent = Agent(
+                    str(identities.next_agent_id + offset),
+                    name,
+                    token.created_at,
+                    (token,),
+                    project_id=project_id,
+                )
+                added.append((agent, text))
+            edit.identities = attrs.evolve(
+                identities,
+                agents=(*identities.agents, *(agent for agent, _ in added)),
+                next_agent_id=identities.next_agent_id + len(added),
+            )
+            if show:
+                for agent, text in added:
+                    show(agent, text)
+        return added
+
+    def rotate_agent(
+        self, name: str, grace: timedelta, show: Show[Agent] | None = None
+    ) -> tuple[Agent, str]:
+        """
+        A new token; the newest old one stays valid for *grace*, others end now.
+
+        Its tunnels end with it, so the new one has to be in place by then.
+        """
+        with self._editing() as edit:
+            agent = find_agent(edit.identities, name)
+            if agent.revoked_at is not None:
+                raise IdentityError(
+                    f"the agent {name!r} is revoked; remove it and add it again"
+                )
+            token, text = self._mint(AGENT_PREFIX, None)
+            now = token.created_at
+            kept = [
+                attrs.evolve(old, expires_at=min(old.expires_at or end, end))
+                for end in (now + grace,)
+                for old in agent.tokens
+                if old.valid_at(now) and grace
+            ]
+            agent = attrs.evolve(
+                agent, tokens=(*kept[-(_TOKENS_PER_AGENT - 1) :], token)
+            )
+            edit.replace_agent(agent)
+            if show:
+                show(agent, text)
+        return agent, text
+
+    def revoke_agent(self, name: str) -> Agent:
+        """End every token of an agent; it stays in the list, and may be removed."""
+        with self._editing() as edit:
+            agent = find_agent(edit.identities, name)
+            agent = attrs.evolve(
+                agent, tokens=(), revoked_at=agent.revoked_at or self.now()
+            )
+            edit.replace_agent(agent)
+        return agent
+
+    def remove_agent(self, name: str) -> Agent:
+        """Forget an agent, and take it from every user who could reach it."""
+        with self._editing() as edit:
+            agent = find_agent(edit.identities, name)
+            edit.identities = attrs.evolve(
+                edit.identities,
+                agents=tuple(a for a in edit.identities.agents if a != agent),
+                # or a later agent of the same name would be theirs
+                users=tuple(
+                    attrs.evolve(
+                        u, agents=tuple(n for n in u.agents if n != agent.name)
+                    )
+                    for u in edit.identities.users
+                ),
+            )
+        return agent
+
+    def add_user(
+        self,
+        name: str,
+        agents: Sequence[str],
+        impersonation: Impersonation | None,
+        lifetime: timedelta | None = None,
+        *,
+        read_only: bool = False,
+        show: Show[User] | None = None,
+    ) -> tuple[User, str]:
+        """
+        A new user, and the token, which is not kept.  A revoked one may come back.
+
+        :param agents: names or ids, or `ALL_AGENTS` alone.
+        :param impersonation: None lets the user act as agentk's own account.
+        """
+        rule = "at most 128 letters, digits and '-._@', a letter or digit at both ends"
+        _check(_USER_NAME, "the name of a user", name, rule)
+        if impersonation is not None:
+            rule = "1 to 256 printable ASCII characters"
+            for subject in (impersonation.username, *impersonation.groups):
+                _check(_SUBJECT, "a Kubernetes user or group", subject, rule)
+        with self._editing() as edit:
+            identities = edit.identities
+            same = [u for u in identities.users if u.name == name]
+            if same and same[0].revoked_at is None:
+                raise IdentityError(
+                    f"there is a user {name!r} already; choose another name, or "
+                    f"'kasctl user revoke {name}' first"
+                )
+            names = _names(identities, agents)
+            if not names:
+                raise IdentityError("a user needs at least one agent to reach")
+            token, text = self._mint(USER_PREFIX, lifetime)
+            user = User(
+                name,
+                names,
+                token,
+                token.created_at,
+                impersonation,
+                read_only=read_only,
+            )
+            others = (u for u in identities.users if u.name != name)
+            edit.identities = attrs.evolve(identities, users=(*others, user))
+            if show:
+                show(user, text)
+        return user, text
+
+    def grant_user(self, name: str, agents: Sequence[str]) -> User:
+        """
+        Let a user reach more agents.
+
+        :param agents: names or ids, or `ALL_AGENTS`.
+        """
+        with self._editing() as edit:
+            user = find_user(edit.identities, name)
+            if user.revoked_at is not None:
+                raise IdentityError(f"the user {name!r} is revoked; add it again")
+            names = _names(edit.identities, agents)
+            if ALL_AGENTS in (*user.agents, *names):
+                names = (ALL_AGENTS,)
+            else:
+                names = tuple(dict.fromkeys((*user.agents, *names)))
+            user = attrs.evolve(user, agents=names)
+            edit.replace_user(user)
+        return user
+
+    def ungrant_user(self, name: str, agents: Sequence[str]) -> User:
+        """Take agents from a user, who may be left with none."""
+        with self._editing() as edit:
+            user = find_user(edit.identities, name)
+            names = _names(edit.identities, agents)
+            for agent in () if ALL_AGENTS in names else names:
+                if ALL_AGENTS in user.agents:
+                    raise IdentityError(
+                        f"the user {name!r} may reach every agent, and one cannot be "
+                        f"taken out of that: 'kasctl user ungrant {name} --agent "
+                        f"{ALL_AGENTS!r}' takes all, and 'grant' gives some"
+                    )
+                if agent not in user.agents:
+                    raise IdentityError(
+                        f"the user {name!r} may not reach the agent {agent!r} anyway"
+                    )
+            kept = tuple(
+                agent
+                for agent in user.agents
+                if agent not in names and ALL_AGENTS not in names
+            )
+            user = attrs.evolve(user, agents=kept)
+            edit.replace_user(user)
+        return user
+
+    def remove_user(self, name: str) -> User:
+        """Forget a user."""
+        with self._editing() as edit:
+            user = find_user(edit.identities, name)
+            edit.identities = attrs.evolve(
+                edit.identities,
+                users=tuple(u for u in edit.identities.users if u.name != user.name),
+            )
+        return user
+
+    def renew_user(
+        self,
+        name: str,
+        lifetime: timedelta | None = None,
+        show: Show[User] | None = None,
+    ) -> tuple[User, str]:
+        """A new token in place of the old one, which ends now."""
+        with self._editing() as edit:
+            user = find_user(edit.identities, name)
+            if user.revoked_at is not None:
+                raise IdentityError(f"the user {name!r} is revoked; add it again")
+            token, text = self._mint(USER_PREFIX, lifetime)
+            user = attrs.evolve(user, token=token)
+            edit.replace_user(user)
+            if show:
+                show(user, text)
+        return user, text
+
+    def revoke_user(self, name: str) -> User:
+        """End the token of a user."""
+        with self._editing() as edit:
+            user = find_user(edit.identities, name)
+            user = attrs.evolve(user, revoked_at=user.revoked_at or self.now())
+            edit.replace_user(user)
+        return user
+
+    @contextmanager
+    def _editing(self) -> Iterator[_Edit]:
+        with self.state.lock():
+            before = self.state.read(FILE_NAME)
+            if before is None and self.state.read(BACKUP_NAME) is not None:
+                file, backup = map(self.state.file, (FILE_NAME, BACKUP_NAME))
+                # From nothing, ids that were given once would be given again.
+                raise ConfigurationError(
+                    [
+                        f"{file}: is missing although {backup} is there; copy that "
+                        "back, or remove it to begin without any agent"
+                    ]
+                )
+            edit = _Edit(self.load())
+            yield edit
+            self._write(before, edit.identities)
+
+    def _write(self, before: bytes | None, identities: Identities) -> None:
+        file = str(self.state.file(FILE_NAME))
+        data = dump(identities)
+        if len(data) > MAX_FILE:
+            raise ConfigurationError(
+                [
+                    f"{file}: would be larger than {MAX_FILE // 2**20} MiB, and kas "
+                    "could not read it; remove agents or users that are not needed"
+                ]
+            )
+        if parse(data, file) != identities:
+            raise ConfigurationError(
+                [f"{file}: kas could not read what would be written; nothing changed"]
+            )
+        if before is not None:
+            self.state.write(BACKUP_NAME, before)
+        self.state.write(FILE_NAME, data)
+
+    def _mint(self, prefix: str, lifetime: timedelta | None) -> tuple[Token, str]:
+        number = self.random(8).hex()
+        text = f"{prefix}-{number}-{_urlsafe(self.random(32))}"
+        now = self.now()
+        expires = None if lifetime is None else now + lifetime
+        return Token(number, digest(text.encode()).hex(), now, expires), text
+
+
+@attrs.define(eq=False)
+class _Edit:
+    """The file's content while it is being changed."""
+
+    identities: Identities
+
+    def replace_agent(self, agent: Agent) -> None:
+        agents = (agent if a.id == agent.id else a for a in self.identities.agents)
+        self.identities = attrs.evolve(self.identities, agents=tuple(agents))
+
+    def replace_user(self, user: User) -> None:
+        users = (user if u.name == user.name else u for u in self.identities.users)
+        self.identities = attrs.evolve(self.identities, users=tuple(users))
+
+
+def _names(identities: Identities, agents: Sequence[str]) -> tuple[str, ...]:
+    """The names of *agents* (names or ids), each once, or `ALL_AGENTS` alone."""
+    if ALL_AGENTS in agents:
+        return (ALL_AGENTS,)
+    found = [find_agent(identities, agent).name for agent in agents]
+    return tuple(dict.fromkeys(found))
+
+
+def _urlsafe(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def find_agent(identities: Identities, name: str) -> Agent:
+    """The agent with this name or id; who is not there is answered with the nearest."""
+    for agent in identities.agents:
+        if name in (agent.name, agent.id):
+            return agent
+    hint = nearest(name, [agent.name for agent in identities.agents])
+    raise IdentityError(f"there is no agent {name!r}; {hint}")
+
+
+def find_user(identities: Identities, name: str) -> User:
+    """The user with this name."""
+    for user in identities.users:
+        if user.name == name:
+            return user
+    hint = nearest(name, [user.name for user in identities.users])
+    raise IdentityError(f"there is no user {name!r}; {hint}")

@@ -1,0 +1,139 @@
+"""What several kas do together, as metrics; read when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from kas.fleet.balance import Balance
+from kas.fleet.fleet import Fleet
+from kas.routing.router import Router
+
+__all__ = ["FleetCollector"]
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+@attrs.define(eq=False)
+class FleetCollector(Collector):
+    """No label here takes a value from outside."""
+
+    fleet: Fleet
+    router: Router
+    balance: Balance
+
+    def collect(self) -> Iterable[Any]:
+        """The metrics of now."""
+        router, keeper = self.router, self.router.keeper
+        yield _counter(
+            "kas_routing_rerouted",
+            "Requests that were sent elsewhere after a refusal or a loss.",
+            router.rerouted,
+        )
+        yield _gauge(
+            "kas_routing_remote_streams",
+            "Streams of clients here to agents that another kas holds.",
+            router.remote,
+        )
+        yield _gauge(
+            "kas_resumable_kept_bytes",
+            "Bytes kept for streams that survive their path.",
+            keeper.held,
+        )
+        paths = CounterMetricFamily(
+            "kas_resumable_paths",
+            "Paths of such streams: lost, found again, not found in time.",
+            labels=["event"],
+        )
+        for event in ("lost", "resumed", "expired"):
+            paths.add_metric([event], getattr(keeper, event))
+        yield paths
+        yield _counter(
+            "kas_agents_moved",
+            "Agents that were asked to connect to another kas.",
+            self.balance.moved,
+        )
+        yield from self._peers()
+        yield from self._directory()
+        yield from self._redis()
+
+    def _peers(self) -> Iterable[Metric]:
+        fleet = self.fleet
+        if fleet.peers is None or fleet.gateway is None:
+            return
+        yield _gauge("kas_peers", "Other kas that live.", len(fleet.directory.living()))
+        yield _gauge("kas_peer_sessions", "Sessions to them.", fleet.peers.connected)
+        yield _counter(
+            "kas_peer_failures",
+            "Attempts to reach another kas that failed.",
+            fleet.peers.failures,
+        )
+        yield _gauge(
+            "kas_gateway_streams",
+            "Streams that other kas have open to agents here.",
+            fleet.gateway.load,
+        )
+        asked = CounterMetricFamily(
+            "kas_gateway_requests",
+            "Streams that other kas asked for: relayed, or refused.",
+            labels=["outcome"],
+        )
+        asked.add_metric(["relayed"], fleet.gateway.relayed)
+        asked.add_metric(["refused"], fleet.gateway.refused)
+        yield asked
+
+    def _directory(self) -> Iterable[Metric]:
+        directory = self.fleet.directory
+        yield _gauge(
+            "kas_directory_answers",
+            "Agents of which it is remembered where they are.",
+            directory.answers,
+        )
+        yield _counter(
+            "kas_directory_lookups", "Look-ups in the store.", directory.lookups
+        )
+        yield _counter(
+            "kas_directory_asked",
+            "Look-ups that went to the other kas, as the store was down.",
+            directory.asked,
+        )
+        yield _counter(
+            "kas_directory_news",
+            "Messages about agents of other kas.",
+            directory.news_received,
+        )
+
+    def _redis(self) -> Iterable[Metric]:
+        client = self.fleet.redis
+        if client is None:
+            return
+        yield _gauge(
+            "kas_redis_up", "1 while Redis answers.", 0 if client.reason else 1
+        )
+        yield _gauge(
+            "kas_redis_listening", "1 while news come in.", int(client.listening)
+        )
+        commands = CounterMetricFamily(
+            "kas_redis_commands",
+            "Commands: sent, failed, refused at once as Redis was down.",
+            labels=["outcome"],
+        )
+        counters = client.counters
+        commands.add_metric(["sent"], counters.commands)
+        commands.add_metric(["failed"], counters.failures)
+        commands.add_metric(["refused"], counters.refused)
+        yield commands

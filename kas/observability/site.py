@@ -1,0 +1,127 @@
+"""Health, metrics and status over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from twisted.internet.interfaces import IReactorTime
+
+from kas.agents.registry import Registry
+from kas.config.schema import Observability
+from kas.routing.router import Router
+from tunnel import __version__
+from tunnel.program.site import Page, Site, as_json, exposition, plain
+
+
+@attrs.define(eq=False)
+class Health:
+    """What the probes and the status page ask for."""
+
+    registry: Registry
+    router: Router
+    #: Name -> state of every module.
+    module_states: Callable[[], dict[str, str]]
+    #: How many other kas are known.
+    peers: Callable[[], int] = lambda: 0
+    #: The process, and what it knows of others.
+    about: Callable[[], dict[str, Any]] = dict
+    #: Agents that were refused, by the reason.
+    refusals: Mapping[str, int] = attrs.Factory(dict)
+    #: All listeners are open, and nothing was told to stop.
+    ready: bool = False
+
+    def status(self) -> dict[str, Any]:
+        """For ``kasctl status``."""
+        return {
+            "version": __version__,
+            **self.about(),
+            "ready": self.ready,
+            "modules": self.module_states(),
+            "peers": self.peers(),
+            "waiting_requests": self.router.waiting,
+            "agents": [
+                {
+                    "agent_id": one.agent.agent_id,
+                    "agent_name": one.agent.agent_name,
+                    "instance_id": one.agent.instance_id.hex(),
+                    "generation": one.agent.generation,
+                    "version": one.agent.version,
+                    "pod_namespace": one.agent.pod_namespace,
+                    "pod_name": one.agent.pod_name,
+                    "kubernetes_version": one.agent.kubernetes_version.git_version,
+                    "cluster_problem": one.agent.cluster_problem,
+                    "peer": one.tunnel.peer,
+                    "streams": one.tunnel.load,
+                    "alive": one.tunnel.alive,
+                }
+                for one in self.registry
+            ],
+        }
+
+
+class KasCollector(Collector):
+    """Gauges that are read when somebody asks, and cost nothing until then."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def collect(self) -> Iterable[Any]:
+        """The metrics of now."""
+        health = self._health
+        yield GaugeMetricFamily(
+            "kas_connected_agents", "Agents here.", value=health.registry.agents
+        )
+        yield GaugeMetricFamily(
+            "kas_agent_connections", "Their connections.", value=len(health.registry)
+        )
+        yield GaugeMetricFamily(
+            "kas_agents_without_cluster",
+            "Those whose agent cannot reach its Kubernetes API.",
+            value=sum(bool(one.agent.cluster_problem) for one in health.registry),
+        )
+        yield GaugeMetricFamily(
+            "kas_tunnel_streams",
+            "Open streams of all tunnels.",
+            value=sum(one.tunnel.load for one in health.registry),
+        )
+        yield GaugeMetricFamily(
+            "kas_waiting_streams",
+            "Streams whose agent is not connected.",
+            value=health.router.waiting,
+        )
+        refused = CounterMetricFamily(
+            "kas_agents_refused", "Connections of agents refused.", labels=["reason"]
+        )
+        for reason, count in health.refusals.items():
+            refused.add_metric([reason], count)
+        yield refused
+
+
+def make_site(
+    settings: Observability,
+    health: Health,
+    metrics: CollectorRegistry,
+    clock: IReactorTime,
+) -> Site:
+    """The site of the observability listener."""
+    metrics.register(KasCollector(health))
+
+    def readiness() -> Page:
+        if health.ready:
+            return plain("ready")
+        return plain("not ready: starting, or draining", 503)
+
+    return Site(
+        {
+            settings.liveness_probe.url_path: lambda: plain("alive"),
+            settings.readiness_probe.url_path: readiness,
+            settings.prometheus.url_path: lambda: exposition(metrics),
+            "/status": lambda: as_json(health.status()),
+        },
+        clock,
+    )

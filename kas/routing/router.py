@@ -1,0 +1,367 @@
+"""
+From "a stream to agent 7" to a stream: here, through another kas, or once it comes.
+
+The routing kas decides everything: which instance, through whom, whether again.  A
+gateway only does what it is told (`kas.fleet.gateway`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import attrs
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from kas.agents.registry import Registry, is_restart
+from kas.directory import AgentRecord, Directory
+from kas.fleet.peers import Peer, Peers
+from kas.routing.stream import RoutedStream
+from tunnel.errors import SessionClosed, StreamReset
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.session.keeper import Keeper
+from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.stream import StreamTransport
+
+__all__ = ["Absences", "Hop", "Router"]
+
+#: Seconds that a stream waits for its agent: a restart of agentk, or of its node's
+#: network, takes less; kubectl's users wait no longer without a word.
+ROUTING_TIMEOUT = 20.0
+
+#: Seconds that a stream waits where another one waited `ROUTING_TIMEOUT` in vain,
+#: within the last `MISSED_SECONDS`: clients such as kubectl ask several times before
+#: they show an error, and one such wait is enough for all of it.
+SHORT_TIMEOUT = 2.0
+
+#: Seconds after which one stream waits for the whole time again.
+MISSED_SECONDS = 60.0
+
+#: Agents of which it is remembered that one waited in vain; see `Router._missed`.
+MAX_MISSED = 10_000
+
+#: Streams that wait for one agent.  Each holds a client's connection.
+MAX_WAITING = 2_000
+
+#: Seconds between two looks whether an agent that was silent, or had as many streams as
+#: it takes, is available again; of a new connection they are told at once.
+LOOK_AGAIN = 1.0
+
+
+class Absences(Protocol):
+    """When agents that are not connected were last seen; see `kas.agents.last_seen`."""
+
+    def sought(self, agent_id: str) -> None:
+        """A stream begins to wait for an agent."""
+
+    def absence(self, agent_id: str) -> str:
+        """That the agent is not connected, and since when: begins a sentence."""
+
+
+class _Unknown:
+    """`Absences` of a router that was given none."""
+
+    def sought(self, agent_id: str) -> None:
+        pass
+
+    def absence(self, agent_id: str) -> str:
+        return f"agent {agent_id} is not connected"
+
+
+_random = secrets.SystemRandom().random
+
+
+# Not frozen: one is made for each request.
+@attrs.define
+class Hop:
+    """Where a stream can go: to an agent that is here, or to the kas that has it."""
+
+    tunnel: TunnelProtocol
+    agent: ConnectedAgent
+    #: None: the agent is here.
+    record: AgentRecord | None = None
+
+    @property
+    def _target(self) -> pb.Target:
+        return pb.Target(
+            agent_id=self.agent.agent_id,
+            instance_id=self.agent.instance_id,
+            generation=self.agent.generation,
+        )
+
+    def open(
+        self, open_: pb.Open, receiver: IStreamReceiver, fin: bool, repeatable: bool
+    ) -> StreamTransport:
+        """Open a stream there; raises as `TunnelProtocol.open_stream`."""
+        if self.record is not None:
+            open_.target.CopyFrom(self._target)
+            open_.target.repeatable = repeatable
+        elif open_.HasField("target"):
+            open_.ClearField("target")
+        return self._charge(self.tunnel.open_stream(open_, receiver, fin=fin))
+
+    def resume(self, resume: pb.Resume, receiver: IStreamReceiver) -> StreamTransport:
+        """Go on with a stream there; raises as `TunnelProtocol.resume_stream`."""
+        if self.record is not None:
+            resume.target.CopyFrom(self._target)
+        return self._charge(self.tunnel.resume_stream(resume, receiver))
+
+    def _charge(self, stream: StreamTransport) -> StreamTransport:
+        # In a session to a kas no agent is to suffer from what another one holds.
+        if self.record is not None:
+            stream.charge(self.agent.agent_id)
+        return stream
+
+
+class Router:
+    """
+    Opens streams to agents: at the least busy instance, or whichever comes.
+
+    :param peers: sessions to other kas; None where this one runs alone.
+    :param keeper: of the streams that survive their path.
+    :param random: between 0 and 1, for the jitter of repeated attempts.
+    :param absences: when agents were last seen.
+    :param may_connect: False for an agent that was revoked: nobody waits for it.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        clock: IReactorTime,
+        directory: Directory,
+        *,
+        peers: Peers | None = None,
+        keeper: Keeper | None = None,
+        random: Callable[[], float] = _random,
+        absences: Absences | None = None,
+        may_connect: Callable[[str], bool] = lambda agent_id: True,
+        timeout: float = ROUTING_TIMEOUT,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self.registry = registry
+        self.directory = directory
+        self.clock = clock
+        self.keeper = Keeper(clock, lambda: 0.0) if keeper is None else keeper
+        self.random = random
+        self.absences = _Unknown() if absences is None else absences
+        self.may_connect = may_connect
+        self.timeout = timeout
+        self.max_waiting = max_waiting
+        #: Streams that were sent somewhere else after a refusal or a loss.
+        self.rerouted = 0
+        self._peers = peers
+        self._waiting: dict[str, int] = {}
+        #: Those of them that were allowed to connect since the waiting began.
+        self._expected: set[str] = set()
+        #: When a stream waited for an agent in vain.
+        self._missed: dict[str, float] = {}
+        registry.on_connected = self._connected
+        self._look: IDelayedCall | None = None
+        #: Streams of ours at instances that others hold.
+        self._remote: dict[bytes, int] = {}
+
+    def open_stream(
+        self,
+        agent_id: str,
+        open_: pb.Open,
+        receiver: IStreamReceiver,
+        fin: bool,
+        *,
+        repeatable: bool = False,
+        resumable: bool = False,
+    ) -> IStream:
+        """See `tunnel.interfaces.IServerModuleApi.open_stream`."""
+        if resumable and self.keeper.grace() > 0:
+            open_.resume_id = secrets.token_bytes(16)
+        stream = RoutedStream(self, agent_id, open_, receiver, fin, repeatable)
+        stream.begin()
+        return stream
+
+    # Where to.
+
+    def only_hop(self, agent_id: str) -> Hop | None:
+        """The best one here, if nobody else has any: the way of nearly all requests."""
+        if self.directory.routes(agent_id):
+            return None
+        connection = self.registry.find(agent_id)
+        if connection is None:
+            return None
+        return Hop(connection.tunnel, connection.agent)
+
+    def hops(self, agent_id: str) -> Iterator[Hop]:
+        """Where the agent can be reached right now, the least busy instance first."""
+        routes = self.directory.routes(agent_id)
+        found = [
+            (connection.tunnel.load, 0, Hop(connection.tunnel, connection.agent))
+            for connection in self.registry.instances(agent_id)
+            if connection.tunnel.alive
+        ]
+        for record in routes:
+            peer = self._peer(record)
+            if peer is None:
+                continue
+            if peer.alive:
+                assert peer.tunnel is not None
+                load = self._remote.get(record.agent.instance_id, 0)
+                found.append((load, 1, Hop(peer.tunnel, record.agent, record)))
+            elif found:
+                # This request goes where it can; later ones have the choice.
+                peer.prepare()
+        found.sort(key=lambda one: one[:2])
+        for _, _, hop in found:
+            yield hop
+
+    def hop_to(self, agent_id: str, instance_id: bytes) -> Hop | None:
+        """Where one instance can be reached right now."""
+        connection = self.registry.instance(agent_id, instance_id)
+        if connection is not None:
+            return Hop(connection.tunnel, connection.agent)
+        for record in self.directory.routes(agent_id):
+            if record.agent.instance_id == instance_id:
+                peer = self._peer(record)
+                if peer is not None and peer.alive:
+                    assert peer.tunnel is not None
+                    return Hop(peer.tunnel, record.agent, record)
+        return None
+
+    def was_restarted(self, agent: ConnectedAgent) -> bool:
+        """Another run of agentk is connected from its pod: this one is dead."""
+        here = (one.agent for one in self.registry.instances(agent.agent_id))
+        there = (one.agent for one in self.directory.routes(agent.agent_id))
+        return any(is_restart(one, agent) for one in (*here, *there))
+
+    def obstacle(self, agent_id: str) -> str:
+        """What keeps us from the kas that has the agent; empty where none is known."""
+        for record in self.directory.routes(agent_id):
+            peer = self._peer(record)
+            if peer is not None and not peer.alive:
+                why = peer.problem or "does not answer"
+                return f"the kas at {peer.url} {why}"
+        return ""
+
+    def _peer(self, record: AgentRecord) -> Peer | None:
+        return None if self._peers is None else self._peers.at(record.kas_url)
+
+    # Who waits.
+
+    def may_wait(self, agent_id: str) -> bool:
+        """One stream more waits for this agent; False when that is one too many."""
+        waiting = self._waiting.get(agent_id, 0)
+        if waiting >= self.max_waiting:
+            return False
+        self._waiting[agent_id] = waiting + 1
+        if self.may_connect(agent_id):
+            # Not of the first alone: that may have come before the agent was added.
+            self._expected.add(agent_id)
+        self.absences.sought(agent_id)
+        if self._look is None:
+            self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
+        return True
+
+    def revoked(self, agent_id: str) -> bool:
+        """An agent that is waited for will not come: it was revoked meanwhile."""
+        if self.may_connect(agent_id):
+            if agent_id in self._waiting:
+                self._expected.add(agent_id)
+            return False
+        return agent_id in self._expected
+
+    def stopped_waiting(self, agent_id: str) -> None:
+        """One stream less waits for this agent."""
+        left = self._waiting.get(agent_id, 0) - 1
+        if left > 0:
+            self._waiting[agent_id] = left
+        else:
+            self._waiting.pop(agent_id, None)
+            self._expected.discard(agent_id)
+        if not self._waiting and self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    def patience(self, agent_id: str) -> float:
+        """Seconds that a stream which begins to wait for this agent does so."""
+        missed = self._missed.get(agent_id)
+        if missed is None or self.clock.seconds() - missed >= MISSED_SECONDS:
+            return self.timeout
+        return min(self.timeout, SHORT_TIMEOUT)
+
+    def missed(self, agent_id: str) -> None:
+        """A stream waited for the agent in vain."""
+        now = self.clock.seconds()
+        before = self._missed.get(agent_id)
+        if before is not None and now - before < MISSED_SECONDS:
+            # Those that waited for a short time do not count, or none would wait long.
+            return
+        self._missed.pop(agent_id, None)
+        if len(self._missed) >= MAX_MISSED:
+            del self._missed[next(iter(self._missed))]
+        self._missed[agent_id] = now
+
+    def _connected(self, agent_id: str) -> None:
+        self._missed.pop(agent_id, None)
+
+    def wait(
+        self, agent_id: str, woken: Callable[[], None]
+    ) -> list[Callable[[], None]]:
+        """
+        Call *woken* when there may be a way to the agent; maybe more than once, and
+        never before this returns.
+
+        :return: what ends it.
+        """
+        # Asked first: an answer that comes at once must not wake who does not wait yet.
+        routes = self.directory.routes(agent_id)
+        give_up = [
+            self.registry.wait(agent_id, woken),
+            self.directory.watch(agent_id, woken),
+        ]
+        for record in routes:
+            peer = self._peer(record)
+            if peer is not None and not peer.alive:
+                give_up.append(peer.connect(woken))
+        return give_up
+
+    def _look_again(self) -> None:
+        self._look = None
+        for agent_id in tuple(self._waiting):
+            # Asking the directory is what makes it look, in its own time.
+            if self.revoked(agent_id) or next(self.hops(agent_id), None) is not None:
+                self.registry.wake(agent_id)
+        if self._waiting:
+            self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
+
+    @property
+    def waiting(self) -> int:
+        """How many streams wait for their agents."""
+        return sum(self._waiting.values())
+
+    @property
+    def remote(self) -> int:
+        """How many streams of ours go through other kas."""
+        return sum(self._remote.values())
+
+    # How busy others' agents are, as far as it is our doing.
+
+    def went(self, hop: Hop) -> None:
+        """A stream was opened there."""
+        if hop.record is not None:
+            instance = hop.agent.instance_id
+            self._remote[instance] = self._remote.get(instance, 0) + 1
+
+    def left(self, hop: Hop) -> None:
+        """... and is not there any more."""
+        if hop.record is not None:
+            instance = hop.agent.instance_id
+            count = self._remote.get(instance, 0) - 1
+            if count > 0:
+                self._remote[instance] = count
+            else:
+                self._remote.pop(instance, None)
+
+    def refused(self, hop: Hop, reason: StreamReset | SessionClosed) -> None:
+        """What was believed about the agent turned out to be wrong, or too old."""
+        self.rerouted += 1
+        if hop.record is not None:
+            self.directory.look_again(hop.agent.agent_id, hop.record)

@@ -1,0 +1,205 @@
+"""
+The state directory: what kas must remember between two starts, and nothing else.
+
+It holds private keys and the identity file, so nobody else may be able to write there.
+Files are replaced as a whole, never changed in place: a reader without the lock sees
+the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from tunnel.errors import ConfigurationError
+from tunnel.util.os_errors import in_words, owner_of
+from tunnel.util.replacement import replace_file
+
+__all__ = ["StateDirectory", "locate", "process_name"]
+
+_LOCK = "lock"
+# Who holds the lock writes one small file; longer means that somebody hangs.
+LOCK_TIMEOUT = 10.0
+_LOCK_RETRY = 0.05
+# Of a host's name, from its end, where those of pods differ: sockets have short paths.
+MAX_HOST = 32
+# What kill() takes; Linux ends long before.
+_MOST_PID = 2**31
+# Nothing here comes near; bounds what a start or a reload takes into memory.
+MAX_FILE = 16 * 1024 * 1024
+
+
+def locate(option: str | None, environ: Mapping[str, str]) -> Path:
+    """
+    Where the state directory is: told, or from systemd, or the user's own.
+
+    :param option: the value of ``--state-directory``.
+    """
+    if option:
+        return Path(option).absolute()
+    # systemd separates several by colons; the first is ours
+    if first := environ.get("STATE_DIRECTORY", "").split(":")[0]:
+        return Path(first)
+    # by the XDG specification a relative path there is to be ignored
+    if (base := environ.get("XDG_STATE_HOME", "")).startswith("/"):
+        return Path(base) / "kas"
+    home = environ.get("HOME", "")
+    if not home.startswith("/"):
+        raise ConfigurationError(
+            ["no state directory: $HOME is not set; pass --state-directory DIR"]
+        )
+    return Path(home) / ".local" / "state" / "kas"
+
+
+def process_name(pid: int | str) -> str:
+    """
+    How the files of one process of this machine are told apart from others'.
+
+    With the name of the host, because a directory may be on a volume that several
+    mount, and the number of the process is 1 in every container.
+    """
+    host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())
+    return f"{host[-MAX_HOST:]}.{pid}"
+
+
+@attrs.frozen
+class StateDirectory:
+    """One state directory that was found to be safe; see `open`."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = True) -> StateDirectory:
+        """
+        Use *path*, and make it when it is not there.
+
+        :raises ConfigurationError: when it cannot be made, or others could write to it.
+        """
+        try:
+            if create:
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = path.stat()
+        except OSError as error:
+            instead = "or pass another one with --state-directory"
+            if not create and isinstance(error, FileNotFoundError):
+                instead = (
+                    "start kas once to make it, or say with --state-directory which "
+                    "one kas runs with"
+                )
+            raise ConfigurationError(
+                [f"this cannot be the state directory: {in_words(error)}; {instead}"]
+            ) from None
+        if not stat.S_ISDIR(found.st_mode):
+            raise ConfigurationError([f"{path}: is not a directory"])
+        # root may use everybody's, to run kasctl
+        if os.geteuid() != 0 and found.st_uid not in (os.geteuid(), 0):
+            raise ConfigurationError(
+                [
+                    f"{path}: belongs to {owner_of(found)}; run this as that user, or "
+                    "pass another one with --state-directory"
+                ]
+            )
+        if found.st_mode & 0o022:
+            mode = stat.S_IMODE(found.st_mode)
+            raise ConfigurationError(
+                [f"{path}: others can write to it (mode {mode:o}); chmod 700 {path}"]
+            )
+        return cls(path)
+
+    def file(self, name: str) -> Path:
+        """Where the file *name* is, or would be."""
+        return self.path / name
+
+    def of_processes(self, prefix: str, suffix: str) -> Iterator[tuple[int, Path]]:
+        """Files of processes of this host, with the number of each."""
+        mine = prefix + process_name("")
+        for path in self.path.glob(f"{mine}*{suffix}"):
+            number = path.name.removeprefix(mine).removesuffix(suffix)
+            if number.isdecimal() and 0 < int(number) < _MOST_PID:
+                yield int(number), path
+
+    def read(self, name: str) -> bytes | None:
+        """
+        What is in a file, or None when there is none.
+
+        :raises ConfigurationError: it is too large, or a link that leads nowhere.
+        """
+        try:
+            with self.file(name).open("rb") as source:
+                data = source.read(MAX_FILE + 1)
+        except FileNotFoundError:
+            if self.file(name).is_symlink():
+                raise ConfigurationError(
+                    [
+                        f"{self.file(name)}: is a symbolic link to "
+                        f"{os.readlink(self.file(name))}, which does not exist; "
+                        "restore that file, or remove the link"
+                    ]
+                ) from None
+            return None
+        if len(data) > MAX_FILE:
+            raise ConfigurationError(
+                [f"{self.file(name)}: larger than {MAX_FILE // 2**20} MiB"]
+            )
+        return data
+
+    def write(
+        self, name: str, data: bytes, mode: int = 0o600, *, durable: bool = True
+    ) -> None:
+        """
+        Replace a file at once, or leave it as it was.
+
+        :param durable: on return it is on disk, for which a reactor has to wait.
+        """
+        replace_file(self.file(name), data, mode, durable=durable)
+
+    @contextmanager
+    def lock(
+        self,
+        *,
+        timeout: float = LOCK_TIMEOUT,
+        seconds: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> Iterator[None]:
+        """
+        Keep other processes that also take the lock out.  Blocks: not for a reactor.
+
+        :raises ConfigurationError: when it is not free in time.
+        """
+        descriptor = os.open(
+            self.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            self._give_away(descriptor)
+            deadline = seconds() + timeout
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if seconds() >= deadline:
+                        raise ConfigurationError(
+                            [
+                                f"{self.file(_LOCK)}: another process holds the lock; "
+                                "see who with 'fuser', and try again"
+                            ]
+                        ) from None
+                    sleep(_LOCK_RETRY)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _give_away(self, descriptor: int) -> None:
+        """What root writes with kasctl, kas has to be able to read."""
+        if os.geteuid() == 0:
+            owner = self.path.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -1,0 +1,339 @@
+"""
+The development CA and the certificate of a kas that was given none.
+
+Made on the first start in the state directory, so that TLS works before anybody has
+thought about certificates: ``ca.crt``, ``ca.key``, ``server.crt``, ``server.key``.
+Whoever puts own files there keeps them; only a certificate that this CA signed is
+renewed, with the same key, so that a pinned key stays right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import attrs
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kas.state.directory import StateDirectory
+from tunnel.config.names import (
+    as_address,
+    canonical_name,
+    is_certificate_name,
+)
+from tunnel.errors import ConfigurationError
+from tunnel.transport.tls import certificate_pin
+
+__all__ = [
+    "MAX_NAMES",
+    "DevelopmentPki",
+    "ServerFiles",
+    "certificate_pin",
+    "ensure",
+    "is_for",
+    "names_of",
+    "signed_by",
+]
+
+CA_CERTIFICATE = "ca.crt"
+CA_KEY = "ca.key"
+SERVER_CERTIFICATE = "server.crt"
+SERVER_KEY = "server.key"
+
+CA_LIFE = timedelta(days=3650)
+SERVER_LIFE = timedelta(days=90)
+# Clocks of agents that are a little behind must not refuse a new certificate.
+BACKDATED = timedelta(hours=1)
+
+# Of one certificate: a handshake carries all of them.
+MAX_NAMES = 100
+
+
+@attrs.frozen
+class ServerFiles:
+    """What `DevelopmentPki.ensure` leaves behind."""
+
+    certificate_file: Path
+    key_file: Path
+    #: For ``agentk --ca-cert-file``; None when the certificate is not from our CA.
+    ca_file: Path | None
+    #: Of the server's key, as ``curl --pinnedpubkey`` takes it.
+    pin: str
+    expires_at: datetime
+    #: When `ensure` will do something again; None for a certificate of somebody else.
+    renew_at: datetime | None
+
+
+@attrs.frozen(eq=False)
+class DevelopmentPki:
+    """
+    Makes and renews the files in a state directory.
+
+    :param hostname: of this machine; becomes a name of the certificate.
+    :param now: the time of day, with a time zone.
+    :param names: what else the certificate is for: host names and addresses.
+    """
+
+    state: StateDirectory
+    hostname: str
+    now: Callable[[], datetime]
+    names: Sequence[str] = ()
+
+    def ensure(self) -> ServerFiles:
+        """
+        See to it that there is a usable certificate; to be repeated once a day.
+
+        :raises ConfigurationError: files that belong together are not all there.
+        """
+        with self.state.lock():
+            certificate = self._certificate(SERVER_CERTIFICATE)
+            if certificate is not None and self.state.read(SERVER_KEY) is None:
+                raise self._missing(SERVER_KEY, SERVER_CERTIFICATE)
+            authority = self._certificate(CA_CERTIFICATE)
+            ours = (
+                certificate is not None
+                and authority is not None
+                and signed_by(certificate, authority)
+            )
+            due = certificate is not None and ours and self._is_due(certificate)
+            if certificate is None or due:
+                if authority is None:
+                    authority = self._make_authority()
+                certificate = self._issue(authority, self._names())
+                ours = True
+            elif ours and authority is not None and self._lacks_names(certificate):
+                # With those that it has: several kas may share the directory, each with
+                # names of its own.  What none of them asks for goes at the renewal.
+                names = dict.fromkeys((*self._names(), *names_of(certificate)))
+                certificate = self._issue(authority, [*names][:MAX_NAMES])
+        return ServerFiles(
+            certificate_file=self.state.file(SERVER_CERTIFICATE),
+            key_file=self.state.file(SERVER_KEY),
+            ca_file=self.state.file(CA_CERTIFICATE) if ours else None,
+            pin=certificate_pin(certificate.public_bytes(serialization.Encoding.DER)),
+            expires_at=certificate.not_valid_after_utc,
+            renew_at=_renewal(certificate) if ours else None,
+        )
+
+    def _is_due(self, certificate: x509.Certificate) -> bool:
+        return self._can_issue() and self.now() >= _renewal(certificate)
+
+    def _lacks_names(self, certificate: x509.Certificate) -> bool:
+        # Of the machine's own name it is not: kasctl may run where it has another.
+        own = {canonical_name(name) for name in self.names}
+        missing = own.intersection(self._names()).difference(names_of(certificate))
+        return bool(missing) and self._can_issue()
+
+    def _can_issue(self) -> bool:
+        # without the CA's key it stays as it is until it is replaced by hand
+        return self.state.read(CA_KEY) is not None
+
+    def _certificate(self, name: str) -> x509.Certificate | None:
+        data = self.state.read(name)
+        if data is None:
+            return None
+        try:
+            return x509.load_pem_x509_certificate(data)
+        except ValueError:
+            path = self.state.file(name)
+            message = f"{path}: is not a PEM certificate; replace it, or remove it"
+            raise ConfigurationError([message]) from None
+
+    def _key(self, name: str) -> ec.EllipticCurvePrivateKey | None:
+        data = self.state.read(name)
+        if data is None:
+            return None
+        try:
+            key = serialization.load_pem_private_key(data, None)
+        except (ValueError, TypeError):
+            key = None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            path = self.state.file(name)
+            message = f"{path}: is not an EC key without password; remove it"
+            raise ConfigurationError([message])
+        return key
+
+    def _missing(self, name: str, other: str) -> ConfigurationError:
+        return ConfigurationError(
+            [
+                f"{self.state.file(name)}: is missing although {other} is there; "
+                f"restore it, or remove {other} to have a new one made"
+            ]
+        )
+
+    def _make_authority(self) -> x509.Certificate:
+        # the key first: a certificate without its key would be useless for good
+        key = self._key(CA_KEY) or ec.generate_private_key(ec.SECP256R1())
+        self._write_key(CA_KEY, key)
+        name = _name(f"kas development CA of {self.hostname}")
+        public = key.public_key()
+        identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+        certificate = (
+            self._builder(name, name, public, CA_LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(authority=True), critical=True)
+            .add_extension(identifier, critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        self._write_certificate(CA_CERTIFICATE, certificate)
+        return certificate
+
+    def _issue(
+        self, authority: x509.Certificate, names: Sequence[str]
+    ) -> x509.Certificate:
+        ca_key = self._key(CA_KEY)
+        if ca_key is None:
+            raise self._missing(CA_KEY, CA_CERTIFICATE)
+        if ca_key.public_key() != authority.public_key():
+            raise ConfigurationError(
+                [
+                    f"{self.state.file(CA_KEY)}: does not belong to {CA_CERTIFICATE}; "
+                    "restore the right one, or remove both to have new ones made"
+                ]
+            )
+        # the same key again: pins stay right, and one rename replaces everything
+        key = self._key(SERVER_KEY) or ec.generate_private_key(ec.SECP256R1())
+        self._write_key(SERVER_KEY, key)
+        public = key.public_key()
+        # Kas show it to each other as clients, where they are asked to.
+        usage = x509.ExtendedKeyUsage(
+            [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        )
+        identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+        life = min(SERVER_LIFE, authority.not_valid_after_utc - self.now())
+        if life <= timedelta(0):
+            path = self.state.file(CA_CERTIFICATE)
+            message = f"{path}: has expired; remove it together with {CA_KEY}"
+            raise ConfigurationError([message])
+        alternatives = x509.SubjectAlternativeName([_general(name) for name in names])
+        certificate = (
+            self._builder(_name("kas"), authority.subject, public, life)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+            .add_extension(_usage(authority=False), critical=True)
+            .add_extension(usage, critical=False)
+            .add_extension(alternatives, critical=False)
+            .add_extension(identifier, critical=False)
+            .add_extension(issuer, critical=False)
+            .sign(ca_key, hashes.SHA256())
+        )
+        self._write_certificate(SERVER_CERTIFICATE, certificate)
+        return certificate
+
+    def _names(self) -> list[str]:
+        names = ["localhost", "127.0.0.1", "::1", self.hostname, *self.names]
+        usable = (canonical_name(name) for name in names if is_certificate_name(name))
+        return list(dict.fromkeys(usable))[:MAX_NAMES]
+
+    def _builder(
+        self,
+        subject: x509.Name,
+        issuer: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        life: timedelta,
+    ) -> x509.CertificateBuilder:
+        now = self.now()
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(now + life)
+        )
+
+    def _write_key(self, name: str, key: ec.EllipticCurvePrivateKey) -> None:
+        if self.state.read(name) is None:
+            data = key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+            self.state.write(name, data)
+
+    def _write_certificate(self, name: str, certificate: x509.Certificate) -> None:
+        # public, unlike everything else here
+        data = certificate.public_bytes(serialization.Encoding.PEM)
+        self.state.write(name, data, mode=0o644)
+
+
+def ensure(
+    state: StateDirectory,
+    now: Callable[[], float],
+    hostname: str,
+    names: Sequence[str] = (),
+) -> ServerFiles:
+    """`DevelopmentPki.ensure` for a clock that counts seconds since 1970."""
+
+    def time() -> datetime:
+        return datetime.fromtimestamp(now(), UTC)
+
+    return DevelopmentPki(state, hostname, time, names).ensure()
+
+
+def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
+    """The host names and addresses that a certificate is for."""
+    try:
+        names = certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(
+        str(name.value)
+        for name in names
+        if isinstance(name, (x509.DNSName, x509.IPAddress))
+    )
+
+
+def is_for(certificate: x509.Certificate, host: str) -> bool:
+    """Whether a client that connects to *host* accepts the names of *certificate*."""
+    wanted = canonical_name(host)
+    names = set(map(canonical_name, names_of(certificate)))
+    parent = wanted.partition(".")[2]
+    wildcard = as_address(host) is None and "." in parent and f"*.{parent}" in names
+    return wanted in names or wildcard
+
+
+def _general(name: str) -> x509.GeneralName:
+    address = as_address(name)
+    return x509.DNSName(name) if address is None else x509.IPAddress(address)
+
+
+def _name(text: str) -> x509.Name:
+    # X.520 allows no more than 64 characters
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _renewal(certificate: x509.Certificate) -> datetime:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return begin + (end - begin) * 2 / 3
+
+
+def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether *authority* itself issued *certificate*; says nothing about time."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

@@ -1,0 +1,177 @@
+"""
+What a running kas says of itself in the state directory, for `kasctl`: its addresses.
+
+Each process has a file, because several may share a directory, from several hosts or
+containers as well.  It is there from when the listeners are open until kas stops.  What
+a crash left behind is recognised by its process, which is gone, and removed by the next
+kas that starts on that host; of the processes of other hosts nothing can be said here,
+and nobody here could ask them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+from twisted.logger import Logger
+
+from kas.state.control import PREFIX as CONTROL_PREFIX
+from kas.state.directory import StateDirectory, process_name
+from tunnel.program.listening import Opened
+
+__all__ = [
+    "AGENTS",
+    "EXTERNAL_API",
+    "KUBERNETES_API",
+    "OBSERVABILITY",
+    "OTHER_KAS",
+    "Running",
+    "file_name",
+    "forget",
+    "look",
+    "tell",
+]
+
+_PREFIX = "running-"
+
+_log = Logger()
+
+#: What kas listens for.
+AGENTS = "agents"
+OBSERVABILITY = "health and metrics"
+KUBERNETES_API = "kubernetes_api"
+EXTERNAL_API = "the external API"
+OTHER_KAS = "other kas"
+
+# "every address", for whom the own machine has its own
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
+
+
+@attrs.frozen
+class Running:
+    """A kas that runs."""
+
+    pid: int
+    listeners: tuple[Opened, ...]
+
+    def find(self, what: str) -> Opened | None:
+        """The first listener for *what*, with an address to connect to from here."""
+        for one in self.listeners:
+            if one.what == what:
+                return attrs.evolve(one, address=_reachable(one.address))
+        return None
+
+    def url(self, what: str) -> str | None:
+        """That as a URL; None when there is none, or a unix socket."""
+        found = self.find(what)
+        if found is None or found.address.startswith("/"):
+            return None
+        scheme = "http" if found.certificate_file is None else "https"
+        return f"{scheme}://{found.address}{found.path}"
+
+    def __str__(self) -> str:
+        shown = [
+            f"{name} {found.address}"
+            for name, what in (("agents", AGENTS), ("API proxy", KUBERNETES_API))
+            if (found := self.find(what)) is not None
+        ]
+        return f"{self.pid} ({', '.join(shown) or 'no ports known'})"
+
+
+def _reachable(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    return f"{_EVERYWHERE.get(host, host)}{colon}{port}"
+
+
+def file_name(pid: int) -> str:
+    """The file of one process."""
+    return f"{_PREFIX}{process_name(pid)}.json"
+
+
+def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
+    """Write down what this process listens on; a state that is read-only may be so."""
+    _sweep(state)
+    content = {
+        "pid": os.getpid(),
+        "listeners": [
+            {
+                "for": one.what,
+                "address": one.address,
+                "certificate_file": one.certificate_file and str(one.certificate_file),
+                "path": one.path,
+            }
+            for one in listeners
+        ],
+    }
+    name = file_name(os.getpid())
+    try:
+        state.write(name, json.dumps(content, indent=1).encode() + b"\n")
+    except OSError as error:
+        _log.warn(
+            "{file} cannot be written ({reason}): kasctl will not know our addresses",
+            file=str(state.file(name)),
+            reason=error.strerror,
+        )
+
+
+def forget(state: StateDirectory) -> None:
+    """Remove what this process wrote down."""
+    file = state.file(file_name(os.getpid()))
+    try:
+        file.unlink(missing_ok=True)
+    except OSError:
+        _log.failure("while removing {file}", file=str(file))
+
+
+def look(state: StateDirectory) -> tuple[Running, ...]:
+    """What each kas that runs on this host says, by the number of its process."""
+    found = (
+        _read(state, pid)
+        for pid, _ in state.of_processes(_PREFIX, ".json")
+        if _is_alive(pid)
+    )
+    return tuple(sorted((one for one in found if one), key=lambda one: one.pid))
+
+
+def _sweep(state: StateDirectory) -> None:
+    """Remove what processes left that are gone."""
+    for prefix, suffix in ((_PREFIX, ".json"), (CONTROL_PREFIX, ".sock")):
+        for pid, path in state.of_processes(prefix, suffix):
+            if not _is_alive(pid):
+                try:
+                    path.unlink(missing_ok=True)
+                except OSError as error:
+                    # in nobody's way
+                    _log.debug("{path} stays: {reason}", path=path, reason=error)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's, and alive
+    return True
+
+
+def _read(state: StateDirectory, pid: int) -> Running | None:
+    # Nobody but programs writes it, and nothing depends on it: no reason to complain.
+    try:
+        content = json.loads(state.read(file_name(pid)) or b"")
+        listeners = tuple(
+            Opened(
+                str(one["for"]),
+                str(one["address"]),
+                Path(one["certificate_file"]) if one["certificate_file"] else None,
+                # one of before an upgrade says none
+                str(one.get("path", "")),
+            )
+            for one in content["listeners"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Running(pid, listeners)

@@ -1,0 +1,327 @@
+"""The greeting of agents, and what is made of their streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from kas.agents.acceptor import MAX_INSTANCE_ID, MAX_META, REFUSALS, ConnectionRate
+from kas.observability.site import Health
+from tests.kas.world import Agent, World, reason
+from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tests.tunnel.hostile import HOSTILE
+from tunnel.errors import ErrorCode, StreamReset
+from tunnel.interfaces import ConnectedAgent
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.session.keepalive import GREETING_TIMEOUT, Timing
+from tunnel.testing import Pipe, RecordingReceiver
+from tunnel.wire.framing import FrameType
+
+ECHO = DESCRIPTOR.services_by_name["Echo"]
+
+
+class Echo:
+    """Answers what agents ask."""
+
+    async def say(self, request: Text, call: Any) -> Text:
+        return Text(text=request.text.upper())
+
+    async def spell(self, request: Text, call: Any) -> None: ...
+    async def join(self, requests: Any, call: Any) -> None: ...
+    async def chat(self, requests: Any, call: Any) -> None: ...
+
+
+def hello(**fields: Any) -> pb.Hello:
+    """A good greeting of agent 7, apart from *fields*."""
+    good: dict[str, Any] = {"role": "agent", "credential": b"7", "instance_id": b"i"}
+    return pb.Hello(**{**good, **fields})
+
+
+class _Case(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.world = World()
+        self.events: list[tuple[str, ConnectedAgent]] = []
+        for topic in ("agent.connected", "agent.disconnected"):
+            self.world.bus.subscribe("tests", topic, self.recorder(topic))
+
+    def recorder(self, topic: str) -> Any:
+        return lambda event: self.events.append((topic, event))
+
+
+class WelcomeTests(_Case):
+    """An agent whose token is good."""
+
+    def test_welcome(self) -> None:
+        """It learns who it is, what kas answers, and its pace."""
+        self.world.dispatcher.handle("tests", ECHO, Echo())
+        agent = self.world.dial(hello())
+        (welcome,) = agent.welcomes
+        self.assertEqual(
+            (welcome.agent_id, welcome.agent_name, welcome.kas_id),
+            ("7", "agent-7", b"kas"),
+        )
+        self.assertEqual(list(welcome.services), ["tests.proto.Echo"])
+        self.assertEqual(Timing.from_message(welcome.timing), Timing())
+
+    def test_connected_agent(self) -> None:
+        """What modules are told about it."""
+        self.world.clock.advance(5)
+        meta = pb.AgentMeta(version="1.2", pod_namespace="ns", pod_name="pod-1")
+        self.world.dial(hello(agent=meta, generation=3, services=["a.B", "a.C"]))
+        expected = ConnectedAgent(
+            "7",
+            "agent-7",
+            b"i",
+            3,
+            5.0,
+            version="1.2",
+            pod_namespace="ns",
+            pod_name="pod-1",
+            services=frozenset(["a.B", "a.C"]),
+        )
+        self.assertEqual(self.events, [("agent.connected", expected)])
+        (connection,) = self.world.registry
+        self.assertEqual(connection.agent, expected)
+        self.assertEqual(connection.credential_id, "agent:7:t")
+
+    def test_hostile_texts(self) -> None:
+        """In no log, status or metric, and in nothing that modules are given."""
+        observer = EventLoggingObserver()
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        for number, text in enumerate(HOSTILE):
+            kubernetes = pb.KubernetesVersion(
+                major=text, minor=text, git_version=text, platform=text
+            )
+            meta = pb.AgentMeta(
+                version=text,
+                commit_id=text,
+                pod_namespace=text,
+                pod_name=text,
+                kubernetes_version=kubernetes,
+            )
+            agent = self.world.dial(
+                hello(agent=meta, instance_id=bytes([number]), services=[text])
+            )
+            # The same pod once more: that is logged, too.
+            self.world.clock.advance(1)
+            self.world.dial(hello(agent=meta, instance_id=bytes([100 + number])))
+            agent.pipe.flush()
+            (reason,) = agent.closed
+            self.assertTrue(str(reason).isprintable())
+        shown = [formatEvent(event) for event in observer]
+        self.assertGreaterEqual(len(shown), 3 * len(HOSTILE))
+        for event in observer:
+            shown += [one for one in event.values() if isinstance(one, str)]
+        for _, connected in self.events:
+            shown += [connected.version, connected.commit_id, *connected.services]
+            shown += [connected.pod_namespace, connected.pod_name]
+            shown += attrs.astuple(connected.kubernetes_version)
+        health = Health(self.world.registry, self.world.router, dict)
+        for one in health.status()["agents"]:
+            shown += [value for value in one.values() if isinstance(value, str)]
+        self.assertEqual([one for one in shown if not one.isprintable()], [])
+
+    def test_long_texts(self) -> None:
+        """What an agent says about itself is bounded."""
+        meta = pb.AgentMeta(
+            version="v" * 999, pod_namespace="n" * 999, pod_name="p" * 999
+        )
+        self.world.dial(hello(agent=meta))
+        ((_, agent),) = self.events
+        for text in (agent.version, agent.pod_namespace, agent.pod_name):
+            self.assertEqual(len(text), MAX_META)
+
+    def test_disconnected(self) -> None:
+        """The end is told once, with the same agent."""
+        agent = self.world.dial(hello())
+        agent.tunnel.end(ErrorCode.SHUTDOWN)
+        agent.pipe.flush()
+        (_, came), (topic, went) = self.events
+        self.assertEqual((topic, went), ("agent.disconnected", came))
+
+    def test_replaced(self) -> None:
+        """A newer connection is no end of the instance: who counts them keeps it."""
+        first = self.world.dial(hello(generation=1))
+        second = self.world.dial(hello(generation=2))
+        first.pipe.flush()
+        self.assertEqual([topic for topic, _ in self.events], ["agent.connected"] * 2)
+        second.tunnel.end(ErrorCode.SHUTDOWN)
+        second.pipe.flush()
+        self.assertEqual(self.events[-1][0], "agent.disconnected")
+        self.assertEqual(self.events[-1][1].generation, 2)
+
+    def test_calls_of_agents(self) -> None:
+        """They reach the module that answers them, as far as there is one."""
+        agent = self.world.dial(hello())
+        receiver = RecordingReceiver()
+        agent.open_stream("/tests.proto.Echo/Say", receiver)
+        agent.pipe.flush()
+        (refused,) = receiver.closed
+        assert isinstance(refused, StreamReset)
+        self.assertEqual(refused.code, ErrorCode.UNKNOWN_METHOD)
+        self.world.dispatcher.handle("tests", ECHO, Echo())
+        self.assertEqual(self.say(agent, "hi"), "HI")
+
+    def say(self, agent: Agent, text: str) -> str:
+        calling = Deferred.fromCoroutine(
+            agent.client(ECHO).call("Say", Text(text=text))
+        )
+        agent.pipe.flush()
+        answer: str = self.successResultOf(calling).text
+        return answer
+
+
+class RefusalTests(_Case):
+    """An agent that cannot be taken is told why, and nobody else hears of it."""
+
+    def refused(self, said: pb.Hello) -> tuple[ErrorCode, str]:
+        agent = self.world.dial(said)
+        agent.pipe.flush()
+        closed = reason(agent)
+        self.assertEqual(agent.welcomes, [])
+        self.assertEqual(self.events, [])
+        self.assertEqual(len(self.world.registry), 0)
+        return closed.code, str(closed)
+
+    def test_bad_token(self) -> None:
+        """The reason is for the agent's operator; neither it nor the log shows it."""
+        observer = EventLoggingObserver()
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        code, message = self.refused(hello(credential=b"s3cret-t0ken"))
+        self.assertEqual(code, ErrorCode.UNAUTHENTICATED)
+        self.assertEqual(message, "the agent token is not valid")
+        self.assertIn("was refused", str([e["log_format"] for e in observer]))
+        self.assertNotIn("s3cret", message + repr(list(observer)))
+
+    def test_role(self) -> None:
+        """Only agents connect here."""
+        for role in ("kas", "", "Agent"):
+            self.assertEqual(self.refused(hello(role=role))[0], ErrorCode.PROTOCOL)
+
+    def test_instance_id(self) -> None:
+        """None, and one that cannot be one."""
+        for instance in (b"", b"x" * (MAX_INSTANCE_ID + 1)):
+            code, message = self.refused(hello(instance_id=instance))
+            self.assertEqual(code, ErrorCode.PROTOCOL)
+            self.assertIn("instance id", message)
+
+    def test_counted(self) -> None:
+        """By the reason, which is one of a fixed set."""
+        self.refused(hello(credential=b"unknown"))
+        self.refused(hello(role="kas"))
+        self.refused(hello(instance_id=b""))
+        self.world.acceptor.draining = True
+        self.refused(hello())
+        refusals = self.world.acceptor.refusals
+        self.assertEqual(
+            refusals, {"credential": 1, "role": 1, "instance-id": 1, "draining": 1}
+        )
+        self.assertLessEqual(set(refusals), set(REFUSALS))
+
+    def test_longest_instance_id(self) -> None:
+        """The longest that is taken."""
+        agent = self.world.dial(hello(instance_id=b"x" * MAX_INSTANCE_ID))
+        self.assertEqual(len(agent.welcomes), 1)
+
+    def test_says_nothing(self) -> None:
+        """Whoever connects and is silent does not stay."""
+        agent = Agent(self.world.clock, self.world.limits)
+        tunnel = self.world.factory.buildProtocol(None)
+        pipe = Pipe(self.world.clock, agent.tunnel, tunnel)
+        self.world.clock.pump([1] * int(GREETING_TIMEOUT + 2))
+        pipe.flush()
+        self.assertEqual(reason(agent).code, ErrorCode.PROTOCOL)
+        self.world.clock.advance(60)
+        self.assertEqual(self.world.clock.getDelayedCalls(), [])
+
+    def test_greets_twice(self) -> None:
+        """A second HELLO ends the connection."""
+        agent = self.world.dial(hello())
+        agent.tunnel.session._outbox.message(FrameType.HELLO, 0, hello())
+        agent.tunnel.has_output()
+        agent.pipe.flush()
+        self.assertEqual(reason(agent).code, ErrorCode.PROTOCOL)
+        self.assertEqual(len(self.world.registry), 0)
+        self.assertEqual(self.events[-1][0], "agent.disconnected")
+
+
+class GoAwayTests(_Case):
+    """An agent that leaves."""
+
+    def test_idle(self) -> None:
+        """However often it says so, it costs one timer, and its tunnel ends."""
+        agent = self.world.dial(hello())
+        for _ in range(1000):
+            agent.tunnel.go_away(
+                pb.GoAway(deadline_ms=1000, message="agentk was stopped")
+            )
+        agent.tunnel.flush()
+        before = len(self.world.clock.getDelayedCalls())
+        agent.pipe.step()
+        self.assertEqual(len(self.world.clock.getDelayedCalls()), before + 1)
+        agent.pipe.flush()
+        self.assertEqual(str(reason(agent)), "agentk was stopped")
+        self.assertEqual(self.world.acceptor._ending, set())
+        self.assertEqual(self.world.acceptor._leaving, {})
+
+    def test_without_a_reason(self) -> None:
+        """An agent need not give one."""
+        agent = self.world.dial(hello())
+        agent.tunnel.go_away(pb.GoAway(deadline_ms=1000))
+        agent.pipe.flush()
+        self.assertEqual(str(reason(agent)), "the agent left")
+
+
+class RateTests(_Case):
+    """How often one credential may connect."""
+
+    def test_bound(self) -> None:
+        """The next one is refused, until a minute after the first."""
+        clock = Clock()
+        rate = ConnectionRate(3, clock)
+        answers = []
+        for _ in range(4):
+            answers.append(rate.allows("a"))
+            clock.advance(10)
+        self.assertEqual(answers, [True, True, True, False])
+        self.assertTrue(rate.allows("b"))
+        clock.advance(19)
+        self.assertFalse(rate.allows("a"))
+        clock.advance(1)
+        self.assertTrue(rate.allows("a"))
+        self.assertFalse(rate.allows("a"))
+
+    def test_memory(self) -> None:
+        """The table is bounded; the one that was seen first is forgotten."""
+        rate = ConnectionRate(1, Clock())
+        rate.MAX_CREDENTIALS = 3
+        for name in "abcd":
+            self.assertTrue(rate.allows(name))
+        self.assertEqual(len(rate._seen), 3)
+        self.assertFalse(rate.allows("d"))
+        self.assertTrue(rate.allows("a"))
+
+    def test_flood(self) -> None:
+        """The agent is told; one with another token does not notice."""
+        self.world = World(per_minute=2)
+        for generation in (1, 2):
+            self.world.dial(hello(generation=generation))
+        agent = self.world.dial(hello(generation=3))
+        agent.pipe.flush()
+        self.assertEqual(reason(agent).code, ErrorCode.FLOOD)
+        self.assertEqual(len(self.world.dial(hello(credential=b"8")).welcomes), 1)
+
+    def test_bad_tokens_are_not_counted(self) -> None:
+        """Somebody without the token cannot use up what its owner may do."""
+        self.world = World(per_minute=1)
+        for _ in range(5):
+            self.world.dial(hello(credential=b"x"))
+        self.assertEqual(len(self.world.dial(hello()).welcomes), 1)

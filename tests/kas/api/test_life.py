@@ -1,0 +1,163 @@
+"""How connections over HTTP/2 end, and what follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from h2.errors import ErrorCodes
+from h2.events import PingAckReceived, PingReceived
+from hyperframe.frame import GoAwayFrame, PingFrame
+
+from kas.api.limits import DEFAULT_LIMITS
+from tests.kas.api.clients import ExternalCase, token
+
+
+class LifeTests(ExternalCase):
+    """How connections end when nobody did anything wrong."""
+
+    def proven(self) -> tuple[Any, Any]:
+        client, pipe = self.http2()
+        client.send(client.open("Say"), "hello", end=True)
+        pipe.flush()
+        return client, pipe
+
+    def test_no_token(self) -> None:
+        """Who never makes a call with a token has to go."""
+        client, pipe = self.http2()
+        client.open("Say", with_token=token(b"x" * 32))
+        pipe.flush()
+        self.clock.advance(self.limits.unproven)
+        pipe.flush()
+        self.assertTrue(client.lost)
+        good, pipe = self.proven()
+        self.clock.advance(self.limits.unproven)
+        pipe.flush()
+        self.assertFalse(good.lost)
+
+    def test_ping(self) -> None:
+        """Silence is asked about; who answers stays."""
+        client, pipe = self.proven()
+        for count in range(1, 4):
+            self.clock.advance(self.limits.ping_after)
+            pipe.flush()
+            self.assertEqual(len(client.of(PingReceived)), count)
+        pipe.cut = True
+        self.clock.advance(self.limits.ping_after)
+        self.clock.advance(self.limits.ping_timeout)
+        self.assertTrue(pipe.transports[1].disconnecting)
+
+    def test_age(self) -> None:
+        """GOAWAY twice; what runs is finished, and what comes late is refused."""
+        client, pipe = self.proven()
+        running = client.open("Say")
+        client.send(running, "wait", end=True)
+        pipe.flush()
+        while not client.goodbyes:
+            self.clock.advance(10)
+            pipe.flush()
+        self.assertAlmostEqual(self.clock.seconds(), self.age, delta=30)
+        self.assertEqual(client.goodbyes[0].error_code, ErrorCodes.NO_ERROR)
+        self.assertEqual(client.goodbyes[0].last_stream_id, 2**31 - 1)
+        self.clock.advance(self.limits.goaway)
+        pipe.flush()
+        self.assertEqual(client.goodbyes[1].last_stream_id, running)
+        self.assertFalse(client.lost)
+        self.echo.waiting[0].callback(None)
+        pipe.flush()
+        self.assertTrue(client.lost)
+
+    def test_age_grace(self) -> None:
+        """What runs on and on is cut in the end."""
+        client, pipe = self.proven()
+        client.send(client.open("Say"), "wait", end=True)
+        for _ in range(250):
+            self.clock.advance(45)
+            pipe.flush()
+        self.assertTrue(client.lost)
+        self.assertEqual(self.echo.cancelled, 1)
+
+    def test_jitter(self) -> None:
+        """Connections differ by a tenth, up and down."""
+        self.assertEqual(DEFAULT_LIMITS.age_jitter, 0.1)
+        for number, age in ((0.0, 6480), (1.0, 7920)):
+            self.factory._jitter = iter([number]).__next__
+            self.proven()
+            (connection,) = self.factory.http2 - set(getattr(self, "seen", ()))
+            self.seen = set(self.factory.http2)
+            self.assertAlmostEqual(connection._life.age, age)
+
+    def test_drain(self) -> None:
+        """Told to stop: idle connections go at once, busy ones when they are done."""
+        idle, idle_pipe = self.proven()
+        busy, pipe = self.proven()
+        busy.send(busy.open("Say"), "wait", end=True)
+        pipe.flush()
+        self.factory.drain(30)
+        self.clock.advance(self.limits.goaway)
+        idle_pipe.flush()
+        pipe.flush()
+        self.assertTrue(idle.lost)
+        self.assertFalse(busy.lost)
+        self.assertEqual(self.factory.calls, 1)
+        self.clock.advance(30)
+        pipe.flush()
+        self.assertTrue(busy.lost)
+
+
+class ClientLeavesTests(ExternalCase):
+    """A client that says GOAWAY, and still wants what it asked for."""
+
+    def leaving(self, code: ErrorCodes = ErrorCodes.NO_ERROR) -> tuple[Any, Any, int]:
+        client, pipe = self.http2()
+        client.reads = False
+        stream = client.open("Spell")
+        client.send(stream, "endless", end=True)
+        pipe.flush()
+        # The last stream of ours that it saw: there are none.
+        client.raw(GoAwayFrame(0, 0, code).serialize())
+        pipe.flush()
+        return client, pipe, stream
+
+    def test_answers_go_on(self) -> None:
+        """Beyond the window, so that its updates count as well; then the end."""
+        client, pipe, stream = self.leaving()
+        client.h2.increment_flow_control_window(100_000)
+        client.h2.increment_flow_control_window(100_000, stream)
+        client.flush()
+        pipe.flush()
+        self.assertEqual(client.received, 65535 + 100_000)
+        self.assertFalse(client.lost)
+        client.h2.reset_stream(stream, ErrorCodes.CANCEL)
+        client.flush()
+        pipe.flush()
+        self.assertTrue(client.lost)
+
+    def test_requests_go_on(self) -> None:
+        """What is in the same bytes as the GOAWAY is taken; PINGs are answered."""
+        client, pipe = self.http2()
+        stream = client.open("Chat")
+        pipe.flush()
+        goaway = GoAwayFrame(0, 0, 0).serialize()
+        client.raw(goaway + PingFrame(0, b"12345678").serialize())
+        client.send(stream, "hello")
+        pipe.flush()
+        self.assertEqual(client.texts(stream), ["HELLO"])
+        self.assertEqual(len(client.of(PingAckReceived)), 1)
+        client.send(stream, "bye", end=True)
+        pipe.flush()
+        self.assertEqual(client.status(stream), 0)
+        self.assertTrue(client.lost)
+
+    def test_nothing_new(self) -> None:
+        """It said that it would not."""
+        client, pipe, _ = self.leaving()
+        late = client.open("Say")
+        pipe.flush()
+        (reset,) = client.resets(late)
+        self.assertEqual(reset.error_code, ErrorCodes.REFUSED_STREAM)
+        self.assertFalse(client.lost)
+
+    def test_error(self) -> None:
+        """One that found a fault wants nothing more."""
+        client, _, _ = self.leaving(ErrorCodes.PROTOCOL_ERROR)
+        self.assertTrue(client.lost)

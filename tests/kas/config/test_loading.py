@@ -1,0 +1,110 @@
+"""What is wrong beyond single keys: our own address, and who listens where."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kas.config.loading import load
+from tunnel.errors import ConfigurationError
+
+PRIVATE = (
+    "private_api:\n  listen:\n    address: {address}\n"
+    "    authentication_secret_file: secret\n"
+)
+
+
+def problems(
+    folder: Path, text: str, environ: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """What `load` says of a file."""
+    (folder / "secret").write_bytes(base64.b64encode(b"s" * 32))
+    (folder / "kas.yaml").write_text(text)
+    try:
+        load(folder / "kas.yaml", environ or {}, lambda: ["10.1.2.3"])
+    except ConfigurationError as error:
+        return error.problems
+    return ()
+
+
+def test_an_own_address_that_nobody_knows(tmp_path: Path) -> None:
+    text = PRIVATE.format(address='":8155"')
+    (problem,) = problems(tmp_path, text)
+    assert "set OWN_PRIVATE_API_URL" in problem
+    (problem,) = problems(tmp_path, text, {"OWN_PRIVATE_API_CIDR": "11.0.0.0/8"})
+    assert "no address of this machine" in problem
+    assert not problems(tmp_path, text, {"OWN_PRIVATE_API_CIDR": "10.0.0.0/8"})
+    assert not problems(tmp_path, text, {"OWN_PRIVATE_API_URL": "tcp://kas"})
+
+
+def test_beside_what_is_wrong_with_modules(tmp_path: Path) -> None:
+    text = PRIVATE.format(address='":8155"') + "modules: {nothing: {}}\n"
+    first, second = problems(tmp_path, text)
+    assert "module nothing is not installed" in first
+    assert "OWN_PRIVATE_API_URL" in second
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "agent: {listen: {address: 127.0.0.1:8151}}\n",
+            "1:18: agent.listen.address: 127.0.0.1:8151 is taken by "
+            "observability.listen.address, by default",
+        ),
+        (
+            "observability: {listen: {address: ':8150'}}\n",
+            "1:26: observability.listen.address: :8150 is taken by "
+            "agent.listen.address, by default",
+        ),
+        (
+            "agent: {kubernetes_api: {listen: {address: '127.0.0.1:8151'}}}\n",
+            "1:35: agent.kubernetes_api.listen.address: 127.0.0.1:8151 is taken by "
+            "observability.listen.address, by default",
+        ),
+        (
+            PRIVATE.format(address="127.0.0.1:8150"),
+            "3:5: private_api.listen.address: 127.0.0.1:8150 is taken by "
+            "agent.listen.address, by default",
+        ),
+        (
+            "agent: {listen: {network: unix, address: /a}}\n"
+            "observability: {listen: {network: unix, address: /a}}\n",
+            "2:41: observability.listen.address: /a is taken by "
+            "agent.listen.address, line 1",
+        ),
+    ],
+)
+def test_two_at_one_address(tmp_path: Path, text: str, said: str) -> None:
+    """With the line of the later one, and what to do."""
+    (problem,) = problems(tmp_path, text)
+    assert problem.endswith(f"kas.yaml:{said}; give one of them another")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "agent: {listen: {address: '127.0.0.1:0'}}\n"
+        "observability: {listen: {address: '127.0.0.1:0'}}\n",
+        "agent: {listen: {address: '127.0.0.2:8151'}}\n",
+        "agent: {listen: {endpoint: 'tcp:8151:interface=127.0.0.1'}}\n",
+        "agent: {listen: {network: unix, address: /a}}\n",
+    ],
+)
+def test_each_at_its_own(tmp_path: Path, text: str) -> None:
+    assert not problems(tmp_path, text)
+
+
+def test_keys_of_others_in_the_proxys_section(tmp_path: Path) -> None:
+    text = "agent: {kubernetes_api: {allowed_agent_cache_ttl: 1s}}\n"
+    (problem,) = problems(tmp_path, text)
+    assert "a key of GitLab's kas that has no meaning here: remove it" in problem
+
+
+def test_in_the_order_of_the_lines(tmp_path: Path) -> None:
+    text = "modules:\n  nothing: {}\nagent:\n  kubernetes_api: {x: 1}\nnone: 1\n"
+    lines = [one.split(":")[1] for one in problems(tmp_path, text)]
+    assert lines == ["2", "4", "5"]

@@ -1,0 +1,259 @@
+"""kas' configuration: names, defaults, and the answer to what is not there yet."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from pathlib import Path
+
+import attrs
+import pytest
+
+from kas.config.schema import (
+    KasConfiguration,
+    read_configuration,
+    read_configuration_file,
+)
+from kas.state import pki
+from kas.state.directory import StateDirectory
+from tests.kas.configuring import problems
+from tests.tunnel.transport import certificates
+from tunnel.config import keys
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "kas.example.yaml"
+
+
+NOT_YET = (
+    "gitlab",
+    "gitaly",
+    "agent.configuration",
+    "agent.gitops",
+    "observability.tracing",
+    "observability.sentry",
+    "observability.google_profiler",
+)
+
+
+def test_defaults() -> None:
+    got = read_configuration_file(None)
+    assert got == read_configuration("", "kas.yaml")
+    assert (
+        got.agent.listen.endpoint_string()
+        == "tcp:8150:interface=127.0.0.1:backlog=4096"
+    )
+    assert got.agent.listen.listen_grace_period == 5.0
+    assert got.agent.kubernetes_api is None
+    assert got.observability.listen.address == "127.0.0.1:8151"
+    assert got.observability.liveness_probe.url_path == "/liveness"
+    assert got.observability.readiness_probe.url_path == "/readiness"
+    assert got.observability.prometheus.url_path == "/metrics"
+    assert got.observability.logging.level == "info"
+
+
+def test_secret_of_the_api(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    file = f"{tmp_path}/kas.yaml"
+    text = "api:\n  listen:\n    authentication_secret_file: secret\n"
+    secret.write_bytes(base64.b64encode(bytes(32)))
+    api = read_configuration(text, file).api
+    assert api is not None
+    assert api.listen.issuer == "gitlab"
+    assert api.listen.listen_grace_period == 5.0
+    secret.write_bytes(base64.b64encode(bytes(31)))
+    (problem,) = problems(text, file)
+    assert problem.startswith(f"{file}:3:33: api.listen.authentication_secret_file: ")
+    assert "has 31 bytes once decoded, and needs 32" in problem
+    (problem,) = problems("api: {listen: {}}", file)
+    assert "the key 'authentication_secret_file' is missing" in problem
+
+
+def test_the_example_is_the_defaults() -> None:
+    got = read_configuration_file(EXAMPLE)
+    assert got.agent.kubernetes_api is not None
+    agent = attrs.evolve(got.agent, kubernetes_api=None)
+    assert attrs.evolve(got, agent=agent) == KasConfiguration()
+
+
+def test_the_example_has_every_key() -> None:
+    text = EXAMPLE.read_text()
+    for key in keys(KasConfiguration):
+        if key.path.startswith(NOT_YET):
+            assert key.path.split(".")[0] in text
+        else:
+            assert f"{key.path.rsplit('.', 1)[-1]}:" in text, key.path
+    for path in NOT_YET:
+        assert path in text
+
+
+@pytest.mark.parametrize("path", NOT_YET)
+@pytest.mark.parametrize("content", ["{}", "{a_secret_file: /none/x, unknown: 1}"])
+def test_what_is_not_there_yet_is_said(path: str, content: str) -> None:
+    """That, and nothing about what is in it: it does not matter."""
+    *parents, last = path.split(".")
+    text = "".join(f"{parent}: {{" for parent in parents)
+    text += f"{last}: {content}" + "}" * len(parents)
+    (problem,) = problems(text)
+    assert f"{path}: this version of kas does not support this yet; " in problem
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("agent", "info_cache_ttl"),
+        ("agent", "redis_conn_info_gc"),
+        ("agent", "receptive_agent"),
+        ("agent.listen", "max_connection_age"),
+        ("observability", "usage_reporting_period"),
+        ("observability.logging", "grpc_level"),
+        ("redis", "pool_size"),
+        ("", "workspaces"),
+    ],
+)
+def test_keys_of_others(path: str, key: str) -> None:
+    parents = path.split(".") if path else []
+    text = "".join(f"{parent}: {{" for parent in parents)
+    text += f"{key}: 1" + "}" * len(parents)
+    found = [one for one in problems(text) if key in one]
+    assert len(found) == 1
+    assert f"{key!r} is a key of GitLab's kas that has no meaning here" in found[0]
+
+
+def test_slips_beside_them_are_found() -> None:
+    first, second = problems("redis:\n  sentinal: {}\ngitlab:\n  address: x\n")
+    assert "did you mean 'sentinel'?" in first
+    assert "does not support this yet" in second
+
+
+def test_half_of_a_certificate(tmp_path: Path) -> None:
+    (tmp_path / "a.crt").write_text("x")
+    text = "agent:\n  listen:\n    certificate_file: a.crt\n"
+    assert problems(text, f"{tmp_path}/kas.yaml") == [
+        f"{tmp_path}/kas.yaml:3:5: agent.listen.certificate_file: "
+        "'key_file' is missing; TLS needs both"
+    ]
+
+
+def test_files_have_to_be_there(tmp_path: Path) -> None:
+    text = "agent: {listen: {certificate_file: a.crt, key_file: a.key}}"
+    found = problems(text, f"{tmp_path}/kas.yaml")
+    assert len(found) == 2
+    assert f"{tmp_path}/a.crt does not exist; correct the path" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("section", "place", "says"),
+    [
+        (
+            "agent: {listen: {client_ca_certificate_file: bad}}",
+            "1:46: agent.listen.client_ca_certificate_file",
+            "no CA certificate",
+        ),
+        (
+            "private_api: {listen: {authentication_secret_file: secret, "
+            "ca_certificate_file: bad}}",
+            "1:81: private_api.listen.ca_certificate_file",
+            "no CA certificate",
+        ),
+        (
+            "redis: {server: {address: r}, tls: {ca_certificate_file: bad}}",
+            "1:58: redis.tls.ca_certificate_file",
+            "no CA certificate",
+        ),
+        (
+            "redis: {server: {address: r}, tls: {certificate_file: a.crt, "
+            "key_file: bad}}",
+            "1:62: redis.tls.key_file",
+            "no private key",
+        ),
+        (
+            "agent: {listen: {certificate_file: bad, key_file: a.key}}",
+            "1:18: agent.listen.certificate_file",
+            "no certificate",
+        ),
+        (
+            "agent: {listen: {certificate_file: a.crt, key_file: other.key}}",
+            "1:43: agent.listen.key_file",
+            "does not belong to the certificate",
+        ),
+        (
+            "redis: {server: {address: r}, password_file: empty}",
+            "1:46: redis.password_file",
+            "is empty",
+        ),
+        (
+            "redis: {server: {address: r}, password_file: binary}",
+            "1:46: redis.password_file",
+            "is no text",
+        ),
+        (
+            "redis: {sentinel: {master_name: m, addresses: [a], "
+            "sentinel_password_file: empty}}",
+            "1:76: redis.sentinel.sentinel_password_file",
+            "is empty",
+        ),
+    ],
+)
+def test_what_is_in_files(section: str, place: str, says: str, tmp_path: Path) -> None:
+    """A file that is there and cannot be used is named by its line, too."""
+    certificates.server_identity().write(tmp_path, "a")
+    (tmp_path / "other.key").write_bytes(certificates.client_identity().key_pem())
+    (tmp_path / "secret").write_bytes(base64.b64encode(bytes(32)))
+    (tmp_path / "bad").write_text("nonsense")
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(b"\xff")
+    found = problems(section, f"{tmp_path}/kas.yaml")[0]
+    assert found.startswith(f"{tmp_path}/kas.yaml:{place}: "), found
+    assert says in found
+
+
+def test_agents_certificates_go_with_our_own(tmp_path: Path) -> None:
+    files = pki.DevelopmentPki(
+        StateDirectory.open(tmp_path / "state"), "h", lambda: datetime.now(UTC)
+    ).ensure()
+    assert files.ca_file is not None
+    files.ca_file.rename(tmp_path / "ca.crt")
+    files.certificate_file.rename(tmp_path / "a.crt")
+    files.key_file.rename(tmp_path / "a.key")
+    text = "client_ca_certificate_file: ca.crt, development_certificate: true"
+    got = read_configuration(f"agent: {{listen: {{{text}}}}}", f"{tmp_path}/kas.yaml")
+    assert got.agent.listen.client_ca_certificate_file == tmp_path / "ca.crt"
+    text = "certificate_file: a.crt, key_file: a.key, development_certificate: true"
+    (problem,) = problems(f"agent: {{listen: {{{text}}}}}", f"{tmp_path}/kas.yaml")
+    assert "keep one of the two" in problem
+
+
+def test_going_without_tls_has_to_be_said() -> None:
+    text = "agent: {listen: {address: '127.0.0.1:9150'}}"
+    assert read_configuration(text, "kas.yaml").agent.listen.own_certificate
+    text = "agent: {listen: {development_certificate: false}}"
+    assert not read_configuration(text, "kas.yaml").agent.listen.tls
+    assert not read_configuration("", "kas.yaml").observability.listen.tls
+
+
+def test_example_has_every_key_of_the_proxy() -> None:
+    from modules.kubernetes_api.config import KubernetesApiConfiguration
+
+    section = read_configuration_file(EXAMPLE).agent.kubernetes_api
+    assert section is not None
+    assert section.read(KubernetesApiConfiguration) == KubernetesApiConfiguration()
+    assert set(section.keys()) == {
+        attribute.name for attribute in attrs.fields(KubernetesApiConfiguration)
+    }
+
+
+def test_values_are_checked() -> None:
+    found = problems(
+        "agent: {listen: {connections_per_token_per_minute: 0}}\n"
+        "observability:\n"
+        "  liveness_probe: {url_path: alive}\n"
+        "  logging: {level: loud}\n"
+    )
+    assert "must be more than 0" in found[0]
+    assert "write /alive" in found[1]
+    assert "debug, info, warn, error" in found[2]
+
+
+def test_sections_of_modules_are_kept() -> None:
+    got = read_configuration("modules:\n  echo:\n    greeting: hi\n", "kas.yaml")
+    assert got.modules["echo"].keys() == ("greeting",)
+    assert got.modules["echo"].path == "modules.echo"

@@ -1,0 +1,371 @@
+"""What kas say to each other beside streams, and what is told of it as metrics."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
+
+from kas.agents.registry import AgentConnection, Registry
+from kas.config.schema import read_configuration
+from kas.directory import KasRecord
+from kas.directory.shared import SharedDirectory
+from kas.fleet.balance import Balance
+from kas.fleet.fleet import Fleet
+from kas.fleet.gateway import GatewayFactory
+from kas.observability.metrics import FleetCollector
+from kas.routing.router import Router
+from kas.state import pki
+from kas.state.directory import StateDirectory
+from tests.kas.directory.memory import Hub, MemoryStore
+from tests.kas.many import Network
+from tests.kas.world import World
+from tunnel.errors import ConfigurationError
+from tunnel.hosting.events import EventBus
+from tunnel.interfaces import ConnectedAgent
+from tunnel.program.listening import Listening
+from tunnel.session.keepalive import Keepalive
+from tunnel.util.flusher import Flusher
+
+_PRIVATE = """\
+private_api:
+  listen: {{address: "127.0.0.1:{port}", {more}authentication_secret_file: {secret}}}
+"""
+_REDIS = "redis: {server: {address: '127.0.0.1:1'}}\n"
+
+
+class _Ports:
+    """Listens in memory."""
+
+    def __init__(self) -> None:
+        self.factories: list[Any] = []
+
+    async def listen(self, settings: Any, factory: Any, **named: Any) -> Any:
+        self.factories.append(factory)
+
+
+class Kas:
+    """One kas without listeners: its fleet, over pipes."""
+
+    def __init__(
+        self, net: Network, number: int, text: str, state: Path | None = None
+    ) -> None:
+        self.net = net
+        self.clock = net.clock
+        self.registry = Registry()
+        self.bus = EventBus()
+        reactor: Any = MemoryReactorClock()
+        reactor.callLater = self.clock.callLater
+        reactor.seconds = self.clock.seconds
+        self.fleet = Fleet(
+            read_configuration(text, "kas.yaml"),
+            self.registry,
+            self.bus,
+            reactor,
+            Flusher(self.clock),
+            Keepalive(self.clock),
+            bytes([number]) * 16,
+            lambda: 0.5,
+            self.clock.seconds,
+            {},
+            lambda: ["127.0.0.1"],
+            lambda: pki.ensure(StateDirectory.open(state or Path()), time.time, "kas"),
+        )
+        self.ports = _Ports()
+
+    def start(self) -> None:
+        """Listen; the directory is one in memory."""
+        fleet = self.fleet
+        started = Deferred.fromCoroutine(fleet.start(cast(Listening, self.ports)))
+        assert started.called
+        if fleet.peers is not None:
+            fleet.peers.endpoint = self.net.door
+            self.net.listeners[fleet._me.url] = self.ports.factories[0]
+
+    def agent(self, agent_id: str, generation: int = 1, project_id: int = 0) -> Any:
+        """An agent connects here."""
+        tunnel = World(clock=self.clock).agent().there
+        agent = ConnectedAgent(
+            agent_id, agent_id, b"i" * 16, generation, 0.0, project_id=project_id
+        )
+        self.registry.add(AgentConnection(tunnel, agent, f"agent:{agent_id}"))
+        self.bus.publish("agent.connected", agent)
+        return agent
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text(base64.b64encode(os.urandom(32)).decode())
+    return path
+
+
+@pytest.fixture
+def net() -> Network:
+    return Network(Clock())
+
+
+def pair(net: Network, secret: Path, other: Path | None = None) -> list[Kas]:
+    """Two kas that know each other."""
+    both = []
+    for number, file in ((1, secret), (2, other or secret)):
+        text = _PRIVATE.format(port=8000 + number, more="", secret=file)
+        kas = Kas(net, number, text)
+        kas.start()
+        both.append(kas)
+    for one, two in (both, both[::-1]):
+        one.fleet.directory.seen(two.fleet._me)
+    return both
+
+
+def dial_all(kas: Kas) -> None:
+    """As an operator who asks after the others."""
+    done: list[Any] = []
+    Deferred.fromCoroutine(kas.fleet.dial_all(2.0)).addBoth(done.append)
+    for seconds in (0.0, *[0.5] * 6):
+        kas.net.settle()
+        kas.clock.advance(seconds)
+    assert done == [None]
+
+
+def test_dialled_without_need(net: Network, secret: Path) -> None:
+    """Whether others are reached is known before a request needs them."""
+    one, two = pair(net, secret)
+    dial_all(one)
+    assert one.fleet.peers is not None
+    assert one.fleet.peers.at(two.fleet._me.url).alive
+    dial_all(one)
+    assert two.fleet.gateway is not None
+    assert len(two.fleet.gateway.tunnels) == 1
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_a_wrong_clock_shows_on_both_sides(
+    net: Network, secret: Path, seconds: float
+) -> None:
+    right, wrong = pair(net, secret)
+    net.clock.advance(7200)
+    wrong.fleet.now = lambda: net.clock.seconds() + seconds
+    dial_all(wrong)
+    assert wrong.fleet.peers is not None
+    problem = wrong.fleet.peers.at(right.fleet._me.url).problem
+    assert "check the clocks" in problem
+    assert wrong.fleet.gateway is not None
+    assert wrong.fleet.gateway.refusal == ""
+    dial_all(right)
+    assert "check the clocks" in wrong.fleet.gateway.refusal
+    # It is forgotten once one is taken.
+    wrong.fleet.now = net.clock.seconds
+    net.clock.advance(60)
+    dial_all(right)
+    assert wrong.fleet.gateway.refusal == ""
+
+
+def ask(kas: Kas, agent_id: str) -> list[Any]:
+    """What the others say of an agent."""
+    got: list[Any] = []
+    fleet = kas.fleet
+    asking = Deferred.fromCoroutine(fleet.ask(agent_id, fleet.directory.peers()))
+    asking.addBoth(got.append)
+    for seconds in (0.0, *[0.5] * 20):
+        if not got:
+            kas.net.settle()
+            kas.clock.advance(seconds)
+    return list(got[0])
+
+
+def test_asking_each_other(net: Network, secret: Path) -> None:
+    one, two = pair(net, secret)
+    two.agent("7")
+    two.agent("8")
+    (found,) = ask(one, "7")
+    assert (found.agent.agent_id, found.kas_url) == ("7", "tcp://127.0.0.1:8002")
+    # The session stays, and so does what was heard of them.
+    assert len(ask(one, "8")) == 1
+    assert ask(one, "9") == []
+    (peer,) = one.fleet.directory.peers()
+    assert peer.agents == 2
+    assert len(net.pipes) == 1
+
+
+def test_agents_that_leave_are_not_told(net: Network, secret: Path) -> None:
+    one, two = pair(net, secret)
+    two.agent("7")
+    (connection,) = two.registry
+    two.registry.retire(connection.tunnel)
+    assert ask(one, "7") == []
+
+
+def test_by_project(net: Network, secret: Path) -> None:
+    _, two = pair(net, secret)
+    two.agent("7", project_id=1)
+    two.agent("8", project_id=2)
+    from kas.pb import directory_pb2
+
+    got: list[Any] = []
+    request = directory_pb2.FindRequest(project_id=2)
+    asking = Deferred.fromCoroutine(two.fleet.find(request, None))
+    asking.addCallback(got.append)
+    assert [one.agent_id for one in got[0].agents] == ["8"]
+
+
+def test_who_is_not_there_counts_as_none(net: Network, secret: Path) -> None:
+    one, two = pair(net, secret)
+    two.agent("7")
+    del net.listeners[two.fleet._me.url]
+    assert ask(one, "7") == []
+    # It is not dialled for each of them.
+    dialled = one.fleet.peers
+    assert dialled is not None and not dialled.at(two.fleet._me.url).worth_trying
+    assert ask(one, "7") == []
+
+
+def test_who_has_another_secret(net: Network, secret: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text(base64.b64encode(os.urandom(32)).decode())
+    one, two = pair(net, secret, other)
+    two.agent("7")
+    assert ask(one, "7") == []
+    assert two.fleet.gateway is not None and not two.fleet.gateway.tunnels
+
+
+def test_who_does_not_answer_in_time(net: Network, secret: Path) -> None:
+    one, two = pair(net, secret)
+    two.agent("7")
+    ask(one, "7")
+    for _, pipe in net.pipes:
+        pipe.cut = True
+    assert ask(one, "7") == []
+
+
+def test_ours_in_the_directory(net: Network, secret: Path) -> None:
+    one, _ = pair(net, secret)
+    hub = Hub()
+    store = MemoryStore(hub, one.fleet._me)
+    one.fleet.directory = SharedDirectory(
+        one.fleet._me,
+        store,
+        one.clock,
+        lambda: 0.5,
+        on_superseded=one.fleet._superseded,
+    )
+    Deferred.fromCoroutine(one.fleet.directory.start())
+    agent = one.agent("7")
+    assert [key[0] for key in hub.records] == ["7"]
+    assert store.me.agents == 1
+    one.fleet.update(draining=True)
+    one.fleet.update()
+    assert store.me.draining
+    # A newer connection elsewhere ends what is here.
+    newer = attrs.evolve(agent, generation=2)
+    record = attrs.evolve(
+        one.fleet._record(newer), kas_id=b"2" * 16, kas_url="tcp://elsewhere:1"
+    )
+    store.listener.news([record], [])
+    assert len(one.registry) == 0
+    assert hub.records == {}
+    other = one.agent("8")
+    one.bus.publish("agent.disconnected", other)
+    assert hub.records == {}
+    stopped = Deferred.fromCoroutine(one.fleet.stop())
+    assert stopped.called
+    for call in one.clock.getDelayedCalls():
+        call.cancel()
+
+
+def test_alone() -> None:
+    net = Network(Clock())
+    kas = Kas(net, 1, "")
+    kas.start()
+    kas.agent("7")
+    assert kas.fleet.directory.peers() == []
+    assert kas.fleet.peers is None and kas.fleet.gateway is None
+    assert Deferred.fromCoroutine(kas.fleet.stop()).called
+
+
+def test_a_secret_is_needed(net: Network, tmp_path: Path) -> None:
+    text = "private_api: {listen: {address: '127.0.0.1:1'}}\n"
+    with pytest.raises(ConfigurationError, match="authentication_secret_file"):
+        Kas(net, 1, text)
+    short = tmp_path / "short"
+    short.write_text("c2hvcnQ=")
+    with pytest.raises(ConfigurationError, match=r"private_api\.listen"):
+        Kas(net, 1, _PRIVATE.format(port=1, more="", secret=short))
+
+
+def test_tls_between_kas(net: Network, secret: Path, tmp_path: Path) -> None:
+    more = "development_certificate: true, "
+    text = _PRIVATE.format(port=1, more=more, secret=secret)
+    kas = Kas(net, 1, text, tmp_path / "state")
+    assert kas.fleet._me.url == "tls://127.0.0.1:1"
+    assert kas.fleet._endpoint("tls://127.0.0.1:2") is not None
+    ours = kas.fleet._tls_context().get_ca_certs()
+    assert any("kas" in str(one["subject"]) for one in ours)
+
+
+def test_a_broken_certificate_is_said_at_once(
+    net: Network, secret: Path, tmp_path: Path
+) -> None:
+    more = "development_certificate: true, "
+    text = _PRIVATE.format(port=1, more=more, secret=secret)
+    state = tmp_path / "state"
+    Kas(net, 1, text, state)
+    (state / "ca.crt").write_text("nonsense")
+    with pytest.raises(ConfigurationError, match=r"ca\.crt"):
+        Kas(net, 1, text, state)
+
+
+def metrics(kas: Kas) -> dict[str, float]:
+    """What is told."""
+    registry = CollectorRegistry()
+    fleet = kas.fleet
+    router = Router(kas.registry, kas.clock, fleet.directory, peers=fleet.peers)
+    balance = Balance(kas.registry, fleet.directory, kas.clock, lambda: 0.5)
+    registry.register(FleetCollector(fleet, router, balance))
+    lines = generate_latest(registry).decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if line[:1] != "#")
+    return {name: float(value) for name, _, value in pairs}
+
+
+def test_metrics_of_several(net: Network, secret: Path) -> None:
+    one, two = pair(net, secret)
+    ask(one, "7")
+    seen = metrics(one)
+    assert (seen["kas_peers"], seen["kas_peer_sessions"]) == (1, 1)
+    assert seen['kas_gateway_requests_total{outcome="relayed"}'] == 0
+    assert seen['kas_resumable_paths_total{event="lost"}'] == 0
+    assert seen["kas_directory_answers"] == 0
+    assert "kas_redis_up" not in seen
+    assert isinstance(two.ports.factories[0], GatewayFactory)
+
+
+def test_metrics_with_redis(net: Network, secret: Path) -> None:
+    text = _PRIVATE.format(port=1, more="", secret=secret) + _REDIS
+    kas = Kas(net, 1, text)
+    seen = metrics(kas)
+    assert (seen["kas_redis_up"], seen["kas_redis_listening"]) == (0, 0)
+    assert seen['kas_redis_commands_total{outcome="refused"}'] == 0
+    assert isinstance(kas.fleet.directory.me, KasRecord)
+    client = kas.fleet.redis
+    assert client is not None
+    client.reason, client.listening = "", True
+    client.counters.commands = 3
+    seen = metrics(kas)
+    assert (seen["kas_redis_up"], seen["kas_redis_listening"]) == (1, 1)
+    assert seen['kas_redis_commands_total{outcome="sent"}'] == 3
+
+
+def test_metrics_of_one_alone() -> None:
+    kas = Kas(Network(Clock()), 1, "")
+    seen = metrics(kas)
+    assert "kas_peers" not in seen
+    assert seen["kas_agents_moved_total"] == 0

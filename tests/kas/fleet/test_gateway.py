@@ -1,0 +1,237 @@
+"""What other kas may ask of this one, and how two streams become one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from kas.fleet.gateway import Gateway, GatewayFactory, Relay
+from tests.kas.world import Agent, World
+from tunnel.errors import CallError, ErrorCode, SessionClosed, Status, StreamReset
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.keepalive import Keepalive
+from tunnel.testing import Pipe, RecordingReceiver
+from tunnel.testing.ends import End
+from tunnel.util.flusher import Flusher
+from tunnel.wire.limits import DEFAULT_LIMITS
+
+TARGET = pb.Target(agent_id="7", instance_id=b"i", generation=1)
+
+
+class _Case(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.world = World(clock=self.clock)
+        self.dispatcher = Dispatcher(self.clock)
+        self.gateway = Gateway(
+            self._verify, self.world.registry, self.dispatcher, b"k" * 16
+        )
+        self.client = RecordingReceiver()
+
+    @staticmethod
+    def _verify(credential: bytes) -> None:
+        if credential != b"secret":
+            raise CallError(Status.UNAUTHENTICATED, "not one of us")
+
+    def dial(self, role: str = "kas", credential: bytes = b"secret") -> End:
+        """Another kas comes."""
+        factory = GatewayFactory(
+            self.gateway,
+            clock=self.clock,
+            flusher=Flusher(self.clock),
+            keepalive=Keepalive(self.clock),
+        )
+        peer = End(self.clock, dialler=True, limits=DEFAULT_LIMITS)
+        self.pipe = Pipe(self.clock, peer.tunnel, factory.buildProtocol(None))
+        peer.tunnel.hello(pb.Hello(role=role, credential=credential, instance_id=b"o"))
+        self.pipe.flush()
+        return peer
+
+    def open(self, peer: End, target: pb.Target | None = TARGET, **more: Any) -> Any:
+        """A stream of that kas."""
+        stream = peer.tunnel.open_stream(
+            pb.Open(method="/test", target=target, **more), self.client
+        )
+        self.pipe.flush()
+        return stream
+
+    def settle(self, agent: Agent) -> None:
+        for _ in range(4):
+            agent.pipe.flush()
+            self.pipe.flush()
+
+    def code(self) -> ErrorCode:
+        """Of the reset that the client got."""
+        (reason,) = self.client.closed
+        assert isinstance(reason, StreamReset)
+        return reason.code
+
+
+class PeerTests(_Case):
+    """Who may come."""
+
+    def test_one_of_us(self) -> None:
+        peer = self.dial()
+        self.assertEqual((len(self.gateway.tunnels), peer.closed), (1, []))
+        peer.tunnel.go_away(pb.GoAway(code=ErrorCode.SHUTDOWN))
+        self.pipe.flush()
+        peer.tunnel.end(ErrorCode.SHUTDOWN, "it stops")
+        self.pipe.flush()
+        self.assertEqual(len(self.gateway.tunnels), 0)
+
+    def test_others(self) -> None:
+        for role, credential, code in (
+            ("agent", b"secret", ErrorCode.PROTOCOL),
+            ("kas", b"guess", ErrorCode.UNAUTHENTICATED),
+        ):
+            peer = self.dial(role, credential)
+            self.assertEqual([one.code for one in peer.closed], [code])
+        self.assertEqual(len(self.gateway.tunnels), 0)
+
+    def test_the_end(self) -> None:
+        peer = self.dial()
+        self.gateway.end()
+        self.pipe.flush()
+        self.assertEqual([one.code for one in peer.closed], [ErrorCode.SHUTDOWN])
+
+
+class OpenTests(_Case):
+    """Where a stream goes: to an agent here, to us, or nowhere."""
+
+    def test_a_call_to_us(self) -> None:
+        seen: list[str] = []
+
+        def accept(stream: Any, open_: pb.Open) -> RecordingReceiver:
+            seen.append(open_.method)
+            return RecordingReceiver()
+
+        self.dispatcher.handle_stream("kas", "/test", accept)
+        self.open(self.dial(), target=None)
+        self.assertEqual((seen, self.gateway.relayed), (["/test"], 0))
+
+    def test_an_agent_here(self) -> None:
+        agent = self.world.agent()
+        stream = self.open(self.dial())
+        stream.send_headers(b"head")
+        stream.finish()
+        self.settle(agent)
+        ((answer, open_, request),) = agent.streams
+        self.assertEqual((request.headers, request.finished), ([b"head"], True))
+        self.assertFalse(open_.HasField("target"))
+        self.assertEqual((self.gateway.relayed, self.gateway.load), (1, 1))
+        answer.write(b"answer")
+        answer.finish()
+        self.settle(agent)
+        self.assertEqual((self.client.data, self.client.closed), (b"answer", [None]))
+        self.assertEqual(self.gateway.load, 0)
+
+    def test_an_agent_that_is_not_here(self) -> None:
+        self.world.agent()
+        peer = self.dial()
+        for wrong in (
+            pb.Target(agent_id="8", instance_id=b"i"),
+            pb.Target(agent_id="7", instance_id=b"j"),
+            pb.Target(agent_id="7", instance_id=b"i", generation=2),
+        ):
+            self.client = RecordingReceiver()
+            self.open(peer, wrong)
+            self.assertEqual(self.code(), ErrorCode.REFUSED)
+        self.assertEqual((self.gateway.refused, self.gateway.relayed), (3, 0))
+
+    def test_a_newer_connection_will_do(self) -> None:
+        """It is the same instance: what was asked for came back."""
+        self.world.agent(generation=5)
+        self.open(self.dial())
+        self.assertEqual(self.gateway.relayed, 1)
+
+    def test_an_agent_that_begins_to_leave(self) -> None:
+        agent = self.world.agent()
+        peer = self.dial()
+        (connection,) = self.world.registry
+
+        def leaves(*_: object, **__: object) -> None:
+            raise SessionClosed(ErrorCode.SHUTDOWN, "agentk stops")
+
+        self.patch(connection.tunnel, "open_stream", leaves)
+        self.open(peer)
+        self.assertEqual(self.code(), ErrorCode.REFUSED)
+        self.assertEqual((self.gateway.refused, agent.streams), (1, []))
+
+    def test_an_agent_that_takes_no_more(self) -> None:
+        self.world.agent()
+        peer = self.dial()
+        (connection,) = self.world.registry
+
+        def full(*_: object, **__: object) -> None:
+            raise StreamReset(ErrorCode.REFUSED, "too many streams", by_peer=False)
+
+        self.patch(connection.tunnel, "open_stream", full)
+        self.open(peer)
+        self.assertEqual(self.code(), ErrorCode.REFUSED)
+        self.assertEqual(self.gateway.relayed, 0)
+
+    def test_a_stream_to_go_on_with(self) -> None:
+        """RESUME is held against the registry as OPEN is."""
+        peer = self.dial()
+        peer.tunnel.resume_stream(
+            pb.Resume(resume_id=b"r" * 16, target=TARGET), self.client
+        )
+        self.pipe.flush()
+        self.assertEqual(self.code(), ErrorCode.REFUSED)
+
+
+class RelayTests(SynchronousTestCase):
+    """How the end of one half becomes the end of the other."""
+
+    def setUp(self) -> None:
+        self.told: list[Any] = []
+        self.peer_closed = False
+        case = self
+
+        class Other:
+            def reset(
+                self, code: ErrorCode, message: str, *, peer_closed: bool = False
+            ) -> None:
+                case.told.append((code, message))
+                case.peer_closed = peer_closed
+
+            def ack(self, received: int) -> None:
+                case.told.append(("ack", received))
+
+            def accept_resume(self, received: int) -> None:
+                case.told.append(("resumed", received))
+
+        self.relay = Relay(Other())  # type: ignore[arg-type]
+
+    def test_ends(self) -> None:
+        ends = (
+            (StreamReset(ErrorCode.CANCELLED, "enough"), ErrorCode.CANCELLED),
+            (SessionClosed(ErrorCode.DEAD_PEER, "gone"), ErrorCode.PATH_LOST),
+            (SessionClosed(ErrorCode.NONE, "cut"), ErrorCode.PATH_LOST),
+            (
+                SessionClosed(ErrorCode.UNAUTHENTICATED, "revoked"),
+                ErrorCode.UNAUTHENTICATED,
+            ),
+        )
+        for reason, code in ends:
+            self.relay.stream_closed(reason)
+            self.assertEqual(self.told.pop(), (code, str(reason)))
+
+    def test_the_end_of_a_connection_that_was_closed(self) -> None:
+        """The other kas learns that it was, and not silent."""
+        for closed in (True, False):
+            self.relay.stream_closed(SessionClosed(ErrorCode.NONE, peer_closed=closed))
+            self.assertEqual(self.peer_closed, closed)
+
+    def test_the_end_of_both(self) -> None:
+        self.relay.stream_closed(None)
+        self.relay.stopProducing()
+        self.assertEqual(self.told, [])
+
+    def test_counts_pass(self) -> None:
+        self.relay.acked(7)
+        self.relay.resumed(None, 8)  # type: ignore[arg-type]
+        self.assertEqual(self.told, [("ack", 7), ("resumed", 8)])

@@ -1,0 +1,330 @@
+"""The identity file as kas follows it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import LogLevel, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from kas.identity.authenticator import POLL_INTERVAL, FileIdentity
+from kas.identity.file import FILE_NAME, Identities, Token, User, dump
+from kas.identity.store import digest
+from tests.kas.identities import ALICE, START, IdentityCase, temporary
+from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.interfaces import Access
+
+
+class FileIdentityTests(IdentityCase):
+    """What a running kas makes of it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.clock = Clock()
+        self.identity = FileIdentity(
+            self.state.file(FILE_NAME), self.clock, lambda: self.time.timestamp()
+        )
+        self.ended: list[str] = []
+        self.identity.on_revoked(self.ended.append)
+
+    def started(self) -> FileIdentity:
+        self.identity.start()
+        self.addCleanup(self.identity.stop)
+        return self.identity
+
+    def pass_time(self, seconds: float = POLL_INTERVAL) -> None:
+        self.time += timedelta(seconds=seconds)
+        self.clock.advance(seconds)
+
+    def assertStatus(
+        self, status: Status, call: Callable[..., object], *arguments: object
+    ) -> str:
+        error = self.assertRaises(CallError, call, *arguments)
+        self.assertEqual(error.status, status)
+        return str(error)
+
+    def assertAgentRefused(self, token: str) -> str:
+        return self.assertStatus(
+            Status.UNAUTHENTICATED,
+            lambda: self.identity.authenticate_agent(token.encode()),
+        )
+
+    def test_agent(self) -> None:
+        _, token = self.store.add_agent("prod", 42)
+        got = self.started().authenticate_agent(token.encode())
+        self.assertEqual(got.project_id, 42)
+        self.assertEqual((got.agent_id, got.agent_name), ("1", "prod"))
+        self.assertEqual(got.credential_id, f"agent:1:{token.split('-')[1]}")
+
+    def test_user(self) -> None:
+        self.store.add_agent("prod")
+        _, token = self.store.add_user("alice", ["prod"], ALICE)
+        expected = Access("user:alice", "1", "prod", ALICE)
+        self.assertEqual(self.started().authorize_user("prod", token), expected)
+        self.assertEqual(self.identity.authorize_user("1", token), expected)
+
+    def test_wrong_tokens(self) -> None:
+        _, token = self.store.add_agent("prod")
+        _, user = self.store.add_user("alice", ["prod"], None)
+        self.started()
+        for wrong in (
+            "",
+            "x",
+            "--",
+            "kasagent-",
+            token[:-1],
+            token + "x",
+            token.upper(),
+            "kasagent-" + "0" * 16 + "-" + "x" * 43,
+            "kasagent-" * 10_000,
+            "\0",
+        ):
+            said = self.assertAgentRefused(wrong)
+            self.assertNotIn(token.split("-", 2)[2], said)
+        for form in (user, f"user:1:{user}"):
+            said = self.assertAgentRefused(form)
+            self.assertIn("token of a user", said)
+            self.assertIn("kasctl agent add NAME", said)
+            self.assertNotIn(user, said)
+        said = self.assertStatus(
+            Status.UNAUTHENTICATED, lambda: self.identity.authorize_user("prod", token)
+        )
+        self.assertIn("token of an agent", said)
+        self.assertNotIn(token, said)
+        for wrong in ("", user[:-1], "é", "\udcff", "kasuser-a-b"):
+            self.assertStatus(
+                Status.UNAUTHENTICATED, self.identity.authorize_user, "prod", wrong
+            )
+
+    def test_unknown_and_forbidden_agents_look_the_same(self) -> None:
+        self.store.add_agent("prod")
+        self.store.add_agent("test")
+        _, token = self.store.add_user("alice", ["prod"], None)
+        self.started()
+        texts = [
+            self.assertStatus(
+                Status.PERMISSION_DENIED, self.identity.authorize_user, name, token
+            ).replace(name, "X")
+            for name in ("test", "nope", "2", "99")
+        ]
+        self.assertEqual(len(set(texts)), 1)
+
+    def test_every_agent(self) -> None:
+        _, token = self.store.add_user("alice", ["*"], None)
+        self.started()
+        self.store.add_agent("later")
+        self.pass_time()
+        access = self.identity.authorize_user("later", token)
+        self.assertEqual(access.agent_id, "1")
+        self.assertIsNone(access.impersonation)
+
+    def test_no_file_yet(self) -> None:
+        self.started()
+        self.assertAgentRefused("kasagent-0-0")
+        _, token = self.store.add_agent("prod")
+        self.identity.authenticate_agent(token.encode())
+        self.assertEqual(self.ended, [])
+
+    def test_revoking_is_noticed(self) -> None:
+        _, token = self.store.add_agent("prod")
+        _, other = self.store.add_agent("test")
+        credential = self.started().authenticate_agent(token.encode()).credential_id
+        self.store.revoke_agent("prod")
+        self.pass_time()
+        self.assertEqual(self.ended, [credential])
+        self.assertAgentRefused(token)
+        self.identity.authenticate_agent(other.encode())
+
+    def test_reaching_more_ends_nothing(self) -> None:
+        """What is open goes on; reaching less, or something else, ends it."""
+        for name in ("prod", "test"):
+            self.store.add_agent(name)
+        _, token = self.store.add_user("alice", ["prod"], ALICE)
+        self.started()
+        for agent in ("test", "*"):
+            self.store.grant_user("alice", [agent])
+            self.pass_time()
+            self.assertEqual(self.ended, [])
+        self.assertEqual(self.identity.authorize_user("2", token).agent_name, "test")
+        self.store.ungrant_user("alice", ["*"])
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"])
+        self.store.grant_user("alice", ["prod", "test"])
+        self.pass_time()
+        self.store.ungrant_user("alice", ["test"])
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"] * 2)
+        self.store.remove_user("alice")
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"] * 3)
+
+    def test_rotating_ends_the_old_one_after_the_grace(self) -> None:
+        _, old = self.store.add_agent("prod")
+        credential = self.started().authenticate_agent(old.encode()).credential_id
+        _, new = self.store.rotate_agent("prod", timedelta(seconds=10))
+        self.pass_time()
+        self.identity.authenticate_agent(old.encode())
+        self.identity.authenticate_agent(new.encode())
+        self.assertEqual(self.ended, [])
+        self.pass_time(10)
+        self.assertEqual(self.ended, [credential])
+        said = self.assertAgentRefused(old)
+        self.assertIn("this token of the agent prod expired at 2", said)
+        self.identity.authenticate_agent(new.encode())
+
+    def test_an_expired_user(self) -> None:
+        self.store.add_agent("prod")
+        _, token = self.store.add_user("alice", ["prod"], None, timedelta(seconds=5))
+        self.started().authorize_user("prod", token)
+        self.time += timedelta(seconds=5)  # no poll was due yet
+        said = self.assertStatus(
+            Status.UNAUTHENTICATED, lambda: self.identity.authorize_user("prod", token)
+        )
+        self.assertIn("the token of alice expired at 2", said)
+        self.assertIn("'kasctl kubeconfig --user alice --rotate ...'", said)
+        # Not to who only knows its beginning.
+        said = self.assertStatus(
+            Status.UNAUTHENTICATED,
+            lambda: self.identity.authorize_user("prod", token[:-1] + "_"),
+        )
+        self.assertNotIn("alice", said)
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"])
+
+    def test_a_changed_user(self) -> None:
+        self.store.add_agent("prod")
+        self.store.add_user("alice", ["prod"], ALICE)
+        self.store.add_user("bob", ["prod"], ALICE)
+        self.started()
+        self.store.renew_user("alice")
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"])
+
+    def test_told_no_more(self) -> None:
+        self.store.add_agent("prod")
+        also: list[str] = []
+        end = self.identity.on_revoked(also.append)
+        self.started()
+        end()
+        self.store.remove_agent("prod")
+        self.pass_time()
+        self.assertEqual((len(self.ended), also), (1, []))
+
+    def test_one_failing_callback_does_not_stop_the_others(self) -> None:
+        self.store.add_agent("prod")
+        self.identity._callbacks.insert(0, lambda _: 1 // 0)
+        self.started()
+        self.store.remove_agent("prod")
+        self.pass_time()
+        self.assertEqual(len(self.ended), 1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_a_broken_file_keeps_the_old_one(self) -> None:
+        _, token = self.store.add_agent("prod")
+        good = self.state.file(FILE_NAME).read_bytes()
+        self.started()
+        logged = EventLoggingObserver()
+        globalLogPublisher.addObserver(logged)
+        self.addCleanup(globalLogPublisher.removeObserver, logged)
+        for data in (b"{", b"{}", None):
+            if data is None:
+                os.unlink(self.state.file(FILE_NAME))
+            else:
+                self.state.write(FILE_NAME, data)
+            for _ in range(3):
+                self.pass_time()
+            self.identity.authenticate_agent(token.encode())
+        errors = [e for e in logged if e["log_level"] is LogLevel.error]
+        self.assertEqual(len(errors), 1)
+        self.assertEqual(self.ended, [])
+        self.state.write(FILE_NAME, good)
+        self.store.revoke_agent("prod")
+        self.pass_time()
+        self.assertEqual(len(self.ended), 1)
+
+    def test_a_file_that_cannot_be_opened_for_a_moment_is_read_later(self) -> None:
+        """No descriptor was free: what was revoked then must not stay valid."""
+        self.store.add_agent("prod")
+        self.started()
+        self.store.revoke_agent("prod")
+        path = self.state.file(FILE_NAME)
+        away = path.with_name("away")
+        path.rename(away)
+        path.mkdir()  # opening it fails with an error of its own
+        self.pass_time()
+        self.assertEqual(self.ended, [])
+        path.rmdir()
+        away.rename(path)
+        self.pass_time()
+        self.assertEqual(len(self.ended), 1)
+
+    def test_one_who_may_only_look(self) -> None:
+        """As the file says, also after it was written and read again."""
+        self.store.add_agent("prod")
+        _, token = self.store.add_user("eve", ["prod"], None, read_only=True)
+        self.store.add_agent("other")
+        self.assertTrue(self.started().authorize_user("prod", token).read_only)
+        _, token = self.store.add_user("ann", ["prod"], None)
+        self.assertFalse(self.identity.authorize_user("prod", token).read_only)
+
+    def test_a_token_that_was_just_made_is_known_at_once(self) -> None:
+        """Nobody has to wait for the next look at the file."""
+        self.started()
+        _, token = self.store.add_agent("prod")
+        self.assertEqual(
+            self.identity.authenticate_agent(token.encode()).agent_name, "prod"
+        )
+
+    def test_an_error_of_open_is_tried_again(self) -> None:
+        """Though nothing about the file has changed since."""
+        self.store.add_agent("prod")
+        self.started()
+        self.store.revoke_agent("prod")
+        opened = self.identity.path
+
+        class Unopened:
+            """The file, while no descriptor is free."""
+
+            def __fspath__(self) -> str:
+                return str(opened)
+
+            def open(self, mode: str) -> Any:
+                raise OSError(errno.EMFILE, "Too many open files")
+
+        self.identity.path = Unopened()  # type: ignore[assignment]
+        self.pass_time()
+        self.assertEqual(self.ended, [])
+        self.identity.path = opened
+        self.pass_time()
+        self.assertEqual(len(self.ended), 1)
+
+    def test_a_broken_file_stops_the_start(self) -> None:
+        self.state.write(FILE_NAME, b"{")
+        self.assertRaises(ConfigurationError, self.identity.start)
+
+    def test_stopped(self) -> None:
+        self.identity.start()
+        self.identity.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class IndexTests(SynchronousTestCase):
+    """Lookups do not search."""
+
+    def test_a_thousand_users(self) -> None:
+        users = []
+        for n in range(1000):
+            token = Token(f"{n:016x}", digest(b"x").hex(), START)
+            users.append(User(f"u{n}", ("*",), token, START))
+        path = temporary(self) / FILE_NAME
+        path.write_bytes(dump(Identities(users=tuple(users))))
+        identity = FileIdentity(path, Clock(), lambda: 0.0)
+        identity.start()
+        self.addCleanup(identity.stop)
+        self.assertEqual(len(identity._index.user_tokens), 1000)

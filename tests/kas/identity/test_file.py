@@ -1,0 +1,79 @@
+"""The format of the identity file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kas.identity.file import FILE_NAME, dump, parse
+from tests.kas.identities import ALICE, IdentityCase
+from tunnel.errors import ConfigurationError
+
+
+class FormatTests(IdentityCase):
+    """The file itself."""
+
+    def test_round_trip(self) -> None:
+        self.store.add_agent("prod")
+        self.store.rotate_agent("prod", timedelta(hours=1))
+        self.store.add_user("alice", ["prod"], ALICE, timedelta(hours=8))
+        self.store.add_user("bob", ["*"], None)
+        self.store.add_agent("old")
+        self.store.revoke_agent("old")
+        identities = self.store.load()
+        self.assertEqual(parse(dump(identities), "f"), identities)
+        self.assertEqual(self.content()["version"], 1)
+
+    def assertBroken(self, says: str, data: bytes) -> None:
+        error = self.assertRaises(ConfigurationError, parse, data, "id.json")
+        self.assertIn("id.json: not a usable identity file", str(error))
+        self.assertIn(says, str(error))
+
+    def test_broken(self) -> None:
+        self.store.add_agent("prod")
+        self.store.add_user("alice", ["prod"], ALICE)
+        whole = self.state.file(FILE_NAME).read_bytes()
+        self.assertBroken("line 1", b"")
+        self.assertBroken("line", whole[: len(whole) // 2])
+        self.assertBroken("is not an object", b"[]")
+        self.assertBroken("", b"[" * 100_000)
+        self.assertBroken("", b"\xff\xfe")
+
+        def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
+            content = self.content()
+            change(content)
+            return json.dumps(content).encode()
+
+        self.assertBroken("version 2", changed(lambda c: c.update(version=2)))
+        self.assertBroken("version is not", changed(lambda c: c.update(version=True)))
+        self.assertBroken("extra is not known", changed(lambda c: c.update(extra=1)))
+        self.assertBroken(
+            "the agent id '1' is there twice",
+            changed(lambda c: c["agents"].append(c["agents"][0])),
+        )
+        self.assertBroken(
+            "agents[0].tokens[0].sha256 is malformed",
+            changed(lambda c: c["agents"][0]["tokens"][0].update(sha256="x")),
+        )
+        self.assertBroken(
+            "users[0].created_at is not a time",
+            changed(lambda c: c["users"][0].update(created_at="soon")),
+        )
+        # without a name the request would run as agentk's own account
+        self.assertBroken(
+            "users[0].access.user is malformed",
+            changed(lambda c: c["users"][0]["access"].update(user="")),
+        )
+        self.assertBroken(
+            "users[0].access.user is not of type str",
+            changed(lambda c: c["users"][0].update(access={})),
+        )
+
+    @given(st.binary(max_size=200))
+    def test_nothing_else_is_raised(self, data: bytes) -> None:
+        self.assertRaises(ConfigurationError, parse, data, "f")

@@ -1,0 +1,208 @@
+"""The identity file as kasctl's store makes it."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+from kas.identity import store as identity_store
+from kas.identity.file import BACKUP_NAME, FILE_NAME, Agent
+from kas.identity.store import MAX_TOKEN, IdentityError, bare_token, digest
+from tests.kas.identities import ALICE, START, IdentityCase
+from tunnel.errors import ConfigurationError
+from tunnel.interfaces import Impersonation
+
+
+class StoreTests(IdentityCase):
+    """What kasctl can change."""
+
+    def test_tokens_are_not_kept(self) -> None:
+        _, agent_token = self.store.add_agent("prod")
+        _, user_token = self.store.add_user("alice", ["prod"], ALICE)
+        text = self.state.file(FILE_NAME).read_text()
+        for token in (agent_token, user_token):
+            self.assertNotIn(token, text)
+            self.assertNotIn(token.split("-", 2)[2], text)
+            self.assertIn(digest(token.encode()).hex(), text)
+        self.assertRegex(agent_token, r"\Akasagent-[0-9a-f]{16}-[-_\w]{43}\Z")
+        self.assertRegex(user_token, r"\Akasuser-[0-9a-f]{16}-[-_\w]{43}\Z")
+        self.assertLess(len(agent_token), MAX_TOKEN)
+
+    def test_ids_rise_and_are_not_given_twice(self) -> None:
+        self.assertEqual(self.store.add_agent("a")[0].id, "1")
+        self.assertEqual(self.store.add_agent("b")[0].id, "2")
+        self.store.remove_agent("b")
+        self.assertEqual(self.store.add_agent("b")[0].id, "3")
+
+    def test_projects(self) -> None:
+        """The project is kept; who has none is written as an older kas knows it."""
+        self.assertEqual(self.store.add_agent("a", 42)[0].project_id, 42)
+        self.store.add_agent("b")
+        self.store.rotate_agent("a", timedelta(0))
+        first, second = self.content()["agents"]
+        self.assertEqual(first["project_id"], 42)
+        self.assertNotIn("project_id", second)
+        self.assertEqual([a.project_id for a in self.store.load().agents], [42, 0])
+        for wrong in (-1, 2**63):
+            self.assertRefused("project", self.store.add_agent, "c", wrong)
+        for odd in (0, -1, 2**63, True, "42"):
+            content = self.content()
+            content["agents"][0]["project_id"] = odd
+            self.state.write(FILE_NAME, json.dumps(content).encode())
+            self.assertRaises(ConfigurationError, self.store.load)
+
+    def test_names_of_agents(self) -> None:
+        for name in ("a", "a" * 63, "a-b", "0a"):
+            self.store.add_agent(name)
+        for name in ("", "A", "-a", "a-", "a_b", "a" * 64, "a.b", "a\n", "é"):
+            self.assertRefused(
+                "cannot be the name of an agent", self.store.add_agent, name
+            )
+        # it would be taken for an id
+        self.assertRefused("add a letter", lambda: self.store.add_agent("7"))
+
+    def test_twice(self) -> None:
+        self.store.add_agent("prod")
+        self.assertRefused("agent rotate prod", lambda: self.store.add_agent("prod"))
+
+    def test_unknown_names_get_the_nearest(self) -> None:
+        self.store.add_agent("production")
+        self.assertRefused(
+            "there is no agent 'prodution'; did you mean 'production'?",
+            lambda: self.store.revoke_agent("prodution"),
+        )
+        self.assertRefused("there are none", lambda: self.store.revoke_user("bob"))
+
+    def test_removing_takes_the_agent_from_users(self) -> None:
+        self.store.add_agent("prod")
+        self.store.add_agent("test")
+        self.store.add_user("alice", ["prod", "2"], None)
+        self.store.remove_agent("prod")
+        self.store.add_agent("prod")
+        (user,) = self.store.load().users
+        self.assertEqual(user.agents, ("test",))
+
+    def test_users_are_checked(self) -> None:
+        self.store.add_agent("prod")
+        for name in ("", "a b", "-a", "a" * 129):
+            self.assertRefused(
+                "cannot be the name of a user",
+                self.store.add_user,
+                name,
+                ["prod"],
+                None,
+            )
+        for who in (
+            Impersonation(""),
+            Impersonation("a\r\nX: y"),
+            Impersonation("a", ("é",)),
+            Impersonation("a" * 257),
+        ):
+            self.assertRefused(
+                "cannot be a Kubernetes user or group",
+                self.store.add_user,
+                "alice",
+                ["prod"],
+                who,
+            )
+        self.assertRefused(
+            "at least one agent", lambda: self.store.add_user("alice", [], None)
+        )
+        self.store.add_user("alice", ["*"], None)
+        self.assertRefused(
+            "already", lambda: self.store.add_user("alice", ["prod"], None)
+        )
+        self.store.revoke_user("alice")
+        self.store.add_user("alice", ["prod"], None)
+
+    def test_rotating_keeps_the_last_one_for_the_grace(self) -> None:
+        self.store.add_agent("prod")
+        self.store.rotate_agent("prod", timedelta(hours=1))
+        self.store.rotate_agent("prod", timedelta(hours=1))
+        agent, _ = self.store.rotate_agent("prod", timedelta(hours=1))
+        self.assertEqual(
+            [token.expires_at for token in agent.tokens],
+            [START + timedelta(hours=1), None],
+        )
+        agent, _ = self.store.rotate_agent("prod", timedelta(0))
+        self.assertEqual([token.expires_at for token in agent.tokens], [None])
+
+    def test_a_grace_never_grows(self) -> None:
+        agent, _ = self.store.add_agent("prod")
+        agent, _ = self.store.rotate_agent("prod", timedelta(hours=1))
+        self.time += timedelta(hours=2)
+        agent, _ = self.store.rotate_agent("prod", timedelta(hours=1))
+        self.assertEqual(len(agent.tokens), 2)
+        self.assertNotEqual(agent.tokens[0].expires_at, START + timedelta(hours=1))
+
+    def test_a_revoked_agent_is_not_rotated(self) -> None:
+        self.store.add_agent("prod")
+        self.store.revoke_agent("prod")
+        self.assertRefused(
+            "is revoked", lambda: self.store.rotate_agent("prod", timedelta(0))
+        )
+
+    def test_only_whole_changes(self) -> None:
+        self.store.add_agent("prod")
+        before = self.state.file(FILE_NAME).read_bytes()
+        self.assertRaises(IdentityError, self.store.add_user, "alice", ["nope"], None)
+        self.assertEqual(self.state.file(FILE_NAME).read_bytes(), before)
+
+    def test_the_content_before_is_kept(self) -> None:
+        self.store.add_agent("a")
+        before = self.state.read(FILE_NAME)
+        self.assertIsNone(self.state.read(BACKUP_NAME))
+        self.store.add_agent("b")
+        self.assertEqual(self.state.read(BACKUP_NAME), before)
+
+    def test_a_missing_file_is_not_begun_anew(self) -> None:
+        """From nothing, ids that were given once would be given again."""
+        self.store.add_agent("a")
+        self.store.add_agent("b")
+        self.state.file(FILE_NAME).unlink()
+        with self.assertRaises(ConfigurationError) as caught:
+            self.store.add_agent("c")
+        self.assertIn("copy that back", str(caught.exception))
+        self.assertIsNone(self.state.read(FILE_NAME))
+
+    def test_what_kas_could_not_read_is_not_written(self) -> None:
+        self.store.add_agent("a")
+        before = self.state.read(FILE_NAME)
+        self.patch(identity_store, "MAX_FILE", len(before or b""))
+        with self.assertRaises(ConfigurationError) as caught:
+            self.store.add_agent("b")
+        self.assertIn("would be larger than", str(caught.exception))
+        self.assertEqual(self.state.read(FILE_NAME), before)
+
+    def test_a_link_stays(self) -> None:
+        """As a volume has it: the file that it leads to is replaced."""
+        volume = self.state.path.parent / "volume.json"
+        self.store.add_agent("a")
+        self.state.file(FILE_NAME).rename(volume)
+        self.state.file(FILE_NAME).symlink_to(volume)
+        self.store.add_agent("b")
+        self.assertTrue(self.state.file(FILE_NAME).is_symlink())
+        self.assertIn(b'"b"', volume.read_bytes())
+        volume.unlink()
+        with self.assertRaises(ConfigurationError) as caught:
+            self.store.add_agent("c")
+        self.assertIn("is a symbolic link to", str(caught.exception))
+
+    def test_shown_before_it_is_valid(self) -> None:
+        """What cannot be handed over was never made."""
+        shown: list[str] = []
+
+        def show(agent: Agent, token: str) -> None:
+            self.assertEqual(self.store.load().agents, ())
+            shown.append(token)
+            raise OSError(28, "No space left on device")
+
+        self.assertRaises(OSError, self.store.add_agent, "a", 0, show)
+        self.assertEqual(len(shown), 1)
+        self.assertEqual(self.store.load().agents, ())
+
+    def test_tokens_out_of_a_kubeconfig(self) -> None:
+        for token in (b"kasuser-1-x", b"user:1:kasuser-1-x"):
+            self.assertEqual(bare_token(token), b"kasuser-1-x")
+        for other in (b"pat:1:x", b"user:1:", b"user:1", b"user:" + b"1" * 200 + b":x"):
+            self.assertEqual(bare_token(other), other)

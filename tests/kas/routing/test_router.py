@@ -1,0 +1,479 @@
+"""Streams to agents that are here, and to those that are not yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from kas.routing.router import (
+    LOOK_AGAIN,
+    MAX_WAITING,
+    MISSED_SECONDS,
+    ROUTING_TIMEOUT,
+    SHORT_TIMEOUT,
+    Router,
+)
+from kas.routing.stream import MAX_KEPT as MAX_HELD
+from tests.kas.world import World
+from tests.proto.echo_pb2 import DESCRIPTOR, Text
+from tunnel.errors import (
+    AgentUnavailable,
+    CallError,
+    ErrorCode,
+    Status,
+    StreamReset,
+)
+from tunnel.interfaces import ConnectedAgent, IStream
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.rpc.client import ServiceClient
+from tunnel.testing import RecordingReceiver
+from tunnel.wire.limits import DEFAULT_LIMITS, Limits
+
+ECHO = DESCRIPTOR.services_by_name["Echo"]
+
+
+class Producer:
+    """Writes a piece whenever it may; notes what it is told."""
+
+    def __init__(self, stream: IStream, pieces: int = 0, size: int = 16384) -> None:
+        self.stream = stream
+        self.told: list[str] = []
+        self.pieces = pieces
+        self.size = size
+        self.running = True
+
+    def pauseProducing(self) -> None:
+        self.told.append("pause")
+        self.running = False
+
+    def resumeProducing(self) -> None:
+        self.told.append("resume")
+        self.running = True
+        while self.running and self.pieces:
+            self.pieces -= 1
+            self.stream.write(b"x" * self.size)
+
+    def stopProducing(self) -> None:
+        self.told.append("stop")
+        self.running = False
+
+
+class _Case(SynchronousTestCase):
+    limits: Limits = DEFAULT_LIMITS
+
+    def setUp(self) -> None:
+        self.world = World(limits=self.limits)
+        self.clock = self.world.clock
+        self.router = self.world.router
+        self.receiver = RecordingReceiver()
+
+    def open(self, agent_id: str = "7", fin: bool = False, **more: Any) -> Any:
+        receiver = more.pop("receiver", self.receiver)
+        open_ = pb.Open(method="/x", **more)
+        return self.router.open_stream(agent_id, open_, receiver, fin)
+
+    def reason(self, receiver: RecordingReceiver | None = None) -> Any:
+        (reason,) = (receiver or self.receiver).closed
+        return reason
+
+    def assert_nothing_left(self) -> None:
+        """Neither timers nor entries of streams that are over."""
+        self.assertEqual(self.router.waiting, 0)
+        self.assertEqual(self.world.registry.waiting, 0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class AtOnceTests(_Case):
+    """The agent is here."""
+
+    def test_opens(self) -> None:
+        """The stream is a real one at once."""
+        agent = self.world.agent()
+        stream = self.open(metadata=b"fields")
+        stream.write(b"hello")
+        agent.pipe.flush()
+        ((_, open_, receiver),) = agent.streams
+        self.assertEqual((open_.metadata, receiver.data), (b"fields", b"hello"))
+        self.assertEqual(self.router.waiting, 0)
+
+    def test_next_instance(self) -> None:
+        """One that takes no more streams costs nobody a failure."""
+        full, other = self.world.agent(instance=b"a"), self.world.agent(instance=b"b")
+        full.there.session.peer = full.there.session.peer.__class__(max_streams=0)
+        for _ in range(3):
+            self.open(receiver=RecordingReceiver())
+        other.pipe.flush()
+        self.assertEqual(len(other.streams) + self.router.waiting, 3)
+
+
+class WaitTests(_Case):
+    """The agent is not here."""
+
+    def test_interface(self) -> None:
+        """A stream that waits is a stream."""
+        verifyObject(IStream, self.open())
+
+    def test_agent_connects(self) -> None:
+        """What was written meanwhile arrives, in order."""
+        stream = self.open()
+        stream.send_headers(b"head")
+        stream.write(b"one ")
+        stream.write(b"two")
+        stream.finish()
+        stream.write(b"too late")
+        self.assertEqual(self.router.waiting, 1)
+        self.clock.advance(ROUTING_TIMEOUT - 1)
+        agent = self.world.agent()
+        agent.pipe.flush()
+        ((real, _, receiver),) = agent.streams
+        self.assertEqual(receiver.headers, [b"head"])
+        self.assertEqual((receiver.data, receiver.finished), (b"one two", True))
+        real.write(b"answer")
+        real.finish()
+        agent.pipe.flush()
+        self.assertEqual(self.receiver.data, b"answer")
+        self.assertEqual(self.receiver.closed, [None])
+        self.assertEqual(self.router.waiting, 0)
+
+    def test_everything_passes_through_afterwards(self) -> None:
+        """Once it is real, the stream that was handed out stands for the real one."""
+        stream = self.open()
+        agent = self.world.agent()
+        ((real, _, receiver),) = agent.streams
+        stream.send_headers(b"late", False)
+        stream.write(b"data")
+        stream.pauseProducing()
+        producer = Producer(stream)
+        stream.registerProducer(producer, True)
+        stream.unregisterProducer()
+        real.write(b"held")
+        agent.pipe.flush()
+        self.assertEqual((receiver.headers, receiver.data), ([b"late"], b"data"))
+        self.assertEqual(self.receiver.data, b"")
+        stream.resumeProducing()
+        self.assertEqual(self.receiver.data, b"held")
+        stream.finish()
+        agent.pipe.flush()
+        self.assertTrue(receiver.finished)
+        stream.reset(ErrorCode.CANCELLED, "enough")
+        agent.pipe.flush()
+        self.assertEqual(self.reason(receiver).code, ErrorCode.CANCELLED)
+        self.assertEqual(producer.told, [])
+
+    def test_paused_before_it_is_real(self) -> None:
+        """A reader that wants nothing gets nothing."""
+        stream = self.open()
+        stream.pauseProducing()
+        stream.resumeProducing()
+        stream.pauseProducing()
+        agent = self.world.agent()
+        agent.streams[0][0].write(b"x")
+        agent.pipe.flush()
+        self.assertEqual(self.receiver.data, b"")
+        stream.resumeProducing()
+        self.assertEqual(self.receiver.data, b"x")
+
+    def test_opened_finished(self) -> None:
+        """With ``fin`` nothing follows, also when it had to wait."""
+        stream = self.open(fin=True)
+        stream.write(b"ignored")
+        agent = self.world.agent()
+        agent.pipe.flush()
+        ((_, _, receiver),) = agent.streams
+        self.assertEqual((receiver.data, receiver.finished), (b"", True))
+
+    def test_headers_that_finish(self) -> None:
+        """Headers with ``fin``, too."""
+        self.open().send_headers(b"all", fin=True)
+        agent = self.world.agent()
+        agent.pipe.flush()
+        ((_, _, receiver),) = agent.streams
+        self.assertEqual((receiver.headers, receiver.finished), ([b"all"], True))
+
+    def test_time_limit(self) -> None:
+        """The receiver is told which agent, and for how long it waited."""
+        self.open()
+        self.clock.pump([1] * int(ROUTING_TIMEOUT - 1))
+        self.assertEqual(self.receiver.closed, [])
+        self.clock.advance(1)
+        reason = self.reason()
+        self.assertIsInstance(reason, AgentUnavailable)
+        self.assertEqual(reason.agent, "7")
+        self.assertEqual(reason.reason, "AGENT_NOT_CONNECTED")
+        self.assertEqual(
+            str(reason),
+            "agent 7 is not connected; kas waited for it in vain; "
+            "check that agentk runs and reaches kas",
+        )
+        self.assertTrue(reason.waited)
+        self.assert_nothing_left()
+        self.world.agent()
+        self.assertEqual(len(self.receiver.closed), 1)
+
+    def test_waits_once(self) -> None:
+        """Those that follow one that waited in vain wait for a short time only."""
+        self.open()
+        self.clock.pump([1] * int(ROUTING_TIMEOUT))
+        for _ in range(3):
+            following = RecordingReceiver()
+            self.open(receiver=following)
+            self.clock.advance(SHORT_TIMEOUT - 0.1)
+            self.assertEqual(following.closed, [])
+            self.clock.advance(0.1)
+            (reason,) = following.closed
+            self.assertIn("kas waited for it in vain", str(reason))
+        self.assert_nothing_left()
+
+    def waited_long(self) -> bool:
+        """Whether a stream that waits in vain does so for the whole time."""
+        receiver = RecordingReceiver()
+        self.open(receiver=receiver)
+        self.clock.advance(SHORT_TIMEOUT + 1)
+        long = not receiver.closed
+        self.clock.pump([1] * int(ROUTING_TIMEOUT))
+        self.assertEqual(len(receiver.closed), 1)
+        return long
+
+    def test_waits_again(self) -> None:
+        """One waits for the whole time a minute later, and once the agent was there."""
+        self.assertTrue(self.waited_long())
+        self.assertFalse(self.waited_long())
+        self.clock.advance(MISSED_SECONDS)
+        self.assertTrue(self.waited_long())
+        agent = self.world.agent()
+        agent.pipe.transports[0].loseConnection()
+        agent.pipe.flush()
+        self.assertTrue(self.waited_long())
+        # At another kas.
+        self.assertFalse(self.waited_long())
+        self.world.registry.replaced(ConnectedAgent("7", "agent-7", b"j", 1, 0.0))
+        self.assertTrue(self.waited_long())
+
+    def test_deadline_of_a_call(self) -> None:
+        """One that is shorter than the wait says what it waited for."""
+
+        def opener(method: str, receiver: Any, **options: Any) -> Any:
+            return self.open(receiver=receiver)
+
+        def fails() -> CallError:
+            client = ServiceClient(ECHO, opener, self.clock)
+            call = Deferred.fromCoroutine(client.call("Say", Text(), timeout=5))
+            self.clock.advance(5)
+            error: CallError = self.failureResultOf(call, CallError).value
+            return error
+
+        error = fails()
+        self.assertIn("agent 7 is not connected", error.message)
+        self.assertEqual(error.status, Status.UNAVAILABLE)
+        self.assertEqual(self.router.waiting, 0)
+        self.world.agent()
+        error = fails()
+        self.assertEqual(error.message, "no answer within the given time")
+        self.assertEqual(error.status, Status.DEADLINE_EXCEEDED)
+
+    def test_another_agent_connects(self) -> None:
+        """That changes nothing."""
+        self.open("7")
+        self.world.agent("8")
+        self.assertEqual(self.router.waiting, 1)
+
+    def test_client_leaves(self) -> None:
+        """Everything is freed at once, and the agent never hears of it."""
+        stream = self.open()
+        producer = Producer(stream)
+        stream.registerProducer(producer, True)
+        stream.write(b"x")
+        stream.stopProducing()
+        reason = self.reason()
+        assert isinstance(reason, StreamReset)
+        self.assertEqual((reason.code, reason.by_peer), (ErrorCode.CANCELLED, False))
+        self.assertEqual(producer.told, ["pause", "stop"])
+        self.assert_nothing_left()
+        stream.reset()
+        stream.write(b"x")
+        late = Producer(stream)
+        stream.registerProducer(late, True)
+        self.assertEqual(late.told, ["stop"])
+        self.assertEqual(self.world.agent().streams, [])
+        self.assertEqual(len(self.receiver.closed), 1)
+
+    def test_many(self) -> None:
+        """1,000 wait, all of them are served in the moment that the agent comes."""
+        receivers = [RecordingReceiver() for _ in range(1000)]
+        for receiver in receivers:
+            self.open(receiver=receiver)
+        timers = len(self.clock.getDelayedCalls())
+        self.assertEqual((self.router.waiting, timers), (1000, 1001))
+        agent = self.world.agent()
+        self.assertEqual(len(agent.streams), 1000)
+        for stream, _, _ in agent.streams:
+            stream.write(b"x")
+            stream.finish()
+        agent.pipe.flush()
+        self.assertEqual({bytes(r.data) for r in receivers}, {b"x"})
+        self.assertEqual((self.router.waiting, self.world.registry.waiting), (0, 0))
+
+    def test_many_give_up(self) -> None:
+        """The same when nobody comes."""
+        receivers = [RecordingReceiver() for _ in range(1000)]
+        for receiver in receivers:
+            self.open(receiver=receiver)
+        self.clock.advance(ROUTING_TIMEOUT)
+        for receiver in receivers:
+            self.assertIsInstance(self.reason(receiver), AgentUnavailable)
+        self.assert_nothing_left()
+
+    def test_too_many(self) -> None:
+        """Beyond `MAX_WAITING` for one agent a stream ends at once; others wait."""
+        for _ in range(MAX_WAITING):
+            self.open(receiver=RecordingReceiver())
+        self.open()
+        self.assertIn("too many requests wait for it already", str(self.reason()))
+        self.open("8", receiver=RecordingReceiver())
+        self.assertEqual(self.router.waiting, MAX_WAITING + 1)
+
+    def test_room_again(self) -> None:
+        """Who gives up makes room."""
+        router = Router(
+            self.world.registry,
+            self.clock,
+            self.world.directory,
+            timeout=5,
+            max_waiting=1,
+        )
+        first = router.open_stream("7", pb.Open(), RecordingReceiver(), False)
+        router.open_stream("7", pb.Open(), self.receiver, False)
+        self.assertEqual(len(self.receiver.closed), 1)
+        first.reset()
+        later = RecordingReceiver()
+        router.open_stream("7", pb.Open(), later, False)
+        self.assertEqual(later.closed, [])
+        self.clock.advance(5)
+        self.assertIn("waited for it", str(self.reason(later)))
+
+    def test_streams_that_cannot_be_opened(self) -> None:
+        """One OPEN beyond all bounds does not keep the agent and the others out."""
+        self.open(metadata=b"x" * 100_000)
+        other = RecordingReceiver()
+        self.open(receiver=other)
+        agent = self.world.agent()
+        self.assertEqual(agent.closed, [])
+        self.assertEqual(self.reason().code, ErrorCode.INTERNAL)
+        self.assertEqual((len(agent.streams), other.closed), (1, []))
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+
+
+class AvailableAgainTests(_Case):
+    """The agent was here all the time, and could not take the stream."""
+
+    limits = Limits(max_streams=1)
+
+    def test_silent(self) -> None:
+        """A path that heals serves those who waited, without a new connection."""
+        agent = self.world.agent()
+        agent.pipe.cut = True
+        self.clock.pump([1] * 25)
+        self.open()
+        self.assertEqual(self.router.waiting, 1)
+        agent.pipe.cut = False
+        agent.pipe.flush()
+        for _ in range(3):
+            self.clock.advance(1)
+        agent.pipe.flush()
+        self.assertEqual(len(agent.streams), 1)
+        self.assertEqual(self.router.waiting, 0)
+
+    def test_full(self) -> None:
+        """A stream beyond what the agent takes waits for one that ends."""
+        agent = self.world.agent()
+        first = self.open(receiver=RecordingReceiver())
+        self.open()
+        self.clock.advance(LOOK_AGAIN)
+        agent.pipe.flush()
+        self.assertEqual((len(agent.streams), self.router.waiting), (1, 1))
+        first.reset()
+        self.clock.advance(LOOK_AGAIN)
+        agent.pipe.flush()
+        self.assertEqual((len(agent.streams), self.router.waiting), (2, 0))
+
+
+class BackPressureTests(_Case):
+    """Little is kept of a stream that waits."""
+
+    def test_producer_is_paused(self) -> None:
+        """From the start; it goes on once the stream is real."""
+        stream = self.open()
+        producer = Producer(stream, pieces=1)
+        stream.registerProducer(producer, True)
+        self.assertEqual(producer.told, ["pause"])
+        agent = self.world.agent()
+        agent.pipe.flush()
+        self.assertEqual(producer.told, ["pause", "resume"])
+        self.assertEqual(len(agent.streams[0][2].data), producer.size)
+
+    def test_producer_leaves(self) -> None:
+        """Who unregistered is not asked for anything."""
+        stream = self.open()
+        producer = Producer(stream, pieces=1)
+        stream.registerProducer(producer, True)
+        stream.unregisterProducer()
+        self.world.agent()
+        self.assertEqual(producer.told, ["pause"])
+
+    def test_producer_is_done_when_resumed(self) -> None:
+        """One whose last piece comes with the first resume is not registered again."""
+        stream = self.open()
+        producer = Producer(stream)
+
+        def last() -> None:
+            stream.write(b"all")
+            stream.unregisterProducer()
+            stream.finish()
+
+        producer.resumeProducing = last  # type: ignore[method-assign]
+        stream.registerProducer(producer, True)
+        agent = self.world.agent()
+        agent.pipe.flush()
+        receiver = agent.streams[0][2]
+        self.assertEqual((receiver.data, receiver.finished), (b"all", True))
+        stream.registerProducer(Producer(stream), True)
+
+    def test_pull_producer(self) -> None:
+        """One that gives a piece at a time is asked only once the stream is real."""
+        stream = self.open()
+        producer = Producer(stream)
+        producer.running = False
+        stream.registerProducer(producer, False)
+        self.assertEqual(producer.told, [])
+        self.world.agent()
+        self.assertIn("resume", producer.told)
+
+    def test_full_from_the_start(self) -> None:
+        """Held bytes that fill the real stream keep its producer paused."""
+        stream = self.open()
+        stream.write(b"x" * MAX_HELD)
+        stream.write(b"x" * MAX_HELD)
+        producer = Producer(stream, pieces=1000)
+        stream.registerProducer(producer, True)
+        self.world.slow = True
+        agent = self.world.agent()
+        self.assertEqual(producer.told[-1], "pause")
+        self.assertGreater(producer.pieces, 900)
+        real, _, receiver = agent.streams[0]
+        real.resumeProducing()
+        agent.pipe.flush()
+        self.assertEqual(producer.pieces, 0)
+        self.assertEqual(len(receiver.data), 2 * MAX_HELD + 1000 * producer.size)
+
+    def test_more_than_can_be_held(self) -> None:
+        """Who writes on though paused loses the stream, not our memory."""
+        stream = self.open()
+        stream.write(b"x" * MAX_HELD)
+        stream.write(b"x" * MAX_HELD)
+        self.assertEqual(self.receiver.closed, [])
+        stream.write(b"x")
+        self.assertEqual(self.reason().code, ErrorCode.MEMORY)
+        self.assert_nothing_left()

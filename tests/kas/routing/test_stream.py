@@ -1,0 +1,325 @@
+"""A stream on its way: what breaks under it, and what its user does meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from kas.directory.shared import SharedDirectory
+from kas.routing.router import LOOK_AGAIN, ROUTING_TIMEOUT
+from kas.routing.stream import MAX_KEPT, MAX_LOST
+from tests.kas.many import GRACE, Agentk, ManyCase
+from tests.tunnel.session.harness import Producer
+from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed, StreamReset
+from tunnel.testing import RecordingReceiver
+
+
+class RepeatTests(ManyCase):
+    """Requests that may be done again, and those that may not."""
+
+    def break_and_return(self, agent: Agentk) -> None:
+        """Its connection is lost, and it comes back."""
+        self.many.network.cut(agent.at.agents_url)
+        self.many.later(3)
+
+    def test_a_watch_without_an_answer(self) -> None:
+        """It begins anew at the same instance, which still holds the first attempt."""
+        agent = self.many.agent(self.two)
+        self.one.open(self.client, fin=True, resumable=True, repeatable=True)
+        self.many.settle()
+        self.break_and_return(agent)
+        self.assertEqual((len(agent.streams), self.client.closed), (2, []))
+        self.answer(agent)
+        self.assert_answered()
+        self.many.later(GRACE + 5)
+        self.assertEqual(len(agent.dialer.keeper), 0)
+
+    def test_what_breaks_everything_it_touches(self) -> None:
+        agent = self.many.agent(self.two)
+        self.one.open(self.client, fin=True, repeatable=True)
+        self.many.settle()
+        for _ in range(MAX_LOST + 1):
+            self.assertEqual(self.client.closed, [])
+            self.break_and_return(agent)
+        self.assertEqual(len(agent.streams), MAX_LOST + 1)
+        self.assertEqual(len(self.client.closed), 1)
+
+    def test_what_may_not_be_done_twice(self) -> None:
+        agent = self.many.agent(self.one)
+        self.one.open(self.client, fin=True)
+        self.many.settle()
+        self.break_and_return(agent)
+        (reason,) = self.client.closed
+        self.assertIsInstance(reason, SessionClosed)
+        self.assertEqual(len(agent.streams), 1)
+
+    def test_revoked_here(self) -> None:
+        """Whoever may not be asked any more is not asked again."""
+        agent = self.many.agent(self.one)
+        self.one.open(self.client, fin=True, repeatable=True)
+        self.many.settle()
+        self.one.registry.revoke("agent:7:t")
+        self.many.settle()
+        (reason,) = self.client.closed
+        assert isinstance(reason, SessionClosed)
+        self.assertEqual(reason.code, ErrorCode.UNAUTHENTICATED)
+        agent.dialer._running = False
+
+    def test_revoked_meanwhile(self) -> None:
+        """Nobody waits for an agent that may not come any more."""
+        allowed = {"7"}
+        self.one.router.may_connect = allowed.__contains__
+        self.one.open(self.client, fin=True)
+        other = RecordingReceiver()
+        self.one.open(other, fin=True)
+        self.many.later(LOOK_AGAIN * 3)
+        self.assertEqual((self.client.closed, other.closed), ([], []))
+        allowed.clear()
+        self.many.later(LOOK_AGAIN + 0.1)
+        for receiver in self.client, other:
+            (reason,) = receiver.closed
+            self.assertIsInstance(reason, AgentUnavailable)
+            self.assertIn("was revoked", str(reason))
+        self.assertEqual(self.one.router.waiting, 0)
+        # Of one that was never heard of, the news may only be late.
+        late = RecordingReceiver()
+        self.one.open(late, fin=True)
+        self.many.later(ROUTING_TIMEOUT - 1)
+        self.assertEqual(late.closed, [])
+        self.many.agent(self.two)
+        self.many.settle()
+        self.assertEqual(self.one.router.waiting, 0)
+
+    def test_revoked_soon_after_it_was_added(self) -> None:
+        """Those that wait longer than it exists need not wait it out either."""
+        allowed: set[str] = set()
+        self.one.router.may_connect = allowed.__contains__
+        self.one.open(self.client, fin=True)
+        self.many.later(LOOK_AGAIN * 2)
+        allowed.add("7")
+        other = RecordingReceiver()
+        self.one.open(other, fin=True)
+        allowed.clear()
+        self.many.later(LOOK_AGAIN + 0.1)
+        for receiver in self.client, other:
+            (reason,) = receiver.closed
+            self.assertIn("was revoked", str(reason))
+        # The same where nobody came between.
+        self.client = RecordingReceiver()
+        self.one.open(self.client, fin=True)
+        self.many.later(LOOK_AGAIN * 2)
+        allowed.add("7")
+        self.many.later(LOOK_AGAIN * 2)
+        self.assertEqual(self.client.closed, [])
+        allowed.clear()
+        self.many.later(LOOK_AGAIN + 0.1)
+        self.assertEqual(len(self.client.closed), 1)
+
+    def test_why_is_said(self) -> None:
+        """Who was reached at first, and not again, is not only "not connected"."""
+        agent = self.many.agent(self.two)
+        self.one.open(self.client, fin=True, repeatable=True)
+        self.many.settle()
+        agent.dialer._running = False
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(ROUTING_TIMEOUT + 1)
+        (reason,) = self.client.closed
+        self.assertIsInstance(reason, AgentUnavailable)
+        self.assertIn("could not be reached (", str(reason))
+
+
+class UserTests(ManyCase):
+    """The user of a stream writes, waits, reads slowly, and leaves."""
+
+    def test_writes_before_there_is_a_way(self) -> None:
+        stream = self.one.open(self.client)
+        producer = Producer()
+        stream.registerProducer(producer, True)
+        self.assertEqual(producer.told, ["pause"])
+        stream.send_headers(b"head")
+        stream.write(b"x" * MAX_KEPT)
+        agent = self.many.agent(self.two)
+        self.many.settle()
+        self.assertEqual(len(agent.streams[0][1].data), MAX_KEPT)
+        self.assertEqual(producer.told[-1], "resume")
+
+    def test_writes_more_than_can_wait(self) -> None:
+        stream = self.one.open(self.client)
+        stream.write(b"x" * (2 * MAX_KEPT))
+        self.assertEqual(self.client.closed, [])
+        stream.write(b"x")
+        (reason,) = self.client.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.MEMORY)
+        self.assertEqual(self.one.router.waiting, 0)
+        late = Producer()
+        stream.registerProducer(late, True)
+        self.assertEqual(late.told, ["stop"])
+
+    def test_leaves_while_it_waits(self) -> None:
+        stream: Any = self.one.open(self.client)
+        stream.stopProducing()
+        self.assertEqual((len(self.client.closed), self.one.router.waiting), (1, 0))
+        agent = self.many.agent(self.two)
+        self.assertEqual(agent.streams, [])
+
+    def test_gives_one_piece_at_a_time(self) -> None:
+        """A producer that has to be asked, which a path asks by itself."""
+        left = [b"a", b"b", b"c"]
+
+        class Pull:
+            def resumeProducing(self) -> None:
+                if left:
+                    stream.write(left.pop(0))
+                else:
+                    stream.unregisterProducer()
+
+            def stopProducing(self) -> None:
+                pass
+
+        stream: Any = self.one.open(self.client)
+        stream.registerProducer(Pull(), False)
+        agent = self.many.agent(self.two)
+        self.many.settle()
+        self.assertEqual(agent.streams[0][1].data, b"abc")
+
+    def test_reads_slowly_from_the_beginning(self) -> None:
+        stream = self.one.open(self.client)
+        stream.pauseProducing()
+        agent = self.many.agent(self.two)
+        self.many.settle()
+        self.answer(agent)
+        self.assertEqual(self.client.data, b"")
+        stream.resumeProducing()
+        self.assert_answered()
+
+    def test_whose_agent_it_is(self) -> None:
+        stream = self.one.open(self.client)
+        self.assertIsNone(stream.agent)
+        self.many.agent(self.two)
+        self.many.settle()
+        assert stream.agent is not None
+        self.assertEqual(stream.agent.agent_id, "7")
+
+
+class WaitTests(ManyCase):
+    """What a stream that waits leaves behind."""
+
+    def test_an_answer_that_comes_at_once(self) -> None:
+        """Nobody is woken before he holds what ends his waiting."""
+        directory = self.one.directory
+        told: list[int] = []
+
+        def routes(directory: SharedDirectory, agent_id: str) -> list[Any]:
+            directory._watchers.wake(agent_id)
+            return []
+
+        self.patch(SharedDirectory, "routes", routes)
+        give_up = self.one.router.wait("7", lambda: told.append(1))
+        self.assertEqual(told, [])
+        for one in give_up:
+            one()
+        waiting = directory._watchers.waiting
+        self.assertEqual((waiting, self.one.registry.waiting), ({}, 0))
+
+
+class ResumptionTests(ManyCase):
+    """Attempts to go on that fail themselves."""
+
+    def begin(self) -> Agentk:
+        agent = self.many.agent(self.two)
+        self.stream = self.one.open(self.client, resumable=True)
+        self.many.settle()
+        agent.streams[0][0].send_headers(b"head")
+        agent.streams[0][0].write(b"one ")
+        self.many.settle()
+        return agent
+
+    def test_attempts_that_cannot_begin(self) -> None:
+        """The session to the gateway is going; another one is found."""
+        agent = self.begin()
+        tries: list[int] = []
+        hop_to = self.one.router.hop_to
+
+        def going(agent_id: str, instance_id: bytes) -> Any:
+            hop = hop_to(agent_id, instance_id)
+            if hop is not None and len(tries) < 2:
+                tries.append(1)
+
+                class Going:
+                    def resume(self, *_: object) -> None:
+                        raise SessionClosed(ErrorCode.SHUTDOWN, "it stops")
+
+                return Going()
+            return hop
+
+        self.patch(self.one.router, "hop_to", going)
+        self.many.network.cut(self.two.agents_url)
+        agent.streams[0][0].write(b"two")
+        self.many.later(5)
+        self.assertEqual((len(tries), self.client.data), (2, b"one two"))
+
+    def test_two_losses_in_a_row(self) -> None:
+        agent = self.begin()
+        for word in (b"two ", b"three "):
+            self.many.network.cut(self.two.agents_url)
+            agent.streams[0][0].write(word)
+            self.many.later(3)
+        self.assertEqual(self.client.data, b"one two three ")
+        self.assertEqual(len(agent.streams), 1)
+
+    def test_the_attempt_itself_breaks(self) -> None:
+        """While RESUME is on its way, the path breaks again."""
+        agent = self.begin()
+        self.many.network.cut(self.two.agents_url)
+        for _ in range(40):
+            self.many.clock.advance(0.25)
+            for url, pipe in tuple(self.many.network.pipes):
+                pipe.step()
+                if url == self.two.agents_url and len(self.two.registry):
+                    pipe.transports[0].loseConnection()
+        self.many.later(40)
+        agent.streams[0][0].write(b"two")
+        self.many.later(1)
+        self.assertEqual(self.client.data, b"one two")
+
+    def test_the_user_leaves_during_an_attempt(self) -> None:
+        """The instance is told as soon as it answers; nothing is left of it."""
+        agent = self.begin()
+        self.many.network.cut(self.two.agents_url)
+        for _ in range(100):
+            self.many.clock.advance(0.05)
+            for _, pipe in tuple(self.many.network.pipes):
+                pipe.step()
+            path = self.one.router.keeper
+            if path.lost and len(self.two.registry):
+                break
+        self.stream.reset()
+        self.many.later(GRACE + 5)
+        self.assertEqual(len(self.client.closed), 1)
+        self.assertEqual(len(agent.streams[0][1].closed), 1)
+        self.assertEqual(self.one.router.remote, 0)
+
+    def test_agentk_stops(self) -> None:
+        """Nobody waits for a process that said goodbye."""
+        agent = self.begin()
+        stopped = Deferred.fromCoroutine(agent.dialer.stop(1.0))
+        self.many.later(3, 0.1)
+        self.successResultOf(stopped)
+        (reason,) = self.client.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.SHUTDOWN)
+
+    def test_bytes_before_the_answer(self) -> None:
+        """A peer that sends something else than RESUMED ends its own attempt."""
+        from kas.routing.resumption import Resumption
+
+        stream: Any = RecordingReceiver()
+        attempt = Resumption(self.one.router, stream, stream, lambda hop: None)
+        attempt.acked(3)
+        attempt.fin_received()
+        for wrong in (attempt.headers_received, attempt.data_received):
+            with self.assertRaises(Exception) as caught:
+                wrong(b"x")
+            self.assertIn("before RESUMED", str(caught.exception))

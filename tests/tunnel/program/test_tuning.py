@@ -1,0 +1,56 @@
+"""Settings of the process."""
+
+from __future__ import annotations
+
+from twisted.internet.selectreactor import SelectReactor
+from twisted.trial.unittest import SynchronousTestCase
+
+from tunnel.program.tuning import keep_time
+
+
+class TimeTests(SynchronousTestCase):
+    """A reactor whose timers do not follow the time of day."""
+
+    def setUp(self) -> None:
+        self.day = 1_000_000.0
+        self.steady = 50.0
+        self.reactor = SelectReactor()
+        for reader in self.reactor.removeAll():
+            reader.connectionLost(None)
+        self.fired: list[str] = []
+
+    def later(self, name: str, seconds: float) -> None:
+        self.reactor.callLater(seconds, self.fired.append, name)
+
+    def pass_time(self, seconds: float) -> None:
+        self.day += seconds
+        self.steady += seconds
+        self.reactor.runUntilCurrent()
+
+    def keep_time(self) -> None:
+        keep_time(self.reactor, lambda: self.day, lambda: self.steady)
+
+    def test_set(self) -> None:
+        """By an hour, forward and back: nothing is early, and nothing late."""
+        for jump in (3600.0, -3600.0):
+            self.keep_time()
+            self.later("one", 1.0)
+            self.later("two", 2.0)
+            self.day += jump
+            self.pass_time(0.5)
+            self.assertEqual(self.fired, [])
+            self.pass_time(0.6)
+            self.assertEqual(self.fired, ["one"])
+            self.pass_time(1.0)
+            self.assertEqual(self.fired, ["one", "two"])
+            self.fired.clear()
+
+    def test_what_was_planned_before(self) -> None:
+        """Stays where it was."""
+        self.reactor.seconds = lambda: self.day
+        self.later("early", 5.0)
+        self.keep_time()
+        self.pass_time(4.9)
+        self.assertEqual(self.fired, [])
+        self.pass_time(0.2)
+        self.assertEqual(self.fired, ["early"])

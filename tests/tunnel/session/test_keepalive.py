@@ -1,0 +1,342 @@
+"""Silence: asking, giving up, and what does not count as silence."""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tunnel.errors import ErrorCode, SessionClosed
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.session.keepalive import (
+    BUDGET_INTERVAL,
+    DOUBTED,
+    GREETING_TIMEOUT,
+    LOOK,
+    LOOKS_TO_DOUBT,
+    LOOKS_TO_END,
+    SWEEP,
+    Keepalive,
+    Timing,
+)
+from tunnel.session.outlet import CLOSE_TIMEOUT
+from tunnel.testing import MemoryTransport, RecordingReceiver, connected
+from tunnel.testing.ends import End
+from tunnel.wire.limits import DEFAULT_LIMITS
+
+
+class _Watched:
+    """A silent connection of which only pings are asked."""
+
+    timing = Timing(ping_interval=14, dead_after=1000)
+    heard = expecting = False
+    asked = False
+    greeted = True
+    silence = doubt = 0.0
+    patience = 14.0
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+        self.pings = 0
+
+    def send_ping(self) -> None:
+        if self.fails:
+            raise ZeroDivisionError
+        self.pings += 1
+
+    def renew_budget(self) -> None:
+        pass
+
+    peer_is_doubted = peer_is_dead = greeting_is_late = renew_budget
+
+
+class KeepaliveTests(SynchronousTestCase):
+    """Two tunnels and a clock."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.agent, self.kas, self.pipe = connected(self.clock)
+
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.clock.advance(1.0)
+            self.pipe.flush()
+
+    def test_quiet_connection_lives_for_ever(self) -> None:
+        """Pings of the dialler keep both sides content."""
+        self.pass_time(3600)
+        self.assertEqual((self.agent.closed, self.kas.closed), ([], []))
+        self.assertTrue(self.agent.tunnel.alive and self.kas.tunnel.alive)
+
+    def test_one_that_fails(self) -> None:
+        """The others are looked at all the same, for ever."""
+        keepalive = Keepalive(self.clock)
+        broken, other = _Watched(fails=True), _Watched()
+        for one in (broken, other):
+            keepalive.watch(one)
+        for _ in range(10):
+            self.clock.advance(SWEEP)
+        self.assertEqual(other.silence, 10 * SWEEP)
+        self.assertEqual(other.pings, 1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        for one in (broken, other):
+            keepalive.forget(one)
+
+    def test_dead_peer_is_given_up_by_both_sides(self) -> None:
+        """Within two ping intervals and a sweep, though writes still succeed."""
+        timing = Timing()
+        self.pipe.cut = True
+        stream = self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        stream.write(b"into the dark")
+        self.pass_time(2 * timing.ping_interval + 3)
+        for end in (self.agent, self.kas):
+            (reason,) = end.closed
+            self.assertEqual(reason.code, ErrorCode.DEAD_PEER)
+
+    def test_silent_peer_gets_no_new_requests_before_it_is_given_up(self) -> None:
+        """Routing asks `alive`."""
+        self.pipe.cut = True
+        self.pass_time(25)
+        self.assertEqual(self.kas.closed, [])
+        self.assertFalse(self.kas.tunnel.alive)
+
+    def test_silence_after_a_request_is_doubted_at_once(self) -> None:
+        """Who comes next must not hang until the peer is given up."""
+        self.pass_time(3)
+        self.pipe.cut = True
+        self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        self.pass_time(int(DOUBTED + SWEEP))
+        self.assertFalse(self.kas.tunnel.alive)
+        self.assertEqual(self.kas.closed, [])
+
+    def test_slow_answer_is_no_silence(self) -> None:
+        """A peer that answers pings may think as long as it likes."""
+        self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        for _ in range(60):
+            self.pass_time(1)
+            self.assertTrue(self.kas.tunnel.alive)
+
+    def test_doubt_ends_with_the_answer(self) -> None:
+        """The path was away for a while, and is back."""
+        agent = self.agent.tunnel
+        hears = agent.dataReceived
+        late: list[bytes] = []
+        agent.dataReceived = late.append  # type: ignore[method-assign,assignment]
+        self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        self.pass_time(int(DOUBTED + SWEEP))
+        self.assertFalse(self.kas.tunnel.alive)
+        # It asks whether we are there, and so does not hear us.
+        agent.send_ping()
+        self.pass_time(1)
+        self.assertFalse(self.kas.tunnel.alive)
+        agent.dataReceived = hears  # type: ignore[method-assign]
+        for data in late:
+            hears(data)
+        self.pass_time(1)
+        self.assertTrue(self.kas.tunnel.alive)
+
+    def test_peer_that_speaks_and_does_not_hear(self) -> None:
+        """Is as dead as one that is silent."""
+        agent = self.agent.tunnel
+        agent.dataReceived = lambda data: None  # type: ignore[method-assign]
+        self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        agent.timing = Timing(dead_after=1e9)
+        for _ in range(5):
+            self.pass_time(8)
+            agent.send_ping()
+        self.assertEqual(self.kas.closed[0].code, ErrorCode.DEAD_PEER)
+
+    def test_one_direction_is_enough_to_be_dead(self) -> None:
+        """A peer that hears us and is not heard."""
+        self.kas.tunnel.dataReceived = lambda data: None  # type: ignore[method-assign]
+        self.pass_time(31)
+        self.assertEqual(self.kas.closed[0].code, ErrorCode.DEAD_PEER)
+
+    def test_clock_that_jumps_ends_nothing(self) -> None:
+        """A process that was stopped for an hour asks before it gives up."""
+        self.clock.advance(3600)
+        self.pipe.flush()
+        self.pass_time(60)
+        self.assertEqual((self.agent.closed, self.kas.closed), ([], []))
+
+    def test_listener_sets_the_pace(self) -> None:
+        """What WELCOME says is what the dialler does."""
+        timing = Timing(ping_interval=5.0, dead_after=9.0, reconnect_max=77.0)
+        self.agent.tunnel.set_timing(Timing.from_message(timing.message()))
+        self.pipe.cut = True
+        self.pass_time(13)
+        self.assertEqual(len(self.agent.closed), 1)
+        self.assertEqual(self.agent.tunnel.timing.reconnect_max, 77.0)
+
+    def test_absurd_pace_is_not_followed(self) -> None:
+        """A ping every millisecond is not, and what is left out has a default."""
+        timing = Timing.from_message(pb.Timing(ping_interval_ms=1, dead_after_ms=1))
+        self.assertEqual((timing.ping_interval, timing.dead_after), (1.0, 2.0))
+        self.assertEqual(Timing.from_message(pb.Timing()), Timing())
+
+    def test_budgets_are_renewed(self) -> None:
+        """Every ten seconds."""
+        self.kas.tunnel.session.budget.pings = 0
+        self.pass_time(BUDGET_INTERVAL)
+        self.assertGreater(self.kas.tunnel.session.budget.pings, 0)
+
+    def test_sweep_ends_with_the_last_connection(self) -> None:
+        """No timer is left behind."""
+        self.agent.tunnel.end(ErrorCode.NONE)
+        self.pipe.flush()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class AskTests(SynchronousTestCase):
+    """Somebody has reason to think that the agent is gone."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.agent, self.kas, self.pipe = connected(self.clock)
+        self.tunnel = self.kas.tunnel
+        self.pings: list[int] = []
+        ping = self.tunnel.session.ping
+
+        def counted(token: int) -> None:
+            self.pings.append(token)
+            ping(token)
+
+        self.patch(self.tunnel.session, "ping", counted)
+
+    def looks(self, count: int) -> None:
+        for _ in range(count):
+            self.clock.advance(LOOK)
+            self.pipe.flush()
+
+    def test_lives(self) -> None:
+        """One ping, and nothing else happens; no timer is left behind."""
+        timers = len(self.clock.getDelayedCalls())
+        self.tunnel.ask()
+        self.pipe.flush()
+        for _ in range(LOOKS_TO_END):
+            self.looks(1)
+            self.assertTrue(self.tunnel.alive)
+        self.assertEqual((len(self.pings), self.kas.closed), (1, []))
+        self.assertEqual(len(self.clock.getDelayedCalls()), timers)
+
+    def test_is_dead(self) -> None:
+        """It is avoided at once, and closed after a while."""
+        self.pipe.cut = True
+        self.tunnel.ask()
+        self.looks(LOOKS_TO_DOUBT - 1)
+        self.assertTrue(self.tunnel.alive)
+        self.looks(1)
+        self.assertFalse(self.tunnel.alive)
+        self.assertLess(LOOKS_TO_DOUBT * LOOK, 0.7)
+        self.looks(LOOKS_TO_END - LOOKS_TO_DOUBT - 1)
+        self.assertEqual(self.kas.closed, [])
+        self.looks(1)
+        (reason,) = self.kas.closed
+        self.assertEqual(reason.code, ErrorCode.DEAD_PEER)
+
+    def test_streams_are_told(self) -> None:
+        """Those that may go elsewhere do so before it is closed."""
+        told: list[str] = []
+
+        class Doubting(RecordingReceiver):
+            def path_in_doubt(self) -> None:
+                told.append("in doubt")
+
+        self.pipe.cut = True
+        self.tunnel.open_stream(pb.Open(), Doubting())
+        self.tunnel.ask()
+        self.looks(LOOKS_TO_END - 1)
+        self.assertEqual(told, ["in doubt"])
+
+    def test_long_path(self) -> None:
+        """Around the world and back is no silence, nor is an answer behind bulk."""
+        self.pipe.cut = True
+        self.tunnel.ask()
+        self.clock.advance(0.3)
+        self.pipe.cut = False
+        self.looks(LOOKS_TO_END)
+        self.assertTrue(self.tunnel.alive)
+        agent = self.agent.tunnel
+        agent.dataReceived = lambda data: None  # type: ignore[method-assign]
+        self.tunnel.ask()
+        agent.send_ping()
+        self.looks(LOOKS_TO_DOUBT)
+        self.assertTrue(self.tunnel.alive)
+
+    def test_speaks_again(self) -> None:
+        """One that was away for a moment keeps its connection."""
+        self.pipe.cut = True
+        self.tunnel.ask()
+        self.looks(LOOKS_TO_DOUBT + 1)
+        self.assertFalse(self.tunnel.alive)
+        self.pipe.cut = False
+        self.looks(LOOKS_TO_END)
+        self.assertTrue(self.tunnel.alive)
+        self.assertEqual(self.kas.closed, [])
+
+    def test_asked_by_many(self) -> None:
+        """It is no storm; yet the last one gets an answer of its own."""
+        for _ in range(256):
+            self.tunnel.ask()
+        self.pipe.flush()
+        self.assertEqual(len(self.pings), 1)
+        self.pipe.cut = True
+        self.looks(LOOKS_TO_DOUBT)
+        self.assertEqual(len(self.pings), 2)
+        self.assertTrue(self.tunnel.alive)
+        self.looks(LOOKS_TO_DOUBT)
+        self.assertFalse(self.tunnel.alive)
+
+    def test_process_was_stopped(self) -> None:
+        """What came meanwhile is read before anybody is doubted."""
+        self.tunnel.ask()
+        self.clock.advance(60)
+        self.pipe.flush()
+        self.looks(LOOKS_TO_DOUBT)
+        self.assertTrue(self.tunnel.alive)
+
+    def test_connection_that_ended(self) -> None:
+        """Nothing of the question stays, and no other is asked."""
+        self.tunnel.ask()
+        self.tunnel.end(ErrorCode.NONE)
+        self.pipe.flush()
+        self.tunnel.ask()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class GreetingTests(SynchronousTestCase):
+    """Strangers."""
+
+    def test_stranger_that_says_nothing_is_cut(self) -> None:
+        """After the greeting timeout, politely, and then for good."""
+        clock = Clock()
+        end = End(clock, dialler=False, limits=DEFAULT_LIMITS)
+        transport = StuckTransport()
+        end.tunnel.makeConnection(transport)
+        clock.pump([1.0] * int(GREETING_TIMEOUT + 2))
+        self.assertTrue(transport.disconnecting)
+        self.assertFalse(transport.aborted)
+        clock.advance(CLOSE_TIMEOUT)
+        self.assertTrue(transport.aborted)
+
+    def test_protocol_fault_is_told_before_the_connection_closes(self) -> None:
+        """GO_AWAY with the code, then the end."""
+        clock = Clock()
+        agent, kas, pipe = connected(clock)
+        assert agent.tunnel.transport is not None
+        agent.tunnel.transport.write(b"\xff" * 10)
+        pipe.flush()
+        (reason,) = agent.closed
+        assert isinstance(reason, SessionClosed)
+        self.assertEqual(reason.code, ErrorCode.FRAME_SIZE)
+        self.assertEqual(len(kas.closed), 1)
+
+
+class StuckTransport(MemoryTransport):
+    """Never gets rid of what is written."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 65536, 1)  # type: ignore[arg-type]
+        self.aborted = False
+
+    def abortConnection(self) -> None:
+        self.aborted = True

@@ -1,0 +1,333 @@
+"""Streams as transports: delivery, back-pressure, and their one end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.tunnel.session.streams import METHOD, StreamTestCase
+from tunnel.errors import ErrorCode, SessionClosed, StreamReset
+from tunnel.interfaces import IStream
+from tunnel.session.stream import MAX_HELD_FRAMES
+from tunnel.testing import RecordingReceiver, connected
+from tunnel.wire.limits import KIB, Limits
+
+
+class StreamTests(StreamTestCase):
+    """One stream between two tunnels."""
+
+    def test_request_and_response(self) -> None:
+        """Both directions carry header blocks and bytes; both sides end once."""
+        _, receiver, accepted = self.open(metadata=b"head", fin=True)
+        self.assertEqual(accepted.headers, [b"head"])
+        self.assertTrue(accepted.finished)
+        accepted.stream.send_headers(b"200")
+        accepted.stream.write(b"body")
+        accepted.stream.finish()
+        self.pipe.flush()
+        self.assertEqual((receiver.headers, receiver.data), ([b"200"], b"body"))
+        self.assertEqual((receiver.closed, accepted.closed), ([None], [None]))
+        self.assertEqual((self.kas.tunnel.load, self.agent.tunnel.load), (0, 0))
+
+    def test_half_close(self) -> None:
+        """A side that finished goes on receiving."""
+        stream, receiver, accepted = self.open()
+        stream.finish()
+        self.pipe.flush()
+        self.assertTrue(accepted.finished)
+        accepted.stream.write(b"late")
+        self.pipe.flush()
+        self.assertEqual(receiver.data, b"late")
+        self.assertEqual(receiver.closed, [])
+
+    def test_reset_is_told_to_both_sides(self) -> None:
+        """Each with the code, and with who gave up."""
+        stream, receiver, accepted = self.open()
+        stream.reset(ErrorCode.CANCELLED, "enough")
+        self.pipe.flush()
+        (ours,), (theirs,) = receiver.closed, accepted.closed
+        assert isinstance(ours, StreamReset) and isinstance(theirs, StreamReset)
+        self.assertEqual((ours.code, ours.by_peer), (ErrorCode.CANCELLED, False))
+        self.assertEqual((theirs.code, theirs.by_peer), (ErrorCode.CANCELLED, True))
+        self.assertEqual(str(theirs), "enough")
+        stream.write(b"into the void")
+        stream.finish()
+        stream.reset()
+        self.assertEqual(len(receiver.closed), 1)
+
+    def test_paused_reader_stops_its_writer_and_nobody_else(self) -> None:
+        """What is held stays below one window, and another stream goes on."""
+        stream, _, slow = self.open()
+        _, _, _ = other = self.open()
+        slow.stream.pauseProducing()
+        producer = Producer(stream, 4_000_000)
+        stream.registerProducer(producer, True)
+        producer.resumeProducing()
+        self.pipe.flush()
+        self.assertTrue(producer.paused)
+        self.assertEqual(slow.data, b"")
+        held = self.agent.tunnel.session.buffered
+        self.assertEqual(held, self.agent.tunnel.session.limits.initial_window)
+        self.assertLess(producer.sent, held + 200 * KIB)
+        other[0].write(b"hello")
+        self.pipe.flush()
+        self.assertEqual(other[2].data, b"hello")
+        slow.stream.resumeProducing()
+        self.pipe.flush()
+        self.assertEqual(len(slow.data), 4_000_000)
+        self.assertEqual(self.agent.tunnel.session.buffered, 0)
+
+    def test_receiver_that_fails_loses_its_stream_alone(self) -> None:
+        """The fault is logged and told as INTERNAL, without its text."""
+        stream, receiver, accepted = self.open()
+        _, _, innocent = other = self.open()
+
+        def fail(data: bytes) -> None:
+            raise ZeroDivisionError("secret detail")
+
+        accepted.data_received = fail  # type: ignore[method-assign]
+        stream.write(b"x")
+        self.pipe.flush()
+        (reason,) = receiver.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.INTERNAL)
+        self.assertNotIn("secret", str(reason))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        other[0].write(b"fine")
+        self.pipe.flush()
+        self.assertEqual(innocent.data, b"fine")
+
+    def test_resumable_that_fails_loses_its_stream_alone(self) -> None:
+        """An ACK may let a producer go on, which is not ours."""
+
+        class Failing:
+            def acked(self, received: int) -> None:
+                raise ZeroDivisionError
+
+        stream, receiver, accepted = self.open()
+        other, _, other_accepted = self.open()
+        stream.resumable = Failing()
+        accepted.stream.ack(1)
+        self.pipe.flush()
+        self.assertEqual((len(receiver.closed), len(accepted.closed)), (1, 1))
+        other.write(b"still here")
+        self.pipe.flush()
+        self.assertEqual(other_accepted.data, b"still here")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_producer_that_fails_at_the_end(self) -> None:
+        """The receiver is told nevertheless."""
+
+        class Failing:
+            def stopProducing(self) -> None:
+                raise ZeroDivisionError
+
+        stream, receiver, _ = self.open()
+        stream.registerProducer(Failing(), True)
+        stream.reset()
+        self.assertEqual(len(receiver.closed), 1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_receiver_that_fails_at_the_end_is_logged(self) -> None:
+        """And the tunnel goes on."""
+        stream, receiver, _ = self.open()
+
+        def fail(reason: Exception | None) -> None:
+            raise ZeroDivisionError
+
+        receiver.stream_closed = fail  # type: ignore[method-assign]
+        stream.reset()
+        self.pipe.flush()
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.open()
+
+    def test_unknown_method(self) -> None:
+        """Is a reset that names it."""
+        receiver = RecordingReceiver()
+        self.kas.open_stream("/no/Such", receiver)
+        self.pipe.flush()
+        (reason,) = receiver.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.UNKNOWN_METHOD)
+        self.assertIn("/no/Such", str(reason))
+
+    def test_accept_that_fails(self) -> None:
+        """Is INTERNAL for the caller, and logged."""
+
+        def fail(stream: IStream, open_: Any) -> Any:
+            raise ZeroDivisionError
+
+        self.agent.dispatcher.handle_stream("tests", "/tests.Raw/Fail", fail)
+        receiver = RecordingReceiver()
+        self.kas.open_stream("/tests.Raw/Fail", receiver)
+        self.pipe.flush()
+        (reason,) = receiver.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.INTERNAL)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_pausing_within_delivery_keeps_order(self) -> None:
+        """A receiver may pause and resume while it is being told."""
+        stream, _, accepted = self.open()
+        seen: list[bytes] = []
+
+        def take(data: bytes) -> None:
+            seen.append(data)
+            accepted.stream.pauseProducing()
+
+        accepted.data_received = take  # type: ignore[method-assign]
+        for number in range(5):
+            stream.write(b"%d" % number)
+            self.pipe.flush()
+        stream.finish()
+        self.pipe.flush()
+        self.assertEqual(seen, [b"0"])
+        while not accepted.finished:
+            accepted.stream.resumeProducing()
+        self.assertEqual(b"".join(seen), b"01234")
+
+    def test_connection_lost_ends_every_stream(self) -> None:
+        """Each side is told why, exactly once."""
+        _, receiver, accepted = self.open()
+        self.agent.tunnel.end(ErrorCode.SHUTDOWN, "bye")
+        self.pipe.flush()
+        for closed in (receiver.closed, accepted.closed):
+            (reason,) = closed
+            assert isinstance(reason, SessionClosed)
+            self.assertEqual(reason.code, ErrorCode.SHUTDOWN)
+        self.assertEqual(len(self.agent.closed), 1)
+        self.assertEqual(len(self.kas.closed), 1)
+
+    def test_stream_that_holds_too_much_is_shed(self) -> None:
+        """The session's cap takes the largest, and the tunnel lives."""
+        self.join(limits=Limits(session_bytes=300 * KIB))
+        first, receiver, slow = self.open()
+        second, _, slow_too = self.open()
+        slow.stream.pauseProducing()
+        slow_too.stream.pauseProducing()
+        first.write(b"x" * 250 * KIB)
+        self.pipe.flush()
+        second.write(b"y" * 100 * KIB)
+        self.pipe.flush()
+        (reason,) = slow.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual((reason.code, reason.by_peer), (ErrorCode.MEMORY, False))
+        self.assertEqual(len(receiver.closed), 1)
+        slow_too.stream.resumeProducing()
+        self.assertEqual(len(slow_too.data), 100 * KIB)
+
+    def test_small_frames_cost_a_paused_reader_little_more_than_bytes(self) -> None:
+        """They are joined while they wait, and arrive as they were sent."""
+        stream, _, slow = self.open()
+        slow.stream.pauseProducing()
+        for number in range(20_000):
+            stream.write(b"%d" % (number % 10))
+            if number % 500 == 0:
+                self.pipe.flush()
+        stream.finish()
+        self.pipe.flush()
+        self.assertLess(len(slow.stream._held), 10)
+        slow.stream.resumeProducing()
+        self.assertEqual(slow.data, b"0123456789" * 2_000)
+        self.assertTrue(slow.finished)
+
+    def test_frames_that_cannot_be_joined_are_bounded(self) -> None:
+        """The stream that brings more of them is reset, and the tunnel lives."""
+        stream, receiver, slow = self.open()
+        slow.stream.pauseProducing()
+        for number in range(MAX_HELD_FRAMES + 1):
+            stream.send_headers(b"x")
+            if number % 500 == 0:
+                self.pipe.flush()
+        self.pipe.flush()
+        (reason,) = receiver.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.MEMORY)
+        self.open()
+
+    def test_loseConnection_drops_what_still_comes(self) -> None:
+        """And closes once the other side finished."""
+        stream, receiver, accepted = self.open()
+        stream.loseConnection()
+        accepted.stream.writeSequence([b"too ", b"late"])
+        accepted.stream.finish()
+        self.pipe.flush()
+        self.assertEqual(receiver.data, b"")
+        self.assertEqual(receiver.closed, [None])
+
+    def test_nothing_is_left_after_ten_thousand_aborts(self) -> None:
+        """At every phase of a stream, by either side."""
+        for number in range(2_500):
+            stream, _, accepted = self.open()
+            if number % 5 == 0:
+                stream.reset()
+            elif number % 5 == 1:
+                accepted.stream.write(b"some")
+                stream.reset()
+            elif number % 5 == 2:
+                stream.write(b"some")
+                accepted.stream.reset()
+            elif number % 5 == 3:
+                accepted.stream.pauseProducing()
+                stream.write(b"held")
+                self.pipe.flush()
+                stream.reset()
+            else:
+                stream.stopProducing()
+            self.pipe.flush()
+            self.accepted.clear()
+        for end in (self.agent, self.kas):
+            self.assertEqual(end.tunnel.load, 0)
+            self.assertEqual(end.tunnel.session.open_streams, 0)
+            self.assertEqual(end.tunnel.session.buffered, 0)
+        # The two sweeps, and nothing else.
+        self.assertEqual(len(self.clock.getDelayedCalls()), 2)
+
+
+@attrs.define(eq=False)
+class Producer:
+    """Writes until it is told to pause."""
+
+    consumer: Any
+    total: int
+    sent: int = 0
+    paused: bool = False
+    stopped: bool = False
+
+    def resumeProducing(self) -> None:
+        self.paused = False
+        while not self.paused and self.sent < self.total:
+            count = min(16 * KIB, self.total - self.sent)
+            self.sent += count
+            self.consumer.write(b"x" * count)
+        if self.sent == self.total:
+            self.consumer.unregisterProducer()
+
+    def pauseProducing(self) -> None:
+        self.paused = True
+
+    def stopProducing(self) -> None:
+        self.stopped = True
+
+
+class ProducerEndTests(SynchronousTestCase):
+    """What becomes of a producer when its stream ends."""
+
+    def test_producer_is_stopped_with_its_stream(self) -> None:
+        """And one that comes too late is stopped at once."""
+        agent, kas, _ = connected(Clock())
+        agent.dispatcher.handle_stream(
+            "tests", METHOD, lambda stream, open_: RecordingReceiver()
+        )
+        stream = kas.open_stream(METHOD, RecordingReceiver())
+        producer = Producer(stream, 10**9)
+        stream.registerProducer(producer, True)
+        self.assertRaises(RuntimeError, stream.registerProducer, producer, True)
+        stream.reset()
+        self.assertTrue(producer.stopped)
+        late = Producer(stream, 1)
+        stream.registerProducer(late, True)
+        self.assertTrue(late.stopped)

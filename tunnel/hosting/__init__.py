@@ -1,0 +1,7 @@
+"""
+The modules of one program: found, made, started, restarted.
+
+    modules.py      configured, made, started, and made again after a failure
+    context.py      what both programs give to every module
+    events.py       topics within one program
+"""

@@ -1,0 +1,71 @@
+"""What both programs lend to every module: the common part of the two module APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from prometheus_client import CollectorRegistry
+
+from tunnel.hosting.events import EventBus
+from tunnel.hosting.modules import Prepared
+from tunnel.interfaces import Access, IStream, IStreamReceiver
+from tunnel.rpc.dispatch import Dispatcher
+from tunnel.transport import eager
+
+
+@attrs.define(eq=False)
+class Lent:
+    """What all modules of a process share."""
+
+    reactor: Any
+    dispatcher: Dispatcher
+    bus: EventBus
+    metrics: CollectorRegistry
+
+    def release(self, name: str) -> None:
+        """Take back what a module registered."""
+        self.dispatcher.withdraw(name)
+        self.bus.withdraw(name)
+
+
+class ModuleApi:
+    """See `tunnel.interfaces`; kas and agentk each add what only they have."""
+
+    def __init__(
+        self, lent: Lent, module: Prepared, fail: Callable[[str, Exception], None]
+    ) -> None:
+        self.name = module.name
+        self.configuration = module.configuration
+        self.clock = lent.reactor
+        self.reactor = lent.reactor
+        self.metrics = lent.metrics
+        self.write = eager.write
+        self._dispatcher = lent.dispatcher
+        self._bus = lent.bus
+        self._fail = fail
+
+    def handle(self, service: Any, implementation: object) -> None:
+        """Answer calls of the other side."""
+        self._dispatcher.handle(self.name, service, implementation)
+
+    def handle_stream(
+        self, method: str, accept: Callable[[IStream, Any], IStreamReceiver]
+    ) -> None:
+        """Answer raw streams of the other side."""
+        self._dispatcher.handle_stream(self.name, method, accept)
+
+    def fail(self, reason: Exception) -> None:
+        """The module cannot go on."""
+        self._fail(self.name, reason)
+
+    def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
+        """Be told what is published."""
+        return self._bus.subscribe(self.name, topic, told)
+
+
+def check_access(access: Access | None, agent_id: str) -> None:
+    """:raises ValueError: *access* opens another agent than *agent_id*."""
+    if access is not None and agent_id not in (access.agent_id, access.agent_name):
+        raise ValueError(f"the access is for agent {access.agent_id}, not {agent_id}")

@@ -1,0 +1,15 @@
+"""
+What kas and agentk share around their services.
+
+    command.py      the commands ``kas`` and ``agentk``
+    options.py      options that both have
+    startup.py      errors at start, signals
+    tuning.py       the process: memory, clock
+    logs.py         the log: text, JSON lines, levels
+    log_writer.py   its bytes, written by a thread
+    sdnotify.py     systemd is told
+    listening.py    ports, from the configuration to a TLS listener
+    handshakes.py   TLS handshakes that failed, counted and told once a minute
+    site.py         small HTTP sites: health, metrics, the control socket
+    metrics.py      the process and its certificates
+"""

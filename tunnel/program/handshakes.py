@@ -1,0 +1,75 @@
+"""TLS handshakes that failed at one listener: counted, and told of once in a while."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from tunnel.transport.negotiation import NegotiationError
+from tunnel.transport.tls_errors import LABELS
+
+__all__ = ["INTERVAL", "FailedHandshakes"]
+
+#: Seconds between two lines of one listener: scanners come all the time.
+INTERVAL = 60.0
+
+#: What load balancers do to see that a port is open, and nobody has to mend.
+_ORDINARY = "closed"
+
+
+#: Every label is there from the beginning, for those who draw rates.
+_NONE = dict.fromkeys(LABELS, 0)
+
+
+@attrs.define(eq=False)
+class FailedHandshakes:
+    """
+    Those of one listener.
+
+    :ivar what: is listened for.
+    """
+
+    what: str
+    clock: IReactorTime
+    #: By the label of the reason.
+    counts: Counter[str] = attrs.field(factory=lambda: Counter(_NONE))
+    _unsaid: int = 0
+    _last: NegotiationError | None = None
+    _timer: Any = None
+    _log = Logger()
+
+    def failed(self, error: NegotiationError) -> None:
+        """Count one, and say so unless that was done within the last minute."""
+        self.counts[error.label if error.label in LABELS else "other"] += 1
+        if error.label == _ORDINARY:
+            return
+        self._unsaid += 1
+        self._last = error
+        if self._timer is None:
+            self._say()
+
+    def _say(self) -> None:
+        self._timer = None
+        if not self._unsaid or self._last is None:
+            return
+        self._log.warn(
+            "{count} TLS handshakes of {what} failed; the last, with {peer}: {reason}"
+            if self._unsaid > 1
+            else "a TLS handshake of {what} with {peer} failed: {reason}",
+            count=self._unsaid,
+            what=self.what,
+            peer=self._last.peer,
+            reason=str(self._last),
+        )
+        self._unsaid = 0
+        self._timer = self.clock.callLater(INTERVAL, self._say)
+
+    def stop(self) -> None:
+        """Say nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

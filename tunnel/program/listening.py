@@ -1,0 +1,213 @@
+"""A ``listen`` section as a port: the endpoint, and TLS where it asks for TLS."""
+
+from __future__ import annotations
+
+import errno
+import os
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from tunnel.config import Listen, expiry_problem
+from tunnel.errors import ConfigurationError
+from tunnel.program.handshakes import FailedHandshakes
+from tunnel.transport.sockets import address_text
+from tunnel.transport.tls import ReloadingServerContext
+from tunnel.transport.tlsio import wrap_server
+from tunnel.util.secret_files import warn_if_public
+
+#: Seconds between two looks at the dates of the certificates that files name.
+EXPIRY_INTERVAL = 86_400.0
+
+
+@attrs.frozen
+class Opened:
+    """A port that is open."""
+
+    #: What is listened for.
+    what: str
+    #: ``host:port``, or the path of a unix socket.
+    address: str
+    #: None: no TLS.
+    certificate_file: Path | None = None
+    #: What precedes every path there, such as ``/k8s-proxy``.
+    path: str = ""
+
+
+@attrs.define(eq=False)
+class Listening:
+    """
+    Opens ports, and closes all of them at the end.
+
+    :ivar development: the certificate and key for ``development_certificate: true``.
+    :ivar program: its name, for messages.
+    :ivar now: the time of day.
+    """
+
+    reactor: Any
+    development: Callable[[], tuple[Path, Path]] | None = None
+    program: str = "program"
+    now: Callable[[], float] = time.time
+    #: By what is listened for, as far as it speaks TLS.
+    contexts: dict[str, ReloadingServerContext] = attrs.Factory(dict)
+    handshakes: dict[str, FailedHandshakes] = attrs.Factory(dict)
+    #: Certificates that we show as a client, by what they are for; see `follow`.
+    shown: dict[str, Path] = attrs.Factory(dict)
+    #: Those that operators replace.
+    _named: set[Path] = attrs.Factory(set)
+    _ports: dict[IListeningPort, Opened] = attrs.Factory(dict)
+    _dates: LoopingCall | None = None
+    _log = Logger()
+
+    async def listen(
+        self,
+        listen: Listen | str,
+        factory: IProtocolFactory,
+        *,
+        what: str,
+        setting: str = "",
+        alpn: Sequence[str] = (),
+        minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+        room: Callable[[], int] | None = None,
+        path: str = "",
+    ) -> IListeningPort:
+        """
+        Listen for *what*.
+
+        :param listen: a section, or a Twisted endpoint string.
+        :param setting: where the address was said, for who has to say another one.
+        :param room: how many connections may be in a TLS handshake now.
+        :param path: what precedes every path there.
+        :raises ConfigurationError: the address cannot be had, or a certificate is bad.
+        """
+        if isinstance(listen, str):
+            listen = Listen(endpoint=listen)
+        files = self._certificate(listen)
+        if files is not None:
+            certificate, key = files
+            authorities = listen.client_ca_certificate_file
+            context = ReloadingServerContext(
+                str(certificate),
+                str(key),
+                str(authorities) if authorities is not None else None,
+                clock=self.reactor,
+                require_client_cert=authorities is not None,
+                alpn=tuple(alpn),
+                minimum_version=minimum,
+            )
+            failures = self.handshakes.get(what)
+            if failures is None:
+                failures = FailedHandshakes(what, self.reactor)
+                self.handshakes[what] = failures
+            self.contexts[what] = context
+            factory = wrap_server(
+                factory, context, self.reactor, failed=failures.failed, room=room
+            )
+        try:
+            opening: Deferred[IListeningPort] = serverFromString(
+                self.reactor, listen.endpoint_string()
+            ).listen(factory)
+            port = await opening
+        except Exception as error:
+            raise ConfigurationError(
+                [
+                    f"cannot listen for {what}: {self._reason(listen, error)}; choose "
+                    f"another{f' with {setting}' if setting else ' address'}"
+                ]
+            ) from error
+        address = address_text(port.getHost())
+        self._ports[port] = Opened(what, address, files[0] if files else None, path)
+        self._log.info(
+            "listening for {what} on {address}{security}",
+            what=what,
+            address=address,
+            security=" (TLS)" if files is not None else " (not encrypted)",
+        )
+        if listen.certificate_file is not None:
+            self._follow_dates(listen.certificate_file)
+            if listen.key_file is not None:
+                warn_if_public(listen.key_file)
+        return port
+
+    def _reason(self, listen: Listen, error: Exception) -> str:
+        """Why a port cannot be had, in words for operators."""
+        where = listen.endpoint or listen.address
+        if where.startswith(":"):
+            where = f"port {where[1:]}"
+        if isinstance(error, CannotListenError):
+            code = getattr(error.socketError, "errno", None)
+            if code == errno.EADDRINUSE:
+                return f"{where} is in use (another {self.program}?)"
+            if code == errno.EADDRNOTAVAIL:
+                return f"{where} is no address of this machine"
+            if code == errno.EACCES:
+                return f"{where} may not be used by this user"
+            if code is not None:
+                return f"{where}: {os.strerror(code)}"
+        return f"{where}: {str(error).rstrip('.')}"
+
+    def follow(self, what: str, certificate: Path) -> None:
+        """Tell of the dates of a certificate that we show as a client, too."""
+        self.shown[what] = certificate
+        self._follow_dates(certificate)
+
+    def _follow_dates(self, certificate: Path) -> None:
+        self._named.add(certificate)
+        self._look_at_dates(certificate)
+        if self._dates is None:
+            self._dates = LoopingCall(self._look_at_all_dates)
+            self._dates.clock = self.reactor
+            self._dates.start(EXPIRY_INTERVAL, now=False).addErrback(
+                lambda failure: self._log.failure("while reading dates", failure)
+            )
+
+    def _look_at_all_dates(self) -> None:
+        for certificate in sorted(self._named):
+            self._look_at_dates(certificate)
+
+    def _look_at_dates(self, certificate: Path) -> None:
+        try:
+            problem = expiry_problem(certificate, self.now())
+        except ConfigurationError as error:
+            problem = str(error)
+        if problem:
+            self._log.warn("{problem}", problem=problem)
+
+    def _certificate(self, listen: Listen) -> tuple[Path, Path] | None:
+        if listen.own_certificate and self.development is not None:
+            return self.development()
+        if listen.certificate_file is None or listen.key_file is None:
+            return None
+        return listen.certificate_file, listen.key_file
+
+    @property
+    def opened(self) -> list[Opened]:
+        """What is open now."""
+        return list(self._ports.values())
+
+    async def close(self, port: IListeningPort) -> None:
+        """Accept nothing more on one port."""
+        self._ports.pop(port, None)
+        stopping: Any = port.stopListening()
+        if stopping is not None:
+            await stopping
+
+    async def close_all(self) -> None:
+        """Accept nothing more anywhere."""
+        for port in tuple(self._ports):
+            await self.close(port)
+        for failures in self.handshakes.values():
+            failures.stop()
+        dates, self._dates = self._dates, None
+        if dates is not None and dates.running:
+            dates.stop()

@@ -1,0 +1,226 @@
+"""Logs: text for a terminal, JSON lines for everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from twisted.logger import (
+    FilteringLogObserver,
+    ILogObserver,
+    LegacyLogObserverWrapper,
+    LogEvent,
+    LogLevel,
+    LogLevelFilterPredicate,
+    formatEvent,
+    formatEventAsClassicLogText,
+)
+from twisted.python.components import Componentized
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tunnel.errors import ConfigurationError
+from tunnel.program.log_writer import FileSink, LogWriter, Sink, StreamSink
+
+#: Bytes of a log file after which it gets another name, as twistd has it.
+ROTATE_AT = 1_000_000
+
+#: A field of one line is cut beyond this: a log is no place for payloads.
+MAX_FIELD = 2048
+
+
+#: What Twisted says of its own work, and who reads of ours need not know.
+_TWISTEDS = re.compile(r".* starting on .*|\(.* Port .* Closed\)")
+
+#: A line, with its line feed; None for what is not written.
+Format = Callable[[LogEvent], str | None]
+
+
+def json_line(event: LogEvent) -> str:
+    """
+    One event as one flat JSON object: time, level, logger, message, fields.
+
+    Only fields that are plain values are written; what an object looks like is nobody's
+    contract.
+    """
+    line: dict[str, Any] = {
+        "time": datetime.fromtimestamp(event.get("log_time", 0.0), UTC).isoformat(),
+        "level": getattr(event.get("log_level"), "name", "info"),
+        "logger": event.get("log_namespace", ""),
+        "message": formatEvent(event)[: 4 * MAX_FIELD],
+    }
+    for name, value in _fields(event).items():
+        line.setdefault(name, value)
+    failure = event.get("log_failure")
+    if isinstance(failure, Failure):
+        line["traceback"] = failure.getTraceback()
+    return json.dumps(line, ensure_ascii=False) + "\n"
+
+
+def _fields(event: LogEvent) -> Mapping[str, Any]:
+    return {
+        name: value[:MAX_FIELD] if isinstance(value, str) else value
+        for name, value in event.items()
+        if not name.startswith("log_")
+        and isinstance(value, str | int | float | bool)
+        and name not in ("format", "isError", "message", "system", "time")
+    }
+
+
+@implementer(ILogObserver)
+class Lines:
+    """Formats events, and has them written."""
+
+    def __init__(self, form: Format, write: Callable[[str], object]) -> None:
+        self._form = form
+        self._write = write
+
+    def __call__(self, event: LogEvent) -> None:
+        """Write one event."""
+        shown = _in_our_words(event)
+        line = None if shown is None else self._form(shown)
+        if line:
+            self._write(line)
+
+
+def _in_our_words(event: LogEvent) -> LogEvent | None:
+    """Twisted's own messages without full stops, and none about its factories."""
+    namespace = str(event.get("log_namespace", ""))
+    if namespace != "log_legacy" and not namespace.startswith("twisted."):
+        return event
+    if isinstance(event.get("log_failure"), Failure):
+        return event
+    text = formatEvent(event)
+    if _TWISTEDS.fullmatch(text):
+        return None
+    return {**event, "log_format": "{log_text}", "log_text": text.removesuffix(".")}
+
+
+def _format(kind: str) -> Format:
+    return json_line if kind == "json" else formatEventAsClassicLogText
+
+
+def _filtered(inner: Any, level: str) -> ILogObserver:
+    predicate = LogLevelFilterPredicate(LogLevel.levelWithName(level))
+    return FilteringLogObserver(inner, [predicate])
+
+
+def observer(kind: str, level: str, write: Callable[[str], object]) -> ILogObserver:
+    """
+    What formats the log.
+
+    :param kind: ``text`` or ``json``.
+    :param level: the least important level that is written.
+    :param write: takes lines.
+    """
+    return _filtered(Lines(_format(kind), write), level)
+
+
+def log_writer(kind: str, sink: Sink) -> LogWriter:
+    """What writes the log, and tells in it how many lines it had to drop."""
+
+    def note(count: int) -> str:
+        event: LogEvent = {
+            "log_time": time.time(),
+            "log_level": LogLevel.warn,
+            "log_namespace": __name__,
+            "log_format": "{dropped} log lines were dropped: they could not be written "
+            "as fast as they came",
+            "dropped": count,
+        }
+        return _format(kind)(event) or ""
+
+    return LogWriter(sink, note)
+
+
+class LogsItsOwnWay:
+    """
+    A service that brings the observer of its application with it.
+
+    twistd looks for one in the application, after the service was made and unless it
+    was told ``--logger`` itself.
+    """
+
+    log_observer: ILogObserver | None = None
+    log_writer: LogWriter | None = None
+
+    def log_as_told(self, options: Mapping[str, Any], kind: str, level: str) -> None:
+        """
+        Choose the observer.
+
+        :param options: those of twistd itself, which say where the log goes.
+        :raises ConfigurationError: the file cannot be written.
+        """
+        if "nodaemon" not in options:
+            return  # another runner, which has a log of its own
+        if options.get("syslog"):
+            from twisted.python.syslog import SyslogObserver
+
+            emit: Any = SyslogObserver(options.get("prefix") or "twisted").emit
+            self.log_observer = _filtered(LegacyLogObserverWrapper(emit), level)
+            return
+        file = options.get("logfile")
+        if file == "-" or (options.get("nodaemon") and not file):
+            # None where the program was started with it closed.
+            out = sys.stdout
+            sink: Sink = StreamSink(_descriptor(out))
+            if kind == "auto":
+                kind = "text" if out is not None and out.isatty() else "json"
+        else:
+            path = Path(file or "twistd.log")
+            try:
+                # JSON is for collectors, which want to rotate the file themselves.
+                sink = FileSink(path, None if kind == "json" else ROTATE_AT)
+            except OSError as error:
+                message = (
+                    f"--logfile: {path}: cannot be written ({error.strerror}); "
+                    "correct the path or its mode"
+                )
+                raise ConfigurationError([message]) from None
+        self.log_writer = log_writer(kind, sink)
+        self.log_observer = observer(kind, level, self.log_writer.write)
+
+    def start_logging(self, reactor: Any) -> None:
+        """From now on the log never waits; called once the service starts."""
+        if self.log_writer is not None:
+            self.log_writer.start()
+            reactor.addSystemEventTrigger(
+                "after", "shutdown", self.log_writer.last_words
+            )
+
+    def rotate_log(self) -> None:
+        """Give the log file another name, and begin a new one."""
+        if self.log_writer is not None:
+            self.log_writer.rotate()
+
+    def reopen_log(self) -> None:
+        """Open the log file again: it was moved."""
+        if self.log_writer is not None:
+            self.log_writer.reopen()
+
+    @property
+    def dropped_lines(self) -> int:
+        """Of the log."""
+        return 0 if self.log_writer is None else self.log_writer.dropped
+
+    def setServiceParent(self, parent: Any) -> None:
+        """Called by twistd with the application."""
+        if self.log_observer is not None and isinstance(parent, Componentized):
+            parent.setComponent(ILogObserver, self.log_observer)
+        super().setServiceParent(parent)  # type: ignore[misc]
+
+
+def _descriptor(out: TextIO | None) -> int:
+    try:
+        if out is not None:
+            return out.fileno()
+    except (OSError, ValueError):
+        pass
+    return os.open(os.devnull, os.O_WRONLY)

@@ -1,0 +1,83 @@
+"""What both programs say of themselves to Prometheus; read when it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import attrs
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from tunnel import __version__
+from tunnel.config import validity
+from tunnel.errors import ConfigurationError
+from tunnel.program.listening import Listening
+
+__all__ = ["ProgramCollector", "register"]
+
+
+@attrs.define(eq=False)
+class ProgramCollector(Collector):
+    """
+    Version, log, certificates and failed handshakes.
+
+    No label takes a value from outside.
+
+    :ivar program: what the names begin with.
+    :ivar dropped_lines: of the log.
+    """
+
+    program: str
+    listening: Listening
+    dropped_lines: Callable[[], int]
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics of now."""
+        program, listening = self.program, self.listening
+        version = {"version": __version__}
+        yield InfoMetricFamily(f"{program}_build", "Version.", value=version)
+        yield CounterMetricFamily(
+            f"{program}_log_lines_dropped",
+            "Lines of the log that could not be written as fast as they came.",
+            value=self.dropped_lines(),
+        )
+        failures = CounterMetricFamily(
+            f"{program}_tls_handshake_failures",
+            "TLS handshakes of clients that failed.",
+            labels=["listener", "reason"],
+        )
+        for what, failed in listening.handshakes.items():
+            for label, count in failed.counts.items():
+                failures.add_metric([what, label], count)
+        yield failures
+        expiry = GaugeMetricFamily(
+            f"{program}_certificate_expiry_seconds",
+            "Seconds until a certificate expires; negative once it has.",
+            labels=["for"],
+        )
+        ends = {what: one.expires for what, one in listening.contexts.items()}
+        for what, file in listening.shown.items():
+            with suppress(ConfigurationError):
+                ends[what] = validity(file)[1]
+        for what, end in ends.items():
+            expiry.add_metric([what], end.timestamp() - listening.now())
+        yield expiry
+
+
+def register(
+    metrics: CollectorRegistry,
+    program: str,
+    listening: Listening,
+    dropped_lines: Callable[[], int],
+) -> None:
+    """These, and those of the process and of its garbage collector."""
+    ProcessCollector(registry=metrics)
+    GCCollector(registry=metrics)
+    metrics.register(ProgramCollector(program, listening, dropped_lines))

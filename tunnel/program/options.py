@@ -1,0 +1,53 @@
+"""What the command lines of both programs have in common."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NoReturn
+
+from twisted.python import usage
+
+from tunnel import __version__
+from tunnel.hosting.modules import Prepared
+from tunnel.program.startup import refuse_unless
+
+__all__ = ["ProgramOptions"]
+
+
+class ProgramOptions(usage.Options):
+    """
+    Options of `twistd`, with ``--version`` and ``--check``.
+
+    :ivar choices: the words that an option takes.
+    :ivar usable: what ``--check`` says when nothing is wrong.
+    """
+
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "log-format": ("auto", "json", "text")
+    }
+    usable: ClassVar[str]
+
+    modules: Sequence[Prepared]
+
+    def opt_version(self) -> NoReturn:
+        """Show the version of txkas, and end."""
+        print(f"txkas {__version__}")
+        sys.exit(0)
+
+    def postOptions(self) -> None:
+        """Read everything that can be wrong, and report all of it at once."""
+        problems = [
+            f"--{name}: choose {', '.join(words[:-1])} or {words[-1]}"
+            for name, words in self.choices.items()
+            if self[name] not in words
+        ]
+        refuse_unless(problems, self.steps())
+        if self["check"]:
+            names = ", ".join(module.name for module in self.modules) or "none"
+            print(f"{self.usable}; modules: {names}")
+            sys.exit(0)
+
+    def steps(self) -> Sequence[Callable[[], None]]:
+        """What reads them; each raises `ConfigurationError` with all that is wrong."""
+        raise NotImplementedError

@@ -1,0 +1,156 @@
+"""
+The web site of an observability listener: a few pages, no bodies, and with limits.
+
+Served by `tunnel.http1`, as everything else that faces many clients.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import attrs
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress, IProtocol, IReactorTime
+from twisted.internet.protocol import ServerFactory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tunnel.http1 import Exchange, FrontFactory, FrontLimits
+from tunnel.transport.sockets import is_local
+
+__all__ = [
+    "LIMITS",
+    "MAX_CONNECTIONS",
+    "RESERVED",
+    "Make",
+    "Page",
+    "Site",
+    "as_json",
+    "exposition",
+    "plain",
+]
+
+#: Connections at a time from other machines.  Probes and scrapes need a handful; what
+#: is more has a few KiB each, and would take descriptors from agents.
+MAX_CONNECTIONS = 256
+
+#: Connections at a time from this machine, whatever others do: the probes and kasctl.
+RESERVED = 32
+
+LIMITS = FrontLimits(
+    max_header_bytes=16 * 1024,  # no cookies, no tokens
+    idle_seconds=75.0,  # scrapes come every minute, and keep their connection
+    body_seconds=10.0,  # for an answer that is not read; there are no bodies
+    max_connections=MAX_CONNECTIONS,
+)
+
+
+@attrs.frozen
+class Page:
+    """One answer."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: int = 200
+    #: More of the head, each line with CRLF before it.
+    fields: bytes = b""
+
+
+#: Makes a page for one request, at once or later.
+Make = Callable[[], Page | Coroutine[Any, Any, Page]]
+
+
+def plain(text: str, status: int = 200) -> Page:
+    """One line of text."""
+    return Page(f"{text}\n".encode(), status=status)
+
+
+def as_json(content: Any) -> Page:
+    """One line of JSON."""
+    return Page(json.dumps(content).encode() + b"\n", "application/json")
+
+
+def exposition(metrics: CollectorRegistry) -> Page:
+    """The metrics as Prometheus reads them."""
+    return Page(generate_latest(metrics), CONTENT_TYPE_LATEST)
+
+
+class Site(ServerFactory):
+    """
+    Serves pages by their paths.
+
+    A page is made for each GET or HEAD.  A body is refused, and what was sent of it is
+    dropped.  When there are too many connections the one that is idle for longest gives
+    way; those from this machine are counted apart from others.
+
+    :param pages: by path, as configured.
+    :param actions: the same for POST.
+    """
+
+    noisy = False
+    _log = Logger()
+
+    def __init__(
+        self,
+        pages: Mapping[str, Make],
+        clock: IReactorTime,
+        actions: Mapping[str, Make] | None = None,
+    ) -> None:
+        self._pages = {
+            method: {path.encode(): make for path, make in made.items()}
+            for method, made in ((b"GET", pages), (b"POST", actions or {}))
+        }
+        reserved = attrs.evolve(LIMITS, max_connections=RESERVED)
+        self.others = FrontFactory(self, clock, limits=LIMITS, render_error=_refusal)
+        self.local = FrontFactory(self, clock, limits=reserved, render_error=_refusal)
+
+    def buildProtocol(self, addr: IAddress | None) -> IProtocol:  # type: ignore[override]
+        return (self.local if is_local(addr) else self.others).buildProtocol(addr)
+
+    def request_received(self, exchange: Exchange) -> None:
+        """See `tunnel.http1.Handler`."""
+        made = self._make(exchange)
+        if isinstance(made, Page):
+            _answer(exchange, made)
+            return
+
+        def failed(failure: Failure) -> None:
+            self._log.failure("a page could not be made", failure)
+            _answer(exchange, plain("an internal error", 500))
+
+        making: Deferred[Page] = Deferred.fromCoroutine(made)
+        making.addCallback(lambda page: _answer(exchange, page)).addErrback(failed)
+
+    def _make(self, exchange: Exchange) -> Page | Coroutine[Any, Any, Page]:
+        head = exchange.head
+        if head.length:
+            return plain("requests here have no body", 413)
+        path = unquote_to_bytes(head.target.partition(b"?")[0])
+        allowed = [method for method, made in self._pages.items() if path in made]
+        if not allowed:
+            return plain("there is no such page", 404)
+        method = b"GET" if head.method == b"HEAD" else head.method
+        if method not in allowed:
+            return _only(allowed)
+        return self._pages[method][path]()
+
+
+def _only(methods: list[bytes]) -> Page:
+    allowed = b", ".join(methods)
+    page = plain(f"only {allowed.decode()} is served here", 405)
+    return attrs.evolve(page, fields=b"\r\nAllow: " + allowed)
+
+
+def _answer(exchange: Exchange, page: Page) -> None:
+    fields = page.fields + b"\r\nContent-Type: " + page.content_type.encode()
+    exchange.respond(page.status, fields, page.body)
+
+
+def _refusal(status: int, message: str) -> tuple[bytes, bytes]:
+    page = plain(message, status)
+    return b"\r\nContent-Type: " + page.content_type.encode(), page.body

@@ -1,0 +1,18 @@
+"""
+The wire on Twisted: a `tunnel.wire.session.Session` over the bytes of a transport.
+
+    protocol.py     TunnelProtocol: a transport and its session
+    outlet.py       its writing half: portions, pauses, last words
+    owner.py        what a tunnel tells whoever made it
+    keepalive.py    one sweep for all connections: pings, dead peers, questions
+    leftovers.py    streams that are over here, and whose last bytes nobody takes
+    factory.py      a tunnel for each connection to a port
+
+    stream.py       StreamTransport: one stream as transport, consumer and producer
+    resumable.py    a stream that survives the connection under it
+    kept.py         what it wrote, until the other end acknowledged it
+    keeper.py       all of those: what they keep together
+    endpoints.py    one stream as client and server endpoint
+
+Nothing here decides who may connect or where a call goes.
+"""

@@ -1,0 +1,229 @@
+"""
+One sweep for all connections: pings, dead peers, late greetings, new budgets.
+
+Beside it, a question to a single one that may be dead: `Keepalive.ask`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import attrs
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.util.for_each import for_each
+
+#: Seconds between two looks at every connection.  A timer for each of 5,000 agents
+#: costs more than a look at all of them.
+SWEEP = 2.0
+
+#: Seconds of silence after a request at which the other side is doubted.  It was asked
+#: one sweep before, so a path is bad that took longer; requests have a better one, or
+#: wait for this one to speak again.
+DOUBTED = 4.0
+
+#: Seconds between two looks at a connection that was asked by `Keepalive.ask`: as long
+#: as the round trip of a path around the world.
+LOOK = 0.3
+
+#: Looks after which one that said nothing is doubted: two such round trips.  As with
+#: sweeps, a process that was stopped reads what came before it counts on.
+LOOKS_TO_DOUBT = 2
+
+#: Looks after which it is closed, five seconds: longer than networks need to find
+#: another way, and than an honest process is without its processor.
+LOOKS_TO_END = 17
+
+#: Seconds after which an unanswered greeting ends the connection: a stranger may hold
+#: a socket and a TLS session that long, not longer.
+GREETING_TIMEOUT = 10.0
+
+#: Seconds after which budgets of control frames are renewed.
+BUDGET_INTERVAL = 10.0
+
+
+@attrs.frozen
+class Timing:
+    """How a connection is kept alive; kas decides and sends it with WELCOME."""
+
+    #: Silence after which a side asks whether the other is there.  Below the 30 s that
+    #: the most impatient load balancers allow an idle connection.
+    ping_interval: float = 14.0
+    #: Silence after which the other side is gone: two pings went unanswered.
+    dead_after: float = 28.0
+    #: A new attempt waits at least and at most so long (full jitter between them).
+    reconnect_min: float = 0.5
+    reconnect_max: float = 30.0
+    #: How long a resumable stream may be without a path.
+    resume_grace: float = 0.0
+
+    def message(self) -> pb.Timing:
+        """For WELCOME."""
+        return pb.Timing(
+            ping_interval_ms=round(self.ping_interval * 1000),
+            dead_after_ms=round(self.dead_after * 1000),
+            reconnect_min_ms=round(self.reconnect_min * 1000),
+            reconnect_max_ms=round(self.reconnect_max * 1000),
+            resume_grace_ms=round(self.resume_grace * 1000),
+        )
+
+    @classmethod
+    def from_message(cls, message: pb.Timing) -> Timing:
+        """From WELCOME; what a server leaves out, or sets absurdly, is our default."""
+        own = cls()
+
+        def seconds(sent: int, default: float, least: float) -> float:
+            return max(sent / 1000, least) if sent else default
+
+        ping = seconds(message.ping_interval_ms, own.ping_interval, 1.0)
+        return cls(
+            ping_interval=ping,
+            dead_after=seconds(message.dead_after_ms, own.dead_after, ping + 1.0),
+            reconnect_min=seconds(message.reconnect_min_ms, own.reconnect_min, 0.01),
+            reconnect_max=seconds(message.reconnect_max_ms, own.reconnect_max, 0.1),
+            resume_grace=message.resume_grace_ms / 1000,
+        )
+
+
+class Watched(Protocol):
+    """A connection as the sweep sees it."""
+
+    timing: Timing
+    #: Something arrived since the last sweep; the sweep clears it.
+    heard: bool
+    #: Seconds of silence, in whole sweeps.
+    silence: float
+    #: A stream was opened, and nothing arrived since.
+    expecting: bool
+    #: Seconds since it was asked because of that, in whole sweeps; only PONG ends it.
+    doubt: float
+    #: Seconds of silence before this side asks.
+    patience: float
+    #: It was asked by `Keepalive.ask`, and nothing arrived since.
+    asked: bool
+    greeted: bool
+
+    def send_ping(self) -> None: ...
+    def peer_is_doubted(self) -> None: ...
+    def peer_is_dead(self) -> None: ...
+    def greeting_is_late(self) -> None: ...
+    def renew_budget(self) -> None: ...
+
+
+class Keepalive:
+    """
+    Looks at every connection every `SWEEP` seconds.
+
+    Silence is counted in sweeps and not read off a clock: a clock that jumps, or a
+    process that was stopped for a minute, then ends no connection by itself.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._watched: set[Watched] = set()
+        self._questions: dict[Watched, _Question] = {}
+        self._sweeps = 0
+        self._loop = LoopingCall(self.sweep)
+        self._loop.clock = clock
+
+    def watch(self, connection: Watched) -> None:
+        """Look at *connection* from now on."""
+        self._watched.add(connection)
+        if not self._loop.running:
+            self._loop.start(SWEEP, now=False)
+
+    def forget(self, connection: Watched) -> None:
+        """Stop; the sweep itself stops with the last connection."""
+        self._watched.discard(connection)
+        question = self._questions.pop(connection, None)
+        if question is not None:
+            question.call.cancel()
+        if not self._watched and self._loop.running:
+            self._loop.stop()
+
+    def ask(self, connection: Watched) -> None:
+        """
+        Find out now whether *connection* lives; there is reason to think it does not.
+
+        However many have reason, one question at a time is under way, and takes as long
+        as doubt does: those that live pass two pings a second at most.
+        """
+        question = self._questions.get(connection)
+        if question is not None:
+            question.again = True
+        elif connection in self._watched:
+            connection.asked = True
+            connection.send_ping()
+            call = self._clock.callLater(LOOK, self._look, connection)
+            self._questions[connection] = _Question(call)
+
+    def _look(self, connection: Watched) -> None:
+        question = self._questions[connection]
+        question.looks += 1
+        if question.looks >= LOOKS_TO_DOUBT and not connection.asked:
+            del self._questions[connection]
+            if question.again:
+                self.ask(connection)
+            return
+        question.call = self._clock.callLater(LOOK, self._look, connection)
+        if question.looks == LOOKS_TO_DOUBT and connection.doubt < DOUBTED:
+            # From here on it takes PONG, and the sweep counts.
+            connection.doubt = DOUBTED
+            connection.peer_is_doubted()
+        elif question.looks == LOOKS_TO_END:
+            connection.peer_is_dead()
+
+    def sweep(self) -> None:
+        """One look at all of them."""
+        self._sweeps += 1
+        renew = self._sweeps % math.ceil(BUDGET_INTERVAL / SWEEP) == 0
+        watched = tuple(self._watched)
+        for_each(watched, lambda one: _look(one, renew), "the sweep of a connection")
+
+
+def _look(connection: Watched, renew: bool) -> None:
+    if renew:
+        connection.renew_budget()
+    if connection.heard and connection.greeted:
+        connection.heard = False
+        connection.silence = 0.0
+        if connection.doubt:
+            # It speaks, and does not hear us.
+            _doubt(connection)
+            if connection.doubt >= connection.timing.dead_after:
+                connection.peer_is_dead()
+        return
+    before = connection.silence
+    connection.silence += SWEEP
+    asks = before < connection.patience <= connection.silence
+    if connection.expecting:
+        # Nobody is to wait for what is dead until it is given up: ask at once.
+        asks = asks or not connection.doubt
+        _doubt(connection)
+    if not connection.greeted:
+        if connection.silence >= GREETING_TIMEOUT:
+            connection.greeting_is_late()
+    elif connection.silence >= connection.timing.dead_after:
+        connection.peer_is_dead()
+    elif asks:
+        connection.send_ping()
+
+
+@attrs.define(eq=False)
+class _Question:
+    """Whether one connection lives."""
+
+    call: IDelayedCall
+    looks: int = 0
+    #: Somebody asked meanwhile.
+    again: bool = False
+
+
+def _doubt(connection: Watched) -> None:
+    before = connection.doubt
+    connection.doubt += SWEEP
+    if before < DOUBTED <= connection.doubt:
+        connection.peer_is_doubted()

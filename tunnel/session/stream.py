@@ -1,0 +1,319 @@
+"""One stream as what Twisted knows: a transport, a consumer and a producer."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IPushProducer,
+    ITransport,
+)
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from tunnel.errors import ErrorCode, StreamReset, TunnelError
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.wire.limits import SLICE
+
+if TYPE_CHECKING:
+    from tunnel.session.protocol import TunnelProtocol
+
+#: Frames kept for a receiver that waits: twice what the largest window holds, once
+#: small ones are joined.  Each costs far more than a byte, and credit counts bytes.
+MAX_HELD_FRAMES = 4_096
+
+
+class Resumable(Protocol):
+    """What a stream that may outlive its connection is told besides."""
+
+    def acked(self, received: int) -> None:
+        """The other end consumed so many bytes, over all connections."""
+
+    def resumed(self, path: StreamTransport, received: int) -> None:
+        """The other end goes on; it had consumed so many bytes."""
+
+
+@implementer(IStream, ITransport, IConsumer, IPushProducer)
+class StreamTransport:
+    """
+    Our end of one stream; see `tunnel.interfaces.IStream` for what it promises.
+
+    Credit goes back right after the receiver took the bytes.  While it is paused they
+    stay here, uncredited, so at most one window of them.
+    """
+
+    _log = Logger()
+    disconnecting = False
+
+    def __init__(self, tunnel: TunnelProtocol, stream_id: int) -> None:
+        self.stream_id = stream_id
+        self.receiver: IStreamReceiver | None = None
+        #: Who is told of ACK and RESUMED; see `tunnel.session.resumable`.
+        self.resumable: Resumable | None = None
+        self._tunnel = tunnel
+        self._held: deque[tuple[bool, bytes, bool]] = deque()
+        self._paused = False
+        self._delivering = False
+        self._producer: Any = None
+        self._streaming = True
+        self._full = False
+        #: The peer had nothing to send but what was in OPEN.
+        self.opened_finished = False
+        self._finished = False
+        self._fin_received = False
+        self._closed = False
+
+    @property
+    def agent(self) -> ConnectedAgent | None:
+        """The agent at the other end, by its credential; None in agentk."""
+        return self._tunnel.agent
+
+    def charge(self, holder: str) -> None:
+        """Whose its bytes are, where the session carries those of several."""
+        self._tunnel.session.charge(self.stream_id, holder)
+
+    # Writing.
+
+    def send_headers(self, block: bytes, fin: bool = False) -> None:
+        """Send one header block; with *fin*, nothing follows."""
+        if self._closed or self._finished:
+            return
+        self._wrote(self._tunnel.session.send_headers(self.stream_id, block))
+        if fin:
+            self.finish()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; nothing happens once the stream is closed."""
+        if self._closed or self._finished:
+            return
+        self._wrote(self._tunnel.session.send_data(self.stream_id, data))
+
+    def writeSequence(self, data: Any) -> None:
+        """Send the bytes of an iterable."""
+        self.write(b"".join(data))
+
+    def finish(self) -> None:
+        """Half-close."""
+        if self._closed or self._finished:
+            return
+        self._finished = True
+        self._tunnel.session.finish(self.stream_id)
+        self._tunnel.has_output()
+        if self._fin_received and not self._held:
+            self.close(None)
+
+    loseWriteConnection = finish
+
+    def reset(
+        self,
+        code: ErrorCode | int = ErrorCode.CANCELLED,
+        message: str = "",
+        *,
+        peer_closed: bool = False,
+    ) -> None:
+        """
+        Abort both directions; the receiver is told at once.
+
+        :param peer_closed: see `tunnel.errors.StreamReset`.
+        """
+        if self._closed:
+            return
+        code = ErrorCode(code)
+        self._tunnel.session.reset(
+            self.stream_id, code, message, peer_closed=peer_closed
+        )
+        self._tunnel.has_output()
+        self.close(StreamReset(code, message, by_peer=False))
+
+    abortConnection = reset
+
+    @property
+    def full(self) -> bool:
+        """What was written has to leave before more should be."""
+        return self._full
+
+    def ack(self, received: int) -> None:
+        """Tell the other end of a resumable stream what it need not keep."""
+        self._tunnel.session.ack(self.stream_id, received)
+        self._tunnel.has_output()
+
+    def accept_resume(self, received: int) -> None:
+        """Go on with a stream whose RESUME came."""
+        self._tunnel.session.resumed(self.stream_id, received)
+        self._tunnel.has_output()
+
+    def loseConnection(self) -> None:
+        """Finish, and drop what still comes."""
+        self.disconnecting = True
+        self.finish()
+        self.resumeProducing()
+
+    def getPeer(self) -> IAddress:
+        """The address of the connection's other end."""
+        return self._tunnel.peer_address
+
+    def getHost(self) -> IAddress:
+        """The address of the connection's own end."""
+        return self._tunnel.host_address
+
+    # Being written to faster than the path allows.
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """Pause *producer* while what we write cannot leave."""
+        if self._producer is not None:
+            raise RuntimeError("a producer is registered already")
+        if self._closed:
+            producer.stopProducing()
+            return
+        self._producer, self._streaming = producer, streaming
+        if self._full:
+            if streaming:
+                producer.pauseProducing()
+        elif not streaming:
+            self._tunnel.outlet.pull_from(self)
+
+    def unregisterProducer(self) -> None:
+        """The producer is done, or leaves."""
+        self._producer = None
+        if not self._streaming:
+            self._tunnel.outlet.stop_pulling(self)
+
+    def _wrote(self, full: bool) -> None:
+        self._tunnel.has_output()
+        if full and not self._full:
+            self._full = True
+            if self._producer is None:
+                return
+            if self._streaming:
+                self._producer.pauseProducing()
+            else:
+                self._tunnel.outlet.stop_pulling(self)
+
+    def drained(self) -> None:
+        """The tunnel: what was written has left."""
+        self._full = False
+        if self._producer is None:
+            return
+        if self._streaming:
+            self._resume_producer()
+        else:
+            self._tunnel.outlet.pull_from(self)
+
+    def pull(self) -> None:
+        """The tunnel: a producer that gives one piece at a time may give one."""
+        if self._producer is not None:
+            self._resume_producer()
+
+    def _resume_producer(self) -> None:
+        try:
+            self._producer.resumeProducing()
+        except Exception:
+            # One producer's fault must not reach the connection that others share.
+            self._log.failure("the producer of a stream failed")
+            self.reset(ErrorCode.INTERNAL, "the producer failed")
+
+    # Reading.
+
+    def pauseProducing(self) -> None:
+        """Keep what comes; the peer stops when its credit is used up."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        """Deliver what came meanwhile, and go on."""
+        self._paused = False
+        self._deliver()
+
+    def stopProducing(self) -> None:
+        """Whoever reads is gone: nobody wants the rest."""
+        self.reset(ErrorCode.CANCELLED)
+
+    def arrived(self, is_headers: bool, data: bytes, fin: bool) -> None:
+        """The tunnel: one frame of this stream is here."""
+        if self._paused or self._delivering or self._held:
+            self._hold(is_headers, data, fin)
+            return
+        self._delivering = True
+        self._hand_over(is_headers, data, fin)
+        self._delivering = False
+        if self._held:
+            self._deliver()
+
+    def noted(self, received: int, is_ack: bool) -> None:
+        """The tunnel: how far the other end of a resumable stream is."""
+        if self.resumable is None:
+            return
+        try:
+            if is_ack:
+                self.resumable.acked(received)
+            else:
+                self.resumable.resumed(self, received)
+        except Exception:
+            # It may let a producer go on: as with `_resume_producer`.
+            self._log.failure("a stream failed when its other end went on")
+            self.reset(ErrorCode.INTERNAL, "the producer failed")
+
+    def _hold(self, is_headers: bool, data: bytes, fin: bool) -> None:
+        """Keep a frame; many small ones must not cost much more than their bytes."""
+        held = self._held
+        if held and not is_headers:
+            last_headers, last, _ = held[-1]
+            if not last_headers and len(last) + len(data) <= SLICE:
+                held[-1] = (False, last + data, fin)
+                return
+        if len(held) >= MAX_HELD_FRAMES:
+            self.reset(ErrorCode.MEMORY, "too many frames were not consumed")
+            return
+        held.append((is_headers, data, fin))
+
+    def _deliver(self) -> None:
+        if self._delivering:
+            return
+        self._delivering = True
+        while self._held and not self._paused and not self._closed:
+            self._hand_over(*self._held.popleft())
+        self._delivering = False
+
+    def _hand_over(self, is_headers: bool, data: bytes, fin: bool) -> None:
+        receiver = self.receiver
+        if receiver is None:
+            return
+        try:
+            if not self.disconnecting:
+                if is_headers:
+                    receiver.headers_received(data)
+                elif data:
+                    receiver.data_received(data)
+            if data and not self._closed:
+                self._tunnel.consumed(self.stream_id, len(data))
+            if fin and not self._closed:
+                self._fin_received = True
+                if not self.disconnecting:
+                    receiver.fin_received()
+                if self._finished:
+                    self.close(None)
+        except Exception:
+            # One receiver's fault must not reach the connection that others share.
+            self._log.failure("the receiver of a stream failed")
+            self.reset(ErrorCode.INTERNAL, "the receiver failed")
+
+    def close(self, reason: TunnelError | None) -> None:
+        """The end, however it came; told to the receiver once."""
+        if self._closed:
+            return
+        self._closed = True
+        self._held.clear()
+        self._tunnel.forget(self)
+        producer, self._producer = self._producer, None
+        receiver, self.receiver = self.receiver, None
+        try:
+            try:
+                if producer is not None:
+                    producer.stopProducing()
+            finally:
+                if receiver is not None:
+                    receiver.stream_closed(reason)
+        except Exception:
+            self._log.failure("the receiver of a stream failed at its end")

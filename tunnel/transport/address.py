@@ -1,0 +1,203 @@
+"""
+Addresses of kas as agentk is told them, and the endpoints they stand for.
+
+``tls://kas.example:8150`` and ``wss://kas.example/path`` are the two that people use.
+``tcp://`` and ``ws://`` do without TLS, for tests and for meshes that encrypt below;
+``unix:/path`` is for the same machine.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import attrs
+from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+
+from tunnel.errors import ConfigurationError
+from tunnel.transport.httpconnect import HTTPConnectEndpoint, join_host_port
+from tunnel.transport.proxies import ProxyURL, proxy_for
+from tunnel.transport.tls import ALPN_HTTP, ALPN_TUNNEL, client_context
+from tunnel.transport.tlsio import TLSClientEndpoint
+from tunnel.transport.websocket_client import WebSocketClientEndpoint
+
+__all__ = ["CONNECT_TIMEOUT", "KasAddress", "client_endpoint", "parse_kas_address"]
+
+#: Seconds for name look-up and TCP, each address of a name included.
+CONNECT_TIMEOUT = 30.0
+
+_DEFAULT_PORTS = {"tls": 8150, "tcp": 8150, "wss": 443, "ws": 80}
+
+#: What people write who know other programs, and what it should have been.
+_FOREIGN = {
+    "grpc": ("GitLab's agent protocol", "tcp://{host}:8150 or ws://{host}"),
+    "grpcs": ("GitLab's agent protocol", "tls://{host}:8150 or wss://{host}"),
+    "http": ("for web pages", "ws://{host}"),
+    "https": ("for web pages", "wss://{host}"),
+    "ssl": ("not used here", "tls://{host}:8150"),
+}
+
+
+@attrs.frozen
+class KasAddress:
+    """Where kas is and how to speak to it."""
+
+    #: ``tls``, ``wss``, ``tcp``, ``ws`` or ``unix``.
+    scheme: str
+    #: Name or address, without brackets; empty for ``unix``.
+    host: str
+    port: int
+    #: What a WebSocket asks for, or the path of the socket.
+    path: str
+    #: False: whoever is on the path can read and change everything.
+    secure: bool
+
+    @property
+    def is_websocket(self) -> bool:
+        return self.scheme in ("ws", "wss")
+
+    @property
+    def alpn(self) -> tuple[str, ...]:
+        """What a TLS context for this address has to offer."""
+        return (ALPN_HTTP,) if self.is_websocket else (ALPN_TUNNEL,)
+
+    def __str__(self) -> str:
+        if self.scheme == "unix":
+            return f"unix:{self.path}"
+        path = self.path if self.is_websocket and self.path != "/" else ""
+        port = ""
+        if self.port != _DEFAULT_PORTS[self.scheme] or not self.is_websocket:
+            port = f":{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}{port}{path}"
+
+
+def parse_kas_address(text: str) -> KasAddress:
+    """
+    Read what an operator wrote.
+
+    :raises ConfigurationError: saying which address would be right.
+    """
+
+    def refuse(why: str) -> NoReturn:
+        raise ConfigurationError([f"address of kas {text!r}: {why}"])
+
+    stripped = text.strip()
+    if stripped.lower().startswith("unix:"):
+        path = stripped[5:].removeprefix("//")
+        if not path.startswith("/"):
+            refuse("write the whole path: unix:/run/kas/agent.sock")
+        return KasAddress("unix", "", 0, path, True)
+    if "@" in stripped.partition("://")[2].partition("/")[0]:
+        # Without the text: there may be a password in it.
+        problem = "address of kas: no user name or password belongs into it"
+        raise ConfigurationError([problem])
+    try:
+        url = urlsplit(stripped)
+        host, port = url.hostname or "", url.port
+    except ValueError as error:
+        refuse(f"{error}")
+    scheme = url.scheme.lower()
+    if "://" not in stripped:
+        refuse(f"the scheme is missing; write tls://{stripped or 'kas.example'}")
+    if scheme in _FOREIGN:
+        meaning, better = _FOREIGN[scheme]
+        shown = f"[{host}]" if ":" in host else host or "kas.example"
+        refuse(f"{scheme}:// is {meaning}; use {better.format(host=shown)}")
+    if scheme not in _DEFAULT_PORTS:
+        refuse("unknown scheme; use tls://kas.example:8150 or wss://kas.example/path")
+    if not host:
+        refuse(f"there is no host in it; write {scheme}://kas.example")
+    if port == 0:
+        refuse("port 0 is not a port")
+    if url.fragment:
+        refuse("a part behind # means nothing here")
+    path = url.path
+    if scheme in ("ws", "wss"):
+        path = (path or "/") + (f"?{url.query}" if url.query else "")
+        if not path.isascii() or any(c.isspace() for c in path):
+            refuse("the path has to be percent-encoded")
+    elif path not in ("", "/") or url.query:
+        refuse(f"{scheme}:// takes no path; only ws:// and wss:// do")
+    else:
+        path = ""
+    return KasAddress(
+        scheme, host, port or _DEFAULT_PORTS[scheme], path, scheme in ("tls", "wss")
+    )
+
+
+def client_endpoint(
+    reactor: Any,
+    address: KasAddress,
+    *,
+    tls_context_source: Callable[[], ssl.SSLContext],
+    server_name: str = "",
+    environ: Mapping[str, str],
+    headers: Sequence[tuple[str, str]] = (),
+    clock: IReactorTime | None = None,
+    any_name_source: Callable[[], ssl.SSLContext] | None = None,
+) -> IStreamClientEndpoint:
+    """
+    The endpoint that connects to *address*, through whatever lies in between.
+
+    From the bottom: TCP, the proxy that *environ* names, TLS, WebSocket.
+
+    :param reactor: for connecting, and for the time unless *clock* is given.
+    :param tls_context_source: has to offer `KasAddress.alpn`.
+    :param server_name: what to verify instead of the host in the address.
+    :param headers: more headers for a WebSocket's request.
+    :param any_name_source: see `TLSClientEndpoint`.
+    :raises ConfigurationError: the environment names an unusable proxy.
+    """
+    if clock is None:
+        clock = reactor
+    if address.scheme == "unix":
+        return UNIXClientEndpoint(reactor, address.path, timeout=CONNECT_TIMEOUT)
+    kind = "http" if address.scheme == "ws" else "https"
+    proxy = proxy_for(kind, address.host, address.port, environ)
+    endpoint: IStreamClientEndpoint
+    if proxy is None:
+        endpoint = _tcp(reactor, address.host, address.port)
+    else:
+        endpoint = HTTPConnectEndpoint(
+            _proxy_endpoint(reactor, proxy, clock),
+            address.host,
+            address.port,
+            clock,
+            credentials=proxy.credentials,
+            proxy_name=proxy.location,
+        )
+    if address.secure:
+        name = server_name or address.host
+        endpoint = TLSClientEndpoint(
+            endpoint,
+            tls_context_source,
+            name,
+            clock,
+            any_name_source=any_name_source,
+        )
+    if address.is_websocket:
+        where = join_host_port(address.host, address.port)
+        url = f"{address.scheme}://{where}{address.path}"
+        endpoint = WebSocketClientEndpoint(endpoint, url, headers, clock)
+    return endpoint
+
+
+def _proxy_endpoint(
+    reactor: Any, proxy: ProxyURL, clock: IReactorTime
+) -> IStreamClientEndpoint:
+    endpoint = _tcp(reactor, proxy.host, proxy.port)
+    if proxy.scheme == "http":
+        return endpoint
+
+    def context() -> ssl.SSLContext:
+        return client_context(alpn=(ALPN_HTTP,), minimum_version=ssl.TLSVersion.TLSv1_2)
+
+    return TLSClientEndpoint(endpoint, context, proxy.host, clock)
+
+
+def _tcp(reactor: Any, host: str, port: int) -> IStreamClientEndpoint:
+    return HostnameEndpoint(reactor, host, port, timeout=CONNECT_TIMEOUT)

@@ -1,0 +1,71 @@
+"""
+Send at once what a TCP connection can take at once.
+
+Twisted's ``transport.write`` never sends.  It appends to a buffer and asks the reactor
+to call back when the socket is writable, so that one write costs an ``epoll_ctl``, one
+more turn of the reactor, the ``send``, and a second ``epoll_ctl``.  The socket of a
+tunnel can nearly always take a flush at once; trying ``send`` first measured 1.2 to 1.4
+times the requests per second of CPU through one tunnel, and nearly twice the messages
+of many quiet ones.
+
+It pays only for those who collect what they write and write once per reactor turn:
+every call here is a system call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.interfaces import ITransport
+from twisted.internet.tcp import Connection
+
+from tunnel.transport.kernel_buffers import unsent
+
+__all__ = ["unsent", "write"]
+
+
+def write(transport: ITransport, data: bytes) -> None:
+    """
+    Write *data*, trying the socket first; the order stays as it was.
+
+    A producer is paused as soon as the kernel takes no more.  Twisted would let it
+    write 64 KiB before, behind which all stands that is more urgent and comes later.
+
+    Any transport will do.  One that is not a plain socket of Twisted's, or that has
+    something in its buffer already, gets an ordinary ``write``.
+
+    A connection that turns out to be dead is not reported from here: `data` goes the
+    ordinary way, its ``send`` fails in the next reactor turn, and ``connectionLost``
+    follows as always, never from inside the caller's ``write``.
+    """
+    if (
+        not isinstance(transport, Connection)
+        or transport._tempDataBuffer
+        or transport.dataBuffer
+        or not transport.connected
+        or transport.disconnecting
+        or transport._writeDisconnecting
+        or transport._aborting
+        or transport.TLS
+        # A pull producer is asked for more after the buffer ran empty.  Were its data
+        # sent past the buffer, nobody would ever ask again.
+        or (transport.producer is not None and not transport.streamingProducer)
+    ):
+        transport.write(data)
+        return
+    sent = transport.writeSomeData(data)
+    if sent == len(data):
+        return
+    rest = memoryview(data)
+    # One call sends no more than SEND_LIMIT, even when the socket could take more.
+    while isinstance(sent, int) and sent == transport.SEND_LIMIT < len(rest):
+        rest = rest[sent:]
+        sent = transport.writeSomeData(rest)  # type: ignore[arg-type]
+    if isinstance(sent, int):
+        rest = rest[sent:]
+    if rest:
+        transport.write(bytes(rest))
+        producer: Any = transport.producer
+        if producer is not None and not transport.producerPaused:
+            transport.producerPaused = True
+            producer.pauseProducing()

@@ -1,0 +1,187 @@
+"""Out through an HTTP proxy: the CONNECT method."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IAddress,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
+from zope.interface import implementer
+
+from tunnel.transport.negotiation import (
+    Handover,
+    LayerFactory,
+    NegotiationError,
+    connect_through,
+)
+from tunnel.util.texts import clean
+
+__all__ = [
+    "CONNECT_TIMEOUT",
+    "MAX_HEAD_BYTES",
+    "HTTPConnectEndpoint",
+    "ProxyError",
+]
+
+#: Seconds for the proxy's answer.  It looks the name up and connects before it answers,
+#: which takes as long as its own time limits; the usual ones are 30 s and more.
+CONNECT_TIMEOUT = 30.0
+
+#: The proxy's status line and headers.  Real ones stay below 1 KiB; proxies that
+#: authenticate by Kerberos send tokens of a few KiB.
+MAX_HEAD_BYTES = 16 * 1024
+
+#: How much of an error page goes into the error message.
+_EXCERPT = 200
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?")
+
+_HINTS = {
+    403: "the proxy does not allow this destination",
+    407: "give the proxy's user name and password in the proxy URL",
+}
+
+
+class ProxyError(NegotiationError):
+    """
+    The proxy did not connect us.
+
+    Labels: ``status``, ``not-http``, ``too-large``, ``timeout``, ``closed``,
+    ``internal``.
+    """
+
+    layer = "proxy"
+
+
+class _ConnectProtocol(Handover):
+    """Asks for the tunnel and waits for the blank line behind the answer."""
+
+    error_type = ProxyError
+
+    def __init__(
+        self, factory: LayerFactory, address: IAddress, request: bytes, proxy_name: str
+    ) -> None:
+        super().__init__(factory, address)
+        self._request = request
+        self._name = proxy_name
+        self._head = b""
+
+    def begin(self) -> None:
+        if not self._name:
+            peer = self._lower.getPeer()
+            host, port = getattr(peer, "host", ""), getattr(peer, "port", 0)
+            self._name = join_host_port(host, port) if host else str(peer)
+        self._lower.write(self._request)
+
+    def describe_timeout(self) -> str:
+        seconds = self._factory.timeout
+        return f"proxy {self._name} did not answer within {seconds:g} s"
+
+    def negotiate(self, data: bytes) -> None:
+        # Search from a little before the new bytes: the blank line may be cut anywhere.
+        start = max(0, len(self._head) - 3)
+        self._head += data
+        end = re.compile(rb"\r?\n\r?\n").search(self._head, start)
+        if (len(self._head) if end is None else end.end()) > MAX_HEAD_BYTES:
+            text = (
+                f"proxy {self._name} sent more than {MAX_HEAD_BYTES} bytes of headers"
+            )
+            self.refuse("too-large", text)
+        elif end is not None:
+            head, rest = self._head[: end.start()], self._head[end.end() :]
+            self._head = b""
+            self._judge(head, rest)
+        elif not b"HTTP/1."[: len(self._head)] == self._head[:7]:
+            self.refuse("not-http", f"proxy {self._name} does not speak HTTP")
+
+    def _judge(self, head: bytes, rest: bytes) -> None:
+        status_line = _STATUS_LINE.match(head)
+        if status_line is None:
+            self.refuse("not-http", f"proxy {self._name} does not speak HTTP/1")
+            return
+        status = int(status_line[1])
+        if 100 <= status < 200:
+            # RFC 9110, 15.2: interim answers may come first, and mean nothing here.
+            self.negotiate(rest)
+        elif 200 <= status < 300:
+            # RFC 9110, 9.3.6: no content belongs to this answer, whatever its headers
+            # say; what follows is the destination speaking.
+            self.hand_over(rest)
+        else:
+            phrase = excerpt(status_line[2] or b"")
+            detail = _HINTS.get(status) or excerpt(rest) or "no explanation"
+            self.refuse(
+                "status",
+                f"proxy {self._name} answered {status} {phrase}".rstrip()
+                + f": {detail}",
+            )
+
+
+@implementer(IStreamClientEndpoint)
+@attrs.frozen(eq=False)
+class HTTPConnectEndpoint:
+    """
+    Connect to *host* and *port* through the proxy behind *proxy_endpoint*.
+
+    The protocol gets the transport of the connection to the proxy itself; whatever the
+    destination says at once arrives there too.
+
+    :param credentials: user name and password for Basic authentication.
+    :param headers: more headers for the proxy.
+    :param proxy_name: how messages call the proxy; its address unless given.
+    """
+
+    proxy_endpoint: IStreamClientEndpoint
+    host: str
+    port: int
+    clock: IReactorTime
+    credentials: tuple[str, str] | None = attrs.field(default=None, repr=False)
+    headers: Sequence[tuple[str, str]] = attrs.field(default=(), repr=False)
+    proxy_name: str = ""
+    timeout: float = CONNECT_TIMEOUT
+
+    def __attrs_post_init__(self) -> None:
+        self._request()
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        request = self._request()
+
+        def build(factory: LayerFactory, address: IAddress) -> Handover:
+            return _ConnectProtocol(factory, address, request, self.proxy_name)
+
+        factory = LayerFactory(protocolFactory, self.clock, self.timeout, build)
+        return connect_through(self.proxy_endpoint, factory)
+
+    def _request(self) -> bytes:
+        target = join_host_port(self.host, self.port)
+        lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+        if self.credentials is not None:
+            pair = ":".join(self.credentials).encode("utf-8")
+            basic = base64.b64encode(pair).decode("ascii")
+            lines.append(f"Proxy-Authorization: Basic {basic}")
+        lines.extend(f"{name}: {value}" for name, value in self.headers)
+        for line in lines:
+            if "\r" in line or "\n" in line:
+                name = line.partition(":")[0]
+                raise ValueError(f"line break in the header {name!r} for the proxy")
+        return "\r\n".join([*lines, "", ""]).encode("utf-8")
+
+
+def join_host_port(host: str, port: int) -> str:
+    """``host:port`` as it stands in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def excerpt(body: bytes) -> str:
+    """The beginning of what the other side wrote, as one line of text."""
+    text = body[:_EXCERPT].decode("utf-8", "replace")
+    return " ".join(clean(text, _EXCERPT, " ").split())

@@ -1,0 +1,362 @@
+"""
+From a new connection to a protocol that may use it: what all negotiations share.
+
+A connection that never gets through its negotiation (a port scanner, the wrong CA, a
+health check) does not reach the protocol above: no object of it is made, and nothing it
+writes has to be held back.
+
+There are two kinds of negotiators.  A `tunnel.transport.layer.Layer` stays between the
+transport and the protocol above and translates.  A `Handover` reads the first bytes,
+gives the transport itself to the protocol above, and stays out of its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IFileDescriptor,
+    IHalfCloseableProtocol,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+    ITransport,
+)
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tunnel.errors import TunnelError
+from tunnel.transport.sockets import address_text
+from tunnel.util.texts import clean
+
+__all__ = [
+    "HANDSHAKE_TIMEOUT",
+    "MAX_NEGOTIATING",
+    "Handover",
+    "LayerFactory",
+    "NegotiationError",
+    "Negotiator",
+    "abort",
+    "connect_through",
+    "half_closeable",
+]
+
+#: Seconds for one negotiation.  A full TLS handshake over a bad mobile link takes two
+#: or three; a peer that needs longer holds memory of ours for nothing.
+HANDSHAKE_TIMEOUT = 10.0
+
+#: Negotiations at once behind one port.  A TLS handshake costs us 1.5 ms, so that of
+#: more than these some would not be done in time; each holds a descriptor and 40 KiB.
+MAX_NEGOTIATING = 5000
+
+
+#: Characters of what is said about a negotiation that failed.
+MAX_MESSAGE = 2048
+
+
+class NegotiationError(TunnelError):
+    """
+    A connection was made, but not to something that speaks as it should.
+
+    :ivar layer: which negotiation failed: ``TLS``, ``WebSocket``, ``proxy``, ``sniff``.
+    :ivar label: the kind of failure in one word of a small fixed set, for counters.
+    :ivar peer: the address of the one that it failed with, if known.
+    """
+
+    layer = ""
+    peer = ""
+
+    def __init__(self, label: str, message: str) -> None:
+        # Parts of it may be the other side's: names in certificates, headers.
+        super().__init__(clean(message, MAX_MESSAGE, " "))
+        self.label = label
+
+
+@implementer(IProtocolFactory)
+@attrs.define(eq=False)
+class LayerFactory:
+    """
+    Puts a layer under each protocol of the factory *above*.
+
+    :param build: makes the layer for one connection.
+    :param opened: called with each protocol above, once it has its transport.
+    :param failed: called with the `NegotiationError` of each connection that did not
+        get so far.
+    :param room: how many may negotiate now; what is beyond that is closed at once.
+    """
+
+    above: IProtocolFactory
+    clock: IReactorTime
+    timeout: float
+    build: Callable[[LayerFactory, IAddress], Negotiator]
+    opened: Callable[[IProtocol], object] | None = None
+    failed: Callable[[NegotiationError], object] | None = None
+    room: Callable[[], int] = lambda: MAX_NEGOTIATING
+    #: How many negotiate.
+    negotiating: int = attrs.field(default=0, init=False)
+    _complained: bool = attrs.field(default=False, init=False)
+    _log = Logger()
+
+    def doStart(self) -> None:
+        self.above.doStart()
+
+    def doStop(self) -> None:
+        self.above.doStop()
+
+    def buildProtocol(self, address: IAddress) -> IProtocol | None:
+        if self.negotiating >= self.room():
+            if not self._complained:
+                self._log.warn(
+                    "too many connections: {count} negotiate, and new ones are closed",
+                    count=self.negotiating,
+                )
+            self._complained = True
+            return None
+        self._complained = False
+        return self.build(self, address)
+
+
+@implementer(IProtocol, IHalfCloseableProtocol)
+class Negotiator:
+    """The part up to the end of the negotiation: one deadline, one outcome."""
+
+    _log = Logger()
+    error_type: ClassVar[type[NegotiationError]] = NegotiationError
+
+    def __init__(self, factory: LayerFactory, address: IAddress) -> None:
+        self._factory = factory
+        self._address = address
+        self._lower: Any = None
+        self._above: IProtocol | None = None
+        self._refusal: NegotiationError | None = None
+        self._lost = False
+        self._timer: IDelayedCall | None = None
+        self._negotiating = False
+
+    def begin(self) -> None:
+        """There is a transport now; speak first, if that is ours to do."""
+
+    def makeConnection(self, transport: ITransport) -> None:
+        self._lower = transport
+        self._negotiating = True
+        self._factory.negotiating += 1
+        self._timer = self._factory.clock.callLater(
+            self._factory.timeout, self._timed_out
+        )
+        self.begin()
+
+    def connectionMade(self) -> None:
+        """Part of `IProtocol`; `makeConnection` does what is to be done."""
+
+    def dataReceived(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def connectionLost(self, reason: Failure) -> None:
+        raise NotImplementedError
+
+    def readConnectionLost(self) -> None:
+        raise NotImplementedError
+
+    def writeConnectionLost(self) -> None:
+        """We never half-close what is below us."""
+
+    def refuse(self, label: str, message: str) -> None:
+        """
+        End the negotiation without success, after what was already written.
+
+        The deadline stays: it also bounds the time for getting rid of the peer.
+        """
+        if self._refusal is not None or self._above is not None:
+            return
+        error = self.error_type(label, message)
+        error.peer = address_text(self._lower.getPeer())
+        self._refusal = error
+        self._log.debug(
+            "{layer} with {peer} failed ({label}): {reason}",
+            layer=error.layer,
+            peer=self._lower.getPeer(),
+            label=label,
+            reason=message,
+        )
+        if not self._lost:
+            self._lower.loseConnection()
+        if self._factory.failed is not None:
+            self._factory.failed(error)
+
+    def give_up(self) -> None:
+        """Cut a connection that nobody waits for any more."""
+        if not self._lost and self._lower is not None:
+            abort(self._lower)
+
+    def describe_timeout(self) -> str:
+        """What the peer owed us when the time was over."""
+        return f"no answer within {self._factory.timeout:g} s"
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        self.refuse("timeout", self.describe_timeout())
+        abort(self._lower)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _negotiated(self) -> None:
+        """With success or without: it is no longer one of those that may be so many."""
+        self._stop_timer()
+        if self._negotiating:
+            self._negotiating = False
+            self._factory.negotiating -= 1
+
+    def _connect_above(
+        self, transport: ITransport, factory: IProtocolFactory
+    ) -> IProtocol | None:
+        """Give *transport* to a new protocol above, or say that there is none."""
+        self._negotiated()
+        above = factory.buildProtocol(self._address)
+        if above is None:
+            # The convention of Twisted for "not now": no protocol, no connection.
+            abort(self._lower)
+            return None
+        self._above = above
+        try:
+            above.makeConnection(transport)
+        except Exception:
+            if self._factory.failed is not None:
+                text = "the protocol above could not start; see the log"
+                self._factory.failed(self.error_type("internal", text))
+            raise
+        if self._factory.opened is not None:
+            self._factory.opened(above)
+        return above
+
+    def _lost_while_negotiating(self, reason: Failure) -> None:
+        self._lost = True
+        self._negotiated()
+        text = reason.getErrorMessage()
+        self.refuse("closed", f"the connection ended during the negotiation: {text}")
+
+
+class Handover(Negotiator):
+    """
+    Reads the first bytes of a connection, then gives its transport to somebody else.
+
+    After `hand_over` the protocol above writes to the transport itself; what arrives
+    passes through here, because the transport knows no other protocol.
+    """
+
+    @property
+    def above(self) -> IProtocol | None:
+        """Who has the transport now."""
+        return self._above
+
+    def negotiate(self, data: bytes) -> None:
+        """Look at what arrived before `hand_over`."""
+        raise NotImplementedError
+
+    def hand_over(self, rest: bytes, to: IProtocolFactory | None = None) -> None:
+        """
+        The negotiation is over; *rest* came after its end and is not lost.
+
+        :param to: who makes the protocol above, if not the factory's ``above``.
+        """
+        above = self._connect_above(self._lower, to or self._factory.above)
+        if above is not None and rest:
+            above.dataReceived(rest)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._above is not None:
+            self._above.dataReceived(data)
+        elif self._refusal is None:
+            self.negotiate(data)
+
+    def connectionLost(self, reason: Failure) -> None:
+        if self._lost:
+            return
+        if self._above is None:
+            self._lost_while_negotiating(reason)
+            return
+        self._lost = True
+        self._above.connectionLost(reason)
+
+    def readConnectionLost(self) -> None:
+        if self._above is None:
+            self.connectionLost(Failure(ConnectionDone()))
+            abort(self._lower)
+            return
+        above = half_closeable(self._above)
+        if above is not None:
+            above.readConnectionLost()
+        elif IFileDescriptor.providedBy(self._lower):
+            # What a socket does whose protocol knows no half-close.  This one did not
+            # do so by itself because *we* know it.
+            self._lower.connectionLost(Failure(ConnectionDone()))
+        else:
+            self._lower.loseConnection()
+
+    def writeConnectionLost(self) -> None:
+        above = half_closeable(self._above)
+        if above is not None:
+            above.writeConnectionLost()
+
+
+def connect_through(
+    endpoint: IStreamClientEndpoint, factory: LayerFactory
+) -> Deferred[IProtocol]:
+    """
+    Connect, and wait until the layer of *factory* has negotiated.
+
+    The result is the protocol above.  Cancelling cuts the connection, whichever state
+    it is in.
+    """
+    layers: list[Negotiator] = []
+    build = factory.build
+
+    def remember(factory: LayerFactory, address: IAddress) -> Negotiator:
+        layers.append(build(factory, address))
+        return layers[-1]
+
+    def cancel(_: Deferred[IProtocol]) -> None:
+        connecting.cancel()
+        for layer in layers:
+            layer.give_up()
+
+    def opened(above: IProtocol) -> None:
+        if not done.called:
+            done.callback(above)
+
+    def failed(reason: Failure | NegotiationError) -> None:
+        if not done.called:
+            done.errback(reason)
+
+    factory.build = remember
+    factory.opened = opened
+    factory.failed = failed
+    done: Deferred[IProtocol] = Deferred(cancel)
+    connecting = endpoint.connect(factory)
+    connecting.addErrback(failed)
+    return done
+
+
+def abort(transport: Any) -> None:
+    """Cut *transport* without waiting for anything."""
+    cut = getattr(transport, "abortConnection", None)
+    if cut is None:
+        cut = transport.loseConnection
+    cut()
+
+
+def half_closeable(protocol: object) -> IHalfCloseableProtocol | None:
+    """*protocol*, if it can be told that one direction ended."""
+    if isinstance(protocol, Handover) and half_closeable(protocol.above) is None:
+        return None
+    return IHalfCloseableProtocol(protocol, None)

@@ -1,0 +1,350 @@
+"""
+Who is trusted and how we identify ourselves: the policy of every TLS connection.
+
+Contexts are those of the standard library and go with `tunnel.transport.tlsio`.  TLS
+1.3 is the least unless a caller asks for 1.2, which is for ports that other people's
+software talks to.  There is no renegotiation and no session ticket: a full handshake
+costs 0.3 ms of CPU, and tickets would be keys to look after.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import ssl
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from tunnel.errors import ConfigurationError
+from tunnel.util.file_version import Stamp, stamp_of
+
+__all__ = [
+    "ALPN_HTTP",
+    "ALPN_TUNNEL",
+    "CHECK_INTERVAL",
+    "CertificateFiles",
+    "ReloadingServerContext",
+    "certificate_pin",
+    "certificate_validity",
+    "client_context",
+]
+
+#: The tunnel's own name in ALPN.  Who does not offer it is not refused for that.
+ALPN_TUNNEL = "txkas/1"
+#: To be offered when a WebSocket or HTTP follows: some proxies refuse names they do not
+#: know, and would choose HTTP/2 if nothing was offered.
+ALPN_HTTP = "http/1.1"
+
+#: Seconds between two looks at the files, however many connections arrive.
+CHECK_INTERVAL = 1.0
+
+#: For TLS 1.2: forward secrecy and authenticated encryption, nothing else.
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+_Stamps = tuple[Stamp, ...]
+
+
+@attrs.frozen
+class CertificateFiles:
+    """The PEM files of a server, and which clients have to show a certificate."""
+
+    cert_file: str
+    key_file: str
+    #: CAs of client certificates.  Without it, no client is asked for one.
+    client_ca_file: str | None = None
+    require_client_cert: bool = False
+
+    def stamp(self) -> _Stamps:
+        """What changes when a file does, links to other files included."""
+        return tuple(
+            stamp_of(path)
+            for path in (self.cert_file, self.key_file, self.client_ca_file)
+            if path is not None
+        )
+
+    def load(self, alpn: Sequence[str], minimum: ssl.TLSVersion) -> ssl.SSLContext:
+        """
+        Make a context from the files as they are now.
+
+        :raises ConfigurationError: naming the file that cannot be used.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _harden(context, alpn, minimum)
+        context.num_tickets = 0
+        context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+        _load_identity(context, self.cert_file, self.key_file)
+        if self.client_ca_file is not None:
+            _load_authorities(context, self.client_ca_file)
+            context.verify_mode = (
+                ssl.CERT_REQUIRED if self.require_client_cert else ssl.CERT_OPTIONAL
+            )
+        elif self.require_client_cert:
+            _fail(
+                self.cert_file,
+                "client certificates are required, but no file says whose: "
+                "name the CA of the clients",
+            )
+        return context
+
+
+class ReloadingServerContext:
+    """
+    The server's context for the next connection, made anew when a file changed.
+
+    Files that cannot be used any more (half written, expired link, wrong key) leave the
+    last good context in use and are logged once; they are tried again when they change
+    again.  Only the first load raises.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        cert_file: str,
+        key_file: str,
+        client_ca_file: str | None = None,
+        *,
+        clock: IReactorTime,
+        require_client_cert: bool = False,
+        alpn: Sequence[str] = (ALPN_TUNNEL,),
+        minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+    ) -> None:
+        self.files = CertificateFiles(
+            cert_file, key_file, client_ca_file, require_client_cert
+        )
+        self._clock = clock
+        self._alpn = tuple(alpn)
+        self._minimum_version = minimum_version
+        # Before the files are read: what changes meanwhile is read again.
+        self._stamp = self.files.stamp()
+        self._complained: _Stamps | None = None
+        self._checked = clock.seconds()
+        self._context = self._load()
+
+    def __call__(self) -> ssl.SSLContext:
+        now = self._clock.seconds()
+        if now - self._checked >= CHECK_INTERVAL:
+            self._checked = now
+            stamp = self.files.stamp()
+            if stamp != self._stamp:
+                self._reload(stamp)
+        return self._context
+
+    def _load(self) -> ssl.SSLContext:
+        context = self.files.load(self._alpn, self._minimum_version)
+        #: When the certificate in use ends; the time of day.
+        self.expires = certificate_validity(_read(self.files.cert_file))[1]
+        return context
+
+    def _reload(self, stamp: _Stamps) -> None:
+        try:
+            self._context = self._load()
+        except ConfigurationError as error:
+            # Tried again at the next look: perhaps only a descriptor was missing.
+            if stamp != self._complained:
+                self._complained = stamp
+                self._log.error(
+                    "new TLS files cannot be used, the old ones stay: {reason}",
+                    reason=str(error),
+                )
+        else:
+            self._stamp = stamp
+            self._complained = None
+            self._log.info("TLS certificate {path} loaded", path=self.files.cert_file)
+
+
+def client_context(
+    ca_file: str | None = None,
+    ca_data: str | bytes | None = None,
+    *,
+    insecure: bool = False,
+    any_name: bool = False,
+    cert_file: str | None = None,
+    key_file: str | None = None,
+    alpn: Sequence[str] = (ALPN_TUNNEL,),
+    minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
+    system_pool: bool = True,
+) -> ssl.SSLContext:
+    """
+    Make a context for connecting.
+
+    :param ca_file: PEM file of CAs that are trusted besides the system's.
+    :param ca_data: the same as text (PEM) or bytes (PEM or DER).
+    :param insecure: verify nothing at all.
+    :param any_name: verify who signed the certificate, and not for which name it is:
+        for looking at it, and never for sending anything.
+    :param cert_file: our certificate, for servers that ask; *key_file* may be the same.
+    :param system_pool: False trusts the given CAs only, as a kubeconfig means it.
+    :raises ConfigurationError: naming the file that cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _harden(context, alpn, minimum_version)
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        if system_pool:
+            context.load_default_certs()
+        if ca_file is not None:
+            _load_authorities(context, ca_file)
+        if ca_data is not None:
+            if isinstance(ca_data, bytes) and b"-----BEGIN" in ca_data:
+                ca_data = ca_data.decode("ascii", "replace")
+            try:
+                context.load_verify_locations(cadata=ca_data)
+            except (ssl.SSLError, ValueError) as error:
+                _fail("the given CA certificate", f"is not a certificate ({error})")
+    if any_name:
+        context.check_hostname = False
+    if cert_file is not None:
+        _load_identity(context, cert_file, key_file or cert_file)
+    return context
+
+
+def check_authorities(path: str) -> None:
+    """:raises ConfigurationError: there is no CA certificate in a file."""
+    _load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), path)
+
+
+def check_identity(cert_file: str, key_file: str) -> None:
+    """:raises ConfigurationError: no certificate and its key; names the file."""
+    _load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_file, key_file)
+
+
+def certificate_pin(certificate: bytes | str) -> str:
+    """
+    Name the public key of *certificate* (DER or PEM) as ``curl --pinnedpubkey`` does.
+
+    The pin stays the same when a certificate is renewed with the same key.
+
+    :raises ValueError: that is no certificate.
+    """
+    der = _der(certificate)
+    start = _member(der, _SUBJECT_PUBLIC_KEY_INFO)
+    key = der[start : _der_content(der, start)[1]]
+    return "sha256//" + base64.b64encode(hashlib.sha256(key).digest()).decode("ascii")
+
+
+def certificate_validity(certificate: bytes | str) -> tuple[datetime, datetime]:
+    """
+    From when to when *certificate* (DER or PEM, the first one in it) is valid, in UTC.
+
+    :raises ValueError: that is no certificate.
+    """
+    der = _der(certificate)
+    start, _ = _der_content(der, _member(der, _VALIDITY))
+    return _der_time(der, start), _der_time(der, _der_content(der, start)[1])
+
+
+def _der(certificate: bytes | str) -> bytes:
+    """The first certificate in PEM; what is no PEM stays as it is."""
+    if isinstance(certificate, str):
+        certificate = certificate.encode("ascii", "replace")
+    pem = re.search(
+        rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----",
+        certificate,
+        re.DOTALL,
+    )
+    if pem is None:
+        return certificate
+    return base64.b64decode(b"".join(pem[1].split()), validate=True)
+
+
+#: RFC 5280, 4.1: TBSCertificate is the first member of the certificate, and has after
+#: the version (tagged [0], optional): serial number, algorithm, issuer, validity,
+#: subject, the public key.
+_VALIDITY = 3
+_SUBJECT_PUBLIC_KEY_INFO = 5
+
+
+def _member(der: bytes, number: int) -> int:
+    """Where the member *number* of TBSCertificate begins, without the version."""
+    start, _ = _der_content(der, 0)
+    start, _ = _der_content(der, start)
+    if der[start : start + 1] == b"\xa0":
+        start = _der_content(der, start)[1]
+    for _before in range(number):
+        start = _der_content(der, start)[1]
+    return start
+
+
+def _der_time(der: bytes, start: int) -> datetime:
+    """A UTCTime (before 2050) or GeneralizedTime, as RFC 5280 4.1.2.5 writes them."""
+    content, end = _der_content(der, start)
+    text = der[content:end].decode("ascii", "replace")
+    if der[start] == 0x17:
+        text = ("19" if text[:2] >= "50" else "20") + text
+    elif der[start] != 0x18:
+        raise ValueError("not a certificate: there is no time where one has to be")
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+
+
+def _der_content(der: bytes, start: int) -> tuple[int, int]:
+    """Where the content of the DER value at *start* begins, and where it ends."""
+    if start + 2 > len(der):
+        raise ValueError("not a certificate: it ends too early")
+    length = der[start + 1]
+    start += 2
+    if length & 0x80:
+        count = length & 0x7F
+        length = int.from_bytes(der[start : start + count], "big")
+        start += count
+    if start + length > len(der):
+        raise ValueError("not a certificate: it ends too early")
+    return start, start + length
+
+
+def _harden(
+    context: ssl.SSLContext, alpn: Sequence[str], minimum: ssl.TLSVersion
+) -> None:
+    context.minimum_version = minimum
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.set_ciphers(_CIPHERS)
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
+
+
+def _load_identity(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
+    if b"-----BEGIN CERTIFICATE-----" not in _read(cert_file):
+        _fail(cert_file, "there is no certificate in it: it has to be a PEM file")
+    if b"PRIVATE KEY-----" not in _read(key_file):
+        _fail(key_file, "there is no private key in it: it has to be a PEM file")
+
+    def no_password() -> NoReturn:
+        # Without this, OpenSSL asks at the terminal.
+        _fail(key_file, "the key has a password: write it without one (mode 0600)")
+
+    try:
+        context.load_cert_chain(cert_file, key_file, no_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            _fail(key_file, f"the key does not belong to the certificate {cert_file}")
+        _fail(cert_file, f"the certificate or its key {key_file} is broken ({error})")
+    except OSError as error:
+        _fail(cert_file, f"cannot be read ({error.strerror})")
+
+
+def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+    _read(path)
+    try:
+        context.load_verify_locations(cafile=path)
+    except ssl.SSLError as error:
+        _fail(path, f"there is no CA certificate in it: it has to be PEM ({error})")
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        _fail(path, f"cannot be read ({error.strerror}): check the path and its owner")
+
+
+def _fail(what: str, problem: str) -> NoReturn:
+    raise ConfigurationError([f"{what}: {problem}"])

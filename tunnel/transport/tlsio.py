@@ -1,0 +1,456 @@
+"""
+TLS for any Twisted protocol, on the standard library's ``ssl`` and memory buffers.
+
+Twisted's own TLS goes through pyOpenSSL, which raises two exceptions and allocates
+32 KiB for every chunk that arrives.  Here a chunk costs as many calls as it has records
+and no exception when it ends with a record.  Measured against Twisted's: 1.8 times the
+messages per second of CPU over many connections, 30 % less memory per idle one.
+
+Write large pieces: each `write` ends in a system call.  Those who have small frames
+collect them and write once per reactor turn.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import (
+    IAddress,
+    INegotiated,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    ISSLTransport,
+    IStreamClientEndpoint,
+)
+from twisted.internet.protocol import Factory, Protocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tunnel.transport import eager
+from tunnel.transport.layer import CLOSE_TIMEOUT, Layer
+from tunnel.transport.negotiation import (
+    HANDSHAKE_TIMEOUT,
+    LayerFactory,
+    NegotiationError,
+    connect_through,
+    half_closeable,
+)
+from tunnel.transport.tls_errors import TLSHandshakeError, describe, name_mismatch
+
+__all__ = [
+    "CLOSE_TIMEOUT",
+    "HANDSHAKE_TIMEOUT",
+    "MAX_HANDSHAKE_BYTES",
+    "TLSClientEndpoint",
+    "TLSConnection",
+    "wrap_client",
+    "wrap_server",
+]
+
+#: What a peer may send until the handshake is over.  The largest honest handshake, with
+#: a chain of client certificates, stays below 32 KiB; behind it, one read of the socket
+#: (64 KiB) may already hold data.
+MAX_HANDSHAKE_BYTES = 96 * 1024
+
+#: OpenSSL keeps the memory of its buffers for the life of a connection, as large as
+#: they ever were.  Pieces of one record leave 23 KiB behind in a tunnel that once was
+#: busy, pieces of 64 KiB leave 78 KiB; they cost 5 to 10 % of bulk throughput.
+_SLICE = 16 * 1024
+
+#: The largest plaintext of a record.
+_RECORD = 16 * 1024
+
+_PLAIN_HTTP_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"This port speaks TLS: use https:// (or wss://, tls://).\n"
+)
+
+
+@implementer(ISSLTransport, INegotiated)
+class TLSConnection(Layer):
+    """
+    One TLS connection, as protocol and as transport.
+
+    Half-close works in both directions, by TLS's own ``close_notify``: a protocol above
+    that provides `IHalfCloseableProtocol` is told when the peer has finished, and
+    ``loseWriteConnection`` tells the peer that we have.  The end of the connection
+    below without ``close_notify`` may have been made by anybody on the path; it reaches
+    the protocol above as `ConnectionLost`, never as `ConnectionDone`.
+    """
+
+    error_type = TLSHandshakeError
+    _handshake_bytes = 0
+
+    def __init__(
+        self,
+        factory: LayerFactory,
+        address: IAddress,
+        context: Callable[[], ssl.SSLContext],
+        server_side: bool,
+        server_hostname: str | None,
+    ) -> None:
+        super().__init__(factory, address)
+        self._context = context
+        self._server_side = server_side
+        self._server_hostname = server_hostname
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls: ssl.SSLObject | None = None
+        self._finish_write_later = False
+
+    def begin(self) -> None:
+        try:
+            self._tls = self._context().wrap_bio(
+                self._incoming,
+                self._outgoing,
+                server_side=self._server_side,
+                server_hostname=self._server_hostname,
+            )
+        except Exception:
+            self._log.failure("while preparing a TLS connection")
+            self.refuse("internal", "no TLS context could be made; see the log")
+            return
+        self._shake_hands()
+
+    def describe_timeout(self) -> str:
+        return f"the TLS handshake took longer than {self._factory.timeout:g} s"
+
+    def _shake_hands(self) -> None:
+        assert self._tls is not None
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except ssl.SSLError as error:
+            if self._server_side and error.reason == "HTTP_REQUEST":
+                self._outgoing.read()
+                eager.write(self._lower, _PLAIN_HTTP_ANSWER)
+            # otherwise the alert that tells the peer what we did not like
+            self._flush()
+            self.refuse(*describe(error, self._server_hostname))
+            return
+        self._flush()
+        if self.open_above() and self._incoming.pending:
+            self._decrypt(b"")
+
+    # towards the transport below
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._lost or self._refusal is not None:
+            return
+        if self._above is None:
+            self._handshake_bytes += len(data)
+            if self._handshake_bytes > MAX_HANDSHAKE_BYTES:
+                text = (
+                    f"more than {MAX_HANDSHAKE_BYTES} bytes before the handshake ended"
+                )
+                self.refuse("flood", text)
+                return
+            self._incoming.write(data)
+            self._shake_hands()
+        else:
+            self._decrypt(data)
+
+    def _decrypt(self, data: bytes) -> None:
+        """Pass on, in one piece, what the records contain that *data* completes."""
+        if self._tls is None:
+            return
+        parts: list[bytes] = []
+        ended = False
+        error: Exception | None = None
+        try:
+            if len(data) <= _SLICE:
+                ended = self._take(data, parts)
+            else:
+                whole = memoryview(data)
+                for start in range(0, len(data), _SLICE):
+                    ended = self._take(whole[start : start + _SLICE], parts)
+                    if ended:
+                        break
+        except ssl.SSLZeroReturnError:
+            ended = True
+        except ssl.SSLError as ssl_error:
+            error = ConnectionLost(f"TLS: {describe(ssl_error, None)[1]}")
+        if self._outgoing.pending:
+            # the answer to a key update, or an alert
+            self._flush()
+        if parts or ended:
+            self.hand_up(parts[0] if len(parts) == 1 else b"".join(parts), ended)
+        if error is not None and not self._lost:
+            self.fail(error)
+
+    def _take(self, data: bytes | memoryview, parts: list[bytes]) -> bool:
+        """Decrypt what *data* completes into *parts*; True at the peer's end."""
+        incoming = self._incoming
+        incoming.write(data)
+        tls = self._tls
+        assert tls is not None
+        try:
+            while True:
+                part = tls.read(_RECORD)
+                if not part:
+                    return True
+                parts.append(part)
+                # Asking when nothing is left would cost an exception for the answer.
+                if not incoming.pending and not tls.pending():
+                    return False
+        except ssl.SSLWantReadError:
+            return False
+
+    def explain_loss(self, reason: Failure) -> Failure:
+        if reason.check(ConnectionDone):
+            text = "the connection ended without TLS close_notify: maybe truncated"
+            return Failure(ConnectionLost(text))
+        return reason
+
+    def connectionLost(self, reason: Failure) -> None:
+        super().connectionLost(reason)
+        # The object above often lives on; OpenSSL's memory need not.
+        self._tls = None
+
+    def _flush(self) -> None:
+        data = self._outgoing.read()
+        if data:
+            eager.write(self._lower, data)
+
+    # towards the protocol above
+
+    def write(self, data: bytes) -> None:
+        if not self._writable or not data:
+            return
+        assert self._tls is not None
+        try:
+            if len(data) <= _SLICE:
+                self._tls.write(data)
+                encrypted = self._outgoing.read()
+            else:
+                whole = memoryview(data)
+                parts = []
+                for start in range(0, len(data), _SLICE):
+                    self._tls.write(whole[start : start + _SLICE])
+                    parts.append(self._outgoing.read())
+                encrypted = b"".join(parts)
+        except ssl.SSLError as error:
+            self.fail(ConnectionLost(f"TLS: {describe(error, None)[1]}"))
+            return
+        eager.write(self._lower, encrypted)
+
+    def say_goodbye(self) -> None:
+        self._send_close_notify()
+        self._lower.loseConnection()
+
+    def loseWriteConnection(self) -> None:
+        """Send ``close_notify``; what the peer still sends goes on arriving."""
+        if not self._writable or self.disconnecting:
+            return
+        if self._producer is not None:
+            self._finish_write_later = True
+            return
+        self._send_close_notify()
+        if self._ended:
+            # both directions are over
+            self.loseConnection()
+        else:
+            self._factory.clock.callLater(0, self._write_finished)
+
+    def unregisterProducer(self) -> None:
+        super().unregisterProducer()
+        if self._finish_write_later:
+            self._finish_write_later = False
+            self.loseWriteConnection()
+
+    def _write_finished(self) -> None:
+        above = half_closeable(self._above)
+        if above is not None:
+            above.writeConnectionLost()
+
+    def _send_close_notify(self) -> None:
+        if not self._writable:
+            return
+        assert self._tls is not None
+        self._writable = False
+        try:
+            self._tls.unwrap()
+        except ssl.SSLError:
+            # Wanting to read means that ours is written and the peer's has not come,
+            # which we do not wait for.  After any other error there is nobody to tell.
+            pass
+        self._flush()
+
+    def peer_finished(self) -> None:
+        above = half_closeable(self._above)
+        if not self._writable and not self.disconnecting:
+            # we had finished before
+            self.loseConnection()
+        elif self.disconnecting or above is None:
+            self.close_in_answer()
+        else:
+            above.readConnectionLost()
+
+    def getPeerCertificate(self) -> bytes | None:
+        """The peer's certificate (DER), if it sent one that was asked for."""
+        if self._tls is None:
+            return None
+        return self._tls.getpeercert(binary_form=True)
+
+    @property
+    def peer_names(self) -> tuple[str, ...]:
+        """Host names and addresses that the peer's verified certificate is for."""
+        found = None if self._tls is None else self._tls.getpeercert()
+        names: Any = (found or {}).get("subjectAltName", ())
+        return tuple(
+            _as_people_write(name)
+            for kind, name in names
+            if kind in ("DNS", "IP Address")
+        )
+
+    @property
+    def negotiated_alpn(self) -> str | None:
+        """The protocol that ALPN settled on."""
+        return None if self._tls is None else self._tls.selected_alpn_protocol()
+
+    @property
+    def negotiatedProtocol(self) -> bytes | None:
+        """See `INegotiated`; what Twisted's own servers look at."""
+        name = self.negotiated_alpn
+        return None if name is None else name.encode("ascii")
+
+
+def _as_people_write(name: str) -> str:
+    """OpenSSL writes addresses of IPv6 out in full."""
+    try:
+        return str(ipaddress.ip_address(name.strip()))
+    except ValueError:
+        return name
+
+
+def wrap_server(
+    factory: IProtocolFactory,
+    context: Callable[[], ssl.SSLContext],
+    clock: IReactorTime,
+    *,
+    handshake_timeout: float = HANDSHAKE_TIMEOUT,
+    failed: Callable[[NegotiationError], object] | None = None,
+    room: Callable[[], int] | None = None,
+) -> IProtocolFactory:
+    """
+    Make a factory for any listening endpoint that speaks TLS under *factory*.
+
+    :param context: asked for each connection, so that certificates can change.
+    :param failed: told about each connection that did not get through the handshake.
+    :param room: how many may be in their handshake now, if not `MAX_NEGOTIATING`.
+    """
+
+    def build(layer_factory: LayerFactory, address: IAddress) -> TLSConnection:
+        return TLSConnection(layer_factory, address, context, True, None)
+
+    layers = LayerFactory(factory, clock, handshake_timeout, build, failed=failed)
+    if room is not None:
+        layers.room = room
+    return layers
+
+
+def wrap_client(
+    factory: IProtocolFactory,
+    context: ssl.SSLContext,
+    server_hostname: str,
+    clock: IReactorTime,
+    *,
+    handshake_timeout: float = HANDSHAKE_TIMEOUT,
+) -> LayerFactory:
+    """
+    Make a factory for any connecting endpoint that speaks TLS under *factory*.
+
+    The endpoint's own Deferred fires before the handshake; who wants to wait for it,
+    and to learn why it failed, uses `TLSClientEndpoint`.
+
+    :param server_hostname: the name or address to verify and to send as SNI.
+    """
+
+    def build(layer_factory: LayerFactory, address: IAddress) -> TLSConnection:
+        return TLSConnection(
+            layer_factory, address, lambda: context, False, server_hostname or None
+        )
+
+    return LayerFactory(factory, clock, handshake_timeout, build)
+
+
+@implementer(IStreamClientEndpoint)
+@attrs.frozen(eq=False)
+class TLSClientEndpoint:
+    """
+    Connect by *endpoint* and speak TLS.
+
+    ``connect`` fires after the handshake, hence after the server's certificate was
+    verified; it fails with `TLSHandshakeError`, or as *endpoint* or
+    *context_source* fails.
+
+    In TLS 1.3 a server looks at a client's certificate after the client has finished:
+    that it was refused shows as the loss of a connection that was made.
+
+    :param context_source: asked for each connection.
+    :param any_name_source: makes contexts that verify who signed a certificate, and not
+        for which name.  With it, a name that does not match has a second connection
+        made that sends nothing, and the error says for which names the certificate is.
+    """
+
+    endpoint: IStreamClientEndpoint
+    context_source: Callable[[], ssl.SSLContext]
+    server_hostname: str
+    clock: IReactorTime
+    handshake_timeout: float = HANDSHAKE_TIMEOUT
+    any_name_source: Callable[[], ssl.SSLContext] | None = None
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        connecting = self._connect(protocolFactory, self.context_source)
+        if self.any_name_source is not None:
+            source = self.any_name_source
+            connecting.addErrback(
+                lambda failure: Deferred.fromCoroutine(
+                    self._name_names(failure, source)
+                )
+            )
+        return connecting
+
+    def _connect(
+        self, above: IProtocolFactory, source: Callable[[], ssl.SSLContext]
+    ) -> Deferred[IProtocol]:
+        try:
+            context = source()
+        except Exception:
+            return fail()
+        factory = wrap_client(
+            above,
+            context,
+            self.server_hostname,
+            self.clock,
+            handshake_timeout=self.handshake_timeout,
+        )
+        return connect_through(self.endpoint, factory)
+
+    async def _name_names(
+        self, failure: Failure, source: Callable[[], ssl.SSLContext]
+    ) -> NoReturn:
+        """OpenSSL gives away no certificate that it refused."""
+        error = failure.value
+        if not isinstance(error, TLSHandshakeError) or error.label != "name-mismatch":
+            failure.raiseException()
+        silent = Factory.forProtocol(Protocol)
+        silent.noisy = False
+        try:
+            protocol: Any = await self._connect(silent, source)
+        except CancelledError:
+            raise
+        except Exception:
+            failure.raiseException()
+        names = protocol.transport.peer_names
+        protocol.transport.loseConnection()
+        raise name_mismatch(self.server_hostname, names)

@@ -1,0 +1,40 @@
+"""One flush per reactor turn, for every connection that has something to send."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from twisted.internet.interfaces import IReactorTime
+
+from tunnel.util.for_each import for_each
+
+
+class Flushable(Protocol):
+    """Something with output that can wait for the end of the turn."""
+
+    def flush(self) -> None:
+        """Hand the output to the transport."""
+
+
+class Flusher:
+    """
+    Collects who has output, and lets all of them write once per turn.
+
+    A turn may bring a hundred requests for one agent; written one by one they are a
+    hundred TLS records and system calls, written together they are one.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._dirty: set[Flushable] = set()
+
+    def mark(self, connection: Flushable) -> None:
+        """*connection* has output; its `flush` is called before the next turn."""
+        if not self._dirty:
+            self._clock.callLater(0, self._flush)
+        self._dirty.add(connection)
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        what = "the flush of a connection"
+        for_each(dirty, lambda connection: connection.flush(), what)
