@@ -16,7 +16,7 @@ from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.integration.processes import eventually
 from tests.integration.stack import fetch, metric
-from tunnel.http1.upstream import UpstreamLimits
+from tunnel.http1 import UpstreamLimits
 
 #: Seconds that agentk tries to connect, and what the ways there and back may add.
 GIVEN_UP = UpstreamLimits().connect_seconds + 2

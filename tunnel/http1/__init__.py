@@ -1,33 +1,47 @@
 """
 HTTP/1.1 for proxies: streamed, strict, and cheap per request.
 
-* `head` and `fields`: header blocks, read without making an object of each line;
-* `chunked`: the chunked coding;
-* `transport`: what both ends share: one write per turn, one timer for all;
-* `front`, `server` and `exchange`: the server side, one `Exchange` per request for a
-  handler;
-* `upstream`, `client` and `request`: the client side, a pool of connections to one
-  origin.
+Public: the names that this package exports, for modules of third parties too.  They
+stay as they are; what a file has besides them may change at any time.
+
+    head.py         start lines and fields, read and written strictly
+    chunked.py      the chunked coding
+    connection.py   what both sides share: one write per turn, one timer for all
+    server.py       `FrontFactory`: each request is an `Exchange` for a handler
+    client.py       `UpstreamRequest`, and one connection to an upstream
+    pool.py         `UpstreamPool`: which connection a request gets
 
 The rules kept everywhere: what two readers could understand differently is refused;
 nothing but heads is ever buffered; back-pressure goes through Twisted's producers.
 """
 
-from tunnel.http1.exchange import Exchange, RequestReceiver
-from tunnel.http1.fields import HeadError, clean_trailers, is_value
-from tunnel.http1.front import FrontFactory, FrontLimits, Handler
+from tunnel.http1.client import (
+    ResponseReceiver,
+    UpstreamError,
+    UpstreamLimits,
+    UpstreamRequest,
+)
 from tunnel.http1.head import (
     CHUNKED,
     UNTIL_CLOSE,
+    HeadError,
     RequestHead,
     RequestParser,
     ResponseHead,
     ResponseParser,
+    clean_trailers,
     encode_request,
+    is_value,
 )
-from tunnel.http1.request import ResponseReceiver, UpstreamError, UpstreamRequest
-from tunnel.http1.server import ClientGone
-from tunnel.http1.upstream import UpstreamLimits, UpstreamPool
+from tunnel.http1.pool import UpstreamPool
+from tunnel.http1.server import (
+    ClientGone,
+    Exchange,
+    FrontFactory,
+    FrontLimits,
+    Handler,
+    RequestReceiver,
+)
 
 __all__ = [
     "CHUNKED",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tunnel.http1.fields import HeadError, clean_trailers
+from tunnel.http1.head import HeadError, clean_trailers
 
 __all__ = ["ChunkedDecoder", "encode_chunk", "encode_last_chunk"]
 

@@ -1,49 +1,39 @@
 """
-Header blocks of HTTP/1.1: strict to read, cheap to pass on.
+Heads of HTTP/1.1: strict to read, cheap to pass on.
 
 A *block* is a start line and its header lines, each ended by CRLF, without the empty
-line.  It is never taken apart into one object per header.  One expression checks all of
-it, a second cuts out the few lines that somebody must look at, and what remains goes on
+line.  *Fields* are header lines each **preceded** by CRLF (``b"\\r\\nA: b"``), so that
+they can be put behind a start line, and behind each other, as they are.
+
+Neither is ever taken apart into one object per header.  One expression checks all of
+it, a second cuts out the few lines that a proxy must look at, and what remains goes on
 as one `bytes`.  Two parsers that read the same bytes differently are how requests are
 smuggled, therefore what is merely odd is refused: a bare CR or LF, folding, whitespace
 before a colon, two lengths, any coding but ``chunked``, an absolute target.
-
-How header lines are checked and cut out is in `tunnel.http1.fields`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import attrs
 
-from tunnel.http1.fields import (
-    FIELDS,
-    HOP_BY_HOP,
-    NAME,
-    PROTECTED,
-    REQUEST_ONLY,
-    STANDARD_OPTIONS,
-    TEXT,
-    TOKEN,
-    HeadError,
-    cut,
-    lines_of,
-    named_lines,
-    one_of,
-    options_of,
-)
+from tunnel.errors import TunnelError
 
 __all__ = [
     "CHUNKED",
     "UNTIL_CLOSE",
+    "HeadError",
     "RequestHead",
     "RequestParser",
     "ResponseHead",
     "ResponseParser",
+    "clean_trailers",
     "encode_request",
+    "is_value",
 ]
 
 #: Length of a body of which only its end will tell.
@@ -51,24 +41,78 @@ CHUNKED: Final = -1
 #: Length of a response that ends with its connection.
 UNTIL_CLOSE: Final = -2
 
+# Parts of expressions.  Possessive, so that no input makes them try twice.
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+_TEXT = rb"[\t -~\x80-\xff]"
+_FIELDS = rb"((?:\r\n" + _TOKEN + rb"++:" + _TEXT + rb"*+)*+)"
+
+#: The name of a header line.
+_NAME = re.compile(_TOKEN + rb"++")
+_VALUE = re.compile(_TEXT + rb"*+")
+_TRAILERS = re.compile(_FIELDS)
+
 #: Characters of a method; the longest that is registered has 17.
 _MAX_METHOD: Final = 32
 _MAX_DIGITS: Final = 18  # of a length: more than any body has
 
-# Possessive, so that no input makes it try twice.
 _REQUEST = re.compile(
-    rb"(%b{1,%d}+) (/[!\"$-~]*+) HTTP/1\.([01])%b\r\n" % (TOKEN, _MAX_METHOD, FIELDS)
+    rb"(%b{1,%d}+) (/[!\"$-~]*+) HTTP/1\.([01])%b\r\n" % (_TOKEN, _MAX_METHOD, _FIELDS)
 )
 _RESPONSE = re.compile(
-    rb"HTTP/1\.([01]) ([1-9][0-9]{2})( " + TEXT + rb"*+)?" + FIELDS + rb"\r\n"
+    rb"HTTP/1\.([01]) ([1-9][0-9]{2})( " + _TEXT + rb"*+)?" + _FIELDS + rb"\r\n"
 )
-_PROTOCOL = re.compile(TOKEN + rb"++(?:/" + TOKEN + rb"++)?")
+_PROTOCOL = re.compile(_TOKEN + rb"++(?:/" + _TOKEN + rb"++)?")
 _LENGTH = re.compile(rb"[0-9]+")
 _HOST = re.compile(rb"[0-9A-Za-z.\-_:\[\]%]*+")
 # An h2c pipe would carry requests that nobody here sees.
 _REFUSED_UPGRADES = frozenset([b"h2c", b"h2", b"http/2.0"])
 _REFUSED_METHODS = frozenset([b"CONNECT", b"TRACE"])
 _NEEDS_LENGTH = frozenset([b"POST", b"PUT", b"PATCH"])
+
+#: What belongs to one connection, or says where a message ends: it never travels on.
+_HOP_BY_HOP = (
+    b"connection",
+    b"proxy-connection",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+    b"http2-settings",
+    b"content-length",
+)
+_REQUEST_ONLY = (b"host", b"expect")
+
+#: Named in Connection these would be taken away from the next hop, which would then
+#: decide without them.
+_PROTECTED = (
+    b"accept*",
+    b"authorization",
+    b"cache-control",
+    b"content-*",
+    b"cookie",
+    b"date",
+    b"expect",
+    b"forwarded",
+    b"host",
+    b"transfer-encoding",
+    b"via",
+    b"x-forwarded-*",
+    b"x-remote-*",
+)
+
+#: What Connection may name without meaning a header line.
+_STANDARD_OPTIONS = frozenset([b"close", b"keep-alive", b"upgrade", b"te", b""])
+
+
+class HeadError(TunnelError):
+    """A head that is not passed on; *status* is what its sender is answered."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @attrs.define(eq=False)
@@ -119,16 +163,6 @@ class ResponseHead:
         return b"%b%b%b\r\n" % (self.start, self.fields, extra)
 
 
-def _sized(values: list[bytes]) -> int:
-    if len(values) > 1:
-        raise HeadError(400, "Content-Length comes more than once")
-    if _LENGTH.fullmatch(values[0]) is None:
-        raise HeadError(400, "Content-Length is not a number")
-    if len(values[0]) > _MAX_DIGITS:
-        raise HeadError(400, "Content-Length is too large")
-    return int(values[0])
-
-
 class RequestParser:
     """
     Reads request heads and decides what of them travels on.
@@ -150,11 +184,11 @@ class RequestParser:
         max_count: int = 200,
         host_required: bool = True,
     ) -> None:
-        names = dict.fromkeys([*HOP_BY_HOP, *REQUEST_ONLY, *taken])
+        names = dict.fromkeys([*_HOP_BY_HOP, *_REQUEST_ONLY, *taken])
         self._lines = lines_of(names, underscores=True)
-        self._spelled = re.compile(one_of(names, underscores=False))
-        refused = dict.fromkeys([*PROTECTED, *protected])
-        self._protected = re.compile(one_of(refused, underscores=True))
+        self._spelled = re.compile(_one_of(names, underscores=False))
+        refused = dict.fromkeys([*_PROTECTED, *protected])
+        self._protected = re.compile(_one_of(refused, underscores=True))
         self._max_count = max_count
         self._host_required = host_required
 
@@ -192,7 +226,7 @@ class RequestParser:
                 raise HeadError(400, f"{name.decode()} has an underscore for a dash")
         options: frozenset[bytes] = frozenset()
         if b"connection" in taken:
-            options = options_of(taken[b"connection"])
+            options = _options_of(taken[b"connection"])
             self._drop_named(head, options)
         if head.minor:
             head.keep_alive = b"close" not in options
@@ -209,7 +243,7 @@ class RequestParser:
                 raise HeadError(400, "a Transfer-Encoding other than chunked")
             head.length = CHUNKED
         elif sizes is not None:
-            head.length = _sized(sizes)
+            head.length = _length_of(sizes)
         if b"expect" in taken and head.minor:
             if [value.lower() for value in taken[b"expect"]] != [b"100-continue"]:
                 raise HeadError(417, "an expectation other than 100-continue")
@@ -221,11 +255,11 @@ class RequestParser:
                 raise HeadError(400, "an upgrade request with a body")
 
     def _drop_named(self, head: RequestHead, options: frozenset[bytes]) -> None:
-        named = options - STANDARD_OPTIONS
+        named = options - _STANDARD_OPTIONS
         if not named:
             return
         for option in named:
-            if NAME.fullmatch(option) is None:
+            if _NAME.fullmatch(option) is None:
                 raise HeadError(400, "Connection is malformed")
             if self._protected.fullmatch(option):
                 raise HeadError(400, f"Connection must not name {option.decode()}")
@@ -240,7 +274,7 @@ class ResponseParser:
     """
 
     def __init__(self, *, taken: Iterable[bytes] = (), max_count: int = 256) -> None:
-        self._lines = lines_of(dict.fromkeys([*HOP_BY_HOP, *taken]))
+        self._lines = lines_of(dict.fromkeys([*_HOP_BY_HOP, *taken]))
         self._max_count = max_count
 
     def parse(self, block: bytes, method: bytes = b"GET") -> ResponseHead:
@@ -265,14 +299,14 @@ class ResponseParser:
         if not taken:
             return head
         if b"connection" in taken:
-            options = options_of(taken[b"connection"])
+            options = _options_of(taken[b"connection"])
             if b"close" in options:
                 head.keep_alive = False
             if b"upgrade" in options and b"upgrade" in taken:
                 head.upgrade = taken[b"upgrade"][0]
-            named = options - STANDARD_OPTIONS
+            named = options - _STANDARD_OPTIONS
             if named:
-                if not all(map(NAME.fullmatch, named)):
+                if not all(map(_NAME.fullmatch, named)):
                     raise HeadError(502, "malformed Connection in a response")
                 head.fields, _ = cut(named_lines(named), fields)
         self._measure(head, minor)
@@ -289,7 +323,7 @@ class ResponseParser:
             head.length = CHUNKED
         elif sizes is not None:
             try:
-                head.length = _sized(sizes)
+                head.length = _length_of(sizes)
             except HeadError as error:
                 raise HeadError(502, str(error)) from None
 
@@ -315,6 +349,114 @@ def encode_request(
     return b"%b %b HTTP/1.1%b\r\n" % (method, target, fields)
 
 
+def clean_trailers(lines: bytes) -> bytes:
+    """
+    Trailers as fields, without those that would change what the head said.
+
+    :param lines: each ended by CRLF.
+    :raises HeadError: when they are malformed.
+    """
+    if not lines:
+        return b""
+    fields = b"\r\n" + lines[:-2]
+    if not lines.endswith(b"\r\n") or _TRAILERS.fullmatch(fields) is None:
+        raise HeadError(400, "malformed trailers")
+    return cut(_FORBIDDEN_TRAILERS, fields)[0]
+
+
+def is_value(value: bytes) -> bool:
+    """Whether *value* may stand behind a header's colon."""
+    return _VALUE.fullmatch(value) is not None
+
+
+# How some header lines are cut out of fields.
+
+
+def _one_of(names: Iterable[bytes], *, underscores: bool) -> bytes:
+    """
+    An expression for *names*; a star at the end of one stands for anything.
+
+    What several of them begin with stands in it once: nearly all lines are none of
+    them, and should be given up after a byte or two.
+    """
+    rests: dict[bytes, list[bytes]] = {}
+    for name in names:
+        rests.setdefault(name[:1], []).append(name[1:])
+    ways = []
+    for first, after in rests.items():
+        if first in (b"", b"*"):
+            ways.append(_TOKEN + b"*" if first else b"")
+        else:
+            byte = b"[-_]" if underscores and first == b"-" else re.escape(first)
+            ways.append(byte + _one_of(after, underscores=underscores))
+    return ways[0] if len(ways) == 1 else b"(?:" + b"|".join(ways) + b")"
+
+
+def lines_of(names: Iterable[bytes], *, underscores: bool = False) -> re.Pattern[bytes]:
+    """What `re.split` needs to cut the lines of *names* out of fields."""
+    return _lines(_one_of(names, underscores=underscores))
+
+
+def _lines(names: bytes) -> re.Pattern[bytes]:
+    return re.compile(rb"\r\n(" + names + rb"):([^\r]*+)", re.IGNORECASE)
+
+
+def cut(
+    lines: re.Pattern[bytes], fields: bytes
+) -> tuple[bytes, dict[bytes, list[bytes]]]:
+    """What remains of *fields*, and the values of the lines taken out."""
+    parts = lines.split(fields)
+    taken: dict[bytes, list[bytes]] = {}
+    if len(parts) == 1:
+        return fields, taken
+    for index in range(1, len(parts), 3):
+        name = parts[index].lower()
+        value = parts[index + 1].strip(b" \t")
+        if name in taken:
+            taken[name].append(value)
+        else:
+            taken[name] = [value]
+    return b"".join(parts[::3]), taken
+
+
+@lru_cache(maxsize=256)
+def named_lines(options: frozenset[bytes]) -> re.Pattern[bytes]:
+    """What cuts the lines out that a Connection names; a star is a character there."""
+    return _lines(b"|".join(map(re.escape, sorted(options))))
+
+
+def _options_of(values: list[bytes]) -> frozenset[bytes]:
+    """The lower-case members of a list-valued header."""
+    joined = b",".join(values).lower()
+    return frozenset(option.strip(b" \t") for option in joined.split(b","))
+
+
+_FORBIDDEN_TRAILERS = lines_of(
+    [
+        *_HOP_BY_HOP,
+        *_REQUEST_ONLY,
+        *_PROTECTED,
+        b"impersonate-*",
+        b"set-cookie",
+        b"www-authenticate",
+    ],
+    underscores=True,
+)
+
+
+# What heads say.
+
+
+def _length_of(values: list[bytes]) -> int:
+    if len(values) > 1:
+        raise HeadError(400, "Content-Length comes more than once")
+    if _LENGTH.fullmatch(values[0]) is None:
+        raise HeadError(400, "Content-Length is not a number")
+    if len(values[0]) > _MAX_DIGITS:
+        raise HeadError(400, "Content-Length is too large")
+    return int(values[0])
+
+
 def _wanted_upgrade(values: list[bytes]) -> bytes:
     """The one protocol asked for; none when the request shall go on without."""
     if len(values) > 1 or _PROTOCOL.fullmatch(values[0]) is None:
@@ -333,7 +475,7 @@ def _explain(block: bytes) -> HeadError:
         return HeadError(400, "malformed request line")
     if len(match[1]) > _MAX_METHOD:
         return HeadError(400, f"a method of more than {_MAX_METHOD} characters")
-    if re.fullmatch(TOKEN + rb"+", match[1]) is None:
+    if re.fullmatch(_TOKEN + rb"+", match[1]) is None:
         return HeadError(400, "a byte that must not stand in a method")
     if match[3] != b"1" or match[4] not in (b"0", b"1"):
         return HeadError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")

@@ -327,7 +327,7 @@ class P05Tests(ProxyCase):
 
 
 class S01Tests(ProxyCase):
-    """Slow clients of kas; `tests.tunnel.http1.test_front_limits` has the rest."""
+    """Slow clients of kas; `tests.tunnel.http1.test_server` has the rest."""
 
     def test_s01_slow_head_and_body(self) -> None:
         """Both end in 408, and the stream of the second is freed."""

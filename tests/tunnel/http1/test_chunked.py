@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.http1.chunked import ChunkedDecoder, encode_chunk, encode_last_chunk
-from tunnel.http1.fields import HeadError
+from tunnel.http1.head import HeadError
 
 
 def decode(*pieces: bytes) -> tuple[bytes, bytes | None, bytes]:

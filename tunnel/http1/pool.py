@@ -1,9 +1,7 @@
 """
-A pool of HTTP/1.1 connections to one origin, for requests that are passed on.
+A pool of connections to one upstream: which connection a request gets.
 
-Nothing is decoded, no redirect is followed, and nothing waits: what happens to a
-request is told to its `ResponseReceiver`.  A request that changes protocol gets a
-connection of its own, which never comes back here.
+A request that changes protocol gets a connection of its own, which is not used again.
 """
 
 from __future__ import annotations
@@ -12,35 +10,23 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.error import TimeoutError as ConnectTimeout
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
-from tunnel.http1.client import UpstreamConnection
+from tunnel.http1.client import (
+    ResponseReceiver,
+    UpstreamConnection,
+    UpstreamError,
+    UpstreamLimits,
+    UpstreamRequest,
+)
+from tunnel.http1.connection import Turn, Writer
 from tunnel.http1.head import ResponseParser
-from tunnel.http1.request import ResponseReceiver, UpstreamError, UpstreamRequest
-from tunnel.http1.transport import Turn, Writer
 
-__all__ = ["UpstreamLimits", "UpstreamPool"]
-
-
-@attrs.frozen
-class UpstreamLimits:
-    """Everything that an origin or our own callers can spend here."""
-
-    max_connections: int = 10_000  # each watch holds one; 2,000 must fit with room
-    max_idle: int = 64  # kept for the next request; a burst of kubectl get fits
-    idle_seconds: float = 45.0  # the API server closes after 90; be well before it
-    connect_seconds: float = 10.0  # it is next door
-    max_waiting: int = 1_000  # requests beyond max_connections, a head each
-    waiting_seconds: float = 30.0  # for one of the connections to be free
-    max_header_bytes: int = 64 * 1024  # as everywhere in the tunnel
-    max_informational: int = 20  # 1xx heads before an answer could go on for ever
-    max_retries: int = 3  # of a request whose kept connection was dead already
-    half_closed_seconds: float = 60.0  # a raw connection with one end, nothing moving
+__all__ = ["UpstreamPool"]
 
 
 class _ConnectionFactory(Factory):
@@ -148,7 +134,11 @@ class UpstreamPool:
         for connection in list(self.connections):
             connection.abort()
 
-    # For connections and requests.
+    # For connections and requests: `ConnectionOwner`.
+
+    def opened(self, connection: UpstreamConnection) -> None:
+        """*connection* is established."""
+        self.connections.add(connection)
 
     def retry(self, request: UpstreamRequest) -> None:
         """The connection that *request* was sent on had been dead."""

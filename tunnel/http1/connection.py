@@ -1,5 +1,5 @@
 """
-What both ends of an HTTP/1.1 connection share: writing, waiting, and the sweep.
+What both sides share of a connection: writing, pausing, and the sweep.
 
 Writes of one reactor turn leave as one, since a system call costs as much as everything
 else in a small response.  Time-outs of all connections of one owner hang on one timer:
