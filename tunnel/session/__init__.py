@@ -12,7 +12,6 @@ The wire on Twisted: a `tunnel.wire.session.Session` over the bytes of a transpo
     resumable.py    a stream that survives the connection under it
     kept.py         what it wrote, until the other end acknowledged it
     keeper.py       all of those: what they keep together
-    endpoints.py    one stream as client and server endpoint
 
 Nothing here decides who may connect or where a call goes.
 """
