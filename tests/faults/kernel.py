@@ -60,38 +60,40 @@ def _shaping() -> Iterator[None]:
         _run("tc", "qdisc", "del", "dev", "lo", "root")
 
 
-def _slow(port: int, rate: float) -> bool:
+def _slow(direction: str, port: int, rate: float) -> bool:
     number = f"{next(_numbers):x}"
     speed = f"{round(rate * 8)}bit"
     lo = ("dev", "lo")
-    added = _run(
-        *("tc", "class", "add", *lo, "parent", "1:", "classid", f"1:{number}"),
-        *("htb", "rate", speed, "burst", "64k", "cburst", "64k"),
-    ) and _run(
-        *("tc", "qdisc", "add", *lo, "parent", f"1:{number}"),
-        *("bfifo", "limit", str(QUEUE)),
-    )
-    return added and all(
+    return (
         _run(
+            *("tc", "class", "add", *lo, "parent", "1:", "classid", f"1:{number}"),
+            *("htb", "rate", speed, "burst", "64k", "cburst", "64k"),
+        )
+        and _run(
+            *("tc", "qdisc", "add", *lo, "parent", f"1:{number}"),
+            *("bfifo", "limit", str(QUEUE)),
+        )
+        and _run(
             *("tc", "filter", "add", *lo, "parent", "1:", "protocol", "ip"),
             *("u32", "match", "ip", direction, str(port), "0xffff"),
             *("flowid", f"1:{number}"),
         )
-        for direction in ("dport", "sport")
     )
 
 
 @contextmanager
 def slow(rates: dict[int, float]) -> Iterator[None]:
     """
-    Let ports have so many bytes a second, both ways together.
+    Let ports have so many bytes a second, each way: a queue that is full of what goes
+    one way loses nothing of what goes the other.
 
     :raises RuntimeError: the kernel does not; see `can_slow`.
     """
     with _shaping():
         for port, rate in rates.items():
-            if not _slow(port, rate):
-                raise RuntimeError("tc takes no class")
+            for direction in ("sport", "dport"):
+                if not _slow(direction, port, rate):
+                    raise RuntimeError("tc takes no class")
         yield
 
 

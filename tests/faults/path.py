@@ -70,6 +70,8 @@ class Path:
         load balancer finds out by its health checks.
     :ivar delay: seconds that every byte is late, each way.
     :ivar rate: bytes a second, each way and connection; 0: no limit.
+    :ivar holds: bytes on the way, each way and connection; less than `MOST` where the
+        kernel is the path, which has buffers of its own.
     :ivar loss: part of the packets that come only when they are sent again, and with
         them all that was behind.
     """
@@ -84,6 +86,7 @@ class Path:
         self.alive = alive
         self.delay = 0.0
         self.rate = 0.0
+        self.holds = MOST
         self.loss = 0.0
         self._random = random.Random(7)
         #: Towards the targets, and back: nothing passes, and nobody is told.
@@ -127,6 +130,9 @@ class Path:
         task = asyncio.current_task()
         assert task is not None
         self._open[task] = near, far
+        if self.holds < MOST:
+            for each in (near, far):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.holds)
         frozen = self._frozen
         try:
             await asyncio.gather(
@@ -176,7 +182,7 @@ class Path:
                     data = await loop.sock_recv(source, CHUNK)
                 except OSError:
                     data = b""
-                while data and size > MOST:
+                while data and size > self.holds:
                     changed.clear()
                     await changed.wait()
                 now = loop.time()
