@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 import attrs
@@ -30,7 +30,7 @@ from tunnel.config import Section
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import IAgentModuleFactory, IServerModuleFactory
 
-__all__ = ["AgentModule", "ServerModule", "find_modules"]
+__all__ = ["AgentModule", "ServerModule", "find_modules", "installed"]
 
 
 class IModulePlugin(Interface):
@@ -38,7 +38,14 @@ class IModulePlugin(Interface):
 
     name = Attribute("As in the configuration.")
     target = Attribute("Full name of the factory, as a string.")
-    default = Attribute("Whether it runs when the configuration does not name it.")
+    section = Attribute("Where its configuration stands; empty: ``modules.<name>``.")
+    default = Attribute(
+        "Whether it runs when the configuration does not name it: True, False, or the "
+        "section of the program with which it does, such as ``api``."
+    )
+    requires = Attribute(
+        "What pip installs so that it can be imported: ``acme-kas[server]``."
+    )
 
 
 class IServerModulePlugin(IModulePlugin):
@@ -51,10 +58,18 @@ class IAgentModulePlugin(IModulePlugin):
 
 @attrs.frozen
 class _ModulePlugin:
+    """
+    :ivar target: ``package.module.Factory``.
+    :ivar default: True; or the section of the program with which it runs: ``api``.
+    :ivar section: where its configuration may stand besides ``modules.<name>``.
+    :ivar requires: what to install where something that it imports is missing.
+    """
+
     name: str
-    #: ``package.module.Factory``
     target: str
-    default: bool = False
+    default: bool | str = False
+    section: str = ""
+    requires: str = ""
     #: What the target has to provide.
     interface: InterfaceClass = attrs.field(init=False, repr=False)
 
@@ -68,11 +83,14 @@ class _ModulePlugin:
             factory = namedAny(self.target)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
+            advice = "mend it or leave it out"
+            if self.requires and isinstance(error, ModuleNotFoundError):
+                advice = f"pip install '{self.requires}'"
             raise ConfigurationError(
                 [
                     f"module {self.name}: importing {self.target} failed: "
                     f"{type(error).__name__}: {error} "
-                    f"({where.filename}:{where.lineno}); mend it or leave it out"
+                    f"({where.filename}:{where.lineno}); {advice}"
                 ]
             ) from error
         try:
@@ -110,25 +128,32 @@ class AgentModule(_ModulePlugin):
 _P = TypeVar("_P", ServerModule, AgentModule)
 
 
+def installed(kind: type[_P]) -> list[_P]:
+    """What the dropins of this Python environment have of *kind*."""
+    interface = IServerModulePlugin if kind is ServerModule else IAgentModulePlugin
+    return list(cast(Iterable[_P], getPlugins(interface)))
+
+
 def find_modules(
     kind: type[_P],
     wanted: Iterable[str] | Mapping[str, Section] = (),
     *,
+    present: Container[str] = (),
     found: Iterable[_P] | None = None,
     problems: list[str] | None = None,
 ) -> list[_P]:
     """
-    The modules that are to run: the default ones, and those that are *wanted*.
+    The modules that run: the default ones, and those that are *wanted*.
 
     :param wanted: names; with their sections, what is said about one has its place.
+    :param present: sections of the program that its file has; see `default`.
     :param found: in place of the plugins that are installed.
     :param problems: takes what is wrong in place of an exception, for who goes on.
     :raises ConfigurationError: a wanted one is not installed, or two have one name;
         one line for each.
     """
     if found is None:
-        interface = IServerModulePlugin if kind is ServerModule else IAgentModulePlugin
-        found = cast(Iterable[_P], getPlugins(interface))
+        found = installed(kind)
     wrong: list[str] = [] if problems is None else problems
     by_name: dict[str, _P] = {}
     for plugin in found:
@@ -146,9 +171,9 @@ def find_modules(
         where = f"{section.location}: {section.path}: " if section is not None else ""
         near = difflib.get_close_matches(name, by_name, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        installed = ", ".join(sorted(by_name)) or "none"
+        known = ", ".join(sorted(by_name)) or "none"
         wrong.append(
-            f"{where}module {name} is not installed{hint} (installed: {installed}; a "
+            f"{where}module {name} is not installed{hint} (installed: {known}; a "
             f"plugin that fails to import is skipped by Twisted, which logs why)"
         )
     if problems is None and wrong:
@@ -156,7 +181,7 @@ def find_modules(
     return [
         plugin
         for name, plugin in sorted(by_name.items())
-        if plugin.default or name in names
+        if name in names or plugin.default is True or plugin.default in present
     ]
 
 

@@ -9,22 +9,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import attrs
-
 from kas.config.own_address import interface_addresses, own_address
-from kas.config.schema import KasConfiguration, read_configuration_file
-from tunnel.config import Listen, PartlyRead, Section, place_of
+from kas.config.schema import Agent, KasConfiguration, read_configuration_file
+from tunnel.config import Listen, PartlyRead, Section, nearest, place_of
 from tunnel.config.listen import ANYWHERE
 from tunnel.config.nodes import Mark
+from tunnel.config.schema import field_types
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import Prepared, load_modules
-from tunnel.plugin import ServerModule
+from tunnel.plugin import ServerModule, installed
 
 __all__ = ["listeners", "load"]
-
-# Where GitLab's kas has it; ``modules.kubernetes_api`` is the same section.
-_KUBERNETES_API = "kubernetes_api"
-_TRACKER = "agent_tracker"
 
 
 def load(
@@ -44,36 +39,55 @@ def load(
     configuration = KasConfiguration()
     try:
         configuration = read_configuration_file(file)
-        sections = dict(configuration.modules)
-        proxy = configuration.agent.kubernetes_api
+        below = {"modules": configuration.modules, "agent": configuration.agent.modules}
     except PartlyRead as error:
         problems = error.problems
-        sections = error.below("modules")
-        proxy = error.sections.get(f"agent.{_KUBERNETES_API}")
-    if proxy is not None:
-        sections[_KUBERNETES_API] = proxy
-    if configuration.api is not None:
-        # It needs no section: who configures the external API wants it answered.
-        sections.setdefault(_TRACKER, Section.empty(f"modules.{_TRACKER}"))
+        below = {path: error.below(path) for path in ("modules", "agent")}
+    sections, unknown = _by_module(below["modules"], below["agent"])
     if configuration.private_api is not None:
         try:
             own_address(configuration.private_api.listen, environ, addresses)
         except ConfigurationError as error:
             problems += error.problems
+    present = {"api"} if configuration.api is not None else set()
     try:
-        loaded = load_modules(ServerModule, sections, problems)
+        modules = load_modules(ServerModule, sections, (*problems, *unknown), present)
     except ConfigurationError as error:
         raise ConfigurationError(sorted(error.problems, key=_line)) from None
-    modules = [
-        attrs.evolve(one, path=f"agent.{_KUBERNETES_API}")
-        if one.name == _KUBERNETES_API and one.name not in sections
-        else one
-        for one in loaded
-    ]
     twice = _same_address(list(listeners(configuration, modules)), file)
     if twice:
         raise ConfigurationError(twice)
     return configuration, modules
+
+
+def _by_module(
+    modules: Mapping[str, Section], agent: Mapping[str, Section]
+) -> tuple[dict[str, Section], list[str]]:
+    """
+    Sections by the name of the module that each belongs to, and what is wrong.
+
+    :param modules: those below ``modules``, by the names of modules.
+    :param agent: those below ``agent``; plugins say which module has which.
+    """
+    sections, problems = dict(modules), []
+    claimed = {
+        one.section.removeprefix("agent."): one.name
+        for one in installed(ServerModule)
+        if one.section.startswith("agent.")
+    }
+    ours = field_types(Agent)
+    for key, section in agent.items():
+        name = claimed.get(key)
+        if name in sections:
+            there = sections[name].path
+            hint = f"is the same as {there}; remove one of them"
+            problems.append(f"{section.location}: {section.path}: {hint}")
+        elif name is not None:
+            sections[name] = section
+        elif key not in ours:
+            hint = f"unknown key {key!r}; {nearest(key, {*ours, *claimed})}"
+            problems.append(f"{section.location}: agent: {hint}")
+    return sections, problems
 
 
 def _line(problem: str) -> tuple[float, int]:

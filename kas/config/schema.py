@@ -86,8 +86,8 @@ class Agent:
     )
 
     listen: AgentListen = field(factory=AgentListen, doc="where agentk connects to")
-    kubernetes_api: Section | None = field(
-        default=None, doc="the Kubernetes API proxy for kubectl; on when present"
+    modules: dict[str, Section] = field(
+        factory=dict, others=True, doc="sections of modules that have theirs here"
     )
     configuration: Section | None = field(
         default=None,

@@ -112,6 +112,14 @@ class FindTests(_Case):
             self.names(["greeter", "audit"]), ["audit", "greeter", "kubernetes_api"]
         )
 
+    def test_default_with_a_section_of_the_program(self) -> None:
+        """It runs where the program's file has that section."""
+        found = [ServerModule("tracker", f"{HERE}.Server", default="api")]
+        self.assertEqual(find_modules(ServerModule, found=found), [])
+        self.assertEqual(
+            find_modules(ServerModule, present={"api"}, found=found), found
+        )
+
     def test_not_installed(self) -> None:
         """Each missing one has a line, with the name that was meant perhaps."""
         problems = self.problems(
@@ -229,6 +237,11 @@ class LoadTests(_Case):
         self.assertIn("there_is_no_such_thing", problem)
         self.assertIn("acme_broken.py:2", problem)
         self.assertIn("mend it or leave it out", problem)
+        plugin = ServerModule(
+            "acme", "acme_broken.Factory", requires="acme-kas[server]"
+        )
+        (problem,) = self.problems(plugin.load)
+        self.assertTrue(problem.endswith("; pip install 'acme-kas[server]'"))
 
     def test_syntax_error(self) -> None:
         """Also one that Python cannot read."""

@@ -19,7 +19,7 @@ import attrs
 
 from tunnel.config.nodes import Mapping, Mark, Node, Scalar, Sequence
 from tunnel.config.problems import Problem, leaves, likely, message_of, nearest, shown
-from tunnel.config.schema import DOC, SECRET, MustExist, field_types
+from tunnel.config.schema import DOC, SECRET, MustExist, field_types, others_of
 from tunnel.config.texts import SCALARS, UNQUOTED, Text, is_text
 from tunnel.errors import ConfigurationError
 
@@ -284,6 +284,10 @@ class Reader:
         entries = self._unique(mapping, path)
         values: dict[str, Any] = {}
         doubtful: set[str] = set()
+        others = others_of(schema)
+        sections: dict[str, Section] = {}
+        foreign: collections.abc.Mapping[str, str]
+        foreign = getattr(schema, "FOREIGN_KEYS", {})
         for name, (key, value) in entries.items():
             before = len(self._problems)
             if name in known:
@@ -296,10 +300,11 @@ class Reader:
                     self._validate(value, attribute, got, _join(path, name))
                 if len(self._problems) > before:
                     doubtful.add(name)
+            elif others and name not in foreign and _may_be_section(name, value, known):
+                self._key = key.mark
+                sections[name] = self.convert(value, Section, _join(path, name))
             elif self._refuse_unknown:
                 doubtful.update(likely(name, known))
-                foreign: collections.abc.Mapping[str, str]
-                foreign = getattr(schema, "FOREIGN_KEYS", {})
                 hint = f"unknown key {name!r}; {nearest(name, known)}"
                 if name in foreign:
                     hint = f"{name!r} is {foreign[name]}"
@@ -310,6 +315,8 @@ class Reader:
                 hint = f" ({doc})" if doc else ""
                 self._problem(mapping, path, f"the key {name!r} is missing{hint}")
                 doubtful.add(name)
+        if others:
+            values[others] = sections
         try:
             if len(self._problems) == begin:
                 return schema(**values)
@@ -375,6 +382,13 @@ def _check_together(
     # What it asks for and is not there is what was wrong.
     with contextlib.suppress(AttributeError):
         check(draft)
+
+
+def _may_be_section(
+    name: str, node: Node, known: collections.abc.Iterable[str]
+) -> bool:
+    """Whether *node* is one, or its name is not that of a key with a mistake in it."""
+    return isinstance(node, Mapping) or not likely(name, known)
 
 
 def _join(path: str, key: str) -> str:

@@ -16,12 +16,14 @@ __all__ = [
     "MustExist",
     "field",
     "field_types",
+    "others_of",
 ]
 
 # What the metadata of a field hold.
 DOC = "tunnel.config.doc"
 _KEY = "tunnel.config.key"
 SECRET = "tunnel.config.secret"  # noqa: S105 - names a metadata entry
+_OTHERS = "tunnel.config.others"
 
 
 @attrs.frozen
@@ -46,7 +48,12 @@ ExistingFile = Annotated[Path, MustExist()]
 
 
 def field(
-    *, doc: str, key: str | None = None, secret: bool = False, **rest: Any
+    *,
+    doc: str,
+    key: str | None = None,
+    secret: bool = False,
+    others: bool = False,
+    **rest: Any,
 ) -> Any:
     """
     `attrs.field` that documents itself.
@@ -54,10 +61,14 @@ def field(
     :param doc: what the key is for; messages and reference pages show it.
     :param key: its name in the file where Python cannot have it (``current-context``).
     :param secret: keep the value out of messages and of ``repr``.
+    :param others: a ``dict[str, Section]`` that takes the sections under keys that the
+        schema does not have; the caller checks that each belongs to a module.
     """
     metadata: dict[str, Any] = {DOC: doc, **rest.pop("metadata", {})}
     if key is not None:
         metadata[_KEY] = key
+    if others:
+        metadata[_OTHERS] = True
     if secret:
         metadata[SECRET] = True
         rest.setdefault("repr", False)
@@ -70,5 +81,11 @@ def field_types(schema: type[Any]) -> dict[str, tuple[attrs.Attribute[Any], Any]
     return {
         a.metadata.get(_KEY, a.name): (a, hints[a.name])
         for a in attrs.fields(schema)
-        if a.init
+        if a.init and _OTHERS not in a.metadata
     }
+
+
+def others_of(schema: type[Any]) -> str:
+    """The attribute that takes sections under other keys; empty: none does."""
+    names = (a.name for a in attrs.fields(schema) if _OTHERS in a.metadata)
+    return next(names, "")

@@ -9,7 +9,7 @@ loses its handlers, and is made again after a while; the others do not notice.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -65,7 +65,7 @@ def prepare(
     for plugin in plugins:
         section = sections.get(plugin.name)
         if section is None:
-            section = Section.empty(f"modules.{plugin.name}")
+            section = Section.empty(plugin.section or f"modules.{plugin.name}")
         try:
             factory = plugin.load()
             configuration = section.read(factory.configuration)
@@ -87,16 +87,21 @@ def load_modules(
     kind: type[ServerModule] | type[AgentModule],
     sections: Mapping[str, Section],
     before: Sequence[str] = (),
+    present: Container[str] = (),
 ) -> list[Prepared]:
     """
     Find the modules that *sections* ask for, and `prepare` them.
 
+    :param sections: by module name.
     :param before: problems of the file that the sections are from.
+    :param present: sections of the program that its file has.
     :raises ConfigurationError: with those, and with every problem of every module.
     """
     problems = list(before)
     prepared: list[Prepared] = []
-    plugins: list[Any] = find_modules(kind, sections, problems=problems)
+    plugins: list[Any] = find_modules(
+        kind, sections, present=present, problems=problems
+    )
     try:
         prepared = prepare(plugins, sections)
     except ConfigurationError as error:

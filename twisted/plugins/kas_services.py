@@ -12,9 +12,16 @@ kas = ServiceMaker(
 )
 
 agent_tracker = ServerModule(
-    "agent_tracker", "modules.agent_tracker.server.AgentTrackerServer"
+    "agent_tracker",
+    "modules.agent_tracker.server.AgentTrackerServer",
+    # Who configures the external API wants it answered.
+    default="api",
 )
 
 kubernetes_api = ServerModule(
-    "kubernetes_api", "modules.kubernetes_api.server.KubernetesApiServer", default=True
+    "kubernetes_api",
+    "modules.kubernetes_api.server.KubernetesApiServer",
+    default=True,
+    # Where GitLab's kas has it.
+    section="agent.kubernetes_api",
 )

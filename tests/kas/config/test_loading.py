@@ -108,3 +108,35 @@ def test_in_the_order_of_the_lines(tmp_path: Path) -> None:
     text = "modules:\n  nothing: {}\nagent:\n  kubernetes_api: {x: 1}\nnone: 1\n"
     lines = [one.split(":")[1] for one in problems(tmp_path, text)]
     assert lines == ["2", "4", "5"]
+
+
+def test_sections_of_modules_below_agent(tmp_path: Path) -> None:
+    """Only those that an installed module has there, and each once."""
+    (problem,) = problems(tmp_path, "agent:\n  kubernets_api: {x: 1}\n")
+    assert "2:3: agent: unknown key 'kubernets_api'" in problem
+    assert problem.endswith("did you mean 'kubernetes_api'?")
+    (problem,) = problems(tmp_path, "agent: {listn: {}}\n")
+    assert problem.endswith("unknown key 'listn'; did you mean 'listen'?")
+    (problem,) = problems(tmp_path, "agent: {kubernetes_api: here}\n")
+    assert "unknown key" not in problem and "section" in problem
+    (problem,) = problems(
+        tmp_path, "modules: {kubernetes_api: {}}\nagent:\n  kubernetes_api: {}\n"
+    )
+    assert problem.endswith(
+        "3:3: agent.kubernetes_api: is the same as modules.kubernetes_api; "
+        "remove one of them"
+    )
+
+
+def test_what_is_not_there_yet_is_said_once(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "agent: {gitops: {}}\n")
+    assert "remove the section" in problem
+
+
+def test_the_external_api_brings_its_module(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(base64.b64encode(b"s" * 32))
+    file = tmp_path / "kas.yaml"
+    file.write_text("")
+    assert [one.name for one in load(file)[1]] == ["kubernetes_api"]
+    file.write_text("api: {listen: {authentication_secret_file: secret}}\n")
+    assert [one.name for one in load(file)[1]] == ["agent_tracker", "kubernetes_api"]

@@ -42,7 +42,7 @@ def test_defaults() -> None:
         == "tcp:8150:interface=127.0.0.1:backlog=4096"
     )
     assert got.agent.listen.listen_grace_period == 5.0
-    assert got.agent.kubernetes_api is None
+    assert got.agent.modules == {}
     assert got.observability.listen.address == "127.0.0.1:8151"
     assert got.observability.liveness_probe.url_path == "/liveness"
     assert got.observability.readiness_probe.url_path == "/readiness"
@@ -69,8 +69,8 @@ def test_secret_of_the_api(tmp_path: Path) -> None:
 
 def test_the_example_is_the_defaults() -> None:
     got = read_configuration_file(EXAMPLE)
-    assert got.agent.kubernetes_api is not None
-    agent = attrs.evolve(got.agent, kubernetes_api=None)
+    assert "kubernetes_api" in got.agent.modules
+    agent = attrs.evolve(got.agent, modules={})
     assert attrs.evolve(got, agent=agent) == KasConfiguration()
 
 
@@ -233,7 +233,7 @@ def test_going_without_tls_has_to_be_said() -> None:
 def test_example_has_every_key_of_the_proxy() -> None:
     from modules.kubernetes_api.config import KubernetesApiConfiguration
 
-    section = read_configuration_file(EXAMPLE).agent.kubernetes_api
+    section = read_configuration_file(EXAMPLE).agent.modules["kubernetes_api"]
     assert section is not None
     assert section.read(KubernetesApiConfiguration) == KubernetesApiConfiguration()
     assert set(section.keys()) == {
