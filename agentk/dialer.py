@@ -24,8 +24,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
 from tunnel.session.keeper import Keeper
-from tunnel.session.owner import TunnelOwner
-from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.stream import StreamTransport
 from tunnel.util.flusher import Flusher
 from tunnel.util.until import until
@@ -266,7 +265,7 @@ class Dialer(TunnelOwner):
         if self._dialling is not None:
             self._dialling.cancel()
 
-    # tunnel.session.owner.TunnelOwner
+    # tunnel.session.protocol.TunnelOwner
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """Kas took us."""

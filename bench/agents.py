@@ -25,8 +25,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.tuning import tune_allocator
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
-from tunnel.session.owner import TunnelOwner
-from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.transport.tls import client_context
 from tunnel.transport.tlsio import TLSClientEndpoint
 from tunnel.util.flusher import Flusher

@@ -23,10 +23,8 @@ from tunnel.interfaces import (
 )
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.factory import TunnelFactory
 from tunnel.session.keepalive import Timing
-from tunnel.session.owner import TunnelOwner
-from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.protocol import TunnelFactory, TunnelOwner, TunnelProtocol
 
 #: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
 MAX_META = 200
@@ -111,7 +109,7 @@ class AgentAcceptor(TunnelOwner):
     _leaving: dict[TunnelProtocol, str] = attrs.Factory(dict)
     _log = Logger()
 
-    # tunnel.session.owner.TunnelOwner
+    # tunnel.session.protocol.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         """Take the agent, or say why not."""

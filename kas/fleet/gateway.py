@@ -26,9 +26,7 @@ from tunnel.errors import (
 from tunnel.interfaces import IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.factory import TunnelFactory
-from tunnel.session.owner import TunnelOwner
-from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.protocol import TunnelFactory, TunnelOwner, TunnelProtocol
 from tunnel.session.stream import StreamTransport
 
 __all__ = ["Gateway", "GatewayFactory", "Relay"]

@@ -19,8 +19,7 @@ from twisted.python.failure import Failure
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import Keepalive, Timing
-from tunnel.session.owner import TunnelOwner
-from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.util.backoff import pause_before
 from tunnel.util.flusher import Flusher
 from tunnel.util.for_each import for_each
@@ -204,7 +203,7 @@ class Peer(TunnelOwner):
             if tunnel is not None:
                 tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
 
-    # tunnel.session.owner.TunnelOwner
+    # tunnel.session.protocol.TunnelOwner
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """It took us."""

@@ -21,8 +21,7 @@ from modules.kubernetes_api.heads import METHOD
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
-from tunnel.session.owner import TunnelOwner
-from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.testing import RecordingReceiver
 from tunnel.transport.tls import client_context
 from tunnel.transport.tlsio import TLSClientEndpoint
@@ -131,7 +130,7 @@ class LightAgent(TunnelOwner):
         pause = random.random() * min(10.0, 0.5 * 2 ** min(self.failures, 10))
         self.crowd.reactor.callLater(pause, self.connect, self.told)
 
-    # tunnel.session.owner.TunnelOwner
+    # tunnel.session.protocol.TunnelOwner
 
     def welcome_received(self, tunnel: Any, welcome: Any) -> None:
         self.crowd.made += 1

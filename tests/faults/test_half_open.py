@@ -19,7 +19,7 @@ from tests.faults.test_silence import Probe, connections, wired
 from tests.integration.processes import eventually
 from tests.integration.rawhttp import Way
 from tunnel.session.keepalive import LOOK, LOOKS_TO_END
-from tunnel.session.outlet import CLOSE_TIMEOUT
+from tunnel.session.protocol import CLOSE_TIMEOUT
 
 #: Seconds after which a connection is closed whose successor is another process: what
 #: the question takes, and a second for the rest.

@@ -1,12 +1,8 @@
 """
 The wire on Twisted: a `tunnel.wire.session.Session` over the bytes of a transport.
 
-    protocol.py     TunnelProtocol: a transport and its session
-    outlet.py       its writing half: portions, pauses, last words
-    owner.py        what a tunnel tells whoever made it
+    protocol.py     TunnelProtocol: a transport and its session; its owner, its factory
     keepalive.py    one sweep for all connections: pings, dead peers, questions
-    leftovers.py    streams that are over here, and whose last bytes nobody takes
-    factory.py      a tunnel for each connection to a port
 
     stream.py       StreamTransport: one stream as transport, consumer and producer
     resumable.py    a stream that survives the connection under it

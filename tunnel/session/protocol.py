@@ -1,14 +1,22 @@
-"""A transport and its session: the one place where the wire meets Twisted."""
+"""A transport and its session: where the wire meets Twisted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
-from twisted.internet.interfaces import IAddress, IReactorTime
-from twisted.internet.protocol import Protocol, connectionDone
+import attrs
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IPushProducer,
+    IReactorTime,
+)
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from tunnel.errors import (
     CallError,
@@ -17,27 +25,139 @@ from tunnel.errors import (
     SessionClosed,
     StreamReset,
 )
+from tunnel.interfaces import ConnectedAgent, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.session import leftovers
 from tunnel.session.keepalive import DOUBTED, Keepalive, Timing
-from tunnel.session.outlet import Connection, Outlet
-from tunnel.session.owner import TunnelOwner
 from tunnel.session.stream import StreamTransport
+from tunnel.transport.kernel_buffers import UNSENT, bound_unsent
 from tunnel.transport.sockets import address_text, tune_socket
 from tunnel.util.flusher import Flusher
 from tunnel.wire import events
+from tunnel.wire.limits import DEFAULT_LIMITS, SLICE, Limits
+from tunnel.wire.outbox import FLUSH
 from tunnel.wire.session import Session
 from tunnel.wire.window import WindowEstimator
 
-if TYPE_CHECKING:
-    from tunnel.interfaces import ConnectedAgent, IStreamReceiver
+__all__ = [
+    "CLOSE_TIMEOUT",
+    "PORTION",
+    "STUCK",
+    "TunnelFactory",
+    "TunnelOwner",
+    "TunnelProtocol",
+]
+
+#: Seconds that a peer gets to read our last words before its connection is cut.
+CLOSE_TIMEOUT = 5.0
+
+#: Seconds that what is handed to a socket at once may take to leave: so long do answers
+#: wait that come meanwhile.
+PORTION = 0.004
+
+#: Bytes that are written at once to a path that is not known yet; doubled each time.
+FIRST = 2 * SLICE
+
+#: Seconds for which the socket of a slow path takes no more: of such a path the kernel
+#: holds the smallest portion only.
+SLOW = 0.02
+
+#: Times in turn that the socket has to take more sooner until a path counts as fast:
+#: one that loses packets is so between two losses.
+QUICK = 16
+
+#: Renewals of budgets, five minutes of them, after which a stream that both sides
+#: finished is reset if its peer gave no credit for its last bytes.  Credit comes for
+#: half a window at a time: one that reads 30 KB/s of the largest has not stopped.
+STUCK = 30
+
+
+class TunnelOwner(typing.Protocol):
+    """
+    What a tunnel tells its owner: the listener in kas, the dialler in agentk.
+
+    A listener writes `hello_received`, a dialler `welcome_received`; the session never
+    lets the other one happen.
+    """
+
+    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
+        """A peer dialled; answer with `TunnelProtocol.welcome` or `end`."""
+        return
+
+    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
+        """The peer that we dialled took us."""
+        return
+
+    def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
+        """
+        The peer opened a stream: say who receives it.
+
+        :raises ProtocolError: with the code to reset the stream with.
+        """
+        raise ProtocolError(ErrorCode.UNKNOWN_METHOD, "this side only asks")
+
+    def stream_resumed(
+        self, stream: StreamTransport, resume: pb.Resume
+    ) -> IStreamReceiver:
+        """The peer wants to go on with a stream; as `stream_opened`."""
+        raise ProtocolError(ErrorCode.NOT_RESUMABLE, "streams are not kept here")
+
+    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
+        """The peer leaves, soon or now."""
+        return
+
+    def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
+        """The peer is going away, and the last stream has just closed."""
+        return
+
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        """The end, told exactly once for a tunnel whose transport was connected."""
+
+
+class TunnelFactory(Factory):
+    """
+    The listening side.
+
+    :param owner: of every tunnel.
+    :param timing: how long they may be silent; what the other side is told is the
+        owner's business.
+    """
+
+    noisy = False
+
+    def __init__(
+        self,
+        owner: TunnelOwner,
+        *,
+        timing: Timing,
+        clock: IReactorTime,
+        flusher: Flusher,
+        keepalive: Keepalive,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._owner = owner
+        self._timing = timing
+        self._clock = clock
+        self._flusher = flusher
+        self._keepalive = keepalive
+        self._limits = limits
+
+    def buildProtocol(self, addr: IAddress | None) -> TunnelProtocol:
+        """The tunnel of one connection."""
+        return TunnelProtocol(
+            Session(dialler=False, limits=self._limits),
+            self._owner,
+            clock=self._clock,
+            flusher=self._flusher,
+            keepalive=self._keepalive,
+            timing=self._timing,
+        )
 
 
 class TunnelProtocol(Protocol):
     """
     Moves the bytes of a transport to a session, and its events to owner and streams.
 
-    What goes the other way leaves by its `Outlet`.
+    What goes the other way leaves by its `TunnelWriter`.
     """
 
     _log = Logger()
@@ -65,11 +185,13 @@ class TunnelProtocol(Protocol):
         self._clock = clock
         self._keepalive = keepalive
         self._streams: dict[int, StreamTransport] = {}
-        self.outlet = Outlet(session, self._streams, flusher, clock)
+        self.writer = TunnelWriter(session, self._streams, flusher, clock)
         # For each frame of each stream, hence not one call further away.
-        self.has_output = self.outlet.has_output
-        self.flush = self.outlet.flush
-        self._leftovers = leftovers.NONE
+        self.has_output = self.writer.has_output
+        self.flush = self.writer.flush
+        #: Streams that are over here and whose last bytes wait for credit: how many
+        #: bytes, and for how many renewals of budgets there were as many.
+        self._leftovers: dict[int, tuple[int, int]] = {}
         self._estimator: WindowEstimator | None = None
         self._token = 0
         self._receiving = False
@@ -104,18 +226,18 @@ class TunnelProtocol(Protocol):
         :raises SessionClosed: the connection ended or is ending.
         :raises StreamReset: the peer takes no more streams now.
         """
-        stream = self._begin(self.session.open_stream(open_, fin=fin), receiver)
-        stream._finished = fin
-        return stream
+        return self._begin(self.session.open_stream(open_, fin=fin), receiver, fin)
 
     def resume_stream(
         self, resume: pb.Resume, receiver: IStreamReceiver
     ) -> StreamTransport:
         """Ask to go on with a stream that lost its path; raises as `open_stream`."""
-        return self._begin(self.session.resume_stream(resume), receiver)
+        return self._begin(self.session.resume_stream(resume), receiver, False)
 
-    def _begin(self, stream_id: int, receiver: IStreamReceiver) -> StreamTransport:
-        stream = StreamTransport(self, stream_id)
+    def _begin(
+        self, stream_id: int, receiver: IStreamReceiver, finished: bool
+    ) -> StreamTransport:
+        stream = StreamTransport(self, stream_id, finished)
         stream.receiver = receiver
         self._streams[stream_id] = stream
         self.expecting = True
@@ -136,7 +258,7 @@ class TunnelProtocol(Protocol):
         """Cut the connection: the peer would not hear anything."""
         self.session.end(code, message)
         self._end_streams(SessionClosed(code, message))
-        self.outlet.abort()
+        self.writer.abort()
 
     @property
     def load(self) -> int:
@@ -185,13 +307,21 @@ class TunnelProtocol(Protocol):
         session = self.session
         session.consumed(stream_id, count, self._clock.seconds)
         # While bytes are being received somebody looks at the end.
-        if not self._receiving and not self.outlet.marked and session.has_output:
+        if not self._receiving and not self.writer.marked and session.has_output:
             self.has_output()
+
+    def pull_from(self, stream: StreamTransport) -> None:
+        """Ask for more with each flush, until the stream is full or closed."""
+        self.writer.pull_from(stream)
+
+    def stop_pulling(self, stream: StreamTransport) -> None:
+        """Its producer is done, or has to wait."""
+        self.writer.stop_pulling(stream)
 
     def forget(self, stream: StreamTransport) -> None:
         """A stream is closed."""
         self._streams.pop(stream.stream_id, None)
-        self.outlet.stop_pulling(stream)
+        self.writer.stop_pulling(stream)
         if self.session.going and not self._streams and self.session.ended is None:
             self._owner.tunnel_idle(self)
 
@@ -200,7 +330,7 @@ class TunnelProtocol(Protocol):
     def connectionMade(self) -> None:
         """The connection stands: TLS included."""
         tune_socket(self.transport, self.timing.dead_after)
-        self.outlet.connect(self._connection)
+        self.writer.connect(self._connection)
         self._keepalive.watch(self)
 
     def dataReceived(self, data: bytes) -> None:
@@ -246,14 +376,14 @@ class TunnelProtocol(Protocol):
             else:
                 self._connection_event(event)
         self._receiving = False
-        if not self.outlet.marked and self.session.has_output:
+        if not self.writer.marked and self.session.has_output:
             self.has_output()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The transport is gone."""
-        if self.outlet.lost:
+        if self.writer.lost:
             return
-        self.outlet.connection_lost()
+        self.writer.connection_lost()
         self._keepalive.forget(self)
         ended = self.session.ended
         if ended is not None:
@@ -305,16 +435,37 @@ class TunnelProtocol(Protocol):
         session = self.session
         session.budget.renew()
         if session.open_streams > len(self._streams):
-            self._leftovers = leftovers.look(session, self._streams, self._leftovers)
+            self._reset_stuck()
             if session.has_output:
                 self.has_output()
+
+    def _reset_stuck(self) -> None:
+        """
+        Reset streams whose last bytes the peer does not take.
+
+        Both sides finished, so no receiver here waits for anything; but a peer that
+        gives no credit would have us keep these bytes for as long as the session lives.
+        """
+        session = self.session
+        left = {}
+        for stream_id in session.streams():
+            if stream_id in self._streams:
+                continue
+            queued = session.queued(stream_id)
+            known, renewals = self._leftovers.get(stream_id, (queued, 0))
+            renewals = renewals + 1 if known == queued else 0
+            if renewals > STUCK:
+                session.reset(stream_id, ErrorCode.CANCELLED, "its end was not taken")
+            else:
+                left[stream_id] = (queued, renewals)
+        self._leftovers = left
 
     # Inside.
 
     @property
-    def _connection(self) -> Connection:
+    def _connection(self) -> TunnelTransport:
         assert self.transport is not None
-        return cast(Connection, self.transport)
+        return cast(TunnelTransport, self.transport)
 
     def _arrived(self, stream_id: int, headers: bool, data: bytes, fin: bool) -> None:
         stream = self._streams.get(stream_id)
@@ -383,9 +534,148 @@ class TunnelProtocol(Protocol):
 
     def _finish_connection(self, reason: SessionClosed) -> None:
         self._end_streams(reason)
-        self.outlet.finish()
+        self.writer.finish()
 
     def _end_streams(self, reason: SessionClosed) -> None:
         for stream in list(self._streams.values()):
             stream.close(reason)
         self._streams.clear()
+
+
+class TunnelTransport(typing.Protocol):
+    """What is used of a transport: TCP, unix, TLS and WebSocket have it in common."""
+
+    def write(self, data: bytes) -> None: ...
+    def loseConnection(self) -> None: ...
+    def abortConnection(self) -> None: ...
+    def registerProducer(self, producer: IPushProducer, streaming: bool) -> None: ...
+    def unregisterProducer(self) -> None: ...
+    def getPeer(self) -> IAddress: ...
+    def getHost(self) -> IAddress: ...
+
+
+@implementer(IPushProducer)
+@attrs.define(eq=False)
+class TunnelWriter:
+    """
+    Writes once per turn, while the socket takes it, and has the last word.
+
+    It is the streaming producer of its connection: while the socket takes no more, the
+    session keeps what it has, control frames first, and reading goes on.
+
+    :ivar marked: `flush` is called at the end of this turn.
+    :ivar lost: the connection is gone.
+    """
+
+    _session: Session
+    #: Told when what they wrote has left.
+    _streams: Mapping[int, StreamTransport]
+    _flusher: Flusher
+    _clock: IReactorTime
+    marked: bool = attrs.field(default=False, init=False)
+    lost: bool = attrs.field(default=False, init=False)
+    #: Streams whose producer gives one piece at a time, and may give one.
+    _pulling: set[StreamTransport] = attrs.field(factory=set, init=False)
+    _connection: TunnelTransport = attrs.field(init=False)
+    #: How much is written at once, and since when the socket takes no more.
+    _portion: int = attrs.field(default=FIRST, init=False)
+    _blocked: bool = attrs.field(default=False, init=False)
+    _blocked_at: float = attrs.field(default=0.0, init=False)
+    #: The kernel was told to hold little, as it is until a path proves to be fast.
+    _slow: bool = attrs.field(default=True, init=False)
+    _quick: int = attrs.field(default=0, init=False)
+    _closing: IDelayedCall | None = attrs.field(default=None, init=False)
+
+    def connect(self, connection: TunnelTransport) -> None:
+        """Write to *connection*."""
+        self._connection = connection
+        bound_unsent(connection, SLICE)
+        connection.registerProducer(self, True)
+
+    def has_output(self) -> None:
+        """Flush at the end of this turn."""
+        if not self.marked:
+            self.marked = True
+            self._flusher.mark(self)
+
+    def flush(self) -> None:
+        """Write what the session has, as far as the transport takes it."""
+        self.marked = False
+        if self._blocked or self.lost:
+            return
+        session = self._session
+        data = session.bytes_to_send(self._portion)
+        if data:
+            self._connection.write(data)
+            if len(data) >= self._portion and not self._blocked:
+                self._portion = min(self._portion * 2, FLUSH)
+        for stream_id in session.take_drained():
+            stream = self._streams.get(stream_id)
+            if stream is not None:
+                stream.drained()
+        if self._pulling:
+            for stream in tuple(self._pulling):
+                stream.pull()
+        if session.has_output and not self._blocked:
+            # The rest in the next turn: reading comes first.
+            self.has_output()
+
+    def pull_from(self, stream: StreamTransport) -> None:
+        self._pulling.add(stream)
+        self.has_output()
+
+    def stop_pulling(self, stream: StreamTransport) -> None:
+        self._pulling.discard(stream)
+
+    # What the transport calls.
+
+    def pauseProducing(self) -> None:
+        """The socket takes no more for now."""
+        self._blocked = True
+        self._blocked_at = self._clock.seconds()
+
+    def resumeProducing(self) -> None:
+        """The socket takes more again."""
+        self._blocked = False
+        # As many bytes as leave in about that time, whatever the path is.
+        blocked = self._clock.seconds() - self._blocked_at
+        if blocked > PORTION:
+            self._portion = max(self._portion // 2, SLICE)
+        else:
+            self._portion = min(self._portion * 2, FLUSH)
+        self._quick = 0 if blocked > SLOW else self._quick + 1
+        slow = self._quick < QUICK if self._slow else not self._quick
+        if slow is not self._slow:
+            self._slow = slow
+            bound_unsent(self._connection, SLICE if slow else UNSENT)
+        self.flush()
+
+    def stopProducing(self) -> None:
+        """The transport lost its connection; `connection_lost` follows."""
+        self._blocked = True
+
+    # The end.
+
+    def finish(self) -> None:
+        """Close behind the last words; cut if the peer does not read them."""
+        if self._closing is not None or self.lost:
+            return
+        connection = self._connection
+        self._closing = self._clock.callLater(CLOSE_TIMEOUT, self.abort)
+        # Past the pause: these are the last bytes, and few.
+        last = self._session.bytes_to_send()
+        connection.unregisterProducer()
+        if last:
+            connection.write(last)
+        connection.loseConnection()
+
+    def abort(self) -> None:
+        """Cut the connection, unless it is gone."""
+        if not self.lost:
+            self._connection.abortConnection()
+
+    def connection_lost(self) -> None:
+        """Nothing can be written any more."""
+        self.lost = True
+        if self._closing is not None and self._closing.active():
+            self._closing.cancel()

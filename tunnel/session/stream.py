@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from twisted.internet.interfaces import (
     IAddress,
@@ -17,13 +17,28 @@ from zope.interface import implementer
 from tunnel.errors import ErrorCode, StreamReset, TunnelError
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.wire.limits import SLICE
-
-if TYPE_CHECKING:
-    from tunnel.session.protocol import TunnelProtocol
+from tunnel.wire.session import Session
 
 #: Frames kept for a receiver that waits: twice what the largest window holds, once
 #: small ones are joined.  Each costs far more than a byte, and credit counts bytes.
 MAX_HELD_FRAMES = 4_096
+
+
+class Carrier(Protocol):
+    """What a stream uses of the tunnel that carries it."""
+
+    session: Session
+    agent: ConnectedAgent | None
+
+    @property
+    def peer_address(self) -> IAddress: ...
+    @property
+    def host_address(self) -> IAddress: ...
+    def has_output(self) -> None: ...
+    def consumed(self, stream_id: int, count: int) -> None: ...
+    def pull_from(self, stream: StreamTransport) -> None: ...
+    def stop_pulling(self, stream: StreamTransport) -> None: ...
+    def forget(self, stream: StreamTransport) -> None: ...
 
 
 class Resumable(Protocol):
@@ -48,10 +63,10 @@ class StreamTransport:
     _log = Logger()
     disconnecting = False
 
-    def __init__(self, tunnel: TunnelProtocol, stream_id: int) -> None:
+    def __init__(self, tunnel: Carrier, stream_id: int, finished: bool = False) -> None:
         self.stream_id = stream_id
         self.receiver: IStreamReceiver | None = None
-        #: Who is told of ACK and RESUMED; see `tunnel.session.resumable`.
+        #: Is told of ACK and RESUMED; see `tunnel.session.resumable`.
         self.resumable: Resumable | None = None
         self._tunnel = tunnel
         self._held: deque[tuple[bool, bytes, bool]] = deque()
@@ -62,7 +77,7 @@ class StreamTransport:
         self._full = False
         #: The peer had nothing to send but what was in OPEN.
         self.opened_finished = False
-        self._finished = False
+        self._finished = finished
         self._fin_received = False
         self._closed = False
 
@@ -72,7 +87,7 @@ class StreamTransport:
         return self._tunnel.agent
 
     def charge(self, holder: str) -> None:
-        """Whose its bytes are, where the session carries those of several."""
+        """Count its bytes as those of *holder*, where a session carries several's."""
         self._tunnel.session.charge(self.stream_id, holder)
 
     # Writing.
@@ -173,13 +188,13 @@ class StreamTransport:
             if streaming:
                 producer.pauseProducing()
         elif not streaming:
-            self._tunnel.outlet.pull_from(self)
+            self._tunnel.pull_from(self)
 
     def unregisterProducer(self) -> None:
         """The producer is done, or leaves."""
         self._producer = None
         if not self._streaming:
-            self._tunnel.outlet.stop_pulling(self)
+            self._tunnel.stop_pulling(self)
 
     def _wrote(self, full: bool) -> None:
         self._tunnel.has_output()
@@ -190,7 +205,7 @@ class StreamTransport:
             if self._streaming:
                 self._producer.pauseProducing()
             else:
-                self._tunnel.outlet.stop_pulling(self)
+                self._tunnel.stop_pulling(self)
 
     def drained(self) -> None:
         """The tunnel: what was written has left."""
@@ -200,7 +215,7 @@ class StreamTransport:
         if self._streaming:
             self._resume_producer()
         else:
-            self._tunnel.outlet.pull_from(self)
+            self._tunnel.pull_from(self)
 
     def pull(self) -> None:
         """The tunnel: a producer that gives one piece at a time may give one."""
@@ -227,7 +242,7 @@ class StreamTransport:
         self._deliver()
 
     def stopProducing(self) -> None:
-        """Whoever reads is gone: nobody wants the rest."""
+        """The reader is gone: what still comes is of no use."""
         self.reset(ErrorCode.CANCELLED)
 
     def arrived(self, is_headers: bool, data: bytes, fin: bool) -> None:

@@ -15,8 +15,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
-from tunnel.session.owner import TunnelOwner
-from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.testing.memory import Pipe
 from tunnel.util.flusher import Flusher
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
@@ -90,7 +89,7 @@ class End(TunnelOwner):
         """Calls a service of the other side."""
         return ServiceClient(service, self.open_stream, self.clock)
 
-    # tunnel.session.owner.TunnelOwner
+    # tunnel.session.protocol.TunnelOwner
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         tunnel.agent = AGENT

@@ -11,8 +11,7 @@ from kas.agents.registry import MAX_INSTANCES
 from tests.kas.world import Agent, RegistryCase, reason
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.session.outlet import CLOSE_TIMEOUT
-from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.protocol import CLOSE_TIMEOUT, TunnelProtocol
 from tunnel.testing import RecordingReceiver
 
 

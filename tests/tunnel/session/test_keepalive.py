@@ -18,7 +18,7 @@ from tunnel.session.keepalive import (
     Keepalive,
     Timing,
 )
-from tunnel.session.outlet import CLOSE_TIMEOUT
+from tunnel.session.protocol import CLOSE_TIMEOUT
 from tunnel.testing import MemoryTransport, RecordingReceiver, connected
 from tunnel.testing.ends import End
 from tunnel.wire.limits import DEFAULT_LIMITS

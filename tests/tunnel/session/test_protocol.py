@@ -1,4 +1,4 @@
-"""What leaves a tunnel, and how much of it at once."""
+"""A tunnel: what it writes at once, and streams whose last bytes wait."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import attrs
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.tunnel.session.streams import StreamTestCase
+from tests.tunnel.session.streams import Accepted, StreamTestCase
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.session import outlet
-from tunnel.session.keepalive import Keepalive, Timing
-from tunnel.session.outlet import FIRST, PORTION, QUICK, SLOW
-from tunnel.session.protocol import TunnelProtocol
+from tunnel.session import protocol
+from tunnel.session.keepalive import BUDGET_INTERVAL, Keepalive, Timing
+from tunnel.session.protocol import FIRST, PORTION, QUICK, SLOW, STUCK, TunnelProtocol
 from tunnel.testing import Pipe, RecordingReceiver, connected
 from tunnel.testing.ends import End
 from tunnel.transport.kernel_buffers import UNSENT
@@ -39,7 +38,7 @@ class PullProducer:
         pass
 
 
-class OutletTests(StreamTestCase):
+class WritingTests(StreamTestCase):
     def written(self, *blocked: float) -> list[int]:
         """KiB of each write, to a socket that takes no more for so long after each."""
         stream, _, _ = self.open()
@@ -52,14 +51,14 @@ class OutletTests(StreamTestCase):
             sizes.append(len(data) // KIB)
             write(data)
             if blocked:
-                tunnel.outlet.pauseProducing()
+                tunnel.writer.pauseProducing()
 
         self.patch(tunnel.transport, "write", noted)
         stream.write(bytes(200 * KIB))
         self.clock.advance(0)
         for seconds in blocked:
             self.clock.advance(seconds)
-            tunnel.outlet.resumeProducing()
+            tunnel.writer.resumeProducing()
         return sizes
 
     def test_portions_follow_the_path(self) -> None:
@@ -78,8 +77,10 @@ class OutletTests(StreamTestCase):
     def test_slow_path(self) -> None:
         """The kernel holds one small portion, until several in turn left at once."""
         bounds: list[int] = []
-        self.patch(outlet, "bound_unsent", lambda transport, size: bounds.append(size))
-        one = self.kas.tunnel.outlet
+        self.patch(
+            protocol, "bound_unsent", lambda transport, size: bounds.append(size)
+        )
+        one = self.kas.tunnel.writer
 
         def blocked(seconds: float, times: int) -> None:
             for _ in range(times):
@@ -151,3 +152,57 @@ class BackPressureTests(SynchronousTestCase):
         self.assertEqual(writes, [])
         pipe.flush()
         self.assertEqual(len(writes), 1)
+
+
+class LeftoverTests(StreamTestCase):
+    def leave_behind(self) -> Accepted:
+        """A stream that is over here, while the peer does not take its last bytes."""
+        stream, receiver, accepted = self.open()
+        accepted.stream.pauseProducing()
+        stream.write(b"x" * 6 * self.agent.tunnel.session.limits.initial_window)
+        stream.finish()
+        accepted.stream.finish()
+        self.pipe.flush()
+        self.assertEqual(receiver.closed, [None])
+        self.assertEqual(self.kas.tunnel.session.open_streams, 1)
+        return accepted
+
+    def later(self, seconds: float) -> None:
+        for _ in range(round(seconds)):
+            self.clock.advance(1)
+            self.pipe.flush()
+
+    def test_last_bytes_that_nobody_takes(self) -> None:
+        """They are not kept for as long as the session lives."""
+        accepted = self.leave_behind()
+        self.later(BUDGET_INTERVAL * STUCK)
+        self.assertEqual(accepted.closed, [])
+        self.later(BUDGET_INTERVAL * 2)
+        self.assertEqual(len(accepted.closed), 1)
+        for end in (self.kas, self.agent):
+            self.assertEqual(end.tunnel.session.open_streams, 0)
+        self.assertEqual(self.kas.tunnel._leftovers, {})
+
+    def test_last_bytes_that_are_taken_late(self) -> None:
+        """While some of them move, so does the rest."""
+        accepted = self.leave_behind()
+        take = accepted.data_received
+        window = self.agent.tunnel.session.limits.initial_window
+
+        def take_some(data: bytes) -> None:
+            take(data)
+            if len(accepted.data) >= wanted:
+                accepted.stream.pauseProducing()
+
+        accepted.data_received = take_some  # type: ignore[method-assign]
+        for _ in range(3):
+            self.later(BUDGET_INTERVAL * (STUCK - 1))
+            wanted = len(accepted.data) + window
+            accepted.stream.resumeProducing()
+            self.pipe.flush()
+        self.assertEqual(self.kas.tunnel.session.open_streams, 1)
+        accepted.data_received = take  # type: ignore[method-assign]
+        accepted.stream.resumeProducing()
+        self.pipe.flush()
+        self.assertEqual(accepted.closed, [None])
+        self.assertEqual(self.kas.tunnel.session.open_streams, 0)
