@@ -16,6 +16,7 @@ from kas.agents.registry import Registry
 from kas.api.services import ExternalServices
 from kas.identity.authenticator import FileIdentity
 from kas.routing.router import Router
+from kas.routing.stream import RoutedStream
 from tunnel.errors import CallError, Status
 from tunnel.hosting import context as lending
 from tunnel.hosting.modules import Prepared
@@ -101,8 +102,14 @@ class ServerModuleApi(lending.ModuleApi):
         open_ = pb.Open(method=method, metadata=metadata)
         if timeout:
             open_.timeout_ms = max(1, round(timeout * 1000))
-        return self._lent.router.open_stream(
-            agent_id, open_, receiver, fin, repeatable=repeatable, resumable=resumable
+        return RoutedStream.open(
+            self._lent.router,
+            agent_id,
+            open_,
+            receiver,
+            fin,
+            idempotent=repeatable,
+            resumable=resumable,
         )
 
     def connected_agents(self) -> list[ConnectedAgent]:

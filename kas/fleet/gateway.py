@@ -41,21 +41,21 @@ class Relay:
     stands for *other*: the half that it receives from can be full as well.
     """
 
-    __slots__ = ("_acked", "other", "repeatable")
+    __slots__ = ("_acked", "idempotent", "other")
 
     def __init__(self, other: StreamTransport) -> None:
         self.other = other
         #: Nothing came yet, and somebody else may be asked instead.
-        self.repeatable = False
+        self.idempotent = False
         self._acked = 0
 
     @classmethod
     def join(
-        cls, near: StreamTransport, far: StreamTransport, repeatable: bool
+        cls, near: StreamTransport, far: StreamTransport, idempotent: bool
     ) -> Relay:
         """Join two streams; *near* has just been opened, and gets the result."""
         back = cls(near)
-        back.repeatable = repeatable
+        back.idempotent = idempotent
         far.receiver = far.resumable = back
         forth = cls(far)
         near.resumable = forth
@@ -65,7 +65,7 @@ class Relay:
 
     def headers_received(self, block: bytes) -> None:
         """As `IStreamReceiver.headers_received`."""
-        self.repeatable = False
+        self.idempotent = False
         self.other.send_headers(block)
 
     def data_received(self, data: bytes) -> None:
@@ -78,7 +78,7 @@ class Relay:
 
     def path_in_doubt(self) -> None:
         """The agent is silent: another one may do it."""
-        if self.repeatable:
+        if self.idempotent:
             self.other.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def stream_closed(self, reason: Exception | None) -> None:
@@ -164,14 +164,14 @@ class Gateway(TunnelOwner):
             return self.dispatcher.accept(stream, open_)
         tunnel = self._held(open_.target)
         stream.charge(open_.target.agent_id)
-        repeatable = open_.target.repeatable
+        idempotent = open_.target.repeatable
         open_.ClearField("target")
         return self._relay(
             stream,
             lambda receiver: tunnel.open_stream(
                 open_, receiver, fin=stream.opened_finished
             ),
-            repeatable,
+            idempotent,
         )
 
     def stream_resumed(
@@ -196,7 +196,7 @@ class Gateway(TunnelOwner):
         self,
         near: StreamTransport,
         open_far: Callable[[IStreamReceiver], StreamTransport],
-        repeatable: bool = False,
+        idempotent: bool = False,
     ) -> IStreamReceiver:
         try:
             far = open_far(Relay(near))
@@ -206,7 +206,7 @@ class Gateway(TunnelOwner):
         except StreamReset as error:
             raise ProtocolError(error.code, str(error)) from None
         self.relayed += 1
-        return Relay.join(near, far, repeatable)
+        return Relay.join(near, far, idempotent)
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """A peer is gone."""

@@ -1,8 +1,8 @@
 """
-From "a stream to agent 7" to a stream: here, through another kas, or once it comes.
+Which paths there are to an agent, and which streams wait for one.
 
-The routing kas decides everything: which instance, through whom, whether again.  A
-gateway only does what it is told (`kas.fleet.gateway`).
+The routing kas decides everything: which instance, through which kas, whether to retry.
+A gateway only follows what the request says (`kas.fleet.gateway`).
 """
 
 from __future__ import annotations
@@ -11,21 +11,17 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from kas.agents.registry import Registry, is_restart
 from kas.directory import AgentRecord, Directory
 from kas.fleet.peers import Peer, Peers
-from kas.routing.stream import RoutedStream
+from kas.routing.path import AgentPath
 from tunnel.errors import SessionClosed, StreamReset
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
-from tunnel.pb import tunnel_pb2 as pb
+from tunnel.interfaces import ConnectedAgent
 from tunnel.session.keeper import Keeper
-from tunnel.session.protocol import TunnelProtocol
-from tunnel.session.stream import StreamTransport
 
-__all__ = ["Absences", "Hop", "Router"]
+__all__ = ["Absences", "Router"]
 
 #: Seconds that a stream waits for its agent: a restart of agentk, or of its node's
 #: network, takes less; kubectl's users wait no longer without a word.
@@ -39,14 +35,14 @@ SHORT_TIMEOUT = 2.0
 #: Seconds after which one stream waits for the whole time again.
 MISSED_SECONDS = 60.0
 
-#: Agents of which it is remembered that one waited in vain; see `Router._missed`.
+#: Agents of which kas remembers that a stream waited in vain; see `Router._missed`.
 MAX_MISSED = 10_000
 
 #: Streams that wait for one agent.  Each holds a client's connection.
 MAX_WAITING = 2_000
 
-#: Seconds between two looks whether an agent that was silent, or had as many streams as
-#: it takes, is available again; of a new connection they are told at once.
+#: Seconds between two checks whether an agent that was silent, or had as many streams
+#: as it takes, is available again; a new connection wakes the waiters at once.
 LOOK_AGAIN = 1.0
 
 
@@ -73,57 +69,15 @@ class _Unknown:
 _random = secrets.SystemRandom().random
 
 
-# Not frozen: one is made for each request.
-@attrs.define
-class Hop:
-    """Where a stream can go: to an agent that is here, or to the kas that has it."""
-
-    tunnel: TunnelProtocol
-    agent: ConnectedAgent
-    #: None: the agent is here.
-    record: AgentRecord | None = None
-
-    @property
-    def _target(self) -> pb.Target:
-        return pb.Target(
-            agent_id=self.agent.agent_id,
-            instance_id=self.agent.instance_id,
-            generation=self.agent.generation,
-        )
-
-    def open(
-        self, open_: pb.Open, receiver: IStreamReceiver, fin: bool, repeatable: bool
-    ) -> StreamTransport:
-        """Open a stream there; raises as `TunnelProtocol.open_stream`."""
-        if self.record is not None:
-            open_.target.CopyFrom(self._target)
-            open_.target.repeatable = repeatable
-        elif open_.HasField("target"):
-            open_.ClearField("target")
-        return self._charge(self.tunnel.open_stream(open_, receiver, fin=fin))
-
-    def resume(self, resume: pb.Resume, receiver: IStreamReceiver) -> StreamTransport:
-        """Go on with a stream there; raises as `TunnelProtocol.resume_stream`."""
-        if self.record is not None:
-            resume.target.CopyFrom(self._target)
-        return self._charge(self.tunnel.resume_stream(resume, receiver))
-
-    def _charge(self, stream: StreamTransport) -> StreamTransport:
-        # In a session to a kas no agent is to suffer from what another one holds.
-        if self.record is not None:
-            stream.charge(self.agent.agent_id)
-        return stream
-
-
 class Router:
     """
-    Opens streams to agents: at the least busy instance, or whichever comes.
+    Finds paths to agents, the least busy instance first.
 
     :param peers: sessions to other kas; None where this one runs alone.
     :param keeper: of the streams that survive their path.
-    :param random: between 0 and 1, for the jitter of repeated attempts.
+    :param random: between 0 and 1, for the jitter of retries.
     :param absences: when agents were last seen.
-    :param may_connect: False for an agent that was revoked: nobody waits for it.
+    :param may_connect: False for an agent that was revoked: no stream waits for it.
     """
 
     def __init__(
@@ -149,7 +103,7 @@ class Router:
         self.may_connect = may_connect
         self.timeout = timeout
         self.max_waiting = max_waiting
-        #: Streams that were sent somewhere else after a refusal or a loss.
+        #: Streams that took another path after a refusal or a loss.
         self.rerouted = 0
         self._peers = peers
         self._waiting: dict[str, int] = {}
@@ -159,42 +113,25 @@ class Router:
         self._missed: dict[str, float] = {}
         registry.on_connected = self._connected
         self._look: IDelayedCall | None = None
-        #: Streams of ours at instances that others hold.
+        #: Streams of ours at instances that other kas hold.
         self._remote: dict[bytes, int] = {}
 
-    def open_stream(
-        self,
-        agent_id: str,
-        open_: pb.Open,
-        receiver: IStreamReceiver,
-        fin: bool,
-        *,
-        repeatable: bool = False,
-        resumable: bool = False,
-    ) -> IStream:
-        """See `tunnel.interfaces.IServerModuleApi.open_stream`."""
-        if resumable and self.keeper.grace() > 0:
-            open_.resume_id = secrets.token_bytes(16)
-        stream = RoutedStream(self, agent_id, open_, receiver, fin, repeatable)
-        stream.begin()
-        return stream
+    # Paths.
 
-    # Where to.
-
-    def only_hop(self, agent_id: str) -> Hop | None:
-        """The best one here, if nobody else has any: the way of nearly all requests."""
+    def only_path(self, agent_id: str) -> AgentPath | None:
+        """The best one here, if no other kas has the agent: what most requests take."""
         if self.directory.routes(agent_id):
             return None
         connection = self.registry.find(agent_id)
         if connection is None:
             return None
-        return Hop(connection.tunnel, connection.agent)
+        return AgentPath(connection.tunnel, connection.agent)
 
-    def hops(self, agent_id: str) -> Iterator[Hop]:
-        """Where the agent can be reached right now, the least busy instance first."""
+    def paths(self, agent_id: str) -> Iterator[AgentPath]:
+        """Those to all instances right now, the least busy instance first."""
         routes = self.directory.routes(agent_id)
         found = [
-            (connection.tunnel.load, 0, Hop(connection.tunnel, connection.agent))
+            (connection.tunnel.load, 0, AgentPath(connection.tunnel, connection.agent))
             for connection in self.registry.instances(agent_id)
             if connection.tunnel.alive
         ]
@@ -205,25 +142,25 @@ class Router:
             if peer.alive:
                 assert peer.tunnel is not None
                 load = self._remote.get(record.agent.instance_id, 0)
-                found.append((load, 1, Hop(peer.tunnel, record.agent, record)))
+                found.append((load, 1, AgentPath(peer.tunnel, record.agent, record)))
             elif found:
                 # This request goes where it can; later ones have the choice.
                 peer.prepare()
         found.sort(key=lambda one: one[:2])
-        for _, _, hop in found:
-            yield hop
+        for _, _, path in found:
+            yield path
 
-    def hop_to(self, agent_id: str, instance_id: bytes) -> Hop | None:
-        """Where one instance can be reached right now."""
+    def path_to(self, agent_id: str, instance_id: bytes) -> AgentPath | None:
+        """That to one instance right now."""
         connection = self.registry.instance(agent_id, instance_id)
         if connection is not None:
-            return Hop(connection.tunnel, connection.agent)
+            return AgentPath(connection.tunnel, connection.agent)
         for record in self.directory.routes(agent_id):
             if record.agent.instance_id == instance_id:
                 peer = self._peer(record)
                 if peer is not None and peer.alive:
                     assert peer.tunnel is not None
-                    return Hop(peer.tunnel, record.agent, record)
+                    return AgentPath(peer.tunnel, record.agent, record)
         return None
 
     def was_restarted(self, agent: ConnectedAgent) -> bool:
@@ -244,7 +181,36 @@ class Router:
     def _peer(self, record: AgentRecord) -> Peer | None:
         return None if self._peers is None else self._peers.at(record.kas_url)
 
-    # Who waits.
+    # How busy agents at other kas are, as far as our streams make them.
+
+    def taken(self, path: AgentPath) -> None:
+        """A stream was opened there."""
+        if path.record is not None:
+            instance = path.agent.instance_id
+            self._remote[instance] = self._remote.get(instance, 0) + 1
+
+    def left(self, path: AgentPath) -> None:
+        """... and is not there any more."""
+        if path.record is not None:
+            instance = path.agent.instance_id
+            count = self._remote.get(instance, 0) - 1
+            if count > 0:
+                self._remote[instance] = count
+            else:
+                self._remote.pop(instance, None)
+
+    def refused(self, path: AgentPath, reason: StreamReset | SessionClosed) -> None:
+        """What was known of the agent turned out to be wrong, or too old."""
+        self.rerouted += 1
+        if path.record is not None:
+            self.directory.look_again(path.agent.agent_id, path.record)
+
+    @property
+    def remote(self) -> int:
+        """How many streams of ours go through other kas."""
+        return sum(self._remote.values())
+
+    # Waiters.
 
     def may_wait(self, agent_id: str) -> bool:
         """One stream more waits for this agent; False when that is one too many."""
@@ -253,20 +219,12 @@ class Router:
             return False
         self._waiting[agent_id] = waiting + 1
         if self.may_connect(agent_id):
-            # Not of the first alone: that may have come before the agent was added.
+            # Not only for the first: that may have come before the agent was added.
             self._expected.add(agent_id)
         self.absences.sought(agent_id)
         if self._look is None:
             self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
         return True
-
-    def revoked(self, agent_id: str) -> bool:
-        """An agent that is waited for will not come: it was revoked meanwhile."""
-        if self.may_connect(agent_id):
-            if agent_id in self._waiting:
-                self._expected.add(agent_id)
-            return False
-        return agent_id in self._expected
 
     def stopped_waiting(self, agent_id: str) -> None:
         """One stream less waits for this agent."""
@@ -279,6 +237,35 @@ class Router:
         if not self._waiting and self._look is not None:
             self._look.cancel()
             self._look = None
+
+    def wait(
+        self, agent_id: str, callback: Callable[[], None]
+    ) -> list[Callable[[], None]]:
+        """
+        Call *callback* when there may be a path to the agent; maybe more than once, and
+        never before this returns.
+
+        :return: what ends it.
+        """
+        # First: an answer that comes at once must not wake what does not wait yet.
+        routes = self.directory.routes(agent_id)
+        give_up = [
+            self.registry.wait(agent_id, callback),
+            self.directory.watch(agent_id, callback),
+        ]
+        for record in routes:
+            peer = self._peer(record)
+            if peer is not None and not peer.alive:
+                give_up.append(peer.connect(callback))
+        return give_up
+
+    def revoked(self, agent_id: str) -> bool:
+        """An agent that streams wait for will not come: it was revoked meanwhile."""
+        if self.may_connect(agent_id):
+            if agent_id in self._waiting:
+                self._expected.add(agent_id)
+            return False
+        return agent_id in self._expected
 
     def patience(self, agent_id: str) -> float:
         """Seconds that a stream which begins to wait for this agent does so."""
@@ -299,69 +286,19 @@ class Router:
             del self._missed[next(iter(self._missed))]
         self._missed[agent_id] = now
 
-    def _connected(self, agent_id: str) -> None:
-        self._missed.pop(agent_id, None)
-
-    def wait(
-        self, agent_id: str, woken: Callable[[], None]
-    ) -> list[Callable[[], None]]:
-        """
-        Call *woken* when there may be a way to the agent; maybe more than once, and
-        never before this returns.
-
-        :return: what ends it.
-        """
-        # Asked first: an answer that comes at once must not wake who does not wait yet.
-        routes = self.directory.routes(agent_id)
-        give_up = [
-            self.registry.wait(agent_id, woken),
-            self.directory.watch(agent_id, woken),
-        ]
-        for record in routes:
-            peer = self._peer(record)
-            if peer is not None and not peer.alive:
-                give_up.append(peer.connect(woken))
-        return give_up
-
-    def _look_again(self) -> None:
-        self._look = None
-        for agent_id in tuple(self._waiting):
-            # Asking the directory is what makes it look, in its own time.
-            if self.revoked(agent_id) or next(self.hops(agent_id), None) is not None:
-                self.registry.wake(agent_id)
-        if self._waiting:
-            self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
-
     @property
     def waiting(self) -> int:
         """How many streams wait for their agents."""
         return sum(self._waiting.values())
 
-    @property
-    def remote(self) -> int:
-        """How many streams of ours go through other kas."""
-        return sum(self._remote.values())
+    def _connected(self, agent_id: str) -> None:
+        self._missed.pop(agent_id, None)
 
-    # How busy others' agents are, as far as it is our doing.
-
-    def went(self, hop: Hop) -> None:
-        """A stream was opened there."""
-        if hop.record is not None:
-            instance = hop.agent.instance_id
-            self._remote[instance] = self._remote.get(instance, 0) + 1
-
-    def left(self, hop: Hop) -> None:
-        """... and is not there any more."""
-        if hop.record is not None:
-            instance = hop.agent.instance_id
-            count = self._remote.get(instance, 0) - 1
-            if count > 0:
-                self._remote[instance] = count
-            else:
-                self._remote.pop(instance, None)
-
-    def refused(self, hop: Hop, reason: StreamReset | SessionClosed) -> None:
-        """What was believed about the agent turned out to be wrong, or too old."""
-        self.rerouted += 1
-        if hop.record is not None:
-            self.directory.look_again(hop.agent.agent_id, hop.record)
+    def _look_again(self) -> None:
+        self._look = None
+        for agent_id in tuple(self._waiting):
+            # Asking the directory is what makes it look, in its own time.
+            if self.revoked(agent_id) or next(self.paths(agent_id), None) is not None:
+                self.registry.wake(agent_id)
+        if self._waiting:
+            self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)

@@ -1,38 +1,43 @@
-"""A stream to an agent as its user sees it, whichever way it goes."""
+"""A stream to an agent as its user sees it, whichever path it takes."""
 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from twisted.internet.interfaces import IConsumer, IPushProducer
+from twisted.internet.interfaces import IConsumer, IDelayedCall, IPushProducer
 from zope.interface import implementer
 
-from kas.routing.pacing import Pacer
-from kas.routing.resumption import Resumption
-from kas.routing.waiting import Wait
+from kas.routing.path import AgentPath
+from kas.routing.router import Router
 from tunnel.errors import (
     AgentUnavailable,
     ErrorCode,
     SessionClosed,
     StreamReset,
+    TunnelError,
 )
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resumable import ResumableStream
 from tunnel.session.stream import StreamTransport
+from tunnel.util.backoff import pause_before
 from tunnel.wire.limits import DEFAULT_LIMITS
 
-if TYPE_CHECKING:
-    from kas.routing.router import Hop, Router
+__all__ = ["Resumption", "RoutedStream"]
 
-#: Bytes that are kept to be sent again should the stream be refused.  What a window
-#: holds: by the time that more may be sent, the other end took it.
-MAX_KEPT = DEFAULT_LIMITS.initial_window
+#: Bytes of the retransmission buffer, to be sent again should the agent refuse the
+#: stream.  What a window holds: by the time that more may be sent, the other end took
+#: it.
+MAX_BUFFERED = DEFAULT_LIMITS.initial_window
 
-#: Ways that may break under one request before it is given up: one that breaks what it
+#: Paths that may break under one request before it fails: a request that breaks what it
 #: touches has to end.
 MAX_LOST = 3
+
+#: Seconds for the answer to RESUME: it takes no more than a look into a table.
+RESUME_TIMEOUT = 10.0
 
 _SENT = pb.Open()
 
@@ -44,14 +49,14 @@ TOO_MANY = "too many requests wait for it already"
 @implementer(IStream, IConsumer, IPushProducer, IStreamReceiver)
 class RoutedStream:
     """
-    Looks for a way, and for another one as long as nothing came back.
+    Takes a path, and another one as long as nothing came back.
 
     Most of them find one at once, have nothing to send but their head, and step aside
-    with the first byte of the answer; what costs them anything stands apart.
+    with the first byte of the answer; what the others cost stands apart.
 
     What is written is kept until the agent answers, so that a refusal (which means that
-    nothing was done) costs the user nothing.  A way that breaks is only replaced where
-    the request may be done twice, or where the stream itself survives it.
+    nothing was done) costs the user nothing.  A path that breaks is only replaced where
+    the request is idempotent, or where the stream itself survives it.
     """
 
     def __init__(
@@ -61,75 +66,93 @@ class RoutedStream:
         open_: pb.Open,
         receiver: IStreamReceiver,
         fin: bool,
-        repeatable: bool,
+        idempotent: bool,
     ) -> None:
         self._router = router
         self._agent_id = agent_id
         self._open = open_
         self._receiver = receiver
         self._fin = fin
-        self._repeatable = repeatable
-        self._path: StreamTransport | ResumableStream | None = None
-        self._hop: Hop | None = None
+        self._idempotent = idempotent
+        #: What was taken, and the stream that was opened on it.
+        self._path: AgentPath | None = None
+        self._stream: StreamTransport | ResumableStream | None = None
         self._agent: ConnectedAgent | None = None
-        #: None: something came back, or it was too much.
-        self._kept: list[tuple[bool, bytes]] | None = []
+        #: To be sent again; None once this path is the last one.
+        self._buffer: list[tuple[bool, bytes]] | None = []
         self._size = 0
         self._finished = fin
         self._paused = False
-        self._pacer: Pacer | None = None
+        #: Of the user, while its path may be replaced.
+        self._producer: _Producer | None = None
         self._closed = False
         self._lost = 0
         self._attempts = 0
         #: Instances that did not answer.
         self._tried: tuple[bytes, ...] = ()
         self._why = ""
-        self._waits: Wait | None = None
-        #: When it gives up, once it had to wait: whatever refuses it in between.  Anew
-        #: for each way that broke.
+        self._waiter: _Waiter | None = None
+        self._late: IDelayedCall | None = None
+        #: When it gives up, once it had to wait, however often it is refused until
+        #: then.  Set again for each path that broke.
         self._patience = 0.0
+
+    @classmethod
+    def open(
+        cls,
+        router: Router,
+        agent_id: str,
+        open_: pb.Open,
+        receiver: IStreamReceiver,
+        fin: bool,
+        *,
+        idempotent: bool = False,
+        resumable: bool = False,
+    ) -> RoutedStream:
+        """See `tunnel.interfaces.IServerModuleApi.open_stream`."""
+        if resumable and router.keeper.grace() > 0:
+            open_.resume_id = secrets.token_bytes(16)
+        stream = cls(router, agent_id, open_, receiver, fin, idempotent)
+        path = router.only_path(agent_id)
+        if (path is None or not stream._try(path)) and not stream._take_best():
+            stream._wait()
+        return stream
 
     @property
     def agent(self) -> ConnectedAgent | None:
         """As `IStream.agent`."""
         return self._agent
 
-    # A way.
+    # Taking a path.
 
-    def begin(self) -> None:
-        """Look for a way, or wait for one."""
-        hop = self._router.only_hop(self._agent_id)
-        if (hop is None or not self._try(hop)) and not self._go():
-            self._wait()
-
-    def _go(self) -> bool:
-        """Take the best way that there is now; False when there is none."""
-        hops = self._router.hops(self._agent_id)
+    def _take_best(self) -> bool:
+        """Take the best path that there is now; False when there is none."""
+        paths = self._router.paths(self._agent_id)
         if self._tried:
             # What refused it may do so again, though it is not busy.
             return any(
-                self._try(hop)
-                for hop in sorted(
-                    hops, key=lambda hop: hop.agent.instance_id in self._tried
+                self._try(path)
+                for path in sorted(
+                    paths, key=lambda path: path.agent.instance_id in self._tried
                 )
             )
-        return any(self._try(hop) for hop in hops)
+        return any(self._try(path) for path in paths)
 
-    def _try(self, hop: Hop) -> bool:
-        path: StreamTransport | ResumableStream
+    def _try(self, path: AgentPath) -> bool:
+        stream: StreamTransport | ResumableStream
         try:
             if self._open.resume_id:
-                path = self._open_resumable(hop)
+                stream = self._open_resumable(path)
             else:
-                path = hop.open(self._open, self, self._fin, self._repeatable)
+                stream = path.open(self._open, self, self._fin, self._idempotent)
         except (SessionClosed, StreamReset):
-            # It began to go away since it was last heard of, or is full: its refusal
+            # It began to go away since the last frame from it, or is full: its refusal
             # costs a look at the next one, never a failed request.
             return False
-        self._took(hop, path)
+        self._taken(path, stream)
         return True
 
-    def _open_resumable(self, hop: Hop) -> ResumableStream:
+    def _open_resumable(self, path: AgentPath) -> ResumableStream:
         if self._attempts:
             # The instance may still hold what the last attempt began, under its id.
             self._open.resume_id = secrets.token_bytes(16)
@@ -140,70 +163,101 @@ class RoutedStream:
             self._path_lost,
             self._agent_id,
         )
-        stream.attach(hop.open(self._open, stream, self._fin, self._repeatable))
+        stream.attach(path.open(self._open, stream, self._fin, self._idempotent))
         if self._fin:
             stream.finish()
         return stream
 
-    def _took(self, hop: Hop, path: StreamTransport | ResumableStream) -> None:
-        self._hop, self._path = hop, path
-        self._agent = hop.agent
-        if hop.record is not None:
-            self._router.went(hop)
-        if self._waits is not None:
-            self._settle()
-        for is_headers, data in self._kept or ():
+    def _taken(
+        self, path: AgentPath, stream: StreamTransport | ResumableStream
+    ) -> None:
+        self._path, self._stream = path, stream
+        self._agent = path.agent
+        if path.record is not None:
+            self._router.taken(path)
+        if self._waiter is not None:
+            self._stop_waiting()
+        for is_headers, data in self._buffer or ():
             if is_headers:
-                path.send_headers(data)
+                stream.send_headers(data)
             else:
-                path.write(data)
+                stream.write(data)
         if self._finished and not self._fin:
-            path.finish()
+            stream.finish()
         if self._paused:
-            path.pauseProducing()
-        if self._pacer is not None:
-            path.registerProducer(self._pacer, self._pacer.streaming)
-            if self._pacer.streaming and not path.full:
-                self._pacer.resumeProducing()
+            stream.pauseProducing()
+        if self._producer is not None:
+            streaming = self._producer.streaming
+            stream.registerProducer(self._producer, streaming)
+            if streaming and not stream.full:
+                self._producer.resumeProducing()
+
+    def _take_no_other(self) -> None:
+        """This path is the last one: what was kept for another one goes."""
+        self._buffer = None
+        # The stream may last, and its head is not needed any more.
+        self._open = _SENT
+        stream, path = self._stream, self._path
+        assert stream is not None
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            # From here on the path pauses it directly.
+            stream.unregisterProducer()
+            stream.registerProducer(producer.producer, producer.streaming)
+        if path is not None and path.record is None and type(stream) is StreamTransport:
+            # Nothing is left to do here: the rest goes straight to the user.
+            stream.receiver = self._receiver
+
+    # Waiting for a path.
 
     def _wait(self) -> None:
-        if self._waits is None:
-            if not self._router.may_wait(self._agent_id):
+        router, agent_id = self._router, self._agent_id
+        if self._waiter is None:
+            if not router.may_wait(agent_id):
                 self._close(self._unavailable(TOO_MANY, waited=False))
                 return
-            now = self._router.clock.seconds()
+            now = router.clock.seconds()
             if not self._patience:
-                self._patience = now + self._router.patience(self._agent_id)
+                self._patience = now + router.patience(agent_id)
             left = max(0.0, self._patience - now)
-            self._waits = Wait(
-                self._router, self._agent_id, self._woken, self._late, left
-            )
-        elif self._router.revoked(self._agent_id):
-            text = f"agent {self._agent_id} was revoked"
-            self._close(AgentUnavailable(self._agent_id, text))
+            self._late = router.clock.callLater(left, self._too_late)
+            self._waiter = _Waiter(router, agent_id, self._woken)
+        elif router.revoked(agent_id):
+            text = f"agent {agent_id} was revoked"
+            self._close(AgentUnavailable(agent_id, text))
             return
-        self._waits.again(self._attempts)
+        self._waiter.wait(self._attempts)
 
     def _woken(self) -> None:
-        if self._closed or self._path is not None:
+        if self._closed or self._stream is not None:
             return
         try:
-            found = self._go()
+            found = self._take_best()
         except Exception as error:
             self._close(StreamReset(ErrorCode.INTERNAL, str(error), by_peer=False))
             raise
         if not found and not self._closed:
             self._wait()
 
-    def _late(self) -> None:
+    def _too_late(self) -> None:
+        self._late = None
         self._router.missed(self._agent_id)
         self._close(self._unavailable(WAITED))
+
+    def _stop_waiting(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        late, self._late = self._late, None
+        if waiter is not None:
+            waiter.cancel()
+            self._router.stopped_waiting(self._agent_id)
+        if late is not None:
+            late.cancel()
 
     def _unavailable(self, why: str, *, waited: bool = True) -> AgentUnavailable:
         agent = self._agent_id
         reason = "AGENT_NOT_REACHABLE"
         if there := self._router.obstacle(agent):
-            # The agent may be well: it is the way to it that is not.
+            # The agent may be well: the path to it is not.
             text = f"agent {agent} is connected to another kas, and {there}"
         elif self._why:
             text = f"agent {agent} could not be reached ({self._why}); {why}"
@@ -214,81 +268,66 @@ class RoutedStream:
         return AgentUnavailable(agent, text, reason, waited=waited)
 
     def absence(self) -> AgentUnavailable | None:
-        """Why nobody answers, while the stream waits for its agent; else None."""
-        if self._path is not None or self._closed:
+        """Why there is no answer, while the stream waits for its agent; else None."""
+        if self._stream is not None or self._closed:
             return None
         return self._unavailable(WAITED)
-
-    def _settle(self) -> None:
-        waits, self._waits = self._waits, None
-        if waits is not None:
-            waits.stop()
-
-    def _close(self, reason: Exception | None) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._settle()
-        self._kept = None
-        pacer, self._pacer = self._pacer, None
-        if pacer is not None:
-            pacer.producer.stopProducing()
-        self._receiver.stream_closed(reason)
 
     # What comes back.
 
     def headers_received(self, block: bytes) -> None:
         """As `IStreamReceiver.headers_received`."""
-        self._answered()
+        if self._buffer is not None:
+            self._take_no_other()
         self._receiver.headers_received(block)
 
     def data_received(self, data: bytes) -> None:
         """As `IStreamReceiver.data_received`."""
-        self._answered()
+        if self._buffer is not None:
+            self._take_no_other()
         self._receiver.data_received(data)
 
     def fin_received(self) -> None:
         """As `IStreamReceiver.fin_received`."""
-        self._answered()
+        if self._buffer is not None:
+            self._take_no_other()
         self._receiver.fin_received()
 
-    def _answered(self) -> None:
-        if self._kept is None:
-            return
-        self._kept = None
-        # It may last, and its head is not needed any more.
-        self._open = _SENT
-        path = self._path
-        if type(path) is StreamTransport and self._pacer is None:
-            hop = self._hop
-            if hop is not None and hop.record is None:
-                # Nothing is left to do for us: the rest goes straight to its user.
-                path.receiver = self._receiver
+    def path_in_doubt(self) -> None:
+        """The agent is silent: take another path, where that is fine."""
+        if self._idempotent and self._buffer is not None and self._stream is not None:
+            self._stream.reset(ErrorCode.PATH_LOST, "the agent is silent")
+
+    def path_missing(self) -> None:
+        """The agent's connection was closed, and it does not seem to come back."""
+        tell = getattr(self._receiver, "path_missing", None)
+        if tell is not None:
+            tell()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """This way is over; look for another where that harms nobody."""
-        hop, self._hop = self._hop, None
-        self._path = None
-        if hop is not None:
-            self._router.left(hop)
+        """This path is over; take another one where that harms nothing."""
+        path, self._path = self._path, None
+        self._stream = None
+        if path is not None:
+            self._router.left(path)
         if self._closed:
             return
         if (
-            hop is None
-            or self._kept is None
+            path is None
+            or self._buffer is None
             or not isinstance(reason, StreamReset | SessionClosed)
-            or not self._may_go_again(reason)
+            or not self._may_retry(reason)
         ):
             self._close(reason)
             return
         self._why = str(reason)
         self._attempts += 1
-        self._tried = (*self._tried, hop.agent.instance_id)[-MAX_LOST:]
-        self._router.refused(hop, reason)
-        if self._attempts > 1 or not self._go():
+        self._tried = (*self._tried, path.agent.instance_id)[-MAX_LOST:]
+        self._router.refused(path, reason)
+        if self._attempts > 1 or not self._take_best():
             self._wait()
 
-    def _may_go_again(self, reason: StreamReset | SessionClosed) -> bool:
+    def _may_retry(self, reason: StreamReset | SessionClosed) -> bool:
         if isinstance(reason, StreamReset):
             if reason.code is ErrorCode.REFUSED and reason.by_peer:
                 return True  # nothing was done
@@ -297,67 +336,70 @@ class RoutedStream:
         elif reason.code is ErrorCode.UNAUTHENTICATED:
             return False
         self._lost += 1
-        # It was served meanwhile; how often that may end so is counted.
+        # The agent had it meanwhile; how often that may end so is counted.
         self._patience = 0.0
-        return self._repeatable and self._lost <= MAX_LOST
+        return self._idempotent and self._lost <= MAX_LOST
 
-    def path_in_doubt(self) -> None:
-        """Nothing comes from there any more: ask somebody else, where that is fine."""
-        if self._repeatable and self._kept is not None and self._path is not None:
-            self._path.reset(ErrorCode.PATH_LOST, "the agent is silent")
+    def _close(self, reason: Exception | None) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._stop_waiting()
+        self._buffer = None
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.producer.stopProducing()
+        self._receiver.stream_closed(reason)
 
-    def path_missing(self) -> None:
-        """The agent's connection was closed, and it does not seem to come back."""
-        tell = getattr(self._receiver, "path_missing", None)
-        if tell is not None:
-            tell()
-
-    # A way that broke under a stream that survives it.
+    # A path that broke under a stream that survives it.
 
     def _path_lost(self) -> None:
-        stream = self._path
+        stream = self._stream
         if not isinstance(stream, ResumableStream):
             return  # it broke while it was being opened
-        if self._kept is not None and self._repeatable:
-            # Nothing came back yet: anybody else may do it.
-            stream.end(SessionClosed(ErrorCode.PATH_LOST, "the way to the agent broke"))
+        if self._buffer is not None and self._idempotent:
+            # Nothing came back yet: any other instance may do it.
+            why = "the path to the agent broke"
+            stream.end(SessionClosed(ErrorCode.PATH_LOST, why))
             return
-        hop, self._hop = self._hop, None
-        if hop is not None:
-            self._router.left(hop)
-            Resumption(self._router, hop.agent, stream, self._resumed).begin()
+        path, self._path = self._path, None
+        if path is not None:
+            self._router.left(path)
+            Resumption(self._router, path.agent, stream, self._resumed).begin()
 
-    def _resumed(self, hop: Hop) -> None:
-        self._hop = hop
-        self._agent = hop.agent
-        self._router.went(hop)
+    def _resumed(self, path: AgentPath) -> None:
+        self._path = path
+        self._agent = path.agent
+        self._router.taken(path)
 
     # IStream
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
         """As `IStream.send_headers`."""
-        self._keep(True, block)
-        if self._path is not None:
-            self._path.send_headers(block)
+        if self._buffer is not None:
+            self._keep(True, block)
+        if self._stream is not None:
+            self._stream.send_headers(block)
         if fin:
             self.finish()
 
     def write(self, data: bytes) -> None:
         """As `IStream.write`."""
-        self._keep(False, data)
-        if self._path is not None:
-            self._path.write(data)
+        if self._buffer is not None:
+            self._keep(False, data)
+        if self._stream is not None:
+            self._stream.write(data)
 
     def _keep(self, is_headers: bool, data: bytes) -> None:
-        if self._kept is None or self._closed or self._finished:
+        if self._buffer is None or self._closed or self._finished:
             return
-        self._kept.append((is_headers, data))
+        self._buffer.append((is_headers, data))
         self._size += len(data)
-        if self._size <= MAX_KEPT:
+        if self._size <= MAX_BUFFERED:
             return
-        if self._path is not None:
-            self._kept = None
-        elif self._size > 2 * MAX_KEPT:
+        if self._stream is not None:
+            self._take_no_other()
+        elif self._size > 2 * MAX_BUFFERED:
             self._close(
                 StreamReset(
                     ErrorCode.MEMORY, "more was written than can wait", by_peer=False
@@ -367,31 +409,31 @@ class RoutedStream:
     def finish(self) -> None:
         """As `IStream.finish`."""
         self._finished = True
-        if self._path is not None:
-            self._path.finish()
+        if self._stream is not None:
+            self._stream.finish()
 
     def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
         """As `IStream.reset`."""
-        if self._path is not None:
-            self._kept = None
-            self._path.reset(code, message)
+        if self._stream is not None:
+            self._buffer = None
+            self._stream.reset(code, message)
         else:
             self._close(StreamReset(ErrorCode(code), message, by_peer=False))
 
     def pauseProducing(self) -> None:
         """As `IStream.pauseProducing`."""
         self._paused = True
-        if self._path is not None:
-            self._path.pauseProducing()
+        if self._stream is not None:
+            self._stream.pauseProducing()
 
     def resumeProducing(self) -> None:
         """As `IStream.resumeProducing`."""
         self._paused = False
-        if self._path is not None:
-            self._path.resumeProducing()
+        if self._stream is not None:
+            self._stream.resumeProducing()
 
     def stopProducing(self) -> None:
-        """Whoever reads is gone."""
+        """The reader is gone."""
         self.reset()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
@@ -399,14 +441,204 @@ class RoutedStream:
         if self._closed:
             producer.stopProducing()
             return
-        self._pacer = Pacer(producer, streaming)
-        if self._path is not None:
-            self._path.registerProducer(self._pacer, streaming)
+        if self._buffer is not None:
+            producer = self._producer = _Producer(producer, streaming)
+        if self._stream is not None:
+            self._stream.registerProducer(producer, streaming)
         else:
-            self._pacer.pauseProducing()
+            producer.pauseProducing()
 
     def unregisterProducer(self) -> None:
         """As `IStream.unregisterProducer`."""
-        self._pacer = None
-        if self._path is not None:
-            self._path.unregisterProducer()
+        self._producer = None
+        if self._stream is not None:
+            self._stream.unregisterProducer()
+
+
+@implementer(IPushProducer)
+class _Producer:
+    """
+    The user's producer on a path that may be replaced.
+
+    A path stops its producer when it ends; the user's goes on with the next path.
+    """
+
+    def __init__(self, producer: Any, streaming: bool) -> None:
+        self.producer = producer
+        self.streaming = streaming
+        self._paused = False
+
+    def pauseProducing(self) -> None:
+        """The path holds enough, or there is none."""
+        if self.streaming and not self._paused:
+            self._paused = True
+            self.producer.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """The path takes more."""
+        if not self.streaming:
+            self.producer.resumeProducing()
+        elif self._paused:
+            self._paused = False
+            self.producer.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """This path is over; there may be another."""
+        self.pauseProducing()
+
+
+class _Waiter:
+    """Calls *retry* when there may be a path to an agent, or after a pause."""
+
+    def __init__(
+        self, router: Router, agent_id: str, retry: Callable[[], None]
+    ) -> None:
+        self._router = router
+        self._agent_id = agent_id
+        self._retry = retry
+        self._timer: IDelayedCall | None = None
+        self._give_up: list[Callable[[], None]] = []
+
+    def wait(self, attempts: int) -> None:
+        """Wait for the next event; after attempts that failed, also for a while."""
+        self.cancel()
+        router = self._router
+        self._give_up = router.wait(self._agent_id, self._wake)
+        if attempts:
+            pause = pause_before(attempts, router.random)
+            self._timer = router.clock.callLater(pause, self._wake)
+
+    def _wake(self) -> None:
+        self.cancel()
+        self._retry()
+
+    def cancel(self) -> None:
+        """Wait no longer."""
+        give_up, self._give_up = self._give_up, []
+        for one in give_up:
+            one()
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+
+@implementer(IStreamReceiver)
+class Resumption:
+    """
+    Looks for a new path to the same instance, until the stream's grace is over.
+
+    It is the receiver of the attempt that runs.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        agent: ConnectedAgent,
+        stream: ResumableStream,
+        callback: Callable[[AgentPath], None],
+    ) -> None:
+        self._router = router
+        self._agent = agent
+        self._stream = stream
+        self._callback = callback
+        self._attempts = 0
+        self._path: AgentPath | None = None
+        self._attempt: StreamTransport | None = None
+        self._timeout: IDelayedCall | None = None
+        self._waiter = _Waiter(router, agent.agent_id, self.begin)
+
+    def begin(self) -> None:
+        """Try, now or after the next event."""
+        stream, agent, router = self._stream, self._agent, self._router
+        if stream.closed or stream.has_path or self._attempt is not None:
+            return
+        if not router.may_connect(agent.agent_id):
+            reason = "the agent was revoked"
+            stream.end(SessionClosed(ErrorCode.UNAUTHENTICATED, reason))
+        elif self._resume(router.path_to(agent.agent_id, agent.instance_id)):
+            pass
+        elif router.was_restarted(agent):
+            gone = "agentk was restarted, and what ran there ended with it"
+            stream.end(StreamReset(ErrorCode.NOT_RESUMABLE, gone, by_peer=False))
+        else:
+            self._wait()
+
+    def _resume(self, path: AgentPath | None) -> bool:
+        """Begin an attempt; False where none can begin."""
+        if path is None:
+            return False
+        stream = self._stream
+        resume = pb.Resume(resume_id=stream.resume_id, received=stream.received)
+        try:
+            attempt = path.resume(resume, self)
+        except (SessionClosed, StreamReset):
+            return False
+        if path.agent.generation > self._agent.generation:
+            # It connected since.  The one that was lost may still be listed
+            # where another kas had it, and says nothing.
+            stream.lives()
+        self._path, self._attempt = path, attempt
+        attempt.resumable = self
+        self._timeout = self._router.clock.callLater(
+            RESUME_TIMEOUT,
+            attempt.reset,
+            ErrorCode.CANCELLED,
+            "RESUME was not answered",
+        )
+        return True
+
+    def _wait(self) -> None:
+        self._attempts += 1
+        self._waiter.wait(self._attempts)
+
+    def _attempt_ended(self) -> None:
+        self._attempt = None
+        timeout, self._timeout = self._timeout, None
+        if timeout is not None and timeout.active():
+            timeout.cancel()
+
+    # The attempt.
+
+    def resumed(self, path: StreamTransport, received: int) -> None:
+        """The instance knows the stream, and goes on."""
+        self._attempt_ended()
+        if self._stream.closed:
+            path.reset(ErrorCode.CANCELLED, "the client left")
+            return
+        assert self._path is not None
+        # Otherwise it refuses the path, and is there no more than before.
+        if self._stream.goes_on(received):
+            self._callback(self._path)
+        self._stream.resumed(path, received)
+
+    def acked(self, received: int) -> None:
+        """Nothing was sent yet."""
+
+    def headers_received(self, block: bytes) -> None:
+        """Never before RESUMED."""
+        raise TunnelError("bytes before RESUMED")
+
+    def data_received(self, data: bytes) -> None:
+        """Never before RESUMED."""
+        raise TunnelError("bytes before RESUMED")
+
+    def fin_received(self) -> None:
+        """Never before RESUMED."""
+
+    def path_in_doubt(self) -> None:
+        """The agent is silent: try again once it is not."""
+        if self._attempt is not None:
+            self._attempt.reset(ErrorCode.PATH_LOST, "the agent is silent")
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """This attempt failed."""
+        self._attempt_ended()
+        path, self._path = self._path, None
+        if isinstance(reason, StreamReset):
+            if reason.code is ErrorCode.NOT_RESUMABLE:
+                self._stream.end(reason)
+                return
+            if path is not None and reason.code is ErrorCode.REFUSED:
+                self._router.refused(path, reason)
+        if not self._stream.closed:
+            self._wait()

@@ -13,6 +13,7 @@ from agentk.dialer import (
     REPLACED_SPREAD,
     UNDISPUTED,
 )
+from kas.routing.stream import RoutedStream
 from tests.agentk.dialling import TIMING, DialCase
 from tests.kas.world import World
 from tunnel.errors import ErrorCode, SessionClosed
@@ -267,7 +268,7 @@ class StopTests(DialCase):
         stopping = self.stop()
         self.assertIsNone(self.world.registry.find("7"))
         late = RecordingReceiver()
-        self.world.router.open_stream("7", pb.Open(method="/x"), late, False)
+        RoutedStream.open(self.world.router, "7", pb.Open(method="/x"), late, False)
         self.later(5)
         self.assertNoResult(stopping)
         stream.write(b"question")

@@ -22,6 +22,7 @@ from kas.fleet.balance import Balance
 from kas.fleet.gateway import Gateway, GatewayFactory
 from kas.fleet.peers import Peers
 from kas.routing.router import Router
+from kas.routing.stream import RoutedStream
 from tests.kas.directory.memory import Hub, MemoryStore
 from tests.kas.world import World
 from tests.tunnel.rpc.echo import ECHO, Echo
@@ -203,7 +204,7 @@ class Kas:
     ) -> IStream:
         """A stream of a client of this kas."""
         open_ = pb.Open(method="/test")
-        return self.router.open_stream(agent_id, open_, receiver, fin, **options)
+        return RoutedStream.open(self.router, agent_id, open_, receiver, fin, **options)
 
     def kill(self) -> None:
         """As SIGKILL: the sockets close, nobody says goodbye."""

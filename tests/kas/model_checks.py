@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from kas.routing.router import Hop
+from kas.routing.path import AgentPath
 from tests.kas.many import Kas
 from tests.kas.model import ModelAgent
 
 
 class GatewayGuard:
     """
-    Sees to it that a gateway follows, and looks for no way by itself.
+    Sees to it that a gateway follows, and looks for no path by itself.
 
     :param problems: takes what is found, where an exception would only end a stream.
     """
@@ -20,15 +20,15 @@ class GatewayGuard:
     def __init__(self, problems: list[str]) -> None:
         self._problems = problems
         self._in_gateway = 0
-        self._open, self._resume = Hop.open, Hop.resume
-        Hop.open = self._guarded(Hop.open)  # type: ignore[method-assign]
-        Hop.resume = self._guarded(Hop.resume)  # type: ignore[method-assign]
+        self._open, self._resume = AgentPath.open, AgentPath.resume
+        AgentPath.open = self._guarded(AgentPath.open)  # type: ignore[method-assign]
+        AgentPath.resume = self._guarded(AgentPath.resume)  # type: ignore[method-assign]
 
     def _guarded(self, real: Any) -> Any:
-        def call(hop: Hop, *args: Any, **kwargs: Any) -> Any:
+        def call(path: AgentPath, *args: Any, **kwargs: Any) -> Any:
             if self._in_gateway:
-                self._problems.append("a gateway looked for another way")
-            return real(hop, *args, **kwargs)
+                self._problems.append("a gateway looked for another path")
+            return real(path, *args, **kwargs)
 
         return call
 
@@ -49,7 +49,7 @@ class GatewayGuard:
 
     def end(self) -> None:
         """Leave everything as it was."""
-        Hop.open, Hop.resume = self._open, self._resume  # type: ignore[method-assign]
+        AgentPath.open, AgentPath.resume = self._open, self._resume  # type: ignore[method-assign]
 
 
 def knows_enough(kas: Kas, all_kas: Iterable[Kas]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from kas.routing.stream import RoutedStream
 from tests.kas.many import Kas
 from tests.kas.model import Execution
 from tunnel.errors import ErrorCode, StreamReset
@@ -18,10 +19,10 @@ FAULTS = (ErrorCode.PROTOCOL, ErrorCode.INTERNAL, ErrorCode.FLOW_CONTROL)
 class Request:
     """One request of a client, and what it may expect."""
 
-    def __init__(self, id_: bytes, kas: Kas, repeatable: bool, resumable: bool) -> None:
+    def __init__(self, id_: bytes, kas: Kas, idempotent: bool, resumable: bool) -> None:
         self.id = id_
         self.kas = kas
-        self.repeatable = repeatable
+        self.idempotent = idempotent
         self.resumable = resumable
         self.stream: Any = None
         self.client = RecordingReceiver()
@@ -73,23 +74,24 @@ class Requests:
         """An agent was asked to do one."""
         mine = self._executions[execution.request_id]
         mine.append(execution)
-        if len(mine) > 1 and not self._by_id[execution.request_id].repeatable:
+        if len(mine) > 1 and not self._by_id[execution.request_id].idempotent:
             self.problems.append("a request was executed twice")
 
     def open(
-        self, kas: Kas, agent_id: str, fin: bool, repeatable: bool, resumable: bool
+        self, kas: Kas, agent_id: str, fin: bool, idempotent: bool, resumable: bool
     ) -> Request:
         """A client asks a kas."""
-        request = Request(b"%d" % len(self._by_id), kas, repeatable, resumable)
+        request = Request(b"%d" % len(self._by_id), kas, idempotent, resumable)
         request.finished = fin
         self._by_id[request.id] = request
         self._told.append(request)
-        request.stream = kas.router.open_stream(
+        request.stream = RoutedStream.open(
+            kas.router,
             agent_id,
             pb.Open(method="/test", metadata=request.id),
             request.client,
             fin,
-            repeatable=repeatable,
+            idempotent=idempotent,
             resumable=resumable,
         )
         return request

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from kas.fleet import gateway, peers
 from kas.fleet.peers import PEER_LIMITS, PEER_TIMING, RETRY_MOST
 from kas.routing.router import ROUTING_TIMEOUT
+from kas.routing.stream import RoutedStream
 from tests.kas.many import Kas, Many, ManyCase
 from tests.proto.echo_pb2 import Text
 from tests.tunnel.rpc.echo import ECHO
@@ -304,7 +305,7 @@ class CallTests(ManyCase):
         timeout: float = 0,
     ) -> IStream:
         open_ = pb.Open(method=method, metadata=metadata)
-        return kas.router.open_stream("7", open_, receiver, False)
+        return RoutedStream.open(kas.router, "7", open_, receiver, False)
 
 
 class MoveTests(ManyCase):

@@ -15,7 +15,7 @@ class LossTests(ManyCase):
     def test_gateway_dies(self) -> None:
         """A request that may be repeated is, once the agent is elsewhere."""
         agent = self.many.agent(self.two)
-        self.one.open(self.client, fin=True, repeatable=True)
+        self.one.open(self.client, fin=True, idempotent=True)
         self.many.settle()
         agent.at = self.three
         self.two.kill()
@@ -24,7 +24,7 @@ class LossTests(ManyCase):
         self.answer(agent)
         self.assert_answered()
 
-    def test_not_repeatable(self) -> None:
+    def test_not_idempotent(self) -> None:
         """Anything else fails clearly, and nothing happens twice."""
         agent = self.many.agent(self.two)
         self.one.open(self.client, fin=True)
@@ -38,7 +38,7 @@ class LossTests(ManyCase):
     def test_after_the_first_byte(self) -> None:
         """Nothing is repeated once something came back."""
         agent = self.many.agent(self.two)
-        self.one.open(self.client, fin=True, repeatable=True)
+        self.one.open(self.client, fin=True, idempotent=True)
         self.many.settle()
         agent.streams[0][0].send_headers(b"head")
         self.many.settle()
@@ -84,7 +84,7 @@ class LossTests(ManyCase):
 
     def test_breaks_long_after_a_wait(self) -> None:
         """What was waited for before does not count against the next way."""
-        self.one.open(self.client, fin=True, repeatable=True)
+        self.one.open(self.client, fin=True, idempotent=True)
         self.many.later(5)
         agent = self.many.agent(self.two)
         self.many.later(ROUTING_TIMEOUT * 2)
@@ -192,7 +192,7 @@ class DoubtTests(ManyCase):
 
     def silent_then_other(self, at: Kas) -> None:
         dark, other = self.silent(at)
-        self.one.open(self.client, fin=True, repeatable=True)
+        self.one.open(self.client, fin=True, idempotent=True)
         self.many.later(1)
         self.assertEqual(other.streams, [])
         self.many.later(8)
@@ -220,7 +220,7 @@ class DoubtTests(ManyCase):
         pipes = [p for url, p in self.many.network.pipes if url == at.agents_url]
         pipes[0].cut = True
         # One hangs there already, and one comes when nobody knows better.
-        self.one.open(self.client, fin=True, repeatable=True)
+        self.one.open(self.client, fin=True, idempotent=True)
         new = self.many.agent(then, instance=b"j" * 16)
         self.many.later(1)
         self.assertEqual(len(new.streams), 1)
@@ -229,7 +229,7 @@ class DoubtTests(ManyCase):
         self.many.later(5, step=0.1)
         self.assertEqual(sum(len(kas.registry) for kas in self.many.kas), 1)
 
-    def test_not_repeatable(self) -> None:
+    def test_not_idempotent(self) -> None:
         """Anything else waits: it may be under way, and must not be done twice."""
         _, other = self.silent(self.two)
         self.one.open(self.client, fin=True)
@@ -241,7 +241,7 @@ class DoubtTests(ManyCase):
     def test_answer_that_has_begun(self) -> None:
         """A silent path is not given up while the answer is on it."""
         agents = [self.many.agent(self.two, instance=bytes([n]) * 16) for n in (1, 2)]
-        self.one.open(self.client, fin=True, repeatable=True)
+        self.one.open(self.client, fin=True, idempotent=True)
         self.many.settle()
         asked = 0 if agents[0].streams else 1
         agents[asked].streams[0][0].send_headers(b"head")
@@ -273,7 +273,7 @@ class DoubtTests(ManyCase):
     def test_quiet_is_not_silent(self) -> None:
         """An agent that answers pings may take as long as it likes for the rest."""
         agent = self.many.agent(self.two)
-        self.two.open(self.client, fin=True, repeatable=True)
+        self.two.open(self.client, fin=True, idempotent=True)
         self.many.later(120)
         self.assertEqual(len(agent.streams), 1)
         self.answer(agent)

@@ -242,7 +242,7 @@ class Misfortunes(RuleBasedStateMachine):
         seed=SEEDS,
         body=st.integers(0, 3000),
         fin=st.booleans(),
-        repeatable=st.booleans(),
+        idempotent=st.booleans(),
         resumable=st.booleans(),
     )
     def request(
@@ -251,11 +251,11 @@ class Misfortunes(RuleBasedStateMachine):
         seed: int,
         body: int,
         fin: bool,
-        repeatable: bool,
+        idempotent: bool,
         resumable: bool,
     ) -> None:
         request = self.requests.open(
-            self.kas_at(seed), id_, fin, repeatable and fin, resumable
+            self.kas_at(seed), id_, fin, idempotent and fin, resumable
         )
         if not fin:
             request.write(body)

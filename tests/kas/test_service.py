@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer, provider
 
 from kas.config.schema import read_configuration
+from kas.routing.stream import RoutedStream
 from kas.service import KasService
 from kas.state import running
 from kas.state.directory import StateDirectory
@@ -277,7 +278,9 @@ class StopTests(_Case):
         service = self.started("a")
         agent = self.agent(service)
         client = RecordingReceiver()
-        stream = service.router.open_stream("7", pb.Open(method="/x"), client, False)
+        stream = RoutedStream.open(
+            service.router, "7", pb.Open(method="/x"), client, False
+        )
         agent.pipe.flush()
         stopping = service.stopService()
         agent.pipe.flush()
@@ -305,7 +308,7 @@ class StopTests(_Case):
         service = self.started()
         agent = self.agent(service)
         client = RecordingReceiver()
-        service.router.open_stream("7", pb.Open(method="/x"), client, False)
+        RoutedStream.open(service.router, "7", pb.Open(method="/x"), client, False)
         agent.pipe.flush()
         stopping = service.stopService()
         self.reactor.pump([DRAIN_STEP] * 28)

@@ -8,6 +8,7 @@ import attrs
 
 from kas.agents import registry
 from kas.agents.registry import MAX_INSTANCES
+from kas.routing.stream import RoutedStream
 from tests.kas.world import Agent, RegistryCase, reason
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
@@ -43,7 +44,7 @@ class GenerationTests(RegistryCase):
         """Whoever used it is told, and not left to wait."""
         self.world.agent(generation=1)
         receiver = RecordingReceiver()
-        self.world.router.open_stream("7", pb.Open(method="/x"), receiver, False)
+        RoutedStream.open(self.world.router, "7", pb.Open(method="/x"), receiver, False)
         self.world.agent(generation=2)
         (closed,) = receiver.closed
         assert isinstance(closed, SessionClosed)
@@ -313,7 +314,7 @@ class RevokeTests(RegistryCase):
         revoked = [self.world.agent("7", instance) for instance in (b"a", b"b")]
         other = self.world.agent("8")
         receiver = RecordingReceiver()
-        self.world.router.open_stream("7", pb.Open(method="/x"), receiver, False)
+        RoutedStream.open(self.world.router, "7", pb.Open(method="/x"), receiver, False)
         self.registry.revoke("agent:7:t")
         self.assertIsNone(self.registry.find("7"))
         self.assertEqual(len(receiver.closed), 1)

@@ -16,7 +16,7 @@ from kas.routing.router import (
     SHORT_TIMEOUT,
     Router,
 )
-from kas.routing.stream import MAX_KEPT as MAX_HELD
+from kas.routing.stream import MAX_BUFFERED, RoutedStream
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.errors import (
@@ -73,7 +73,7 @@ class _Case(SynchronousTestCase):
     def open(self, agent_id: str = "7", fin: bool = False, **more: Any) -> Any:
         receiver = more.pop("receiver", self.receiver)
         open_ = pb.Open(method="/x", **more)
-        return self.router.open_stream(agent_id, open_, receiver, fin)
+        return RoutedStream.open(self.router, agent_id, open_, receiver, fin)
 
     def reason(self, receiver: RecordingReceiver | None = None) -> Any:
         (reason,) = (receiver or self.receiver).closed
@@ -344,12 +344,12 @@ class WaitTests(_Case):
             timeout=5,
             max_waiting=1,
         )
-        first = router.open_stream("7", pb.Open(), RecordingReceiver(), False)
-        router.open_stream("7", pb.Open(), self.receiver, False)
+        first = RoutedStream.open(router, "7", pb.Open(), RecordingReceiver(), False)
+        RoutedStream.open(router, "7", pb.Open(), self.receiver, False)
         self.assertEqual(len(self.receiver.closed), 1)
         first.reset()
         later = RecordingReceiver()
-        router.open_stream("7", pb.Open(), later, False)
+        RoutedStream.open(router, "7", pb.Open(), later, False)
         self.assertEqual(later.closed, [])
         self.clock.advance(5)
         self.assertIn("waited for it", str(self.reason(later)))
@@ -454,8 +454,8 @@ class BackPressureTests(_Case):
     def test_full_from_the_start(self) -> None:
         """Held bytes that fill the real stream keep its producer paused."""
         stream = self.open()
-        stream.write(b"x" * MAX_HELD)
-        stream.write(b"x" * MAX_HELD)
+        stream.write(b"x" * MAX_BUFFERED)
+        stream.write(b"x" * MAX_BUFFERED)
         producer = Producer(stream, pieces=1000)
         stream.registerProducer(producer, True)
         self.world.slow = True
@@ -466,13 +466,13 @@ class BackPressureTests(_Case):
         real.resumeProducing()
         agent.pipe.flush()
         self.assertEqual(producer.pieces, 0)
-        self.assertEqual(len(receiver.data), 2 * MAX_HELD + 1000 * producer.size)
+        self.assertEqual(len(receiver.data), 2 * MAX_BUFFERED + 1000 * producer.size)
 
     def test_more_than_can_be_held(self) -> None:
         """Who writes on though paused loses the stream, not our memory."""
         stream = self.open()
-        stream.write(b"x" * MAX_HELD)
-        stream.write(b"x" * MAX_HELD)
+        stream.write(b"x" * MAX_BUFFERED)
+        stream.write(b"x" * MAX_BUFFERED)
         self.assertEqual(self.receiver.closed, [])
         stream.write(b"x")
         self.assertEqual(self.reason().code, ErrorCode.MEMORY)

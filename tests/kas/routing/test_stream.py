@@ -8,10 +8,11 @@ from twisted.internet.defer import Deferred
 
 from kas.directory.shared import SharedDirectory
 from kas.routing.router import LOOK_AGAIN, ROUTING_TIMEOUT
-from kas.routing.stream import MAX_KEPT, MAX_LOST
+from kas.routing.stream import MAX_BUFFERED, MAX_LOST, Resumption
 from tests.kas.many import GRACE, Agentk, ManyCase
 from tests.tunnel.session.harness import Producer
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed, StreamReset
+from tunnel.interfaces import ConnectedAgent
 from tunnel.testing import RecordingReceiver
 
 
@@ -26,7 +27,7 @@ class RepeatTests(ManyCase):
     def test_a_watch_without_an_answer(self) -> None:
         """It begins anew at the same instance, which still holds the first attempt."""
         agent = self.many.agent(self.two)
-        self.one.open(self.client, fin=True, resumable=True, repeatable=True)
+        self.one.open(self.client, fin=True, resumable=True, idempotent=True)
         self.many.settle()
         self.break_and_return(agent)
         self.assertEqual((len(agent.streams), self.client.closed), (2, []))
@@ -37,7 +38,7 @@ class RepeatTests(ManyCase):
 
     def test_what_breaks_everything_it_touches(self) -> None:
         agent = self.many.agent(self.two)
-        self.one.open(self.client, fin=True, repeatable=True)
+        self.one.open(self.client, fin=True, idempotent=True)
         self.many.settle()
         for _ in range(MAX_LOST + 1):
             self.assertEqual(self.client.closed, [])
@@ -57,7 +58,7 @@ class RepeatTests(ManyCase):
     def test_revoked_here(self) -> None:
         """Whoever may not be asked any more is not asked again."""
         agent = self.many.agent(self.one)
-        self.one.open(self.client, fin=True, repeatable=True)
+        self.one.open(self.client, fin=True, idempotent=True)
         self.many.settle()
         self.one.registry.revoke("agent:7:t")
         self.many.settle()
@@ -119,7 +120,7 @@ class RepeatTests(ManyCase):
     def test_why_is_said(self) -> None:
         """Who was reached at first, and not again, is not only "not connected"."""
         agent = self.many.agent(self.two)
-        self.one.open(self.client, fin=True, repeatable=True)
+        self.one.open(self.client, fin=True, idempotent=True)
         self.many.settle()
         agent.dialer._running = False
         self.many.network.cut(self.two.agents_url)
@@ -138,15 +139,15 @@ class UserTests(ManyCase):
         stream.registerProducer(producer, True)
         self.assertEqual(producer.told, ["pause"])
         stream.send_headers(b"head")
-        stream.write(b"x" * MAX_KEPT)
+        stream.write(b"x" * MAX_BUFFERED)
         agent = self.many.agent(self.two)
         self.many.settle()
-        self.assertEqual(len(agent.streams[0][1].data), MAX_KEPT)
+        self.assertEqual(len(agent.streams[0][1].data), MAX_BUFFERED)
         self.assertEqual(producer.told[-1], "resume")
 
     def test_writes_more_than_can_wait(self) -> None:
         stream = self.one.open(self.client)
-        stream.write(b"x" * (2 * MAX_KEPT))
+        stream.write(b"x" * (2 * MAX_BUFFERED))
         self.assertEqual(self.client.closed, [])
         stream.write(b"x")
         (reason,) = self.client.closed
@@ -163,6 +164,34 @@ class UserTests(ManyCase):
         self.assertEqual((len(self.client.closed), self.one.router.waiting), (1, 0))
         agent = self.many.agent(self.two)
         self.assertEqual(agent.streams, [])
+
+    def test_producer_of_a_path_that_breaks(self) -> None:
+        """Once nothing can be sent again, the producer ends with its path."""
+        agent = self.many.agent(self.two)
+        stream = self.one.open(self.client, idempotent=True)
+        producer = Producer()
+        stream.registerProducer(producer, True)
+        self.many.settle()
+        stream.write(b"x" * (MAX_BUFFERED + 1))
+        self.many.settle()
+        self.assertEqual(len(agent.streams[0][1].data), MAX_BUFFERED + 1)
+        self.assertNotIn("stop", producer.told)
+        self.many.network.cut(self.two.agents_url)
+        self.many.settle()
+        self.assertEqual(producer.told.count("stop"), 1)
+        self.assertEqual((len(self.client.closed), len(agent.streams)), (1, 1))
+        # The same for one that comes after the answer.
+        agent = self.many.agent(self.three, instance=b"j" * 16)
+        self.client = RecordingReceiver()
+        stream = self.one.open(self.client, idempotent=True)
+        self.many.settle()
+        agent.streams[0][0].send_headers(b"head")
+        self.many.settle()
+        late = Producer()
+        stream.registerProducer(late, True)
+        self.many.network.cut(self.three.agents_url)
+        self.many.settle()
+        self.assertEqual(late.told, ["stop"])
 
     def test_gives_one_piece_at_a_time(self) -> None:
         """A producer that has to be asked, which a path asks by itself."""
@@ -240,11 +269,11 @@ class ResumptionTests(ManyCase):
         """The session to the gateway is going; another one is found."""
         agent = self.begin()
         tries: list[int] = []
-        hop_to = self.one.router.hop_to
+        path_to = self.one.router.path_to
 
         def going(agent_id: str, instance_id: bytes) -> Any:
-            hop = hop_to(agent_id, instance_id)
-            if hop is not None and len(tries) < 2:
+            path = path_to(agent_id, instance_id)
+            if path is not None and len(tries) < 2:
                 tries.append(1)
 
                 class Going:
@@ -252,9 +281,9 @@ class ResumptionTests(ManyCase):
                         raise SessionClosed(ErrorCode.SHUTDOWN, "it stops")
 
                 return Going()
-            return hop
+            return path
 
-        self.patch(self.one.router, "hop_to", going)
+        self.patch(self.one.router, "path_to", going)
         self.many.network.cut(self.two.agents_url)
         agent.streams[0][0].write(b"two")
         self.many.later(5)
@@ -313,10 +342,9 @@ class ResumptionTests(ManyCase):
 
     def test_bytes_before_the_answer(self) -> None:
         """A peer that sends something else than RESUMED ends its own attempt."""
-        from kas.routing.resumption import Resumption
-
         stream: Any = RecordingReceiver()
-        attempt = Resumption(self.one.router, stream, stream, lambda hop: None)
+        agent = ConnectedAgent("7", "agent-7", b"i", 1, 0.0)
+        attempt = Resumption(self.one.router, agent, stream, lambda path: None)
         attempt.acked(3)
         attempt.fin_received()
         for wrong in (attempt.headers_received, attempt.data_received):
