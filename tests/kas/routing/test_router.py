@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
@@ -100,13 +101,16 @@ class AtOnceTests(_Case):
         self.assertEqual(self.router.waiting, 0)
 
     def test_next_instance(self) -> None:
-        """One that takes no more streams costs nobody a failure."""
+        """Where one takes no more streams, another one gets them at once."""
         full, other = self.world.agent(instance=b"a"), self.world.agent(instance=b"b")
-        full.there.session.peer = full.there.session.peer.__class__(max_streams=0)
+        first = next(self.router.paths("7"))
+        self.assertIs(first.tunnel, full.there)
+        full.there.session.peer = attrs.evolve(full.there.session.peer, max_streams=0)
         for _ in range(3):
             self.open(receiver=RecordingReceiver())
         other.pipe.flush()
-        self.assertEqual(len(other.streams) + self.router.waiting, 3)
+        self.assertEqual((len(full.streams), len(other.streams)), (0, 3))
+        self.assertEqual(self.router.waiting, 0)
 
 
 class WaitTests(_Case):
