@@ -57,7 +57,7 @@ from tunnel.program.startup import start_or_exit
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
-from tunnel.session.keeper import Keeper, ResumeLimits
+from tunnel.session.resume import Keeper, ResumeLimits
 from tunnel.transport.first_bytes import TunnelOrWebSocketFactory
 from tunnel.transport.tls import ALPN_TUNNEL
 from tunnel.transport.websocket_server import wrap_websocket_server

@@ -19,7 +19,7 @@ from kas.fleet.peers import Peer, Peers
 from kas.routing.path import AgentPath
 from tunnel.errors import SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent
-from tunnel.session.keeper import Keeper
+from tunnel.session.resume import Keeper
 
 __all__ = ["Absences", "Router"]
 

@@ -20,7 +20,7 @@ from tunnel.errors import (
 )
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.session.resumable import ResumableStream
+from tunnel.session.resume import ResumableStream
 from tunnel.session.stream import StreamTransport
 from tunnel.util.backoff import pause_before
 from tunnel.wire.limits import DEFAULT_LIMITS

@@ -13,7 +13,7 @@ from tests.faults.stand import FleetKas
 from tests.integration import pods
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually
-from tunnel.session.keeper import ResumeLimits
+from tunnel.session.resume import ResumeLimits
 
 NAME = "F26, SIGKILL of one of two agentk"
 

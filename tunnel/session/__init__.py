@@ -5,9 +5,7 @@ The wire on Twisted: a `tunnel.wire.session.Session` over the bytes of a transpo
     keepalive.py    one sweep for all connections: pings, dead peers, questions
 
     stream.py       StreamTransport: one stream as transport, consumer and producer
-    resumable.py    a stream that survives the connection under it
-    kept.py         what it wrote, until the other end acknowledged it
-    keeper.py       all of those: what they keep together
+    resume.py       streams that survive the connection under them
 
 Nothing here decides who may connect or where a call goes.
 """

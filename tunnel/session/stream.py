@@ -66,7 +66,7 @@ class StreamTransport:
     def __init__(self, tunnel: Carrier, stream_id: int, finished: bool = False) -> None:
         self.stream_id = stream_id
         self.receiver: IStreamReceiver | None = None
-        #: Is told of ACK and RESUMED; see `tunnel.session.resumable`.
+        #: Is told of ACK and RESUMED; see `tunnel.session.resume`.
         self.resumable: Resumable | None = None
         self._tunnel = tunnel
         self._held: deque[tuple[bool, bytes, bool]] = deque()

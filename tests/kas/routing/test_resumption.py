@@ -8,7 +8,7 @@ from tests.kas.many import GRACE, Agentk, Kas, ManyCase
 from tunnel.errors import ErrorCode, StreamReset
 from tunnel.interfaces import IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.session.keeper import ResumeLimits
+from tunnel.session.resume import ResumeLimits
 from tunnel.testing import RecordingReceiver
 
 LIMITS = ResumeLimits()

@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.session.keeper import Keeper, ResumeLimits
-from tunnel.session.resumable import ResumableStream
+from tunnel.session.resume import Keeper, ResumeLimits
+from tunnel.session.resume import ResumableStream
 from tunnel.testing import RecordingReceiver
 
 GRACE = 60.0

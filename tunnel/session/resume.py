@@ -1,39 +1,77 @@
-"""One stream that survives its path (specification section 9)."""
+"""Streams that survive their path (specification section 9), and what they cost."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from twisted.internet.interfaces import IConsumer, IDelayedCall, IPushProducer
+import attrs
+from twisted.internet.interfaces import (
+    IConsumer,
+    IDelayedCall,
+    IPushProducer,
+    IReactorTime,
+)
+from twisted.logger import Logger
 from zope.interface import implementer
 
-from tunnel.errors import ErrorCode, SessionClosed, StreamReset, TunnelError
+from tunnel.errors import (
+    ErrorCode,
+    ProtocolError,
+    SessionClosed,
+    StreamReset,
+    TunnelError,
+)
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
-from tunnel.session.kept import Kept
+from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.stream import StreamTransport
+from tunnel.wire.limits import KIB, MIB
 
-if TYPE_CHECKING:
-    from tunnel.session.keeper import Keeper
+__all__ = ["Keeper", "ResumableStream", "ResumeLimits", "RetransmissionBuffer"]
 
-__all__ = ["ResumableStream"]
+#: Small pieces are kept joined: each costs a hundred bytes beside its own.
+SMALL, JOINED = 1 * KIB, 4 * KIB
 
 
-@implementer(IPushProducer)
-class _Writer:
-    """What a path pauses: the writing half, since the stream's own is the reading."""
+@attrs.frozen
+class ResumeLimits:
+    """What streams that survive their path may cost."""
 
-    def __init__(self, stream: ResumableStream) -> None:
-        self._stream = stream
+    #: Bytes that one stream keeps until the other end acknowledged them; then its
+    #: producer waits.  300 ms at 100 Mbit/s, and far more on short paths.
+    kept_per_stream: int = 4 * MIB
 
-    def pauseProducing(self) -> None:
-        self._stream.path_full(True)
+    #: Bytes that all streams of the process keep together.  The stream that would pass
+    #: it goes on and keeps nothing any more: it ends with its connection.
+    kept: int = 32 * MIB
 
-    def resumeProducing(self) -> None:
-        self._stream.path_full(False)
+    #: Bytes that the streams of one owner (in kas: of one agent) keep together: who
+    #: never acknowledges shall not use up what everybody has.
+    kept_per_owner: int = 32 * MIB
 
-    def stopProducing(self) -> None:
-        pass
+    #: Consumed bytes after which the other end is told at once...
+    ack_every: int = 256 * KIB
+
+    #: ... and seconds after which it is told of fewer.
+    ack_delay: float = 1.0
+
+    #: Seconds that a stream may be without a path where the system of its agent closed
+    #: the connection.  A living agentk dials again within 0.5, 1.5, 3.5 and 7.5 seconds
+    #: at the latest, which is long enough for a balancer that restarts; what has not
+    #: come back by then is a process that died.  Silence says less: see `Keeper.grace`.
+    closed_grace: float = 15.0
+
+    #: Seconds after which its receiver is told that it may not come back (three of
+    #: these attempts): what loses nothing by it, such as a watch, should end then.
+    closed_notice: float = 5.0
+
+    #: Streams that were finished, and may still be asked for by an opener that has not
+    #: read their end.  The oldest go first.
+    lingering: int = 1_000
+
+
+DEFAULT_RESUME_LIMITS = ResumeLimits()
 
 
 @implementer(IStream, IConsumer, IPushProducer, IStreamReceiver)
@@ -62,7 +100,7 @@ class ResumableStream:
         self.receiver = receiver
         self.received = 0
         self.lost = lost
-        self.kept = Kept(keeper, owner)
+        self.kept = RetransmissionBuffer(keeper, owner)
         self._keeper = keeper
         self._path: StreamTransport | None = None
         self._agent: ConnectedAgent | None = None
@@ -363,6 +401,239 @@ class ResumableStream:
             producer.stopProducing()
         if receiver is not None:
             receiver.stream_closed(reason)
+
+
+@attrs.define(eq=False)
+class Keeper:
+    """
+    Every stream of this process that may outlive its connection.
+
+    :ivar grace: seconds that a stream may be without a path; asked when one is lost,
+        because kas says it with each greeting.
+    """
+
+    clock: IReactorTime
+    grace: Callable[[], float]
+    limits: ResumeLimits = DEFAULT_RESUME_LIMITS
+    #: Bytes that are kept now.
+    held: int = 0
+    #: Since the start: paths lost, paths found again, streams that found none in time.
+    lost: int = 0
+    resumed: int = 0
+    expired: int = 0
+    _held_by: dict[str, int] = attrs.Factory(dict)
+    #: Those that the other side opened, by their id.
+    _accepted: dict[bytes, ResumableStream] = attrs.Factory(dict)
+    #: Finished, and until when they may be asked for; the oldest first.
+    _lingering: deque[tuple[float, ResumableStream]] = attrs.Factory(deque)
+    _dirty: list[ResumableStream] = attrs.Factory(list)
+    _ack_call: IDelayedCall | None = None
+    _linger_call: IDelayedCall | None = None
+
+    def __len__(self) -> int:
+        return len(self._accepted)
+
+    def hold(self, owner: str, size: int) -> bool:
+        """Count bytes that are kept; False when they are too many."""
+        self.held += size
+        mine = self._held_by[owner] = self._held_by.get(owner, 0) + size
+        return self.held <= self.limits.kept and mine <= self.limits.kept_per_owner
+
+    def release(self, owner: str, size: int) -> None:
+        """They are not kept any more."""
+        self.held -= size
+        left = self._held_by.get(owner, 0) - size
+        if left > 0:
+            self._held_by[owner] = left
+        else:
+            self._held_by.pop(owner, None)
+
+    def accept(
+        self,
+        path: StreamTransport,
+        open_: pb.Open,
+        accept: Callable[[IStream, pb.Open], IStreamReceiver],
+    ) -> IStreamReceiver:
+        """
+        Our end of a stream that the peer opened with a ``resume_id``.
+
+        :param accept: says who receives it, as for any other stream.
+        """
+        if len(open_.resume_id) != 16 or open_.resume_id in self._accepted:
+            raise ProtocolError(ErrorCode.PROTOCOL, "an unusable resume_id")
+        stream = ResumableStream(self, open_.resume_id)
+        stream.attach(path)
+        # Before its receiver exists, which may write at once.
+        self._accepted[open_.resume_id] = stream
+        try:
+            stream.receiver = accept(stream, open_)
+        except BaseException:
+            self.forget(stream)
+            stream.detach()
+            raise
+        return stream
+
+    def resume(self, path: StreamTransport, resume: pb.Resume) -> IStreamReceiver:
+        """The peer found a new path for one of them."""
+        stream = self._accepted.get(resume.resume_id)
+        if stream is None or not stream.goes_on(resume.received):
+            raise ProtocolError(ErrorCode.NOT_RESUMABLE, "the stream is not known")
+        stream.detach()
+        path.accept_resume(stream.received)
+        stream.go_on(path, resume.received)
+        return stream
+
+    def finished(self, stream: ResumableStream) -> None:
+        """Both ends are done, as far as we know; the opener may not know it yet."""
+        if self._accepted.get(stream.resume_id) is not stream:
+            return
+        self._lingering.append((self.clock.seconds() + self.grace(), stream))
+        if len(self._lingering) > self.limits.lingering:
+            self.forget(self._lingering.popleft()[1])
+        if self._linger_call is None:
+            self._linger_call = self.clock.callLater(self.grace(), self._linger)
+
+    def _linger(self) -> None:
+        self._linger_call = None
+        now = self.clock.seconds()
+        while self._lingering:
+            until, stream = self._lingering[0]
+            if until > now:
+                self._linger_call = self.clock.callLater(until - now, self._linger)
+                return
+            self._lingering.popleft()
+            self.forget(stream)
+
+    def forget(self, stream: ResumableStream) -> None:
+        """It is over, and nobody may ask for it."""
+        if self._accepted.get(stream.resume_id) is stream:
+            del self._accepted[stream.resume_id]
+        stream.kept.give_up()
+
+    def ack_later(self, stream: ResumableStream) -> None:
+        """Acknowledge what it consumed, with that of others, within a moment."""
+        self._dirty.append(stream)
+        if self._ack_call is None:
+            self._ack_call = self.clock.callLater(self.limits.ack_delay, self._ack)
+
+    def _ack(self) -> None:
+        self._ack_call = None
+        dirty, self._dirty = self._dirty, []
+        for stream in dirty:
+            stream.ack()
+
+    def stop(self) -> None:
+        """Nothing is kept any more."""
+        for call in (self._ack_call, self._linger_call):
+            if call is not None:
+                call.cancel()
+        self._ack_call = self._linger_call = None
+        self._lingering.clear()
+        for stream in tuple(self._accepted.values()):
+            stream.reset(ErrorCode.SHUTDOWN, "the process stops")
+            self.forget(stream)
+
+
+class RetransmissionBuffer:
+    """
+    Pieces in the order in which they were written, within the keeper's limits.
+
+    :param owner: whose bytes they are; see `ResumeLimits.kept_per_owner`.
+    :ivar pieces: each with whether it is a block of headers.
+    :ivar size: bytes in them.
+    :ivar acked: bytes before them, which the other end acknowledged.
+    :ivar full: so many that their producer has to wait.
+    :ivar given_up: nothing is kept any more; the stream ends with its path.
+    """
+
+    _log = Logger()
+    __slots__ = ("_keeper", "_owner", "acked", "full", "given_up", "pieces", "size")
+
+    def __init__(self, keeper: Keeper, owner: str) -> None:
+        self.pieces: deque[tuple[bool, bytes]] = deque()
+        self.size = 0
+        self.acked = 0
+        self.full = False
+        self.given_up = False
+        self._keeper = keeper
+        self._owner = owner
+
+    def add(self, is_headers: bool, data: bytes) -> bool:
+        """Keep what is written; False when it makes this `full`, or `given_up`."""
+        if self.given_up or not data:
+            return True
+        pieces = self.pieces
+        size = len(data)
+        if (
+            size < SMALL
+            and pieces
+            and not is_headers
+            and not pieces[-1][0]
+            and len(pieces[-1][1]) < JOINED
+        ):
+            pieces[-1] = (False, pieces[-1][1] + data)
+        else:
+            pieces.append((is_headers, data))
+        self.size += size
+        keeper = self._keeper
+        if not keeper.hold(self._owner, size):
+            self._log.info(
+                "a stream keeps nothing any more: {held} bytes are kept already",
+                held=keeper.held,
+            )
+            self.give_up()
+            return False
+        if self.size > keeper.limits.kept_per_stream:
+            self.full = True
+            return False
+        return True
+
+    def covers(self, received: int) -> bool:
+        """Everything is here that an end lacks which has *received* bytes."""
+        return not self.given_up and self.acked <= received <= self.acked + self.size
+
+    def drop(self, received: int) -> None:
+        """Keep only what the other end has not consumed."""
+        gone = received - self.acked
+        self.acked = received
+        self.size -= gone
+        self._keeper.release(self._owner, gone)
+        pieces = self.pieces
+        while gone:
+            is_headers, data = pieces[0]
+            if len(data) > gone:
+                pieces[0] = (is_headers, data[gone:])
+                break
+            gone -= len(data)
+            pieces.popleft()
+        if self.full and self.size < self._keeper.limits.kept_per_stream * 7 // 8:
+            self.full = False
+
+    def give_up(self) -> None:
+        """Keep nothing any more."""
+        self._keeper.release(self._owner, self.size)
+        self.acked += self.size
+        self.size = 0
+        self.pieces.clear()
+        self.full = False
+        self.given_up = True
+
+
+@implementer(IPushProducer)
+class _Writer:
+    """What a path pauses: the writing half, since the stream's own is the reading."""
+
+    def __init__(self, stream: ResumableStream) -> None:
+        self._stream = stream
+
+    def pauseProducing(self) -> None:
+        self._stream.path_full(True)
+
+    def resumeProducing(self) -> None:
+        self._stream.path_full(False)
+
+    def stopProducing(self) -> None:
+        pass
 
 
 def _path_is_lost(reason: Exception) -> bool:
