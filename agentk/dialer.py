@@ -23,8 +23,8 @@ from tunnel.interfaces import IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
-from tunnel.session.resume import Keeper
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
+from tunnel.session.resume import Keeper
 from tunnel.session.stream import StreamTransport
 from tunnel.util.flusher import Flusher
 from tunnel.util.until import until

@@ -32,8 +32,8 @@ from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
-from tunnel.session.resume import Keeper
 from tunnel.session.protocol import TunnelProtocol
+from tunnel.session.resume import Keeper
 from tunnel.testing import Pipe, RecordingReceiver
 from tunnel.util.flusher import Flusher
 

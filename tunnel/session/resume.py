@@ -30,7 +30,7 @@ from tunnel.wire.limits import KIB, MIB
 
 __all__ = ["Keeper", "ResumableStream", "ResumeLimits", "RetransmissionBuffer"]
 
-#: Small pieces are kept joined: each costs a hundred bytes beside its own.
+#: Small pieces in a buffer are joined: each costs a hundred bytes beside its own.
 SMALL, JOINED = 1 * KIB, 4 * KIB
 
 
@@ -38,16 +38,16 @@ SMALL, JOINED = 1 * KIB, 4 * KIB
 class ResumeLimits:
     """What streams that survive their path may cost."""
 
-    #: Bytes that one stream keeps until the other end acknowledged them; then its
-    #: producer waits.  300 ms at 100 Mbit/s, and far more on short paths.
+    #: Bytes in the retransmission buffer of one stream; then its producer waits.
+    #: 300 ms at 100 Mbit/s, and far more on short paths.
     kept_per_stream: int = 4 * MIB
 
-    #: Bytes that all streams of the process keep together.  The stream that would pass
-    #: it goes on and keeps nothing any more: it ends with its connection.
+    #: Bytes in the buffers of all streams of the process.  The stream that would pass
+    #: it loses its buffer and goes on: it ends with its connection.
     kept: int = 32 * MIB
 
-    #: Bytes that the streams of one owner (in kas: of one agent) keep together: who
-    #: never acknowledges shall not use up what everybody has.
+    #: Bytes in the buffers of one owner's streams (in kas: of one agent): a peer that
+    #: never acknowledges must not use up what all have.
     kept_per_owner: int = 32 * MIB
 
     #: Consumed bytes after which the other end is told at once...
@@ -79,13 +79,14 @@ class ResumableStream:
     """
     One end of a stream that goes from path to path.
 
-    What is written is kept until the other end acknowledged it.  Without a path it is
-    only kept: the producer notices nothing before `ResumeLimits.kept_per_stream`.
+    What is written goes into a retransmission buffer until the other end acknowledged
+    it.  Without a path it goes there alone: the producer notices nothing before
+    `ResumeLimits.kept_per_stream`.
 
     :ivar received: bytes of the other end that our receiver consumed.
-    :ivar kept: what the other end did not acknowledge yet.
+    :ivar buffer: what the other end did not acknowledge yet.
     :ivar lost: called when the path is gone and another one has to be found; without
-        it, the other end is the one who looks.
+        it, the other end looks for one.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class ResumableStream:
         self.receiver = receiver
         self.received = 0
         self.lost = lost
-        self.kept = RetransmissionBuffer(keeper, owner)
+        self.buffer = RetransmissionBuffer(keeper, owner)
         self._keeper = keeper
         self._path: StreamTransport | None = None
         self._agent: ConnectedAgent | None = None
@@ -132,7 +133,7 @@ class ResumableStream:
     @property
     def full(self) -> bool:
         """What was written has to leave before more should be."""
-        return self._path_full or self.kept.full
+        return self._path_full or self.buffer.full
 
     @property
     def has_path(self) -> bool:
@@ -146,8 +147,8 @@ class ResumableStream:
         self._path = path
         path.receiver = self
         path.resumable = self
-        self._path_full = False
-        path.registerProducer(_Writer(self), True)
+        path.full_changed = self._path_changed
+        self._path_full = path.full
         if self._paused:
             path.pauseProducing()
 
@@ -155,13 +156,12 @@ class ResumableStream:
         """Let go of the path, if there is one: the other end does not use it."""
         path, self._path = self._path, None
         if path is not None:
-            path.receiver = path.resumable = None
-            path.unregisterProducer()
+            path.receiver = path.resumable = path.full_changed = None
             path.reset(ErrorCode.CANCELLED, "replaced by a newer path")
 
     def goes_on(self, received: int) -> bool:
         """Everything that the other end lacks is still here."""
-        return self.kept.covers(received)
+        return self.buffer.covers(received)
 
     def go_on(self, path: StreamTransport, received: int) -> None:
         """The other end is at *path* and has consumed *received* bytes."""
@@ -169,9 +169,9 @@ class ResumableStream:
             self._timer.cancel()
         self._timer = None
         self._keeper.resumed += 1
-        self.kept.drop(received)
+        self.buffer.drop(received)
         # Before the path is ours: a producer that may go on must not get in between.
-        for is_headers, data in self.kept.pieces:
+        for is_headers, data in self.buffer.pieces:
             if is_headers:
                 path.send_headers(data)
             else:
@@ -182,7 +182,7 @@ class ResumableStream:
         self._pace()
 
     def resumed(self, path: StreamTransport, received: int) -> None:
-        """The answer to our RESUME on *path*."""
+        """The peer answered our RESUME on *path*."""
         if not self.goes_on(received):
             path.reset(ErrorCode.PROTOCOL, "RESUMED with an impossible count")
             return
@@ -225,24 +225,28 @@ class ResumableStream:
         self._keeper.expired += 1
         self.end(reason)
 
-    # What is kept.
+    # The retransmission buffer.
 
-    def _kept_enough(self) -> None:
-        """What was written last makes the producer wait, or is not kept."""
+    def _buffer_changed(self) -> None:
+        """What was written last filled the buffer, or ended it."""
         self._pace()
-        if self.kept.given_up and self._path is None:
-            self.end(SessionClosed(ErrorCode.MEMORY, "too much was kept"))
+        if self.buffer.given_up and self._path is None:
+            self.end(
+                SessionClosed(
+                    ErrorCode.MEMORY, "too many bytes for its retransmission buffer"
+                )
+            )
 
     def acked(self, received: int) -> None:
         """The other end consumed *received* bytes, over all paths."""
-        kept = self.kept
-        gone = received - kept.acked
-        if gone <= 0 or kept.given_up:
+        buffer = self.buffer
+        gone = received - buffer.acked
+        if gone <= 0 or buffer.given_up:
             return
-        if gone > kept.size:
+        if gone > buffer.size:
             self.reset(ErrorCode.PROTOCOL, "more was acknowledged than sent")
             return
-        kept.drop(received)
+        buffer.drop(received)
         self._pace()
 
     def ack(self) -> None:
@@ -266,8 +270,8 @@ class ResumableStream:
         """As `IStream.send_headers`."""
         if self._closed or self._finished:
             return
-        if not self.kept.add(True, block):
-            self._kept_enough()
+        if not self.buffer.add(True, block):
+            self._buffer_changed()
         if self._path is not None:
             self._path.send_headers(block)
         if fin:
@@ -277,8 +281,8 @@ class ResumableStream:
         """As `IStream.write`."""
         if self._closed or self._finished:
             return
-        if not self.kept.add(False, data):
-            self._kept_enough()
+        if not self.buffer.add(False, data):
+            self._buffer_changed()
         if self._path is not None:
             self._path.write(data)
 
@@ -312,8 +316,8 @@ class ResumableStream:
         """As `IStream.unregisterProducer`."""
         self._producer = None
 
-    def path_full(self, full: bool) -> None:
-        """The path takes no more, or does again."""
+    def _path_changed(self, full: bool) -> None:
+        """The path takes no more, or takes more again."""
         self._path_full = full
         self._pace()
 
@@ -340,7 +344,7 @@ class ResumableStream:
             self._path.resumeProducing()
 
     def stopProducing(self) -> None:
-        """Whoever reads is gone."""
+        """The reader is gone."""
         self.reset()
 
     # From the path.
@@ -365,7 +369,7 @@ class ResumableStream:
                 self.receiver.fin_received()
 
     def path_in_doubt(self) -> None:
-        """Nothing comes from the path any more; whoever looks for paths may know."""
+        """The path is silent: the receiver may look for another one."""
         tell = getattr(self.receiver, "path_in_doubt", None)
         if tell is not None:
             tell()
@@ -375,14 +379,14 @@ class ResumableStream:
         self._path = None
         if self._closed:
             return
-        if reason is not None and not self.kept.given_up and _path_is_lost(reason):
+        if reason is not None and not self.buffer.given_up and _path_is_lost(reason):
             assert isinstance(reason, TunnelError)
             self._lost(reason)
         else:
             self.end(reason)
 
     def end(self, reason: Exception | None) -> None:
-        """It is over; told to the receiver once."""
+        """End for good; told to the receiver once."""
         if self._closed:
             return
         self._closed = True
@@ -393,8 +397,8 @@ class ResumableStream:
         else:
             self._keeper.forget(self)
         if self.lost is not None:
-            # Our side opened it: nobody asks for what is kept.
-            self.kept.give_up()
+            # Our side opened it: the other end will not send RESUME for it.
+            self.buffer.give_up()
         producer, self._producer = self._producer, None
         receiver, self.receiver = self.receiver, None
         if producer is not None:
@@ -415,7 +419,7 @@ class Keeper:
     clock: IReactorTime
     grace: Callable[[], float]
     limits: ResumeLimits = DEFAULT_RESUME_LIMITS
-    #: Bytes that are kept now.
+    #: Bytes in retransmission buffers now.
     held: int = 0
     #: Since the start: paths lost, paths found again, streams that found none in time.
     lost: int = 0
@@ -434,13 +438,13 @@ class Keeper:
         return len(self._accepted)
 
     def hold(self, owner: str, size: int) -> bool:
-        """Count bytes that are kept; False when they are too many."""
+        """Count bytes of a retransmission buffer; False when they are too many."""
         self.held += size
         mine = self._held_by[owner] = self._held_by.get(owner, 0) + size
         return self.held <= self.limits.kept and mine <= self.limits.kept_per_owner
 
     def release(self, owner: str, size: int) -> None:
-        """They are not kept any more."""
+        """They left the buffer."""
         self.held -= size
         left = self._held_by.get(owner, 0) - size
         if left > 0:
@@ -484,7 +488,7 @@ class Keeper:
         return stream
 
     def finished(self, stream: ResumableStream) -> None:
-        """Both ends are done, as far as we know; the opener may not know it yet."""
+        """Both ends finished; the opener may not have read that, and may resume it."""
         if self._accepted.get(stream.resume_id) is not stream:
             return
         self._lingering.append((self.clock.seconds() + self.grace(), stream))
@@ -505,10 +509,10 @@ class Keeper:
             self.forget(stream)
 
     def forget(self, stream: ResumableStream) -> None:
-        """It is over, and nobody may ask for it."""
+        """It cannot be resumed any more."""
         if self._accepted.get(stream.resume_id) is stream:
             del self._accepted[stream.resume_id]
-        stream.kept.give_up()
+        stream.buffer.give_up()
 
     def ack_later(self, stream: ResumableStream) -> None:
         """Acknowledge what it consumed, with that of others, within a moment."""
@@ -523,7 +527,7 @@ class Keeper:
             stream.ack()
 
     def stop(self) -> None:
-        """Nothing is kept any more."""
+        """The process ends: reset all of them."""
         for call in (self._ack_call, self._linger_call):
             if call is not None:
                 call.cancel()
@@ -536,14 +540,14 @@ class Keeper:
 
 class RetransmissionBuffer:
     """
-    Pieces in the order in which they were written, within the keeper's limits.
+    What a stream wrote until its other end acknowledged it, within the keeper's limits.
 
-    :param owner: whose bytes they are; see `ResumeLimits.kept_per_owner`.
+    :param owner: counts its bytes; see `ResumeLimits.kept_per_owner`.
     :ivar pieces: each with whether it is a block of headers.
     :ivar size: bytes in them.
     :ivar acked: bytes before them, which the other end acknowledged.
     :ivar full: so many that their producer has to wait.
-    :ivar given_up: nothing is kept any more; the stream ends with its path.
+    :ivar given_up: it was dropped as too large; the stream ends with its path.
     """
 
     _log = Logger()
@@ -578,7 +582,8 @@ class RetransmissionBuffer:
         keeper = self._keeper
         if not keeper.hold(self._owner, size):
             self._log.info(
-                "a stream keeps nothing any more: {held} bytes are kept already",
+                "a stream lost its retransmission buffer and will end with its "
+                "connection: {held} bytes are buffered already",
                 held=keeper.held,
             )
             self.give_up()
@@ -610,30 +615,13 @@ class RetransmissionBuffer:
             self.full = False
 
     def give_up(self) -> None:
-        """Keep nothing any more."""
+        """Drop everything, and keep nothing from now on."""
         self._keeper.release(self._owner, self.size)
         self.acked += self.size
         self.size = 0
         self.pieces.clear()
         self.full = False
         self.given_up = True
-
-
-@implementer(IPushProducer)
-class _Writer:
-    """What a path pauses: the writing half, since the stream's own is the reading."""
-
-    def __init__(self, stream: ResumableStream) -> None:
-        self._stream = stream
-
-    def pauseProducing(self) -> None:
-        self._stream.path_full(True)
-
-    def resumeProducing(self) -> None:
-        self._stream.path_full(False)
-
-    def stopProducing(self) -> None:
-        pass
 
 
 def _path_is_lost(reason: Exception) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from twisted.internet.interfaces import (
@@ -68,6 +69,8 @@ class StreamTransport:
         self.receiver: IStreamReceiver | None = None
         #: Is told of ACK and RESUMED; see `tunnel.session.resume`.
         self.resumable: Resumable | None = None
+        #: Called instead of a producer when `full` changes.
+        self.full_changed: Callable[[bool], None] | None = None
         self._tunnel = tunnel
         self._held: deque[tuple[bool, bytes, bool]] = deque()
         self._paused = False
@@ -200,9 +203,11 @@ class StreamTransport:
         self._tunnel.has_output()
         if full and not self._full:
             self._full = True
-            if self._producer is None:
+            if self.full_changed is not None:
+                self.full_changed(True)
+            elif self._producer is None:
                 return
-            if self._streaming:
+            elif self._streaming:
                 self._producer.pauseProducing()
             else:
                 self._tunnel.stop_pulling(self)
@@ -210,7 +215,7 @@ class StreamTransport:
     def drained(self) -> None:
         """The tunnel: what was written has left."""
         self._full = False
-        if self._producer is None:
+        if self._producer is None and self.full_changed is None:
             return
         if self._streaming:
             self._resume_producer()
@@ -224,7 +229,10 @@ class StreamTransport:
 
     def _resume_producer(self) -> None:
         try:
-            self._producer.resumeProducing()
+            if self.full_changed is not None:
+                self.full_changed(False)
+            else:
+                self._producer.resumeProducing()
         except Exception:
             # One producer's fault must not reach the connection that others share.
             self._log.failure("the producer of a stream failed")

@@ -11,8 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.session.resume import Keeper, ResumeLimits
-from tunnel.session.resume import ResumableStream
+from tunnel.session.resume import Keeper, ResumableStream, ResumeLimits
 from tunnel.testing import RecordingReceiver
 
 GRACE = 60.0
@@ -31,7 +30,8 @@ class Path:
         self.resumable: Any = None
         self.agent: ConnectedAgent | None = None
         self.told: list[Any] = []
-        self.producer: Any = None
+        self.full = False
+        self.full_changed: Any = None
 
     def send_headers(self, block: bytes) -> None:
         self.told.append(("headers", block))
@@ -53,12 +53,6 @@ class Path:
 
     def accept_resume(self, received: int) -> None:
         self.told.append(("resumed", received))
-
-    def registerProducer(self, producer: Any, streaming: bool) -> None:
-        self.producer = producer
-
-    def unregisterProducer(self) -> None:
-        self.producer = None
 
     def pauseProducing(self) -> None:
         self.told.append("pause")

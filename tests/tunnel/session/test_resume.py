@@ -22,20 +22,25 @@ class WriteTests(ResumableTestCase):
         stream, path = self.opener()
         producer = Producer()
         stream.registerProducer(producer, True)
-        path.producer.pauseProducing()
+        path.full_changed(True)
         self.assertEqual((stream.full, producer.told[-1]), (True, "pause"))
-        path.producer.resumeProducing()
+        path.full_changed(False)
         self.assertEqual((stream.full, producer.told[-1]), (False, "resume"))
-        path.producer.pauseProducing()
+        path.full_changed(True)
         late = Producer()
         stream.unregisterProducer()
         stream.registerProducer(late, True)
         self.assertEqual(late.told, ["pause"])
-        path.producer.stopProducing()
         # A new path begins empty.
         path.receiver.stream_closed(LOST)
         stream.resumed(Path(), 0)  # type: ignore[arg-type]
         self.assertEqual(late.told[-1], "resume")
+        # One that is full of what was sent again does not.
+        stream.stream_closed(LOST)
+        full = Path()
+        full.full = True
+        stream.resumed(full, 0)  # type: ignore[arg-type]
+        self.assertEqual((stream.full, late.told[-1]), (True, "pause"))
 
     def test_producers_push(self) -> None:
         stream, _ = self.opener()
@@ -284,7 +289,7 @@ class KeptTests(ResumableTestCase):
         self.assertEqual((stream.full, producer.told[-1]), (False, "resume"))
 
     def test_all_of_them_together(self) -> None:
-        """Who would pass the limit of all keeps nothing any more, and goes on."""
+        """The stream that would pass the limit of all loses its buffer, and goes on."""
         others = [self.opener()[0] for _ in range(2)]
         for other in others:
             other.write(b"x" * LIMITS.kept_per_stream)
@@ -331,7 +336,7 @@ class KeptTests(ResumableTestCase):
         self.assertTrue(good.goes_on(0))
         self.assertEqual(self.keeper.held, 180)
         for stream in (*bad, good):
-            stream.kept.give_up()
+            stream.buffer.give_up()
         self.assertEqual((self.keeper.held, self.keeper._held_by), (0, {}))
 
     def test_small_pieces_are_joined(self) -> None:
@@ -339,12 +344,12 @@ class KeptTests(ResumableTestCase):
         stream, _ = self.owned()
         for _ in range(50):
             stream.write(b"x")
-        self.assertEqual(len(stream.kept.pieces), 1)
+        self.assertEqual(len(stream.buffer.pieces), 1)
         stream.send_headers(b"h")
         stream.write(b"y")
-        self.assertEqual(len(stream.kept.pieces), 3)
+        self.assertEqual(len(stream.buffer.pieces), 3)
         stream.acked(51)
-        self.assertEqual(list(stream.kept.pieces), [(False, b"y")])
+        self.assertEqual(list(stream.buffer.pieces), [(False, b"y")])
 
 
 class AcceptTests(ResumableTestCase):
@@ -366,7 +371,7 @@ class AcceptTests(ResumableTestCase):
         _, path = self.accepted()
         new = self.resume()
         self.assertEqual(path.told, ["CANCELLED"])
-        self.assertEqual((path.receiver, path.producer), (None, None))
+        self.assertEqual((path.receiver, path.full_changed), (None, None))
         self.assertFalse(self.receiver.closed)
         new.receiver.data_received(b"x")
         self.assertEqual(self.receiver.data, b"x")
