@@ -269,7 +269,7 @@ class Dialer(TunnelOwner):
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
         """Kas took us."""
-        self._timing = tunnel.timing
+        self._timing = tunnel.liveness.timing
         self._connect_timeout = FIRST_CONNECT_TIMEOUT
         self._greeting = None
         self.connections += 1

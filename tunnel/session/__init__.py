@@ -2,7 +2,7 @@
 The wire on Twisted: a `tunnel.wire.session.Session` over the bytes of a transport.
 
     protocol.py     TunnelProtocol: a transport and its session; its owner, its factory
-    keepalive.py    one sweep for all connections: pings, dead peers, questions
+    keepalive.py    Liveness of a connection, and one sweep for all of them
 
     stream.py       StreamTransport: one stream as transport, consumer and producer
     resume.py       streams that survive the connection under them

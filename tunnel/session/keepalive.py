@@ -91,21 +91,10 @@ class Timing:
 class Watched(Protocol):
     """A connection as the sweep sees it."""
 
-    timing: Timing
-    #: Something arrived since the last sweep; the sweep clears it.
-    heard: bool
-    #: Seconds of silence, in whole sweeps.
-    silence: float
-    #: A stream was opened, and nothing arrived since.
-    expecting: bool
-    #: Seconds since it was asked because of that, in whole sweeps; only PONG ends it.
-    doubt: float
-    #: Seconds of silence before this side asks.
-    patience: float
-    #: It was asked by `Keepalive.ask`, and nothing arrived since.
-    asked: bool
-    greeted: bool
+    liveness: Liveness
 
+    @property
+    def greeted(self) -> bool: ...
     def send_ping(self) -> None: ...
     def peer_is_doubted(self) -> None: ...
     def peer_is_dead(self) -> None: ...
@@ -113,13 +102,122 @@ class Watched(Protocol):
     def renew_budget(self) -> None: ...
 
 
-class Keepalive:
+class Liveness:
     """
-    Looks at every connection every `SWEEP` seconds.
+    Whether the other side of one connection is there, by what is heard of it.
 
     Silence is counted in sweeps and not read off a clock: a clock that jumps, or a
     process that was stopped for a minute, then ends no connection by itself.
+
+    :ivar silence: seconds without a byte, in whole sweeps.
+    :ivar doubt: seconds since it was asked because a request found it silent, in whole
+        sweeps; only PONG ends it.
+    :ivar answered: bytes came since `question_asked`.
     """
+
+    __slots__ = (
+        "_dialler",
+        "_expecting",
+        "_heard",
+        "_lately",
+        "_patience",
+        "answered",
+        "doubt",
+        "silence",
+        "timing",
+    )
+
+    def __init__(self, timing: Timing, *, dialler: bool) -> None:
+        self.silence = 0.0
+        self.doubt = 0.0
+        self.answered = True
+        self._dialler = dialler
+        #: Bytes came since the last sweep.
+        self._heard = False
+        #: A stream was opened, and no byte came since.
+        self._expecting = False
+        self.set_timing(timing)
+
+    def set_timing(self, timing: Timing) -> None:
+        """Use other intervals from now on."""
+        self.timing = timing
+        # Both sides would ask in the same moment; the side that dialled asks first,
+        # and hearing it is all that the other needs.
+        self._patience = timing.ping_interval * (1.0 if self._dialler else 1.25)
+        self._lately = timing.ping_interval * 1.5
+
+    @property
+    def alive(self) -> bool:
+        """Heard of lately; and soon enough, where it was asked."""
+        return self.doubt < DOUBTED and self.silence <= self._lately
+
+    @property
+    def heard_lately(self) -> bool:
+        """Within one ping interval and a half."""
+        return self.silence <= self._lately
+
+    # What happens.
+
+    def bytes_came(self) -> None:
+        """Of any kind."""
+        self._heard = self.answered = True
+        if not self.doubt:
+            self._expecting = False
+
+    def pong_came(self) -> None:
+        """It hears us."""
+        self._expecting = False
+        self.doubt = 0.0
+
+    def stream_opened(self) -> None:
+        """From our side: the peer has a reason to send something."""
+        self._expecting = True
+
+    def question_asked(self) -> None:
+        """See `Keepalive.ask`."""
+        self.answered = False
+
+    def question_failed(self, connection: Watched) -> None:
+        """From here on it takes PONG, and the sweep counts."""
+        if self.doubt < DOUBTED:
+            self.doubt = DOUBTED
+            connection.peer_is_doubted()
+
+    def swept(self, connection: Watched) -> None:
+        """`SWEEP` seconds passed: do with *connection* what follows from that."""
+        if self._heard and connection.greeted:
+            self._heard = False
+            self.silence = 0.0
+            if self.doubt:
+                # It speaks, and does not hear us.
+                self._doubt_longer(connection)
+                if self.doubt >= self.timing.dead_after:
+                    connection.peer_is_dead()
+            return
+        before = self.silence
+        self.silence += SWEEP
+        asks = before < self._patience <= self.silence
+        if self._expecting:
+            # A request must not wait for what is dead until it is given up: ask now.
+            asks = asks or not self.doubt
+            self._doubt_longer(connection)
+        if not connection.greeted:
+            if self.silence >= GREETING_TIMEOUT:
+                connection.greeting_is_late()
+        elif self.silence >= self.timing.dead_after:
+            connection.peer_is_dead()
+        elif asks:
+            connection.send_ping()
+
+    def _doubt_longer(self, connection: Watched) -> None:
+        before = self.doubt
+        self.doubt += SWEEP
+        if before < DOUBTED <= self.doubt:
+            connection.peer_is_doubted()
+
+
+class Keepalive:
+    """Looks at every connection every `SWEEP` seconds."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
@@ -148,31 +246,29 @@ class Keepalive:
         """
         Find out now whether *connection* lives; there is reason to think it does not.
 
-        However many have reason, one question at a time is under way, and takes as long
-        as doubt does: those that live pass two pings a second at most.
+        However many callers have reason, one question at a time is under way, and takes
+        as long as doubt does: those that live pass two pings a second at most.
         """
         question = self._questions.get(connection)
         if question is not None:
             question.again = True
         elif connection in self._watched:
-            connection.asked = True
+            connection.liveness.question_asked()
             connection.send_ping()
-            call = self._clock.callLater(LOOK, self._look, connection)
+            call = self._clock.callLater(LOOK, self._look_for_answer, connection)
             self._questions[connection] = _Question(call)
 
-    def _look(self, connection: Watched) -> None:
+    def _look_for_answer(self, connection: Watched) -> None:
         question = self._questions[connection]
         question.looks += 1
-        if question.looks >= LOOKS_TO_DOUBT and not connection.asked:
+        if question.looks >= LOOKS_TO_DOUBT and connection.liveness.answered:
             del self._questions[connection]
             if question.again:
                 self.ask(connection)
             return
-        question.call = self._clock.callLater(LOOK, self._look, connection)
-        if question.looks == LOOKS_TO_DOUBT and connection.doubt < DOUBTED:
-            # From here on it takes PONG, and the sweep counts.
-            connection.doubt = DOUBTED
-            connection.peer_is_doubted()
+        question.call = self._clock.callLater(LOOK, self._look_for_answer, connection)
+        if question.looks == LOOKS_TO_DOUBT:
+            connection.liveness.question_failed(connection)
         elif question.looks == LOOKS_TO_END:
             connection.peer_is_dead()
 
@@ -180,36 +276,13 @@ class Keepalive:
         """One look at all of them."""
         self._sweeps += 1
         renew = self._sweeps % math.ceil(BUDGET_INTERVAL / SWEEP) == 0
-        watched = tuple(self._watched)
-        for_each(watched, lambda one: _look(one, renew), "the sweep of a connection")
 
+        def look(connection: Watched) -> None:
+            if renew:
+                connection.renew_budget()
+            connection.liveness.swept(connection)
 
-def _look(connection: Watched, renew: bool) -> None:
-    if renew:
-        connection.renew_budget()
-    if connection.heard and connection.greeted:
-        connection.heard = False
-        connection.silence = 0.0
-        if connection.doubt:
-            # It speaks, and does not hear us.
-            _doubt(connection)
-            if connection.doubt >= connection.timing.dead_after:
-                connection.peer_is_dead()
-        return
-    before = connection.silence
-    connection.silence += SWEEP
-    asks = before < connection.patience <= connection.silence
-    if connection.expecting:
-        # Nobody is to wait for what is dead until it is given up: ask at once.
-        asks = asks or not connection.doubt
-        _doubt(connection)
-    if not connection.greeted:
-        if connection.silence >= GREETING_TIMEOUT:
-            connection.greeting_is_late()
-    elif connection.silence >= connection.timing.dead_after:
-        connection.peer_is_dead()
-    elif asks:
-        connection.send_ping()
+        for_each(tuple(self._watched), look, "the sweep of a connection")
 
 
 @attrs.define(eq=False)
@@ -218,12 +291,5 @@ class _Question:
 
     call: IDelayedCall
     looks: int = 0
-    #: Somebody asked meanwhile.
+    #: It was asked once more meanwhile.
     again: bool = False
-
-
-def _doubt(connection: Watched) -> None:
-    before = connection.doubt
-    connection.doubt += SWEEP
-    if before < DOUBTED <= connection.doubt:
-        connection.peer_is_doubted()

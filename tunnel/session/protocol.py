@@ -27,7 +27,7 @@ from tunnel.errors import (
 )
 from tunnel.interfaces import ConnectedAgent, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.session.keepalive import DOUBTED, Keepalive, Timing
+from tunnel.session.keepalive import Keepalive, Liveness, Timing
 from tunnel.session.stream import StreamTransport
 from tunnel.transport.kernel_buffers import UNSENT, bound_unsent
 from tunnel.transport.sockets import address_text, tune_socket
@@ -175,12 +175,7 @@ class TunnelProtocol(Protocol):
         self.session = session
         #: Whom the owner took the peer for; streams that it opens show it.
         self.agent: ConnectedAgent | None = None
-        self.heard = False
-        self.silence = 0.0
-        self.expecting = False
-        self.doubt = 0.0
-        self.asked = False
-        self.greeted = False
+        self.liveness = Liveness(timing, dialler=session.dialler)
         self._owner = owner
         self._clock = clock
         self._keepalive = keepalive
@@ -195,14 +190,6 @@ class TunnelProtocol(Protocol):
         self._estimator: WindowEstimator | None = None
         self._token = 0
         self._receiving = False
-        self.set_timing(timing)
-
-    def set_timing(self, timing: Timing) -> None:
-        """Use other intervals from now on."""
-        self.timing = timing
-        # Both sides would ask in the same moment; the side that dialled asks first,
-        # and hearing it is all that the other needs.
-        self.patience = timing.ping_interval * (1.0 if self.session.dialler else 1.25)
 
     # What its owner and its streams call.
 
@@ -214,7 +201,6 @@ class TunnelProtocol(Protocol):
     def welcome(self, welcome: pb.Welcome) -> None:
         """Take the peer."""
         self.session.welcome(welcome)
-        self.greeted = True
         self.has_output()
 
     def open_stream(
@@ -240,7 +226,7 @@ class TunnelProtocol(Protocol):
         stream = StreamTransport(self, stream_id, finished)
         stream.receiver = receiver
         self._streams[stream_id] = stream
-        self.expecting = True
+        self.liveness.stream_opened()
         self.has_output()
         return stream
 
@@ -267,7 +253,7 @@ class TunnelProtocol(Protocol):
 
     @property
     def peer_address(self) -> IAddress:
-        """Who is at the other end of the transport."""
+        """The other end of the transport."""
         return self._connection.getPeer()
 
     @property
@@ -287,19 +273,16 @@ class TunnelProtocol(Protocol):
 
         Where it was asked, by a request or by `ask`, it has to be heard of much sooner.
         """
-        return (
-            self.greeted
-            and not self.session.going
-            and self.doubt < DOUBTED
-            and self._was_heard_of
-        )
+        session = self.session
+        return session.ready and not session.going and self.liveness.alive
 
     @property
-    def _was_heard_of(self) -> bool:
-        return self.silence <= self.timing.ping_interval * 1.5
+    def greeted(self) -> bool:
+        """Both sides said who they are."""
+        return self.session.ready
 
     def ask(self) -> None:
-        """Find out at once whether the peer lives: somebody has reason to doubt it."""
+        """Find out at once whether the peer lives: a request has reason to doubt it."""
         self._keepalive.ask(self)
 
     def consumed(self, stream_id: int, count: int) -> None:
@@ -329,16 +312,13 @@ class TunnelProtocol(Protocol):
 
     def connectionMade(self) -> None:
         """The connection stands: TLS included."""
-        tune_socket(self.transport, self.timing.dead_after)
+        tune_socket(self.transport, self.liveness.timing.dead_after)
         self.writer.connect(self._connection)
         self._keepalive.watch(self)
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes of the peer."""
-        self.heard = True
-        self.asked = False
-        if not self.doubt:
-            self.expecting = False
+        self.liveness.bytes_came()
         estimator = self._estimator
         if estimator is None:
             estimator = self._estimator = WindowEstimator(
@@ -392,9 +372,9 @@ class TunnelProtocol(Protocol):
             closed = SessionClosed(
                 ErrorCode.NONE,
                 reason.getErrorMessage(),
-                # Of an agent alone: another kas that dies takes no agent with it.  Who
-                # was silent before may be cut off, whatever ended the connection.
-                peer_closed=self.agent is not None and self._was_heard_of,
+                # Of an agent alone: another kas that dies takes no agent with it.  An
+                # agent that was silent before may be cut off, whatever ended this.
+                peer_closed=self.agent is not None and self.liveness.heard_lately,
             )
             self.session.end(ErrorCode.NONE)
         self._end_streams(closed)
@@ -408,7 +388,7 @@ class TunnelProtocol(Protocol):
         self.has_output()
 
     def peer_is_doubted(self) -> None:
-        """The question whether anybody is there was not answered."""
+        """The peer did not answer in time whether it is there."""
         self._log.info("{peer} is silent though it was asked", peer=self.peer)
         for stream in tuple(self._streams.values()):
             receiver: Any = stream.receiver
@@ -418,7 +398,7 @@ class TunnelProtocol(Protocol):
 
     def peer_is_dead(self) -> None:
         """It was quiet, or did not answer, for too long."""
-        seconds = max(self.silence, self.doubt)
+        seconds = max(self.liveness.silence, self.liveness.doubt)
         self._log.info(
             "{peer} was silent for {seconds:.0f} s: connection given up",
             peer=self.peer,
@@ -500,8 +480,7 @@ class TunnelProtocol(Protocol):
 
     def _connection_event(self, event: events.Event) -> None:
         if isinstance(event, events.Ponged):
-            self.expecting = False
-            self.doubt = 0.0
+            self.liveness.pong_came()
             if event.token and event.token == self._token and self._estimator:
                 self.session.window_target = self._estimator.probe_answered(
                     self._clock.seconds(), self.session.limits.max_window
@@ -517,8 +496,7 @@ class TunnelProtocol(Protocol):
         elif isinstance(event, events.HelloReceived):
             self._owner.hello_received(self, event.hello)
         elif isinstance(event, events.WelcomeReceived):
-            self.greeted = True
-            self.set_timing(Timing.from_message(event.welcome.timing))
+            self.liveness.set_timing(Timing.from_message(event.welcome.timing))
             self._owner.welcome_received(self, event.welcome)
         elif isinstance(event, events.GoAwayReceived):
             self._owner.go_away_received(self, event.go_away)

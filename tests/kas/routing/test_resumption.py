@@ -182,7 +182,9 @@ class ResumeTests(ManyCase):
         self.client = Watch()
         agent, _ = self.begin(self.one)
         (connection,) = self.one.registry
-        connection.tunnel.silence = 2 * connection.tunnel.timing.ping_interval
+        connection.tunnel.liveness.silence = (
+            2 * connection.tunnel.liveness.timing.ping_interval
+        )
         self.crash(agent, self.one)
         self.many.later(GRACE - 1)
         self.assertEqual((self.client.missing, self.client.closed), (0, []))

@@ -16,6 +16,7 @@ from tunnel.session.keepalive import (
     LOOKS_TO_END,
     SWEEP,
     Keepalive,
+    Liveness,
     Timing,
 )
 from tunnel.session.protocol import CLOSE_TIMEOUT
@@ -27,14 +28,11 @@ from tunnel.wire.limits import DEFAULT_LIMITS
 class _Watched:
     """A silent connection of which only pings are asked."""
 
-    timing = Timing(ping_interval=14, dead_after=1000)
-    heard = expecting = False
-    asked = False
     greeted = True
-    silence = doubt = 0.0
-    patience = 14.0
 
     def __init__(self, fails: bool = False) -> None:
+        timing = Timing(ping_interval=14, dead_after=1000)
+        self.liveness = Liveness(timing, dialler=True)
         self.fails = fails
         self.pings = 0
 
@@ -75,7 +73,7 @@ class KeepaliveTests(SynchronousTestCase):
             keepalive.watch(one)
         for _ in range(10):
             self.clock.advance(SWEEP)
-        self.assertEqual(other.silence, 10 * SWEEP)
+        self.assertEqual(other.liveness.silence, 10 * SWEEP)
         self.assertEqual(other.pings, 1)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         for one in (broken, other):
@@ -139,7 +137,7 @@ class KeepaliveTests(SynchronousTestCase):
         agent = self.agent.tunnel
         agent.dataReceived = lambda data: None  # type: ignore[method-assign]
         self.kas.tunnel.open_stream(pb.Open(), RecordingReceiver())
-        agent.timing = Timing(dead_after=1e9)
+        agent.liveness.set_timing(Timing(dead_after=1e9))
         for _ in range(5):
             self.pass_time(8)
             agent.send_ping()
@@ -161,11 +159,11 @@ class KeepaliveTests(SynchronousTestCase):
     def test_listener_sets_the_pace(self) -> None:
         """What WELCOME says is what the dialler does."""
         timing = Timing(ping_interval=5.0, dead_after=9.0, reconnect_max=77.0)
-        self.agent.tunnel.set_timing(Timing.from_message(timing.message()))
+        self.agent.tunnel.liveness.set_timing(Timing.from_message(timing.message()))
         self.pipe.cut = True
         self.pass_time(13)
         self.assertEqual(len(self.agent.closed), 1)
-        self.assertEqual(self.agent.tunnel.timing.reconnect_max, 77.0)
+        self.assertEqual(self.agent.tunnel.liveness.timing.reconnect_max, 77.0)
 
     def test_absurd_pace_is_not_followed(self) -> None:
         """A ping every millisecond is not, and what is left out has a default."""
