@@ -6,11 +6,9 @@ The protocol without I/O: bytes in, events out; commands in, bytes out.
     window.py    credit of one stream, and how large it should be
     stream.py    the states of one stream and what waits to be sent on it
     events.py    what a session tells its owner
-    budget.py    how many control frames a peer may send in one interval
     table.py     the streams of one connection by their numbers
     outbox.py    what waits to be sent on a connection, and who is next
-    inbound.py   the half of a session that listens: what each frame does to it
-    session.py   all of it: what a connection is asked to do
+    session.py   all of it: what a connection is asked to do, and what its peer does
 
 Nothing in here reads a clock, touches a transport or raises for what a peer did.
 docs/protocol.rst is the specification; section numbers in comments refer to it.

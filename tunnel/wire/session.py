@@ -4,16 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tunnel.errors import ErrorCode, SessionClosed, StreamReset
+from google.protobuf.message import DecodeError
+
+from tunnel.errors import ErrorCode, ProtocolError, SessionClosed, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
-from tunnel.wire.framing import FIN, FrameType
-from tunnel.wire.inbound import VERSIONS, Inbound
-from tunnel.wire.limits import MAX_HEADERS, MAX_PAYLOAD, MAX_STREAM_ID
-from tunnel.wire.outbox import FLUSH
-from tunnel.wire.stream import DATA, HEADERS, SEND_FIN, Stream, StreamInput
+from tunnel.util.texts import clean, clean_message
+from tunnel.wire import events
+from tunnel.wire.framing import FIN, IGNORABLE, FrameDecoder, FrameType
+from tunnel.wire.limits import (
+    DEFAULT_LIMITS,
+    MAX_CREDIT,
+    MAX_HEADERS,
+    MAX_HELLO,
+    MAX_PAYLOAD,
+    MAX_PING,
+    MAX_REASON,
+    MAX_STREAM_ID,
+    Limits,
+    PeerLimits,
+)
+from tunnel.wire.outbox import FLUSH, Outbox
+from tunnel.wire.stream import (
+    DATA,
+    HEADERS,
+    RECEIVE_FIN,
+    SEND_FIN,
+    Stream,
+    StreamInput,
+)
+from tunnel.wire.table import StreamTable
+
+__all__ = ["FrameBudget", "Session"]
+
+#: Versions that this code speaks, best first.
+VERSIONS = (1,)
+
+Events = list[events.Event]
 
 
-class Session(Inbound):
+class Session:
     """
     All streams that share one connection, without any I/O.
 
@@ -29,7 +58,25 @@ class Session(Inbound):
     :param dialler: True on the side that opened the connection; its streams are odd.
     """
 
-    # What we want done.
+    def __init__(self, *, dialler: bool, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.dialler = dialler
+        self.limits = limits
+        self.peer = PeerLimits()
+        self.budget = FrameBudget(limits)
+        #: Both sides said who they are, and streams may be opened.
+        self.ready = False
+        #: Set once: why nothing goes on any more.
+        self.ended: events.SessionEnded | None = None
+        #: What windows of streams grow to; see `tunnel.wire.window.WindowEstimator`.
+        self.window_target = limits.initial_window
+        self._decoder = FrameDecoder(MAX_PAYLOAD if dialler else MAX_HELLO)
+        self._expected = FrameType.WELCOME if dialler else FrameType.HELLO
+        self._streams = StreamTable(dialler)
+        self._outbox = Outbox(limits)
+        self._going = False
+        self._peer_going = False
+
+    # The greeting.
 
     def hello(self, hello: pb.Hello) -> None:
         """Say who we are; the dialling side's first call."""
@@ -44,6 +91,13 @@ class Session(Inbound):
         self._outbox.message(FrameType.WELCOME, 0, welcome)
         self._decoder.max_payload = self.limits.max_payload
         self.ready = True
+
+    def _announce(self, message: pb.Limits) -> None:
+        message.max_streams = self.limits.max_streams
+        message.initial_window = self.limits.initial_window
+        message.max_payload = self.limits.max_payload
+
+    # Streams.
 
     def open_stream(self, open_: pb.Open, *, fin: bool = False) -> int:
         """
@@ -164,10 +218,20 @@ class Session(Inbound):
             streams.retire(stream)
 
     def charge(self, stream_id: int, holder: str) -> None:
-        """Say whose the bytes of a stream are: see `Limits.session_bytes`."""
+        """Count the bytes of a stream as those of *holder*: `Limits.session_bytes`."""
         stream = self._streams.get(stream_id)
         if stream is not None:
             stream.holder = holder
+
+    def _sending(self, stream_id: int) -> Stream | None:
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return None
+        if stream.finishing:
+            raise ValueError(f"stream {stream_id} was finished by this side")
+        return stream
+
+    # The connection.
 
     def ping(self, token: int) -> None:
         """Ask for a `Ponged` with this token."""
@@ -184,7 +248,7 @@ class Session(Inbound):
         if self.ended is None:
             self._end(code, message, [])
 
-    # What there is to send, and what happened meanwhile.
+    # What there is to send, and what is held.
 
     @property
     def has_output(self) -> bool:
@@ -226,15 +290,317 @@ class Session(Inbound):
         """Streams whose owner was told to wait and may go on."""
         return self._outbox.take_drained()
 
-    def _sending(self, stream_id: int) -> Stream | None:
-        stream = self._streams.get(stream_id)
-        if stream is None:
-            return None
-        if stream.finishing:
-            raise ValueError(f"stream {stream_id} was finished by this side")
-        return stream
+    # What the peer sent.
 
-    def _announce(self, message: pb.Limits) -> None:
-        message.max_streams = self.limits.max_streams
-        message.initial_window = self.limits.initial_window
-        message.max_payload = self.limits.max_payload
+    def receive_bytes(self, data: bytes) -> Events:
+        """Add *data* from the network and return what it means."""
+        happened: Events = []
+        if self.ended is not None:
+            return happened
+        try:
+            for kind, flags, stream_id, payload in self._decoder.feed(data):
+                if not self.ready:
+                    self._check_greeting(kind)
+                handler = _HANDLERS.get(kind)
+                if handler is not None:
+                    handler(self, flags, stream_id, payload, happened)
+                elif flags & IGNORABLE:
+                    self._spend_small()
+                else:
+                    raise ProtocolError(ErrorCode.PROTOCOL, f"frame type {kind}")
+                if self._over():
+                    return happened
+            if self._decoder.error is not None:
+                raise self._decoder.error
+            if self._outbox.waiting_control > self.limits.max_queued_control:
+                raise ProtocolError(ErrorCode.FLOOD, "answers are not being read")
+        except ProtocolError as error:
+            self._end(error.code, str(error), happened)
+        except DecodeError:
+            self._end(ErrorCode.PROTOCOL, "a message that cannot be read", happened)
+        return happened
+
+    # Frames of the connection.
+
+    def _check_greeting(self, kind: int) -> None:
+        if kind not in (self._expected, FrameType.GO_AWAY):
+            raise ProtocolError(
+                ErrorCode.PROTOCOL, f"{self._expected.name} has to come first"
+            )
+
+    def _on_hello(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        if self.dialler or self._expected is not FrameType.HELLO or sid:
+            raise ProtocolError(ErrorCode.PROTOCOL, "HELLO out of place")
+        hello = pb.Hello.FromString(payload)
+        clean_message(hello, MAX_REASON)
+        if not set(hello.versions) & set(VERSIONS):
+            raise ProtocolError(
+                ErrorCode.VERSION,
+                f"no common version: {list(hello.versions)[:8]} there, {VERSIONS} here",
+            )
+        self._learn(hello.limits)
+        # Until WELCOME leaves, the peer has nothing to say.
+        self._expected = FrameType.GO_AWAY
+        out.append(events.HelloReceived(hello))
+
+    def _on_welcome(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        if not self.dialler or self.ready or sid:
+            raise ProtocolError(ErrorCode.PROTOCOL, "WELCOME out of place")
+        welcome = pb.Welcome.FromString(payload)
+        clean_message(welcome, MAX_REASON)
+        if welcome.version not in VERSIONS:
+            raise ProtocolError(ErrorCode.VERSION, f"version {welcome.version}")
+        self._learn(welcome.limits)
+        self._decoder.max_payload = self.limits.max_payload
+        self.ready = True
+        out.append(events.WelcomeReceived(welcome))
+
+    def _on_ping(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        self._connection_frame(sid)
+        self.budget.pings -= 1
+        if self.budget.pings < 0:
+            raise ProtocolError(ErrorCode.FLOOD, "too many PINGs")
+        if len(payload) > MAX_PING:
+            # It goes back as it came; a peer that reads no PONG makes us keep it.
+            raise ProtocolError(ErrorCode.FRAME_SIZE, "a PING that is too long")
+        self._outbox.message(FrameType.PONG, 0, pb.Ping.FromString(payload))
+
+    def _on_pong(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        self._connection_frame(sid)
+        self._spend_small()
+        out.append(events.Ponged(pb.Ping.FromString(payload).token))
+
+    def _on_go_away(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        self._connection_frame(sid)
+        self._spend_small()
+        go_away = pb.GoAway.FromString(payload)
+        clean_message(go_away, MAX_REASON)
+        first, self._peer_going = not self._peer_going, True
+        out.append(events.GoAwayReceived(go_away))
+        # We opened none since the first, so only that and the last have to look.
+        if first or not go_away.deadline_ms:
+            for stream in list(self._streams.values()):
+                if self._streams.is_ours(stream.id) and stream.id > go_away.last_stream:
+                    self._streams.drop(stream)
+                    reason = events.StreamEnded(
+                        stream.id, ErrorCode.REFUSED, go_away.message
+                    )
+                    out.append(reason)
+        if not go_away.deadline_ms:
+            code = _code(go_away.code)
+            self.ended = events.SessionEnded(code, go_away.message, True)
+            self._clear()
+            out.append(self.ended)
+
+    # Frames of streams.
+
+    def _on_open(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        if not self._admit(sid):
+            return
+        open_ = pb.Open.FromString(payload)
+        stream = self._streams.accept(
+            sid, self.peer.initial_window, self.limits.initial_window
+        )
+        fin = bool(flags & FIN)
+        if fin:
+            stream.move(RECEIVE_FIN)
+        out.append(events.StreamOpened(sid, open_, fin))
+
+    def _on_resume(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        if not self._admit(sid):
+            return
+        resume = pb.Resume.FromString(payload)
+        self._streams.accept(sid, self.peer.initial_window, self.limits.initial_window)
+        out.append(events.ResumeReceived(sid, resume))
+
+    def _on_resumed(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        self._spend_small()
+        received = pb.Resumed.FromString(payload).received
+        stream = self._streams.known(sid)
+        if stream is None:
+            return
+        if not stream.resuming:
+            raise ProtocolError(ErrorCode.PROTOCOL, "RESUMED without RESUME")
+        stream.resuming = False
+        out.append(events.ResumedReceived(sid, received))
+
+    def _on_ack(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        self._spend_small()
+        received = pb.Ack.FromString(payload).received
+        if self._streams.known(sid) is not None:
+            out.append(events.AckReceived(sid, received))
+
+    def _on_headers(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        fin = bool(flags & FIN)
+        if not payload:
+            self._spend_small()
+        if self._arrived(sid, payload, fin, out):
+            out.append(events.HeadersReceived(sid, payload, fin))
+            self._shed(out)
+
+    def _on_data(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        fin = bool(flags & FIN)
+        if not payload and not fin:
+            # Costs the sender ten bytes of no credit, and the receiver an event.
+            raise ProtocolError(ErrorCode.PROTOCOL, "DATA with neither bytes nor FIN")
+        if self._arrived(sid, payload, fin, out):
+            out.append(events.DataReceived(sid, payload, fin))
+            self._shed(out)
+
+    def _on_credit(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        self._spend_small()
+        stream = self._streams.known(sid)
+        count = pb.Credit.FromString(payload).bytes
+        if not count:
+            raise ProtocolError(ErrorCode.PROTOCOL, "CREDIT of nothing")
+        if stream is None:
+            return
+        if stream.send_credit + count > MAX_CREDIT:
+            self._fault(stream, ErrorCode.FLOW_CONTROL, "credit beyond 2**31 - 1", out)
+            return
+        stream.send_credit += count
+        self._outbox.schedule(stream)
+
+    def _on_reset(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
+        self.budget.resets -= 1
+        if self.budget.resets < 0:
+            raise ProtocolError(ErrorCode.FLOOD, "too many RESETs")
+        stream = self._streams.known(sid)
+        reset = pb.Reset.FromString(payload)
+        if stream is None or not stream.move(StreamInput.RECEIVE_RESET):
+            return
+        self._streams.drop(stream)
+        code, message = _code(reset.code), clean(reset.message, MAX_REASON)
+        out.append(
+            events.StreamEnded(sid, code, message, peer_closed=reset.peer_closed)
+        )
+
+    # What the handlers share.
+
+    def _over(self) -> bool:
+        return self.ended is not None
+
+    def _connection_frame(self, stream_id: int) -> None:
+        if stream_id:
+            raise ProtocolError(ErrorCode.PROTOCOL, "a connection's frame on a stream")
+
+    def _spend_small(self) -> None:
+        self.budget.small -= 1
+        if self.budget.small < 0:
+            raise ProtocolError(ErrorCode.FLOOD, "too many small frames")
+
+    def _admit(self, stream_id: int) -> bool:
+        """Whether the peer may open a stream now; it is told otherwise."""
+        streams = self._streams
+        streams.admit(stream_id)
+        # Opening costs no credit, and answering may cost us a frame.
+        self._spend_small()
+        if self._going or streams.theirs >= self.limits.max_streams:
+            text = "going away" if self._going else "too many streams"
+            self._outbox.reset(stream_id, ErrorCode.REFUSED, text)
+            return False
+        return True
+
+    def _arrived(self, sid: int, payload: bytes, fin: bool, out: Events) -> bool:
+        """Account for bytes of a stream; False when they are to be ignored."""
+        streams = self._streams
+        stream = streams.known(sid)
+        if stream is None:
+            return False
+        if not stream.receiving:
+            if stream.closed:
+                return False
+            self._fault(stream, ErrorCode.PROTOCOL, "bytes after FIN", out)
+            return False
+        if not stream.window.received(len(payload)):
+            self._fault(stream, ErrorCode.FLOW_CONTROL, "more than credit", out)
+            return False
+        streams.buffered += len(payload)
+        if fin:
+            stream.move(RECEIVE_FIN)
+            streams.retire(stream)
+        return True
+
+    def _shed(self, out: Events) -> None:
+        """Reset streams while the session holds too much."""
+        streams = self._streams
+        while streams.buffered > self.limits.session_bytes:
+            stream = streams.greediest()
+            text = "its bytes were not consumed"
+            if stream.closed:
+                # Both sides finished, so only our own side is told.
+                streams.drop(stream)
+                out.append(events.StreamEnded(stream.id, ErrorCode.MEMORY, text, False))
+            else:
+                self._fault(stream, ErrorCode.MEMORY, text, out)
+
+    def _fault(
+        self, stream: Stream, code: ErrorCode, message: str, out: Events
+    ) -> None:
+        stream.move(StreamInput.SEND_RESET)
+        self._outbox.reset(stream.id, code, message)
+        self._streams.drop(stream)
+        out.append(events.StreamEnded(stream.id, code, message, False))
+
+    def _learn(self, message: pb.Limits) -> None:
+        self.peer = PeerLimits.from_message(message)
+        self._outbox.max_payload = self.peer.max_payload
+
+    def _end(self, code: ErrorCode, message: str, out: Events) -> None:
+        self._clear()
+        go_away = pb.GoAway(code=code, message=message[:MAX_REASON])
+        go_away.last_stream = self._streams.last_theirs
+        self._outbox.message(FrameType.GO_AWAY, 0, go_away)
+        self.ended = events.SessionEnded(code, message, False)
+        out.append(self.ended)
+
+    def _clear(self) -> None:
+        self._streams.clear()
+        self._outbox.clear()
+
+
+#: One table for all sessions: a table of bound methods in each would cost an idle
+#: agent a KiB and a half.
+_HANDLERS: dict[int, Callable[[Session, int, int, bytes, Events], None]] = {
+    FrameType.HELLO: Session._on_hello,
+    FrameType.WELCOME: Session._on_welcome,
+    FrameType.OPEN: Session._on_open,
+    FrameType.HEADERS: Session._on_headers,
+    FrameType.DATA: Session._on_data,
+    FrameType.CREDIT: Session._on_credit,
+    FrameType.RESET: Session._on_reset,
+    FrameType.PING: Session._on_ping,
+    FrameType.PONG: Session._on_pong,
+    FrameType.GO_AWAY: Session._on_go_away,
+    FrameType.RESUME: Session._on_resume,
+    FrameType.RESUMED: Session._on_resumed,
+    FrameType.ACK: Session._on_ack,
+}
+
+
+class FrameBudget:
+    """
+    Counts of frames that need no credit, and so could be sent without end.
+
+    The session has no clock: its owner calls `renew` every ten seconds.
+    """
+
+    __slots__ = ("_limits", "pings", "resets", "small")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.renew()
+
+    def renew(self) -> None:
+        """A new interval begins."""
+        self.resets = self._limits.resets_per_interval
+        self.pings = self._limits.pings_per_interval
+        self.small = self._limits.small_frames_per_interval
+
+
+def _code(number: int) -> ErrorCode:
+    """A code of a newer peer that we do not know counts as INTERNAL."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.INTERNAL

@@ -1,13 +1,14 @@
-"""Streams of a session: what both sides see when both keep the rules."""
+"""A session: both sides keep the rules, or the peer does not, and what that costs."""
 
 import pytest
 
-from tests.tunnel.wire.helpers import deliver, ended, frame, greeted
+from tests.tunnel.hostile import HOSTILE
+from tests.tunnel.wire.helpers import deliver, ended, frame, greeted, opened
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
-from tunnel.wire.framing import FrameType
-from tunnel.wire.limits import KIB, Limits, PeerLimits
+from tunnel.wire.framing import IGNORABLE, FrameType
+from tunnel.wire.limits import KIB, MAX_HELLO, Limits, PeerLimits
 from tunnel.wire.session import Session
 
 
@@ -290,3 +291,276 @@ def test_the_last_farewell_tells_what_was_never_seen() -> None:
     assert isinstance(refused, events.StreamEnded)
     assert (refused.stream_id, refused.code) == (unseen, ErrorCode.REFUSED)
     assert isinstance(end, events.SessionEnded) and seen != unseen
+
+
+# What a peer may do wrong: it costs its stream or its session.
+
+CREDIT_OF_NOTHING = frame(FrameType.CREDIT, 1, pb.Credit(bytes=0).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"\x7f\xff\xff\xff" + b"\0" * 6, ErrorCode.FRAME_SIZE),
+        (frame(FrameType.DATA, 0, b"x"), ErrorCode.PROTOCOL),
+        (frame(FrameType.DATA, 5, b"x"), ErrorCode.PROTOCOL),
+        (frame(FrameType.DATA, 2, b"x"), ErrorCode.PROTOCOL),
+        (opened(2), ErrorCode.PROTOCOL),
+        (opened(0), ErrorCode.PROTOCOL),
+        (opened(1) + opened(1), ErrorCode.PROTOCOL),
+        (opened(3) + opened(1), ErrorCode.PROTOCOL),
+        (opened(2**31 + 1), ErrorCode.PROTOCOL),
+        (opened(1) + frame(FrameType.DATA, 1), ErrorCode.PROTOCOL),
+        (opened(1) + CREDIT_OF_NOTHING, ErrorCode.PROTOCOL),
+        (frame(FrameType.PING, 1), ErrorCode.PROTOCOL),
+        (frame(FrameType.GO_AWAY, 1), ErrorCode.PROTOCOL),
+        (frame(FrameType.HELLO, 0), ErrorCode.PROTOCOL),
+        (frame(FrameType.WELCOME, 0), ErrorCode.PROTOCOL),
+        (frame(FrameType.RESUMED, 1), ErrorCode.PROTOCOL),
+        (frame(99, 0), ErrorCode.PROTOCOL),
+        (frame(FrameType.OPEN, 1, b"\xff\xff\xff"), ErrorCode.PROTOCOL),
+        (frame(FrameType.PING, 0, b"\xff" * 20), ErrorCode.PROTOCOL),
+        (frame(FrameType.PING, 0, b"\x7a" + b"\x3f" * 64), ErrorCode.FRAME_SIZE),
+    ],
+)
+def test_session_ends_within_one_frame(data: bytes, code: ErrorCode) -> None:
+    dialler, listener = greeted()
+    last = ended(listener.receive_bytes(data + opened(99)))
+    assert (last.code, last.by_peer) == (code, False)
+    assert listener.ended is last
+    # The peer is told why, as the last thing it hears.
+    (_, told) = dialler.receive_bytes(listener.bytes_to_send())
+    assert isinstance(told, events.SessionEnded)
+    assert told.code is code
+    assert not listener.has_output
+
+
+def test_events_before_the_fault_are_not_lost() -> None:
+    _, listener = greeted()
+    happened = listener.receive_bytes(opened(1) + frame(99, 0))
+    assert isinstance(happened[0], events.StreamOpened)
+    assert ended(happened).code is ErrorCode.PROTOCOL
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_texts(text: str) -> None:
+    """Whatever a peer says to people is one line that prints."""
+    dialler, listener = Session(dialler=True), Session(dialler=False)
+    meta = pb.AgentMeta(pod_name=text, version=text)
+    dialler.hello(pb.Hello(role="agent", services=[text], agent=meta))
+    (met,) = listener.receive_bytes(dialler.bytes_to_send())
+    listener.welcome(pb.Welcome(agent_id=text, agent_name=text, services=[text]))
+    (welcomed,) = dialler.receive_bytes(listener.bytes_to_send())
+    assert isinstance(met, events.HelloReceived)
+    assert isinstance(welcomed, events.WelcomeReceived)
+    listener.receive_bytes(opened(1))
+    reset = frame(FrameType.RESET, 1, pb.Reset(message=text).SerializeToString())
+    going = pb.GoAway(message=text).SerializeToString()
+    (broken,) = listener.receive_bytes(reset)
+    (leaving, last) = listener.receive_bytes(frame(FrameType.GO_AWAY, 0, going))
+    assert isinstance(broken, events.StreamEnded)
+    assert isinstance(leaving, events.GoAwayReceived)
+    assert isinstance(last, events.SessionEnded)
+    hello, welcome = met.hello, welcomed.welcome
+    shown = [hello.agent.pod_name, hello.agent.version, *hello.services]
+    shown += [welcome.agent_id, welcome.agent_name, *welcome.services]
+    shown += [broken.message, leaving.go_away.message, last.message]
+    assert [one for one in shown if not one.isprintable()] == []
+
+
+def test_unknown_frame_that_says_so_is_skipped() -> None:
+    _, listener = greeted()
+    assert listener.receive_bytes(frame(99, 7, b"?", IGNORABLE)) == []
+    assert listener.ended is None
+
+
+def test_bytes_beyond_the_credit_reset_the_stream_alone() -> None:
+    _, listener = greeted()
+    listener.receive_bytes(opened(1) + opened(3))
+    block = b"x" * (64 * KIB)
+    for _ in range(4):
+        listener.receive_bytes(frame(FrameType.DATA, 1, block))
+    happened = listener.receive_bytes(frame(FrameType.DATA, 1, b"x"))
+    assert isinstance(happened[0], events.StreamEnded)
+    assert happened[0].code is ErrorCode.FLOW_CONTROL
+    assert listener.buffered == 0
+    assert listener.open_streams == 1
+    # What is still on its way is ignored.
+    assert listener.receive_bytes(frame(FrameType.DATA, 1, block)) == []
+
+
+def test_bytes_after_fin_reset_the_stream_alone() -> None:
+    _, listener = greeted()
+    listener.receive_bytes(opened(1, fin=True))
+    (event,) = listener.receive_bytes(frame(FrameType.DATA, 1, b"x"))
+    assert isinstance(event, events.StreamEnded)
+    assert event.code is ErrorCode.PROTOCOL
+    assert listener.ended is None
+
+
+def test_credit_beyond_the_largest_resets_the_stream_alone() -> None:
+    _, listener = greeted()
+    listener.receive_bytes(opened(1))
+    credit = pb.Credit(bytes=2**31 - 1).SerializeToString()
+    (event,) = listener.receive_bytes(frame(FrameType.CREDIT, 1, credit))
+    assert isinstance(event, events.StreamEnded)
+    assert event.code is ErrorCode.FLOW_CONTROL
+
+
+def test_streams_beyond_our_limit_are_refused() -> None:
+    _, listener = greeted(listener_limits=Limits(max_streams=2))
+    happened = listener.receive_bytes(opened(1) + opened(3) + opened(5))
+    assert [type(e) for e in happened] == [events.StreamOpened] * 2
+    reset = pb.Reset.FromString(listener.bytes_to_send()[10:])
+    assert reset.code == ErrorCode.REFUSED
+    assert listener.open_streams == 2
+
+
+def test_stream_that_holds_most_is_shed_when_the_session_holds_too_much() -> None:
+    _, listener = greeted(listener_limits=Limits(session_bytes=100 * KIB))
+    listener.receive_bytes(opened(1) + opened(3))
+    listener.receive_bytes(frame(FrameType.DATA, 1, b"x" * 60 * KIB))
+    happened = listener.receive_bytes(frame(FrameType.DATA, 3, b"x" * 50 * KIB))
+    assert isinstance(happened[0], events.DataReceived)
+    assert happened[1] == events.StreamEnded(
+        1, ErrorCode.MEMORY, "its bytes were not consumed", False
+    )
+    assert listener.buffered == 50 * KIB
+
+
+def test_who_holds_most_is_shed_and_not_who_has_the_largest_stream() -> None:
+    _, listener = greeted(listener_limits=Limits(session_bytes=100 * KIB))
+    listener.receive_bytes(opened(1) + opened(3) + opened(5) + opened(7))
+    for stream_id in (1, 3, 5):
+        listener.charge(stream_id, "greedy")
+    listener.charge(7, "modest")
+    listener.charge(9, "never opened")
+    happened = listener.receive_bytes(
+        frame(FrameType.DATA, 7, b"x" * 40 * KIB)
+        + frame(FrameType.DATA, 1, b"x" * 20 * KIB)
+        + frame(FrameType.DATA, 3, b"x" * 30 * KIB)
+        + frame(FrameType.DATA, 5, b"x" * 15 * KIB)
+    )
+    ended = [one for one in happened if isinstance(one, events.StreamEnded)]
+    assert [(one.stream_id, one.code) for one in ended] == [(3, ErrorCode.MEMORY)]
+    assert listener.buffered == 75 * KIB
+
+
+@pytest.mark.parametrize(
+    ("limits", "attack"),
+    [
+        (
+            Limits(resets_per_interval=10),
+            [opened(2 * n + 1) + frame(FrameType.RESET, 2 * n + 1) for n in range(11)],
+        ),
+        (Limits(pings_per_interval=10), [frame(FrameType.PING, 0)] * 11),
+        (
+            Limits(small_frames_per_interval=10),
+            [frame(99, 0, b"", IGNORABLE)] * 11,
+        ),
+        (
+            Limits(small_frames_per_interval=10),
+            [frame(FrameType.PONG, 0)] * 11,
+        ),
+        (
+            Limits(small_frames_per_interval=10, max_streams=1),
+            [opened(2 * n + 1) for n in range(11)],
+        ),
+        (
+            Limits(max_queued_control=10, pings_per_interval=100),
+            [frame(FrameType.PING, 0)] * 11,
+        ),
+    ],
+)
+def test_flood_ends_the_session(limits: Limits, attack: list[bytes]) -> None:
+    _, listener = greeted(listener_limits=limits)
+    happened: list[events.Event] = []
+    for data in attack[:-1]:
+        happened += listener.receive_bytes(data)
+    assert listener.ended is None
+    happened += listener.receive_bytes(attack[-1])
+    assert ended(happened).code is ErrorCode.FLOOD
+
+
+def test_flood_of_header_blocks_without_a_byte_ends_the_session() -> None:
+    _, listener = greeted(listener_limits=Limits(small_frames_per_interval=10))
+    listener.receive_bytes(opened(1) + frame(FrameType.HEADERS, 1) * 9)
+    assert listener.ended is None
+    happened = listener.receive_bytes(frame(FrameType.HEADERS, 1))
+    assert ended(happened).code is ErrorCode.FLOOD
+
+
+def test_texts_of_a_peer_are_one_line_that_prints() -> None:
+    dialler, _ = greeted()
+    sid = dialler.open_stream(pb.Open())
+    reset = pb.Reset(code=5, message="a\x1b[2J\r\nINFO forged").SerializeToString()
+    (event,) = dialler.receive_bytes(frame(FrameType.RESET, sid, reset))
+    assert isinstance(event, events.StreamEnded)
+    assert event.message == "a?[2J??INFO forged"
+    bye = pb.GoAway(code=1, message="\x07bye\n").SerializeToString()
+    last = ended(dialler.receive_bytes(frame(FrameType.GO_AWAY, 0, bye)))
+    assert last.message == "?bye?"
+
+
+def test_budget_is_renewed_by_the_owner() -> None:
+    _, listener = greeted(listener_limits=Limits(pings_per_interval=2))
+    for _ in range(5):
+        listener.receive_bytes(frame(FrameType.PING, 0) * 2)
+        listener.budget.renew()
+    assert listener.ended is None
+
+
+def test_stranger_can_send_only_a_small_hello() -> None:
+    listener = Session(dialler=False)
+    claimed = (MAX_HELLO + 1).to_bytes(4, "big") + b"\0" * 4 + b"\x01\x00"
+    assert ended(listener.receive_bytes(claimed)).code is ErrorCode.FRAME_SIZE
+
+
+def test_nothing_is_accepted_before_the_greeting() -> None:
+    listener = Session(dialler=False)
+    assert ended(listener.receive_bytes(opened(1))).code is ErrorCode.PROTOCOL
+    listener = Session(dialler=False)
+    hello = frame(FrameType.HELLO, 0, pb.Hello(versions=[1]).SerializeToString())
+    happened = listener.receive_bytes(hello + opened(1))
+    assert isinstance(happened[0], events.HelloReceived)
+    assert ended(happened).code is ErrorCode.PROTOCOL
+
+
+def test_second_hello_ends_the_session() -> None:
+    listener = Session(dialler=False)
+    hello = frame(FrameType.HELLO, 0, pb.Hello(versions=[1]).SerializeToString())
+    assert ended(listener.receive_bytes(hello + hello)).code is ErrorCode.PROTOCOL
+
+
+def test_no_common_version_ends_the_session() -> None:
+    listener = Session(dialler=False)
+    hello = frame(FrameType.HELLO, 0, pb.Hello(versions=[7, 8]).SerializeToString())
+    assert ended(listener.receive_bytes(hello)).code is ErrorCode.VERSION
+    dialler = Session(dialler=True)
+    welcome = frame(FrameType.WELCOME, 0, pb.Welcome(version=9).SerializeToString())
+    assert ended(dialler.receive_bytes(welcome)).code is ErrorCode.VERSION
+
+
+def test_limits_that_cannot_work_end_the_session() -> None:
+    listener = Session(dialler=False)
+    hello = pb.Hello(versions=[1])
+    hello.limits.initial_window = 10
+    data = frame(FrameType.HELLO, 0, hello.SerializeToString())
+    assert ended(listener.receive_bytes(data)).code is ErrorCode.PROTOCOL
+
+
+def test_peer_that_leaves_now_ends_the_session_with_its_code() -> None:
+    dialler, _ = greeted()
+    data = pb.GoAway(code=4711, message="m" * 5000).SerializeToString()
+    last = ended(dialler.receive_bytes(frame(FrameType.GO_AWAY, 0, data)))
+    assert (last.code, last.by_peer) == (ErrorCode.INTERNAL, True)
+    assert len(last.message) == 1024
+
+
+def test_own_texts_are_cut() -> None:
+    dialler, listener = greeted()
+    sid = dialler.open_stream(pb.Open())
+    dialler.reset(sid, ErrorCode.INTERNAL, "x" * 5000)
+    event = deliver(dialler, listener)[-1]
+    assert isinstance(event, events.StreamEnded)
+    assert len(event.message) == 1024
