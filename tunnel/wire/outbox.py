@@ -28,35 +28,29 @@ class Outbox:
     and credit for it, so a flush costs what it sends, however many streams are open.
     """
 
-    __slots__ = ("_control", "_credits", "_drained", "_limits", "_ready", "max_payload")
+    __slots__ = ("_drained", "_limits", "control", "credits", "max_payload", "ready")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         #: Of the peer.
         self.max_payload = MAX_PAYLOAD
-        self._control: list[bytes] = []
-        self._credits: list[Stream] = []
-        self._ready: deque[Stream] = deque()
+        #: Control frames that were not taken yet.
+        self.control: list[bytes] = []
+        #: Streams with credit to announce, and those that can send.
+        self.credits: list[Stream] = []
+        self.ready: deque[Stream] = deque()
         self._drained: list[int] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._control or self._ready or self._credits)
-
-    @property
-    def waiting_control(self) -> int:
-        """Control frames that were not taken yet."""
-        return len(self._control)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._control.clear()
-        self._credits.clear()
-        self._ready.clear()
+        self.control.clear()
+        self.credits.clear()
+        self.ready.clear()
         self._drained.clear()
 
     def frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         """Queue a control frame."""
-        self._control.append(
+        self.control.append(
             pack_header(len(payload), stream_id, kind, flags) + payload
         )
 
@@ -76,7 +70,7 @@ class Outbox:
     def credit(self, stream: Stream, count: int) -> None:
         """Announce credit with the next flush; amounts of one stream add up."""
         if not stream.credit_due:
-            self._credits.append(stream)
+            self.credits.append(stream)
         stream.credit_due += count
 
     def data(self, stream: Stream, kind: int, data: bytes) -> bool:
@@ -102,7 +96,7 @@ class Outbox:
         """Give the stream a turn if it can use one."""
         if not stream.scheduled and stream.sendable:
             stream.scheduled = True
-            self._ready.append(stream)
+            self.ready.append(stream)
 
     def take_drained(self) -> list[int]:
         """Streams that were full and are not any more."""
@@ -115,16 +109,16 @@ class Outbox:
 
         :return: the bytes, and the streams whose FIN is among them.
         """
-        out, self._control = self._control, []
-        for stream in self._credits:
+        out, self.control = self.control, []
+        for stream in self.credits:
             if stream.receiving:
                 payload = pb.Credit(bytes=stream.credit_due).SerializeToString()
                 out.append(pack_header(len(payload), stream.id, FrameType.CREDIT, 0))
                 out.append(payload)
             stream.credit_due = 0
-        self._credits.clear()
+        self.credits.clear()
         finished: list[Stream] = []
-        ready = self._ready
+        ready = self.ready
         size = 0
         while ready and size < wanted:
             stream = ready.popleft()
@@ -134,7 +128,7 @@ class Outbox:
             if stream.finishing and not stream.queue:
                 finished.append(stream)
                 stream.move(SEND_FIN)
-            else:
+            elif stream.queue:
                 self.schedule(stream)
             if (
                 stream.full

@@ -253,7 +253,9 @@ class Session:
     @property
     def has_output(self) -> bool:
         """`bytes_to_send` would return something."""
-        return bool(self._outbox)
+        # Asked several times for each frame, hence of its parts at once.
+        outbox = self._outbox
+        return bool(outbox.control or outbox.ready or outbox.credits)
 
     @property
     def open_streams(self) -> int:
@@ -298,27 +300,30 @@ class Session:
         if self.ended is not None:
             return happened
         try:
-            for kind, flags, stream_id, payload in self._decoder.feed(data):
-                if not self.ready:
-                    self._check_greeting(kind)
-                handler = _HANDLERS.get(kind)
-                if handler is not None:
-                    handler(self, flags, stream_id, payload, happened)
-                elif flags & IGNORABLE:
-                    self._spend_small()
-                else:
-                    raise ProtocolError(ErrorCode.PROTOCOL, f"frame type {kind}")
-                if self._over():
-                    return happened
-            if self._decoder.error is not None:
-                raise self._decoder.error
-            if self._outbox.waiting_control > self.limits.max_queued_control:
-                raise ProtocolError(ErrorCode.FLOOD, "answers are not being read")
+            self._handle_frames(data, happened)
         except ProtocolError as error:
             self._end(error.code, str(error), happened)
         except DecodeError:
             self._end(ErrorCode.PROTOCOL, "a message that cannot be read", happened)
         return happened
+
+    def _handle_frames(self, data: bytes, out: Events) -> None:
+        for kind, flags, stream_id, payload in self._decoder.feed(data):
+            if not self.ready:
+                self._check_greeting(kind)
+            handler = _HANDLERS.get(kind)
+            if handler is not None:
+                handler(self, flags, stream_id, payload, out)
+            elif flags & IGNORABLE:
+                self._spend_small()
+            else:
+                raise ProtocolError(ErrorCode.PROTOCOL, f"frame type {kind}")
+            if self.ended is not None:
+                return
+        if self._decoder.error is not None:
+            raise self._decoder.error
+        if len(self._outbox.control) > self.limits.max_queued_control:
+            raise ProtocolError(ErrorCode.FLOOD, "answers are not being read")
 
     # Frames of the connection.
 
@@ -476,9 +481,6 @@ class Session:
         )
 
     # What the handlers share.
-
-    def _over(self) -> bool:
-        return self.ended is not None
 
     def _connection_frame(self, stream_id: int) -> None:
         if stream_id:
