@@ -50,9 +50,7 @@ class Outbox:
 
     def frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         """Queue a control frame."""
-        self.control.append(
-            pack_header(len(payload), stream_id, kind, flags) + payload
-        )
+        self.control.append(pack_header(len(payload), stream_id, kind, flags) + payload)
 
     def message(self, kind: FrameType, stream_id: int, message: Message) -> None:
         """Queue a control frame that carries *message*."""
