@@ -247,13 +247,13 @@ class ResumeTests(ManyCase):
         (stream,) = agent.tunnel._streams.values()
         received = stream.resumable.received  # type: ignore[union-attr]
         session = next(iter(self.two.gateway.tunnels)).session
-        before = session._outbox.waiting_control
+        before = len(session._outbox.control)
         for _ in range(1000):
             stream.ack(received)
         for _, pipe in self.many.network.pipes:
             if pipe.protocols[0] is agent.tunnel:
                 pipe.flush()
-        self.assertEqual(session._outbox.waiting_control, before)
+        self.assertEqual(len(session._outbox.control), before)
 
     def test_revoked_without_a_path(self) -> None:
         """Nobody waits for the return of an agent that may not."""
