@@ -19,7 +19,7 @@ from twisted.internet.endpoints import SSL4ClientEndpoint, TCP4ClientEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.basic import LineReceiver
 
-from modules.kubernetes_api.heads import METHOD
+from modules.kubernetes_api.fields import METHOD
 from tunnel.interfaces import IStream
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.tuning import tune_allocator

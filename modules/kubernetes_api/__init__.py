@@ -6,10 +6,9 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
 * `config`: the sections ``agent.kubernetes_api`` of kas and of agentk;
 * `server` and `proxied`: the server half, and one request in it;
 * `frontdoor`: which agent is asked for, by whom, and for what;
-* `identity`: the ``Impersonate-*`` fields of a request;
+* `fields`: header fields that the halves write, and what else they agree on;
 * `agent`: the agent half;
-* `heads`: what both halves must agree on;
-* `watches`: where one event of a watch ends;
+* `boundary`: where one event of a watch ends;
 * `heartbeats`: PINGs inside an upgraded connection, and who answers them;
 * `metrics`: what both count.
 

@@ -9,8 +9,9 @@ from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
+from modules.kubernetes_api.boundary import Boundary
 from modules.kubernetes_api.config import KubernetesApiAgentConfiguration
-from modules.kubernetes_api.heads import (
+from modules.kubernetes_api.fields import (
     FAILED_HOP,
     MAX_BLOCK,
     METHOD,
@@ -19,7 +20,6 @@ from modules.kubernetes_api.heads import (
 )
 from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
-from modules.kubernetes_api.watches import Boundary, is_watch
 from tunnel import __version__
 from tunnel.errors import ErrorCode
 from tunnel.http1 import (
@@ -40,6 +40,7 @@ from tunnel.interfaces import (
     IStream,
     IStreamReceiver,
 )
+from tunnel.kubernetes import is_watch
 
 __all__ = ["KubernetesApiAgent"]
 

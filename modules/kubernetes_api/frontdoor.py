@@ -12,11 +12,11 @@ import re
 
 import attrs
 
-from tunnel.errors import TunnelError
+from modules.kubernetes_api.fields import Refused
 from tunnel.http1 import RequestHead, RequestParser
 from tunnel.kubernetes import climbs
 
-__all__ = ["Entry", "Refused", "enter", "request_parser"]
+__all__ = ["Entry", "enter", "request_parser"]
 
 _BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
 # Names are DNS labels, ids are numbers or what an authenticator makes of them.
@@ -24,15 +24,6 @@ _AGENT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CREDENTIAL = re.compile(rb"([a-z_]{1,32}):(%b):(.+)" % _AGENT.pattern)
 
 _AGENTS = b"/agents/"
-
-
-class Refused(TunnelError):
-    """A request that goes no further, and what its client is told."""
-
-    def __init__(self, status: int, message: str, fields: bytes = b"") -> None:
-        super().__init__(message)
-        self.status = status
-        self.fields = fields
 
 
 @attrs.define(eq=False)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from modules.kubernetes_api.heads import FAILED_HOP, MAX_BLOCK, METHOD, passed_by
+from modules.kubernetes_api.boundary import Boundary
+from modules.kubernetes_api.fields import FAILED_HOP, MAX_BLOCK, METHOD, passed_by
 from modules.kubernetes_api.heartbeats import Heartbeats
-from modules.kubernetes_api.watches import Boundary, is_watch, lasts
 from tunnel.errors import (
     AgentUnavailable,
     ErrorCode,
@@ -25,6 +25,7 @@ from tunnel.http1 import (
     encode_request,
 )
 from tunnel.interfaces import Access, IStream, IStreamReceiver
+from tunnel.kubernetes import is_watch, lasts
 
 if TYPE_CHECKING:
     from modules.kubernetes_api.server import KubernetesApiServer

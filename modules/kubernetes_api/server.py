@@ -12,9 +12,13 @@ from twisted.python.failure import Failure
 from zope.interface import implementer, provider
 
 from modules.kubernetes_api.config import KubernetesApiConfiguration
-from modules.kubernetes_api.frontdoor import Refused, enter, request_parser
-from modules.kubernetes_api.heads import FAILED_HOP, status_answer
-from modules.kubernetes_api.identity import Impersonations
+from modules.kubernetes_api.fields import (
+    FAILED_HOP,
+    Impersonations,
+    Refused,
+    status_answer,
+)
+from modules.kubernetes_api.frontdoor import enter, request_parser
 from modules.kubernetes_api.metrics import ProxyMetrics
 from modules.kubernetes_api.proxied import ProxiedRequest
 from tunnel import __version__

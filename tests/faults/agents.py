@@ -20,7 +20,7 @@ from twisted.protocols.basic import LineReceiver
 
 from agentk.dialer import Dialer
 from bench.agents import accept
-from modules.kubernetes_api.heads import METHOD
+from modules.kubernetes_api.fields import METHOD
 from tunnel.hosting.events import EventBus
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher

@@ -17,7 +17,7 @@ from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.protocols.basic import LineReceiver
 
-from modules.kubernetes_api.heads import METHOD
+from modules.kubernetes_api.fields import METHOD
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing

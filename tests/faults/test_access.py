@@ -14,7 +14,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from kas.identity import jwt
-from modules.kubernetes_api.heads import METHOD
+from modules.kubernetes_api.fields import METHOD
 from tests.faults import clients, followers
 from tests.faults.record import Record
 from tests.faults.stage import Stage

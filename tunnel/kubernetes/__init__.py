@@ -11,6 +11,8 @@ from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.request_info import (
     RequestInfo,
     climbs,
+    is_watch,
+    lasts,
     only_reads,
     query_flag,
     request_info,
@@ -22,6 +24,8 @@ __all__ = [
     "RequestInfo",
     "climbs",
     "impersonation_fields",
+    "is_watch",
+    "lasts",
     "only_reads",
     "query_flag",
     "request_info",

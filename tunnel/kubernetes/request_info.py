@@ -16,7 +16,15 @@ from urllib.parse import unquote_to_bytes
 
 import attrs
 
-__all__ = ["RequestInfo", "climbs", "only_reads", "query_flag", "request_info"]
+__all__ = [
+    "RequestInfo",
+    "climbs",
+    "is_watch",
+    "lasts",
+    "only_reads",
+    "query_flag",
+    "request_info",
+]
 
 _VERBS: Final = {
     b"POST": "create",
@@ -199,6 +207,33 @@ def climbs(path: bytes) -> bool:
         if any(part not in (b"", b".", b"..") for part in parts):
             depth += 1
     return False
+
+
+# Requests that last.
+
+
+def is_watch(method: bytes, target: bytes) -> bool:
+    """A request whose answer is events, until one side ends it."""
+    # Nearly every request is told from a watch by this search alone; behind an escape
+    # the word may hide.
+    return (
+        method == b"GET"
+        and (b"watch" in target or b"%" in target)
+        and request_info(method, target).verb == "watch"
+    )
+
+
+def lasts(method: bytes, target: bytes) -> bool:
+    """A request whose answer is meant to go on: a watch, or ``logs -f``."""
+    if is_watch(method, target):
+        return True
+    _, _, query = target.partition(b"?")
+    return (
+        method == b"GET"
+        and (b"follow" in query or b"%" in query)
+        and query_flag(query, b"follow")
+        and request_info(method, target).subresource == "log"
+    )
 
 
 # Read-only access.

@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.internet.error import ConnectionRefusedError
 
-from modules.kubernetes_api.heads import status_answer
+from modules.kubernetes_api.fields import status_answer
 from tests.modules.kubernetes_api.cases import CHUNKED, SWITCH, ProxyCase
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed

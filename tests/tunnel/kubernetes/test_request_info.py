@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunnel.kubernetes.request_info import only_reads, request_info
+from tunnel.kubernetes.request_info import is_watch, lasts, only_reads, request_info
 
 NAMES = ("verb", "namespace", "resource", "subresource", "name")
 
@@ -170,3 +170,32 @@ def test_only_reads(method: str, target: str, upgrade: bool) -> None:
 @pytest.mark.parametrize(("method", "target", "upgrade"), REFUSED)
 def test_may_change_something(method: str, target: str, upgrade: bool) -> None:
     assert not only_reads(method.encode(), target.encode(), upgrade)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (b"/api/v1/pods?watch=true", True),
+        (b"/api/v1/pods?limit=5&watch=1&resourceVersion=3", True),
+        (b"/api/v1/pods?watch=false", False),
+        (b"/api/v1/pods?watch", True),
+        (b"/api/v1/pods?w%61tch=yes", True),
+        (b"/api/v1/watch/pods", True),
+        (b"/api/v1/pods/x?watch=true", False),
+        (b"/version?watch=true", False),
+        (b"/api/v1/pods?labelSelector=watch%3Dtrue", False),
+        (b"/api/v1/pods?xwatch=true", False),
+        (b"/api/v1/namespaces/watch=true/pods", False),
+        (b"/api/v1/pods", False),
+    ],
+)
+def test_watches(target: bytes, expected: bool) -> None:
+    assert is_watch(b"GET", target) is expected
+    assert lasts(b"GET", target) is expected
+    assert not is_watch(b"POST", target)
+
+
+def test_logs() -> None:
+    target = b"/api/v1/namespaces/a/pods/b/log?container=c&follow=true"
+    assert lasts(b"GET", target) and not is_watch(b"GET", target)
+    assert not lasts(b"GET", target.replace(b"true", b"false"))

@@ -1,9 +1,8 @@
-"""As whom the API server sees a request."""
+"""Header fields: as whom the API server sees a request."""
 
 from __future__ import annotations
 
-from modules.kubernetes_api.frontdoor import Refused
-from modules.kubernetes_api.identity import Impersonations
+from modules.kubernetes_api.fields import Impersonations, Refused
 from tests.modules.kubernetes_api.cases import ProxyCase, head_of
 from tunnel.interfaces import Access, Impersonation
 

@@ -1,5 +1,5 @@
 """
-Requests that last: which they are, and where a watch may end.
+Where a watch may end: between two events.
 
 An API server ends every watch after a while, between two events, and clients begin the
 next one where it ended.  A process that stops does the same with those that it serves.
@@ -10,35 +10,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tunnel.kubernetes import query_flag, request_info
+__all__ = ["Boundary"]
 
-__all__ = ["Boundary", "is_watch", "lasts"]
-
+_PROTOBUF: Final = b"application/vnd.kubernetes.protobuf"
 _CONTENT_TYPE: Final = re.compile(rb"\r\ncontent-type:[ \t]*([^\r;]*)", re.IGNORECASE)
-
-
-def is_watch(method: bytes, target: bytes) -> bool:
-    """A request whose answer is events, until one side ends it."""
-    # Nearly every request is told from a watch by this search alone; behind an escape
-    # the word may hide.
-    return (
-        method == b"GET"
-        and (b"watch" in target or b"%" in target)
-        and request_info(method, target).verb == "watch"
-    )
-
-
-def lasts(method: bytes, target: bytes) -> bool:
-    """A request whose answer is meant to go on: a watch, or ``logs -f``."""
-    if is_watch(method, target):
-        return True
-    _, _, query = target.partition(b"?")
-    return (
-        method == b"GET"
-        and (b"follow" in query or b"%" in query)
-        and query_flag(query, b"follow")
-        and request_info(method, target).subresource == "log"
-    )
 
 
 class Boundary:
@@ -83,6 +58,3 @@ class Boundary:
                 self._left = int.from_bytes(self._header, "big")
                 self._header = b""
         self.between = not self._left and not self._header
-
-
-_PROTOBUF: Final = b"application/vnd.kubernetes.protobuf"
