@@ -37,10 +37,11 @@ from tunnel.interfaces import (
     IAgentModule,
     IAgentModuleApi,
     IAgentModuleFactory,
+    ICluster,
     IStream,
     IStreamReceiver,
 )
-from tunnel.kubernetes import is_watch
+from tunnel.kubernetes import Lasts, lasts
 
 __all__ = ["KubernetesApiAgent"]
 
@@ -55,8 +56,6 @@ _AGENT = b"agent"
 class KubernetesApiAgent:
     """Serves kas' requests with the API server that agentk runs beside."""
 
-    _log = Logger()
-
     name = "kubernetes_api"
     configuration = KubernetesApiAgentConfiguration
 
@@ -64,7 +63,7 @@ class KubernetesApiAgent:
         self.api = api
         # kas wrote the caller's Impersonate-* into each request, and held read-only
         # users to reading: what comes here is sent as it is.
-        self.cluster: Any = api.cluster_as_agentk
+        self.cluster: ICluster = api.cluster_as_agentk
         settings: KubernetesApiAgentConfiguration = api.configuration
         self.metrics = ProxyMetrics("agentk_kubernetes_api")
         # kas has done the judging; what it sends is only read here.
@@ -120,6 +119,8 @@ class AgentRequest:
     It is the receiver of both.  For the stream it is also the producer of the answer: a
     stream stops its producers before it says why it ended.
     """
+
+    _log = Logger()
 
     __slots__ = (
         "_answered",
@@ -177,7 +178,7 @@ class AgentRequest:
             if authorization is not None and not is_value(authorization):
                 raise ValueError("the token has bytes that no header can hold")
         except Exception as error:
-            module._log.failure("no credentials for the API server")
+            self._log.failure("no credentials for the API server")
             self._refuse(502, f"agent -> API server: no credentials: {error}", _AGENT)
             return
         fields = b"%b\r\nHost: %b\r\nVia: %b" % (
@@ -191,7 +192,7 @@ class AgentRequest:
         if cluster.path_prefix:
             target = cluster.path_prefix.rstrip("/").encode() + target
         self._upgrade = bool(head.upgrade)
-        self._watch = is_watch(head.method, head.target)
+        self._watch = lasts(head.method, head.target) is Lasts.WATCH
         self._stream.registerProducer(self, True)
         request = module.pool.request(
             head.method,
@@ -314,7 +315,7 @@ class AgentRequest:
         metrics.took(module.api.clock.seconds() - self._started_at)
         if self._upgrade:
             metrics.upgrades["switched" if head.status == 101 else "refused"] += 1
-        if head.status == 401 and hasattr(module.cluster, "rejected"):
+        if head.status == 401:
             # Ours, not the client's: time to look for a newer token.
             module.cluster.rejected()
         self._answered = True

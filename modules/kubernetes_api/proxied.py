@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from twisted.internet.interfaces import IPushProducer
+from twisted.internet.interfaces import IPushProducer, IReactorTime
 from zope.interface import implementer
 
 from modules.kubernetes_api.boundary import Boundary
 from modules.kubernetes_api.fields import FAILED_HOP, MAX_BLOCK, METHOD, passed_by
 from modules.kubernetes_api.heartbeats import Heartbeats
+from modules.kubernetes_api.metrics import ProxyMetrics
 from tunnel.errors import (
     AgentUnavailable,
     ErrorCode,
@@ -20,21 +21,47 @@ from tunnel.errors import (
 from tunnel.http1 import (
     Exchange,
     HeadError,
+    ResponseParser,
     UpstreamLimits,
     clean_trailers,
     encode_request,
 )
-from tunnel.interfaces import Access, IStream, IStreamReceiver
-from tunnel.kubernetes import is_watch, lasts
+from tunnel.interfaces import Access, IServerModuleApi, IStream, IStreamReceiver
+from tunnel.kubernetes import Lasts, lasts
 
-if TYPE_CHECKING:
-    from modules.kubernetes_api.server import KubernetesApiServer
-
-__all__ = ["ProxiedRequest"]
+__all__ = ["ProxiedRequest", "Proxy"]
 
 _MAX_INFORMATIONAL = UpstreamLimits().max_informational
 
 _BROKEN_HOP = "kas -> agent"
+
+
+class Proxy(Protocol):
+    """What a request asks of the server half."""
+
+    @property
+    def api(self) -> IServerModuleApi: ...
+
+    @property
+    def clock(self) -> IReactorTime: ...
+
+    @property
+    def metrics(self) -> ProxyMetrics: ...
+
+    @property
+    def responses(self) -> ResponseParser: ...
+
+    @property
+    def pseudonym(self) -> bytes: ...
+
+    @property
+    def watches(self) -> set[ProxiedRequest]: ...
+
+    def refuse(
+        self, exchange: Exchange, status: int, message: str, fields: bytes = b""
+    ) -> None: ...
+
+    def ended(self, request: ProxiedRequest, broken: bool) -> None: ...
 
 
 @implementer(IStreamReceiver, IPushProducer)
@@ -55,15 +82,14 @@ class ProxiedRequest:
         "_started_at",
         "_stream",
         "_trailers",
+        "_watch",
         "access",
         "exchange",
         "module",
         "target",
     )
 
-    def __init__(
-        self, module: KubernetesApiServer, exchange: Exchange, target: bytes
-    ) -> None:
+    def __init__(self, module: Proxy, exchange: Exchange, target: bytes) -> None:
         self.module = module
         self.exchange = exchange
         self.target = target
@@ -76,6 +102,7 @@ class ProxiedRequest:
         # Of an upgraded connection, as long as the server has something to say.
         self._heartbeats: Heartbeats | None = None
         # Of a watch: where it stands, and whether it is to end at the next event.
+        self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
 
@@ -101,6 +128,8 @@ class ProxiedRequest:
             return
         assert self.access is not None
         fin = head.length == 0 and not head.upgrade
+        goes_on = lasts(head.method, self.target)
+        self._watch = goes_on is Lasts.WATCH
         try:
             stream = self.module.api.open_stream(
                 self.access.agent_id,
@@ -109,7 +138,7 @@ class ProxiedRequest:
                 block,
                 fin,
                 repeatable=fin and head.method in (b"GET", b"HEAD"),
-                resumable=bool(head.upgrade) or lasts(head.method, self.target),
+                resumable=bool(head.upgrade) or goes_on is not Lasts.NO,
             )
         except TunnelError as error:
             self.fail(*_explain(error))
@@ -228,7 +257,7 @@ class ProxiedRequest:
             close=not head.keep_alive,
         )
         exchange.registerProducer(self._stream, True)
-        if status == 200 and is_watch(exchange.head.method, self.target):
+        if status == 200 and self._watch:
             self._boundary = Boundary(head.fields)
             self.module.watches.add(self)
             if self._ending:

@@ -232,16 +232,13 @@ class KubernetesApiServer:
             except Refused as refused:
                 request.fail(refused.status, str(refused), refused.fields)
             else:
-                self._open(request, fields)
-
-    def _open(self, request: ProxiedRequest, fields: bytes) -> None:
-        try:
-            request.open(fields)
-        except Exception:
-            # A request that is not ended here would count against its credential and
-            # its agent for ever.
-            self._log.failure("cannot open a stream for a request")
-            request.fail(500, "kas: an internal error; see the log of kas")
+                try:
+                    request.open(fields)
+                except Exception:
+                    # A request that is not ended here would count against its
+                    # credential and its agent forever.
+                    self._log.failure("cannot open a stream for a request")
+                    request.fail(500, "kas: an internal error; see the log of kas")
 
     def _too_many(self, request: ProxiedRequest, whose: str) -> None:
         message = f"client -> kas: too many requests {whose} are under way"

@@ -9,9 +9,9 @@ What kas, agentk and modules know of Kubernetes' API.
 from tunnel.kubernetes.client import KubernetesClient, KubernetesClients
 from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.request_info import (
+    Lasts,
     RequestInfo,
     climbs,
-    is_watch,
     lasts,
     only_reads,
     query_flag,
@@ -21,10 +21,10 @@ from tunnel.kubernetes.request_info import (
 __all__ = [
     "KubernetesClient",
     "KubernetesClients",
+    "Lasts",
     "RequestInfo",
     "climbs",
     "impersonation_fields",
-    "is_watch",
     "lasts",
     "only_reads",
     "query_flag",

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from enum import Enum
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 import attrs
 
 __all__ = [
+    "Lasts",
     "RequestInfo",
     "climbs",
-    "is_watch",
     "lasts",
     "only_reads",
     "query_flag",
@@ -212,28 +213,35 @@ def climbs(path: bytes) -> bool:
 # Requests that last.
 
 
-def is_watch(method: bytes, target: bytes) -> bool:
-    """A request whose answer is events, until one side ends it."""
-    # Nearly every request is told from a watch by this search alone; behind an escape
-    # the word may hide.
-    return (
-        method == b"GET"
-        and (b"watch" in target or b"%" in target)
-        and request_info(method, target).verb == "watch"
-    )
+class Lasts(Enum):
+    """Why the answer of a request may go on until one side ends it."""
+
+    #: It is over when the API server has answered.
+    NO = 0
+    #: Its answer is events.
+    WATCH = 1
+    #: ``logs -f``
+    LOG = 2
 
 
-def lasts(method: bytes, target: bytes) -> bool:
-    """A request whose answer is meant to go on: a watch, or ``logs -f``."""
-    if is_watch(method, target):
-        return True
-    _, _, query = target.partition(b"?")
-    return (
-        method == b"GET"
-        and (b"follow" in query or b"%" in query)
-        and query_flag(query, b"follow")
-        and request_info(method, target).subresource == "log"
-    )
+def lasts(method: bytes, target: bytes) -> Lasts:
+    """
+    Whether an answer goes on, and why.
+
+    :param target: as in `request_info`.
+    """
+    # Nearly every request is told from these by a search alone; behind an escape the
+    # words may hide.
+    if method != b"GET" or not (
+        b"watch" in target or b"follow" in target or b"%" in target
+    ):
+        return Lasts.NO
+    info = request_info(method, target)
+    if info.verb == "watch":
+        return Lasts.WATCH
+    if info.subresource == "log" and query_flag(target.partition(b"?")[2], b"follow"):
+        return Lasts.LOG
+    return Lasts.NO
 
 
 # Read-only access.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunnel.kubernetes.request_info import is_watch, lasts, only_reads, request_info
+from tunnel.kubernetes.request_info import Lasts, lasts, only_reads, request_info
 
 NAMES = ("verb", "namespace", "resource", "subresource", "name")
 
@@ -190,12 +190,11 @@ def test_may_change_something(method: str, target: str, upgrade: bool) -> None:
     ],
 )
 def test_watches(target: bytes, expected: bool) -> None:
-    assert is_watch(b"GET", target) is expected
-    assert lasts(b"GET", target) is expected
-    assert not is_watch(b"POST", target)
+    assert lasts(b"GET", target) is (Lasts.WATCH if expected else Lasts.NO)
+    assert lasts(b"POST", target) is Lasts.NO
 
 
 def test_logs() -> None:
     target = b"/api/v1/namespaces/a/pods/b/log?container=c&follow=true"
-    assert lasts(b"GET", target) and not is_watch(b"GET", target)
-    assert not lasts(b"GET", target.replace(b"true", b"false"))
+    assert lasts(b"GET", target) is Lasts.LOG
+    assert lasts(b"GET", target.replace(b"true", b"false")) is Lasts.NO
