@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
@@ -111,13 +110,12 @@ class KubernetesApiAgent:
         return request
 
 
-@implementer(IStreamReceiver, IPushProducer)
+@implementer(IStreamReceiver)
 class AgentRequest:
     """
-    Joins a stream of kas with a request to the API server.
+    Joins a stream of kas with a request to the API server: the receiver of both.
 
-    It is the receiver of both.  For the stream it is also the producer of the answer: a
-    stream stops its producers before it says why it ended.
+    They pause each other by themselves.
     """
 
     _log = Logger()
@@ -193,7 +191,6 @@ class AgentRequest:
             target = cluster.path_prefix.rstrip("/").encode() + target
         self._upgrade = bool(head.upgrade)
         self._watch = lasts(head.method, head.target) is Lasts.WATCH
-        self._stream.registerProducer(self, True)
         request = module.pool.request(
             head.method,
             target,
@@ -206,6 +203,7 @@ class AgentRequest:
         # It may have failed before it was returned.
         if not self._over:
             self._request = request
+            self._stream.registerProducer(request, True)
             if head.length or head.upgrade:
                 request.registerProducer(self._stream, True)
 
@@ -276,23 +274,6 @@ class AgentRequest:
         self._end(broken=reason is not None)
         if request is not None and reason is not None:
             request.abort()
-
-    # The answer's producer, for the stream.
-
-    def pauseProducing(self) -> None:
-        """The tunnel takes no more of the answer."""
-        producer = self._heartbeats or self._request
-        if producer is not None:
-            producer.pauseProducing()
-
-    def resumeProducing(self) -> None:
-        """The tunnel takes more of it."""
-        producer = self._heartbeats or self._request
-        if producer is not None:
-            producer.resumeProducing()
-
-    def stopProducing(self) -> None:
-        """The stream is gone; `stream_closed` says why."""
 
     # From the API server.
 

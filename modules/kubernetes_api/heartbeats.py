@@ -1,12 +1,21 @@
-"""PINGs of a client inside an upgraded connection, and who answers them."""
+"""
+PINGs of a client inside an upgraded connection, and which side answers them.
+
+The bytes of an exec pass a `Heartbeats` in kas and one in agentk; a pause does not.
+When the client reads no more, it is passed on in five hops: kas' `HttpConnection` to
+the client, the stream of kas/routing, the stream of the tunnel; there credit ends, and
+in agentk the stream pauses the `UpstreamRequest`, and that the `HttpConnection` to the
+API server.  The other way it is agentk's `HttpConnection`, the stream of the tunnel,
+the stream of kas/routing, the `Exchange`, and the `HttpConnection` to the client.
+A `Heartbeats` asks the consumer of the answer whether it is paused.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
-from zope.interface import implementer
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 __all__ = ["LOOK", "MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
 
@@ -26,6 +35,18 @@ MAX_UNREAD: Final = 8
 #: microseconds, and all connections wait meanwhile.  A connection that has more is no
 #: longer followed: its PINGs pass, as all else does.
 MAX_FRAMES: Final = 1_000
+
+
+class AnswerPace(Protocol):
+    """If the client reads: an `Exchange` in kas, an `UpstreamRequest` in agentk."""
+
+    @property
+    def answer_paused(self) -> bool:
+        """It takes no more of the answer for now."""
+
+    @property
+    def answer_resumed_at(self) -> float:
+        """When it last went on."""
 
 
 class Framing(Protocol):
@@ -150,7 +171,6 @@ class _Position:
         return at + step
 
 
-@implementer(IPushProducer)
 class Heartbeats:
     """
     Both directions of one upgraded connection; kas and agentk have one each.
@@ -164,10 +184,9 @@ class Heartbeats:
     server that is dead.  Nothing waits for longer than `LOOK`, and nothing else is
     touched.
 
-    It is the producer of what goes to the client, in front of the real one.
-
     :param to_server: takes bytes of the client, without the PINGs answered here.
     :param to_client: takes bytes of the server, with the PONGs.
+    :param pace: whether the client reads.
     """
 
     __slots__ = (
@@ -177,14 +196,14 @@ class Heartbeats:
         "_held",
         "_last",
         "_look",
-        "_paused",
+        "_pace",
         "_ping",
         "_pongs",
-        "_producer",
         "_server",
         "_to_client",
         "_to_server",
         "_unread",
+        "_unread_since",
     )
 
     def __init__(
@@ -193,14 +212,14 @@ class Heartbeats:
         clock: IReactorTime,
         to_server: Callable[[bytes], None],
         to_client: Callable[[bytes], None],
-        producer: Any,
+        pace: AnswerPace,
     ) -> None:
         #: None: nothing is read in what passes.
         self._framing = _FRAMINGS.get(protocol.lower())
         self._clock = clock
         self._to_server = to_server
         self._to_client = to_client
-        self._producer = producer
+        self._pace = pace
         framing = self._framing or _FRAMINGS[b"websocket"]
         self._client = _Position(framing)
         self._server = _Position(framing)
@@ -212,8 +231,9 @@ class Heartbeats:
         #: PONGs that wait for the end of a frame; the newest counts.
         self._pongs = b""
         self._last = clock.seconds()
-        self._paused = False
+        #: PONGs written in this pause, and when the client had read before it.
         self._unread = 0
+        self._unread_since = 0.0
 
     def from_server(self, data: bytes) -> None:
         """Pass *data* on to the client."""
@@ -292,7 +312,12 @@ class Heartbeats:
     @property
     def _busy(self) -> bool:
         """Output flows, or stands before a client that reads slowly."""
-        return self._paused or self._clock.seconds() - self._last < QUIET
+        pace = self._pace
+        if pace.answer_paused:
+            return True
+        # What stands in front of a client that went on was not sent yet: no silence.
+        last = max(self._last, pace.answer_resumed_at)
+        return self._clock.seconds() - last < QUIET
 
     def _decide(self) -> None:
         """Answer the PING that waits, or let it go on."""
@@ -310,7 +335,10 @@ class Heartbeats:
         pong = self._framing.pong(ping)
         if pong is None:
             return False
-        if self._paused:
+        if self._pace.answer_paused:
+            if self._unread_since != self._pace.answer_resumed_at:
+                self._unread_since = self._pace.answer_resumed_at
+                self._unread = 0
             self._unread += 1
             if self._unread > MAX_UNREAD:
                 # It has that many answers to read before.
@@ -321,23 +349,3 @@ class Heartbeats:
             # RFC 6455, 5.5.3: of several PINGs only the last need be answered.
             self._pongs = pong
         return True
-
-    # The producer of what goes to the client.
-
-    def pauseProducing(self) -> None:
-        """The client reads no more for now."""
-        self._paused = True
-        self._unread = 0
-        self._producer.pauseProducing()
-
-    def resumeProducing(self) -> None:
-        """It reads again."""
-        if self._paused:
-            self._paused = False
-            # What stands in front of it was not sent yet: it is no silence.
-            self._last = self._clock.seconds()
-        self._producer.resumeProducing()
-
-    def stopProducing(self) -> None:
-        """Its connection is gone; its owner hears why."""
-        self._producer.stopProducing()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from twisted.internet.interfaces import IPushProducer, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from modules.kubernetes_api.boundary import Boundary
@@ -64,13 +64,12 @@ class Proxy(Protocol):
     def ended(self, request: ProxiedRequest, broken: bool) -> None: ...
 
 
-@implementer(IStreamReceiver, IPushProducer)
+@implementer(IStreamReceiver)
 class ProxiedRequest:
     """
-    Joins an `Exchange` with the stream to the agent.
+    Joins an `Exchange` with the stream to the agent: it is the receiver of both.
 
-    It is the receiver of both, and of the exchange's body the producer: a stream stops
-    its producers before it says why it ended, which must not end the exchange.
+    They pause each other by themselves.
     """
 
     __slots__ = (
@@ -147,7 +146,7 @@ class ProxiedRequest:
         if not self._over:
             self._stream = stream
             if head.length:
-                stream.registerProducer(self, True)
+                stream.registerProducer(exchange, True)
 
     def fail(self, status: int, message: str, fields: bytes = b"") -> None:
         """Answer with an error, or break off if an answer has begun."""
@@ -203,17 +202,6 @@ class ProxiedRequest:
     def client_gone(self, reason: Exception) -> None:
         """See `tunnel.http1.RequestReceiver`."""
         self._end(broken=True)
-
-    def pauseProducing(self) -> None:
-        """The tunnel takes no more of the body."""
-        self.exchange.pauseProducing()
-
-    def resumeProducing(self) -> None:
-        """The tunnel takes more of it."""
-        self.exchange.resumeProducing()
-
-    def stopProducing(self) -> None:
-        """The stream is gone; `stream_closed` says why."""
 
     # From the agent.
 
@@ -274,11 +262,11 @@ class ProxiedRequest:
         stream = self._stream
         assert stream is not None
         # Both ways before the first byte moves: early ones of the client come at once.
-        self._heartbeats = heartbeats = Heartbeats(
-            wanted, self.module.clock, stream.write, exchange.write, stream
+        self._heartbeats = Heartbeats(
+            wanted, self.module.clock, stream.write, exchange.write, exchange
         )
-        stream.registerProducer(self, True)
-        exchange.registerProducer(heartbeats, True)
+        stream.registerProducer(exchange, True)
+        exchange.registerProducer(stream, True)
         exchange.upgrade(block)
 
     def _head_passed(self, status: int) -> None:

@@ -142,9 +142,10 @@ class UpstreamRequest:
         "_early",
         "_early_finish",
         "_left",
-        "_paused",
         "_pool",
         "_producer",
+        "answer_paused",
+        "answer_resumed_at",
         "expect_continue",
         "fields",
         "length",
@@ -182,7 +183,9 @@ class UpstreamRequest:
         self.sent = length == 0
         self._left = length
         self._closed = False
-        self._paused = False
+        #: The answer waits until `resumeProducing`, and when it last went on.
+        self.answer_paused = False
+        self.answer_resumed_at = 0.0
         self._connection: UpstreamConnection | None = None
         self._early: list[bytes] = []
         self._early_finish: bytes | None = None
@@ -263,13 +266,15 @@ class UpstreamRequest:
 
     def pauseProducing(self) -> None:
         """Deliver nothing more of the answer for now."""
-        self._paused = True
+        self.answer_paused = True
         if self._connection is not None:
             self._connection.pause_reading()
 
     def resumeProducing(self) -> None:
         """Go on."""
-        self._paused = False
+        if self.answer_paused:
+            self.answer_paused = False
+            self.answer_resumed_at = self._pool.turn.seconds()
         if self._connection is not None:
             self._connection.resume_reading()
 
@@ -282,7 +287,7 @@ class UpstreamRequest:
     def attached(self, connection: UpstreamConnection) -> None:
         """The head was written to *connection*; what came early follows."""
         self._connection = connection
-        if self._paused:
+        if self.answer_paused:
             connection.pause_reading()
         early, self._early = self._early, []
         for data in early:

@@ -59,6 +59,8 @@ class Turn:
         self.writer = writer
         #: The time as the last sweep saw it: precise enough, and free.
         self.now = 0.0
+        #: The time.
+        self.seconds = clock.seconds
 
     def start(self) -> None:
         """Begin to sweep; repeating it does nothing."""
@@ -99,6 +101,9 @@ class HttpConnection(Protocol):
         self._scheduled = False
         self._producer: Any = None
         self._registered = False
+        #: The peer takes no more of what is written for now, or since when it does.
+        self.write_paused = False
+        self.write_resumed_at = 0.0
         self._buffer = b""
         self._feeding = False
         self._paused = False
@@ -167,17 +172,22 @@ class HttpConnection(Protocol):
     def clear_producer(self) -> None:
         """Forget the producer; repeating it does nothing."""
         self._producer = None
+        self.write_paused = False
         if self._registered:
             self._registered = False
             self._tcp.unregisterProducer()
 
     def pauseProducing(self) -> None:
         """The socket takes no more for now."""
+        self.write_paused = True
         if self._producer is not None:
             self._producer.pauseProducing()
 
     def resumeProducing(self) -> None:
         """The socket takes more."""
+        if self.write_paused:
+            self.write_paused = False
+            self.write_resumed_at = self._turn.seconds()
         if self._producer is not None:
             self._producer.resumeProducing()
 

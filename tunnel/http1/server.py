@@ -129,6 +129,16 @@ class Exchange:
         """The address of the client."""
         return self._connection.transport.getPeer()  # type: ignore[union-attr]
 
+    @property
+    def answer_paused(self) -> bool:
+        """The client takes no more of the answer for now."""
+        return self._connection.write_paused
+
+    @property
+    def answer_resumed_at(self) -> float:
+        """When the client last went on taking the answer; 0: it never paused."""
+        return self._connection.write_resumed_at
+
     def informational(self, block: bytes) -> None:
         """Pass a 1xx answer on, other than 101; an HTTP/1.0 client gets none."""
         if self.finished or self.head_sent or not self.head.minor:
@@ -273,8 +283,7 @@ class Exchange:
             self._connection.resume_reading()
 
     def stopProducing(self) -> None:
-        """Nobody wants the request any more."""
-        self.abort()
+        """The consumer of the body is gone; the handler answers for it."""
 
 
 class ClientGone(TunnelError):

@@ -58,6 +58,8 @@ class Ends:
         self.clock = Clock()
         self.sent = b""
         self.received = b""
+        self.answer_paused = False
+        self.answer_resumed_at = 0.0
         self.heartbeats = Heartbeats(
             protocol, self.clock, self._to_server, self._to_client, self
         )
@@ -70,13 +72,12 @@ class Ends:
         assert data
         self.received += data
 
-    def pauseProducing(self) -> None:
-        self.producing = False
+    def pause(self) -> None:
+        self.answer_paused = True
 
-    def resumeProducing(self) -> None:
-        self.producing = True
-
-    stopProducing = pauseProducing
+    def resume(self) -> None:
+        self.answer_paused = False
+        self.answer_resumed_at = self.clock.seconds()
 
 
 class HeartbeatsTests(SynchronousTestCase):
@@ -140,12 +141,12 @@ class HeartbeatsTests(SynchronousTestCase):
         """It gets a few answers, and fills no memory."""
         ends = Ends()
         ends.clock.advance(QUIET)
-        ends.heartbeats.pauseProducing()
+        ends.pause()
         for _ in range(1000):
             ends.heartbeats.from_client(PING)
         self.assertEqual(ends.received, PONG * MAX_UNREAD)
         self.assertEqual(ends.sent, b"")
-        ends.heartbeats.resumeProducing()
+        ends.resume()
         ends.heartbeats.from_client(PING)
         self.assertEqual(ends.received, PONG * (MAX_UNREAD + 1))
 
@@ -214,13 +215,29 @@ class HeartbeatsTests(SynchronousTestCase):
         self.assertEqual(answered, MAX_FRAMES)
         self.assertEqual(ends.sent, PING * MAX_FRAMES)
 
-    def test_pauses(self) -> None:
-        """They reach the real producer."""
+    def test_each_pause_has_its_answers(self) -> None:
+        """A client that went on reading meanwhile gets as many again."""
         ends = Ends()
-        ends.heartbeats.pauseProducing()
-        self.assertFalse(ends.producing)
-        ends.heartbeats.resumeProducing()
-        self.assertTrue(ends.producing)
+        for _ in range(2):
+            ends.pause()
+            ends.heartbeats.from_client(PING * (MAX_UNREAD + 1))
+            ends.clock.advance(QUIET)
+            ends.resume()
+        self.assertEqual(ends.received, PONG * (2 * MAX_UNREAD))
+
+    def test_client_went_on(self) -> None:
+        """What it had not read before is no silence of the server."""
+        ends = Ends()
+        ends.pause()
+        ends.clock.advance(10 * QUIET)
+        ends.resume()
+        ends.clock.advance(QUIET / 2)
+        ends.heartbeats.from_client(PING)
+        self.assertEqual((ends.sent, ends.received), (b"", PONG))
+        ends.clock.advance(QUIET)
+        ends.heartbeats.from_client(PING)
+        ends.clock.advance(LOOK)
+        self.assertEqual((ends.sent, ends.received), (PING, PONG))
 
 
 FRAMES = {
