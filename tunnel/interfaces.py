@@ -12,8 +12,9 @@ call, the second is what calls you.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Literal
 
 import attrs
 from zope.interface import Attribute, Interface
@@ -32,8 +33,12 @@ __all__ = [
     "IStream",
     "IStreamReceiver",
     "Impersonation",
+    "KubernetesObject",
+    "KubernetesResource",
     "KubernetesResponse",
     "KubernetesVersion",
+    "WatchEvent",
+    "WatchEventType",
 ]
 
 
@@ -360,13 +365,71 @@ class KubernetesResponse:
     body: bytes = attrs.field(repr=lambda body: f"{len(body)} bytes")
 
 
+#: An object as the API server's JSON has it: ``{"kind": "Pod", "metadata": ...}``.
+KubernetesObject = dict[str, Any]
+
+
+@attrs.frozen
+class KubernetesResource:
+    """
+    A kind of objects that the API server has, as its discovery says.
+
+    :ivar group: empty for the core group.
+    :ivar name: as in paths, the plural: ``pods``.
+    :ivar verbs: ``get``, ``list``, ``watch``, ``patch`` ...
+    """
+
+    group: str
+    version: str
+    kind: str
+    name: str
+    namespaced: bool
+    verbs: frozenset[str] = frozenset()
+
+    @property
+    def api_version(self) -> str:
+        """``v1``, ``apps/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class WatchEventType(Enum):
+    """What a `WatchEvent` says."""
+
+    #: All objects follow, each as ADDED, until SYNCED: what was known before is void.
+    RESET = "RESET"
+    SYNCED = "SYNCED"
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    #: Nothing has changed up to *resource_version*.
+    BOOKMARK = "BOOKMARK"
+
+
+@attrs.frozen
+class WatchEvent:
+    """
+    One event of a watch.
+
+    :ivar object: None for RESET, SYNCED and BOOKMARK.
+    :ivar resource_version: how far the watch has come; empty for RESET, and for ADDED
+        before SYNCED.
+    """
+
+    type: WatchEventType
+    object: KubernetesObject | None = attrs.field(default=None, repr=False)
+    resource_version: str = ""
+
+
 class IKubernetesClient(Interface):
     """
     Requests to the API server next to agentk, all in one name.
 
     *path* is percent-encoded, with its query: ``/api/v1/namespaces/a/pods?limit=500``.
     Every way to fail is a `tunnel.errors.CallError`; PERMISSION_DENIED says, too, that
-    the access is read-only and the request is not.
+    the access is read-only and the request is not.  Of the API server's own refusals
+    404 is NOT_FOUND, 409 ABORTED, 410 OUT_OF_RANGE, 429 RESOURCE_EXHAUSTED.
+
+    Objects have at most 16 MiB together in one answer.
     """
 
     def request(
@@ -394,8 +457,100 @@ class IKubernetesClient(Interface):
         """
         One request with an object, and the object in the answer.
 
-        A status other than 2xx is a `CallError` with the API server's message: 403 is
-        PERMISSION_DENIED, 404 NOT_FOUND, 409 ABORTED, 429 RESOURCE_EXHAUSTED.
+        A status other than 2xx is a `CallError` with the API server's message.
+        """
+
+    def resources() -> Awaitable[Sequence[KubernetesResource]]:
+        """Every kind of objects, as the API server's discovery says it now."""
+
+    def resource(api_version: str, kind: str) -> Awaitable[KubernetesResource]:
+        """
+        The one kind, looked up again at most once in some seconds.
+
+        :raises CallError: NOT_FOUND, the API server has no such kind (yet).
+        """
+
+    def get(
+        resource: KubernetesResource, name: str, namespace: str = ""
+    ) -> Awaitable[KubernetesObject]:
+        """One object."""
+
+    def list(
+        resource: KubernetesResource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> AsyncGenerator[list[KubernetesObject], None]:
+        """
+        Objects, page by page; each has its ``apiVersion`` and ``kind``.
+
+        :param namespace: empty: all.
+        :param limit: objects of one page.
+        :raises CallError: OUT_OF_RANGE, reading took so long that the API server has
+            forgotten the state that the first page was of: begin again.
+        """
+
+    def watch(
+        resource: KubernetesResource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """
+        All objects, and from then on each change, for as long as it is read.
+
+        A connection that ends, an API server that is away, and a version that it has
+        forgotten are dealt with here, with growing pauses; the last by a RESET.  Who
+        reads slowly slows the API server down: at most 1 MiB waits.
+
+        :raises CallError: what trying again does not mend: PERMISSION_DENIED,
+            NOT_FOUND, INVALID_ARGUMENT.
+        """
+
+    def apply(
+        object: KubernetesObject,
+        *,
+        field_manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Awaitable[KubernetesObject]:
+        """
+        Server-side apply; *object* has ``apiVersion``, ``kind`` and ``metadata.name``.
+
+        :param force: take fields that other managers own, too.
+        :raises CallError: ABORTED, they own some; the message says who and which.
+        """
+
+    def patch(
+        resource: KubernetesResource,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        kind: Literal["merge", "json", "strategic"] = "merge",
+        field_manager: str = "",
+        dry_run: bool = False,
+    ) -> Awaitable[KubernetesObject]:
+        """Change one object."""
+
+    def delete(
+        resource: KubernetesResource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Literal["Background", "Foreground", "Orphan"] = "Background",
+        dry_run: bool = False,
+    ) -> Awaitable[None]:
+        """
+        Delete one object; one that is gone already is no error.
+
+        :param uid: only this one, and not another of the same name.
+        :raises CallError: ABORTED, it is another one, or has changed.
         """
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from agentk.kubernetes.version import TIMEOUT, ClusterVersion, OtherAnswer
-from tunnel.errors import TunnelError
-from tunnel.interfaces import IStream
+from agentk.kubernetes.version import ClusterVersion, OtherAnswer
+from tunnel.errors import CallError, TunnelError
+from tunnel.kubernetes.answers import HOP
 from tunnel.pb import reports_pb2
 from tunnel.rpc.client import ServiceClient, StreamOpener
 from tunnel.util.texts import clean
@@ -108,8 +107,8 @@ class ClusterReach:
             raise
         except OtherAnswer as error:
             problem = self._refusal(error.code)
-        except TimeoutError:
-            problem = self._unreachable(f"no answer within {TIMEOUT:g} s")
+        except CallError as error:
+            problem = self._unreachable(error.message.removeprefix(HOP))
         except Exception as error:
             problem = self._unreachable(str(error) or type(error).__name__)
         if not problem:
@@ -157,11 +156,8 @@ class ClusterReach:
         reporting.addErrback(self._not_told)
 
     async def _tell(self, problem: str) -> None:
-        def opener(method: str, receiver: Any, **options: Any) -> IStream:
-            return self._open_stream(method, receiver, **options)
-
         try:
-            client = ServiceClient(SERVICE, opener, self._clock)
+            client = ServiceClient(SERVICE, self._open_stream, self._clock)
             report = reports_pb2.ClusterReport(problem=problem)
             await client.call("Cluster", report, timeout=REPORT_TIMEOUT)
             self._told = problem

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from tunnel.http1 import ResponseHead, UpstreamError, UpstreamPool
+from tunnel.errors import TunnelError
 from tunnel.interfaces import ICluster
+from tunnel.kubernetes import KubernetesClients
 from tunnel.pb import tunnel_pb2 as pb
 
 __all__ = ["ClusterVersion", "OtherAnswer"]
@@ -17,61 +17,16 @@ __all__ = ["ClusterVersion", "OtherAnswer"]
 #: Seconds for an answer: the first connection to kas waits for it.
 TIMEOUT = 2.0
 
-#: Bytes: it is an object of ten short texts.
-MAX_BODY = 64 * 1024
-
 #: Characters of one text: it travels in every greeting.
 MAX_TEXT = 100
 
 
-class OtherAnswer(UpstreamError):
+class OtherAnswer(TunnelError):
     """The API server answered, with another status than 200."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"status {code}")
         self.code = code
-
-
-class _Body:
-    """Collects an answer."""
-
-    def __init__(self) -> None:
-        self.done: Deferred[bytes] = Deferred()
-        self._body = b""
-        self._code = 0
-
-    def response_informational(self, head: ResponseHead) -> None:
-        """There is none that matters."""
-
-    def response_started(self, head: ResponseHead) -> None:
-        """Whether it is an answer."""
-        self._code = head.status
-
-    def response_data(self, data: bytes) -> None:
-        """A part of it."""
-        self._body += data
-        if len(self._body) > MAX_BODY:
-            self._body = b""
-            self._code = 413
-
-    def response_finished(self, trailers: bytes) -> None:
-        """All of it."""
-        if self._code == 200:
-            self._end(self._body)
-        else:
-            self._end(OtherAnswer(self._code))
-
-    def response_failed(self, reason: Exception) -> None:
-        """None."""
-        self._end(reason)
-
-    def _end(self, result: bytes | Exception) -> None:
-        if self.done.called:
-            return
-        if isinstance(result, bytes):
-            self.done.callback(result)
-        else:
-            self.done.errback(result)
 
 
 class ClusterVersion:
@@ -107,16 +62,14 @@ class ClusterVersion:
             )
 
     async def _ask(self) -> bytes:
-        cluster = self._cluster
-        fields = b"\r\nHost: %b\r\nAccept: application/json" % cluster.host_header
-        authorization = cluster.authorization()
-        if authorization is not None:
-            fields += b"\r\nAuthorization: " + authorization
-        pool = UpstreamPool(cluster.endpoint, self._reactor)
-        body = _Body()
+        # On a connection of its own: one that was kept says nothing of new ones.
+        clients = KubernetesClients(self._cluster, self._reactor)
         try:
-            target = f"{cluster.path_prefix}/version".encode("ascii")
-            pool.request(b"GET", target, fields, body)
-            return await body.done.addTimeout(TIMEOUT, self._reactor)
+            response = await clients.as_agentk().request(
+                "GET", "/version", timeout=TIMEOUT
+            )
         finally:
-            pool.close()
+            clients.close()
+        if response.status != 200:
+            raise OtherAnswer(response.status)
+        return response.body

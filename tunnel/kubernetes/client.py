@@ -3,55 +3,56 @@
 from __future__ import annotations
 
 import json
+import random
 import re
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from tunnel.errors import CallError, Status
-from tunnel.http1 import (
-    ResponseHead,
-    ResponseParser,
-    UpstreamError,
-    UpstreamPool,
-    UpstreamRequest,
-)
+from tunnel.http1 import ResponseParser, UpstreamError, UpstreamPool
 from tunnel.interfaces import (
     Access,
     ICluster,
     IKubernetesClient,
+    KubernetesObject,
+    KubernetesResource,
     KubernetesResponse,
+    WatchEvent,
+)
+from tunnel.kubernetes.answers import HOP, Lines, WholeAnswer, object_in, unavailable
+from tunnel.kubernetes.discovery import (
+    AGGREGATED,
+    Discovery,
+    parse_discovery,
+    parse_resources,
+    path_of,
 )
 from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.request_info import climbs, only_reads
+from tunnel.kubernetes.watch import PAGE, Page, watch_events
 
 __all__ = ["KubernetesClient", "KubernetesClients"]
-
-#: Bytes of an answer that is collected.  A list of five thousand pods has about that
-#: much; what has more is asked in pages, or belongs on a stream.
-MAX_BODY = 16 * 1024 * 1024
 
 #: Seconds for an answer, where the caller says nothing; API servers give up after 60.
 TIMEOUT = 30.0
 
+_JSON = "application/json"
+
+#: Of `IKubernetesClient.patch`, by its kinds.
+_PATCHES = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+}
+
 _TARGET = re.compile(r"/[!-~]*")
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _CONTENT_TYPE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-
-_STATUSES = {
-    400: Status.INVALID_ARGUMENT,
-    # Of agentk's own credential: the caller has been authenticated by kas.
-    401: Status.UNAVAILABLE,
-    403: Status.PERMISSION_DENIED,
-    404: Status.NOT_FOUND,
-    409: Status.ABORTED,
-    410: Status.OUT_OF_RANGE,
-    422: Status.INVALID_ARGUMENT,
-    429: Status.RESOURCE_EXHAUSTED,
-    504: Status.DEADLINE_EXCEEDED,
-}
 
 
 class KubernetesClients:
@@ -59,11 +60,20 @@ class KubernetesClients:
     Makes clients for callers; all of them share one pool of connections.
 
     :param cluster: the API server, and agentk's credential for it.
+    :param jitter: a factor between 0 and 1, for pauses and for how long watches last.
     """
 
-    def __init__(self, cluster: ICluster, clock: IReactorTime) -> None:
+    def __init__(
+        self,
+        cluster: ICluster,
+        clock: IReactorTime,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
         self.cluster: Any = cluster
         self.clock = clock
+        self.jitter = jitter
+        #: What kinds there are is the same for every caller.
+        self.discovery = Discovery(clock.seconds)
         self.pool = UpstreamPool(
             lambda: self.cluster.endpoint(), clock, parser=ResponseParser()
         )
@@ -112,59 +122,78 @@ class KubernetesClient:
                     Status.PERMISSION_DENIED, f"{access.credential_id}: {error}"
                 ) from None
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        body: bytes = b"",
-        *,
-        content_type: str = "application/json",
-        timeout: float = TIMEOUT,
-    ) -> KubernetesResponse:
-        """One request, whatever the API server answers."""
+    def _head(
+        self, method: str, path: str, accept: str, content_type: str = ""
+    ) -> tuple[bytes, bytes, bytes]:
+        """
+        Method, target and fields of a request that may be made.
+
+        :raises ValueError: it cannot be one.
+        :raises CallError: PERMISSION_DENIED, by an access that is read-only.
+        """
         if _TARGET.fullmatch(path) is None:
             raise ValueError(f"{path[:200]!r} is no path; percent-encode its parts")
         if climbs(path.partition("?")[0].encode("ascii")):
             raise ValueError(f"{path[:200]!r} leads out of the cluster")
         if _METHOD.fullmatch(method) is None:
             raise ValueError(f"{method[:20]!r} is no method")
-        if _CONTENT_TYPE.fullmatch(content_type) is None:
-            raise ValueError(f"{content_type[:200]!r} is no content type")
         access = self._access
         verb, target = method.encode("ascii"), path.encode("ascii")
         if access is not None and access.read_only and not only_reads(verb, target):
             raise CallError(Status.PERMISSION_DENIED, f"{access.who} is read-only")
         cluster = self._clients.cluster
-        fields = b"\r\nHost: %b\r\nAccept: application/json" % cluster.host_header
-        if body:
+        fields = b"\r\nHost: %b\r\nAccept: %b" % (
+            cluster.host_header,
+            accept.encode("ascii"),
+        )
+        if content_type:
             fields += b"\r\nContent-Type: " + content_type.encode("ascii")
         authorization = cluster.authorization()
         if authorization is not None:
             fields += b"\r\nAuthorization: " + authorization
-        answer = _Answer()
-        answer.begin(
-            self._clients.pool.request(
-                verb,
-                cluster.path_prefix.rstrip("/").encode("ascii") + target,
-                fields + self._impersonation,
-                answer,
-                length=len(body),
-            ),
-            body,
+        prefix = cluster.path_prefix.rstrip("/").encode("ascii")
+        return verb, prefix + target, fields + self._impersonation
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        content_type: str = _JSON,
+        timeout: float = TIMEOUT,
+    ) -> KubernetesResponse:
+        """One request, whatever the API server answers."""
+        if _CONTENT_TYPE.fullmatch(content_type) is None:
+            raise ValueError(f"{content_type[:200]!r} is no content type")
+        return await self._request(method, path, body, content_type, timeout, _JSON)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str,
+        timeout: float,
+        accept: str,
+    ) -> KubernetesResponse:
+        verb, target, fields = self._head(
+            method, path, accept, content_type if body else ""
         )
+        answer = WholeAnswer()
+        pool = self._clients.pool
+        answer.begin(pool.request(verb, target, fields, answer, length=len(body)), body)
         try:
             response = await answer.done.addTimeout(timeout, self._clients.clock)
         except TimeoutError:
             raise CallError(
                 Status.DEADLINE_EXCEEDED,
-                f"agent -> API server: no answer within {timeout:g} s",
+                f"{HOP}no answer within {timeout:g} s",
             ) from None
         except UpstreamError as error:
-            raise CallError(
-                Status.UNAVAILABLE, f"agent -> API server: {error}"
-            ) from error
+            raise unavailable(error) from error
         if response.status == 401:
-            cluster.rejected()
+            self._clients.cluster.rejected()
         return response
 
     async def json(
@@ -173,7 +202,7 @@ class KubernetesClient:
         path: str,
         body: Any = None,
         *,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
         timeout: float = TIMEOUT,
     ) -> Any:
         """One request, and the object in its answer."""
@@ -181,74 +210,200 @@ class KubernetesClient:
         response = await self.request(
             method, path, data, content_type=content_type, timeout=timeout
         )
-        try:
-            found = json.loads(response.body) if response.body else None
-        except ValueError:
-            found = None
-        if not 200 <= response.status < 300:
-            said = found.get("message") if isinstance(found, dict) else None
-            status = _STATUSES.get(
-                response.status,
-                Status.UNAVAILABLE
-                if response.status >= 500
-                else Status.FAILED_PRECONDITION,
+        return object_in(response)
+
+    # -- kinds
+
+    async def resources(self) -> Sequence[KubernetesResource]:
+        """Every kind of objects that the API server has now."""
+        found: list[KubernetesResource] = []
+        for root in ("/api", "/apis"):
+            response = await self._request(
+                "GET", root, b"", "", TIMEOUT, f"{AGGREGATED},{_JSON}"
             )
-            raise CallError(
-                status, f"API server: {said or f'status {response.status}'}"
-            )
+            answer = object_in(response)
+            if answer.get("kind") == "APIGroupDiscoveryList":
+                found += parse_discovery(answer)
+                continue
+            # Before Kubernetes 1.30, and of some that only look like an API server.
+            versions = [f"{root}/{one}" for one in answer.get("versions", ())]
+            versions += [
+                f"{root}/{version['groupVersion']}"
+                for group in answer.get("groups", ())
+                for version in group["versions"]
+            ]
+            for path in versions:
+                found += parse_resources(await self.json("GET", path))
+        self._clients.discovery.learn(found)
         return found
 
+    async def resource(self, api_version: str, kind: str) -> KubernetesResource:
+        """The one kind; the API server is asked where it is not known."""
+        discovery = self._clients.discovery
+        found = discovery.find(api_version, kind)
+        if found is None:
+            await self.resources()
+            found = discovery.find(api_version, kind)
+        # Right after a look `find` gives the kind, or raises.
+        assert found is not None
+        return found
 
-class _Answer:
-    """Collects one answer."""
+    # -- objects
 
-    def __init__(self) -> None:
-        self.done: Deferred[KubernetesResponse] = Deferred(self._cancelled)
-        self._request: UpstreamRequest | None = None
-        self._status = 0
-        self._parts: list[bytes] = []
-        self._size = 0
+    async def get(
+        self, resource: KubernetesResource, name: str, namespace: str = ""
+    ) -> KubernetesObject:
+        """One object."""
+        found: KubernetesObject = await self.json(
+            "GET", path_of(resource, namespace, name)
+        )
+        return found
 
-    def begin(self, request: UpstreamRequest, body: bytes) -> None:
-        """*request* was sent."""
-        self._request = request
-        if body:
-            request.write(body)
-            request.finish()
+    async def list(
+        self,
+        resource: KubernetesResource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
+    ) -> AsyncGenerator[list[KubernetesObject], None]:
+        """Objects, page by page."""
+        query = _selected(label_selector, field_selector)
+        async for page in self._pages(resource, namespace, query, limit):
+            yield page.objects
 
-    def _cancelled(self, _: object) -> None:
-        if self._request is not None:
-            self._request.abort()
+    async def _pages(
+        self,
+        resource: KubernetesResource,
+        namespace: str,
+        query: Mapping[str, str],
+        limit: int = PAGE,
+    ) -> AsyncGenerator[Page, None]:
+        path, going_on = path_of(resource, namespace), ""
+        while True:
+            asked = {**query, "limit": str(limit)}
+            if going_on:
+                asked["continue"] = going_on
+            answer = await self.json("GET", _with(path, asked))
+            objects = answer.get("items") or []
+            for one in objects:
+                # A list says it once, for all of them.
+                one.setdefault("apiVersion", resource.api_version)
+                one.setdefault("kind", resource.kind)
+            metadata = answer.get("metadata", {})
+            yield Page(objects, metadata.get("resourceVersion", ""))
+            going_on = metadata.get("continue", "")
+            if not going_on:
+                return
 
-    def response_informational(self, head: ResponseHead) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
+    def watch(
+        self,
+        resource: KubernetesResource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """All objects, and from then on each change."""
+        query = _selected(label_selector, field_selector)
+        path = path_of(resource, namespace)
 
-    def response_started(self, head: ResponseHead) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
-        self._status = head.status
-
-    def response_data(self, data: bytes) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
-        self._size += len(data)
-        if self._size <= MAX_BODY:
-            self._parts.append(data)
-        elif not self.done.called:
-            self._parts.clear()
-            self.done.errback(
-                CallError(
-                    Status.RESOURCE_EXHAUSTED,
-                    f"API server: the answer has more than {MAX_BODY} bytes; "
-                    "ask in pages (limit=500)",
-                )
+        def changes(asked: Mapping[str, str]) -> Lines:
+            verb, target, fields = self._head(
+                "GET", _with(path, {**query, **asked}), _JSON
             )
-            self._cancelled(None)
+            lines = Lines()
+            lines.begin(self._clients.pool.request(verb, target, fields, lines))
+            return lines
 
-    def response_finished(self, trailers: bytes) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
-        if not self.done.called:
-            self.done.callback(KubernetesResponse(self._status, b"".join(self._parts)))
+        return watch_events(
+            lambda: self._pages(resource, namespace, query),
+            changes,
+            self._clients.cluster.rejected,
+            self._clients.clock,
+            self._clients.jitter,
+        )
 
-    def response_failed(self, reason: Exception) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
-        if not self.done.called:
-            self.done.errback(reason)
+    async def apply(
+        self,
+        object: KubernetesObject,
+        *,
+        field_manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> KubernetesObject:
+        """Server-side apply."""
+        metadata = object.get("metadata", {})
+        resource = await self.resource(object["apiVersion"], object["kind"])
+        path = path_of(resource, metadata.get("namespace", ""), metadata["name"])
+        query = {"fieldManager": field_manager, "force": "true" if force else "false"}
+        # JSON is YAML, and the one content type that servers of all versions take.
+        applied: KubernetesObject = await self.json(
+            "PATCH",
+            _with(path, query | _dry(dry_run)),
+            object,
+            content_type="application/apply-patch+yaml",
+        )
+        return applied
+
+    async def patch(
+        self,
+        resource: KubernetesResource,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        kind: Literal["merge", "json", "strategic"] = "merge",
+        field_manager: str = "",
+        dry_run: bool = False,
+    ) -> KubernetesObject:
+        """Change one object."""
+        query = _dry(dry_run)
+        if field_manager:
+            query["fieldManager"] = field_manager
+        path = _with(path_of(resource, namespace, name), query)
+        changed: KubernetesObject = await self.json(
+            "PATCH", path, patch, content_type=_PATCHES[kind]
+        )
+        return changed
+
+    async def delete(
+        self,
+        resource: KubernetesResource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        propagation: Literal["Background", "Foreground", "Orphan"] = "Background",
+        dry_run: bool = False,
+    ) -> None:
+        """Delete one object, if it is still there."""
+        conditions = {"uid": uid, "resourceVersion": resource_version}
+        options: dict[str, Any] = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "propagationPolicy": propagation,
+            "preconditions": {name: one for name, one in conditions.items() if one},
+        }
+        if dry_run:
+            options["dryRun"] = ["All"]
+        try:
+            await self.json("DELETE", path_of(resource, namespace, name), options)
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+
+
+def _selected(label_selector: str, field_selector: str) -> dict[str, str]:
+    given = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: one for name, one in given.items() if one}
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
+
+
+def _with(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode(query, quote_via=quote)}" if query else path

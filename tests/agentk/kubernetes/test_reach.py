@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
@@ -125,7 +125,9 @@ class ReachTests(SynchronousTestCase):
         )
         self.assertEqual((self.said(), self.kas.told), ([expected], [expected]))
         self.assertFalse(self.metric())
-        self.version.problem = TimeoutError()
+        self.version.problem = CallError(
+            Status.DEADLINE_EXCEEDED, "agent -> API server: no answer within 2 s"
+        )
         self.later(3 * RETRY_INTERVAL)
         self.assertEqual(len(self.said()), 1)
         self.assertIn("(no answer within 2 s)", self.reach.problem)

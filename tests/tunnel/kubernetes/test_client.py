@@ -16,7 +16,7 @@ from tests.tunnel.http1.wire import Wire
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, IKubernetesClient, Impersonation
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
-from tunnel.kubernetes.client import MAX_BODY
+from tunnel.kubernetes.answers import MAX_BODY
 
 PODS = "/api/v1/namespaces/a/pods?limit=1"
 

@@ -1,0 +1,256 @@
+"""Answers of an API server: collected whole, or taken line by line."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tunnel.errors import CallError, Status
+from tunnel.http1 import ResponseHead, UpstreamError, UpstreamRequest
+from tunnel.interfaces import KubernetesResponse
+
+__all__ = [
+    "HOP",
+    "MAX_BODY",
+    "Lines",
+    "WholeAnswer",
+    "error_of",
+    "object_in",
+    "unavailable",
+]
+
+#: How the text of an error begins that did not come from the API server itself.
+HOP = "agent -> API server: "
+
+#: Bytes of an answer that is collected.  A list of five thousand pods has about that
+#: much; what has more is asked in pages, or watched.
+MAX_BODY = 16 * 1024 * 1024
+
+#: Bytes of lines that wait to be read before the API server is made to wait.
+MAX_WAITING = 1024 * 1024
+
+#: Bytes of one line: etcd takes objects of 1.5 MiB, API servers requests of 3.
+MAX_LINE = 8 * 1024 * 1024
+
+
+_STATUSES = {
+    400: Status.INVALID_ARGUMENT,
+    # Of agentk's own credential: the caller has been authenticated by kas.
+    401: Status.UNAVAILABLE,
+    403: Status.PERMISSION_DENIED,
+    404: Status.NOT_FOUND,
+    409: Status.ABORTED,
+    410: Status.OUT_OF_RANGE,
+    422: Status.INVALID_ARGUMENT,
+    429: Status.RESOURCE_EXHAUSTED,
+    504: Status.DEADLINE_EXCEEDED,
+}
+
+
+def object_in(response: KubernetesResponse) -> Any:
+    """
+    The object in an answer; None where it is no JSON.
+
+    :raises CallError: the API server refused, with its message.
+    """
+    try:
+        found = json.loads(response.body) if response.body else None
+    except ValueError:
+        found = None
+    if not 200 <= response.status < 300:
+        raise error_of(response.status, found)
+    return found
+
+
+def error_of(status: int, found: Any) -> CallError:
+    """What a refusal is, from its HTTP status and the ``Status`` object in it."""
+    said = found.get("message") if isinstance(found, dict) else None
+    meaning = _STATUSES.get(
+        status, Status.UNAVAILABLE if status >= 500 else Status.FAILED_PRECONDITION
+    )
+    return CallError(meaning, f"API server: {said or f'status {status}'}")
+
+
+def unavailable(error: UpstreamError) -> CallError:
+    """The connection to the API server failed."""
+    return CallError(Status.UNAVAILABLE, f"{HOP}{error}")
+
+
+class WholeAnswer:
+    """Collects one answer; cancelling `done` aborts the request."""
+
+    def __init__(self) -> None:
+        self.done: Deferred[KubernetesResponse] = Deferred(self._cancelled)
+        self._request: UpstreamRequest | None = None
+        self._status = 0
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def begin(self, request: UpstreamRequest, body: bytes) -> None:
+        """*request* was sent."""
+        self._request = request
+        if body:
+            request.write(body)
+            request.finish()
+
+    def _cancelled(self, _: object) -> None:
+        if self._request is not None:
+            self._request.abort()
+
+    def response_informational(self, head: ResponseHead) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+
+    def response_started(self, head: ResponseHead) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        self._status = head.status
+
+    def response_data(self, data: bytes) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        self._size += len(data)
+        if self._size <= MAX_BODY:
+            self._parts.append(data)
+        elif not self.done.called:
+            self._parts.clear()
+            self.done.errback(
+                CallError(
+                    Status.RESOURCE_EXHAUSTED,
+                    f"API server: the answer has more than {MAX_BODY} bytes; "
+                    "ask in pages (limit=500)",
+                )
+            )
+            self._cancelled(None)
+
+    def response_finished(self, trailers: bytes) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        if not self.done.called:
+            self.done.callback(KubernetesResponse(self._status, b"".join(self._parts)))
+
+    def response_failed(self, reason: Exception) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        if not self.done.called:
+            self.done.errback(reason)
+
+
+class Lines:
+    """
+    An answer without an end, line by line.
+
+    :ivar status: of the answer, once `next` has returned.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        self._request: UpstreamRequest | None = None
+        self._lines: deque[bytes] = deque()
+        self._waiting = 0
+        self._paused = False
+        #: What has come of a line without its end, and how much that is.
+        self._parts: list[bytes] = []
+        self._partial = 0
+        self._end: Exception | None = None
+        self._ended = False
+        self._reader: Deferred[None] | None = None
+
+    def begin(self, request: UpstreamRequest) -> None:
+        """*request* was sent."""
+        self._request = request
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        request, self._request = self._request, None
+        if not self._ended:
+            self._over(None)
+            if request is not None:
+                request.abort()
+
+    async def next(self) -> bytes | None:
+        """
+        The next line without its end; None after the last one.
+
+        :raises UpstreamError: the connection broke.
+        :raises CallError: RESOURCE_EXHAUSTED, a line beyond `MAX_LINE`.
+        """
+        while not self._lines and not self._ended:
+            self._reader = Deferred()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        if not self._lines:
+            if self._end is not None:
+                raise self._end
+            return None
+        line = self._lines.popleft()
+        self._waiting -= len(line)
+        if self._paused and self._waiting <= MAX_WAITING // 2:
+            self._paused = False
+            if self._request is not None and not self._ended:
+                self._request.resumeProducing()
+        return line
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.called:
+            self._reader.callback(None)
+
+    def _over(self, reason: Exception | None) -> None:
+        if not self._ended:
+            self._ended, self._end = True, reason
+            self._wake()
+
+    def response_informational(self, head: ResponseHead) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+
+    def response_started(self, head: ResponseHead) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        self.status = head.status
+
+    def response_data(self, data: bytes) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        if self._ended:
+            return
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._parts.append(line)
+            self._add(b"".join(self._parts))
+            self._parts.clear()
+            self._partial = 0
+        if rest:
+            self._parts.append(rest)
+            self._partial += len(rest)
+        if self._partial > MAX_LINE:
+            self._parts.clear()
+            request = self._request
+            self._over(
+                CallError(
+                    Status.RESOURCE_EXHAUSTED,
+                    f"API server: an event of more than {MAX_LINE} bytes",
+                )
+            )
+            if request is not None:
+                request.abort()
+
+    def _add(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        self._lines.append(line)
+        self._waiting += len(line)
+        if self._waiting > MAX_WAITING and not self._paused:
+            self._paused = True
+            if self._request is not None:
+                self._request.pauseProducing()
+        self._wake()
+
+    def response_finished(self, trailers: bytes) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        if self._parts:
+            # An answer with an error, in one line that has no end.
+            self._add(b"".join(self._parts))
+            self._parts.clear()
+        self._over(None)
+
+    def response_failed(self, reason: Exception) -> None:
+        """See `tunnel.http1.ResponseReceiver`."""
+        self._over(reason)

@@ -1,0 +1,103 @@
+"""Which kinds of objects an API server has, and the paths of those objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import KubernetesResource
+
+__all__ = ["AGGREGATED", "Discovery", "parse_discovery", "parse_resources", "path_of"]
+
+#: What an API server of Kubernetes 1.30 or newer answers with all kinds at once.
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+#: Seconds for which a kind that is not there is not looked for again: a loop over a
+#: hundred objects of a kind that comes later costs one look.
+MISSING_SECONDS = 5.0
+
+
+def path_of(resource: KubernetesResource, namespace: str = "", name: str = "") -> str:
+    """
+    Where the API server has objects of a kind, or one of them.
+
+    :raises ValueError: a part is missing, or cannot be a part of a path.
+    """
+    if name and resource.namespaced and not namespace:
+        raise ValueError(f"{resource.kind} {name}: in which namespace?")
+    parts = ["apis", resource.group] if resource.group else ["api"]
+    parts.append(resource.version)
+    if namespace and resource.namespaced:
+        parts += ["namespaces", namespace]
+    parts.append(resource.name)
+    if name:
+        parts.append(name)
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"{resource.kind} {namespace}/{name}: no path leads to that")
+    return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def parse_discovery(answer: Any) -> Iterator[KubernetesResource]:
+    """What an APIGroupDiscoveryList says, subresources left out."""
+    for group in answer["items"]:
+        name = group.get("metadata", {}).get("name", "")
+        for version in group.get("versions", ()):
+            for one in version.get("resources", ()):
+                # One that another API server has (aggregation), which is away.
+                if "responseKind" not in one:
+                    continue
+                yield KubernetesResource(
+                    name,
+                    version["version"],
+                    one["responseKind"]["kind"],
+                    one["resource"],
+                    one.get("scope") == "Namespaced",
+                    frozenset(one.get("verbs", ())),
+                )
+
+
+def parse_resources(answer: Any) -> Iterator[KubernetesResource]:
+    """What an APIResourceList says, the older form, subresources left out."""
+    group, _, version = answer["groupVersion"].rpartition("/")
+    for one in answer.get("resources", ()):
+        if "/" not in one["name"]:
+            yield KubernetesResource(
+                group,
+                version,
+                one["kind"],
+                one["name"],
+                bool(one.get("namespaced")),
+                frozenset(one.get("verbs", ())),
+            )
+
+
+@attrs.define(eq=False)
+class Discovery:
+    """What an API server was found to have; kept until something is missing in it."""
+
+    _seconds: Callable[[], float]
+    _known: dict[tuple[str, str], KubernetesResource] = attrs.field(factory=dict)
+    _looked_at: float = attrs.field(default=float("-inf"))
+
+    def learn(self, resources: list[KubernetesResource]) -> None:
+        """Remember *resources* in place of what was known."""
+        self._looked_at = self._seconds()
+        self._known = {(one.api_version, one.kind): one for one in resources}
+
+    def find(self, api_version: str, kind: str) -> KubernetesResource | None:
+        """
+        The kind, or None where the API server has to be asked.
+
+        :raises CallError: NOT_FOUND, it was asked a moment ago.
+        """
+        found = self._known.get((api_version, kind))
+        if found is None and self._seconds() - self._looked_at < MISSING_SECONDS:
+            raise CallError(
+                Status.NOT_FOUND,
+                f"API server: it has no kind {kind} in {api_version}",
+            )
+        return found

@@ -1,0 +1,152 @@
+"""A watch that goes on: lists, follows, and begins again where that is due."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from tunnel.errors import CallError, Status
+from tunnel.http1 import UpstreamError
+from tunnel.interfaces import KubernetesObject, WatchEvent, WatchEventType
+from tunnel.kubernetes.answers import Lines, error_of
+from tunnel.util.backoff import pause_before
+
+__all__ = ["PAGE", "Page", "watch_events"]
+
+#: Objects of one page of a list: what client-go asks for.
+PAGE = 500
+
+#: Seconds that one request of a watch lasts: between this and twice as much, so that
+#: those that began together do not begin again together (as in client-go).
+LASTS = 300.0
+
+#: More seconds until a connection is given up that should have ended by itself.
+LATE = 30.0
+
+#: Seconds between attempts, at first and at most.
+RETRY_FIRST, RETRY_MOST = 0.5, 30.0
+
+#: What trying again does not mend.
+_FINAL = (Status.PERMISSION_DENIED, Status.NOT_FOUND, Status.INVALID_ARGUMENT)
+
+_CHANGES = {
+    one.value: one
+    for one in (
+        WatchEventType.ADDED,
+        WatchEventType.MODIFIED,
+        WatchEventType.DELETED,
+        WatchEventType.BOOKMARK,
+    )
+}
+
+
+@attrs.frozen
+class Page:
+    """
+    A part of a list.
+
+    :ivar resource_version: of the state that all its pages show.
+    """
+
+    objects: list[KubernetesObject]
+    resource_version: str
+
+
+async def watch_events(
+    pages: Callable[[], AsyncGenerator[Page, None]],
+    changes: Callable[[Mapping[str, str]], Lines],
+    rejected: Callable[[], None],
+    clock: IReactorTime,
+    jitter: Callable[[], float],
+) -> AsyncGenerator[WatchEvent, None]:
+    """
+    See `tunnel.interfaces.IKubernetesClient.watch`.
+
+    :param pages: lists everything.
+    :param changes: begins one request of a watch, with these parameters.
+    :param rejected: the API server did not accept the credential.
+    """
+    version, failures = "", 0
+    while True:
+        try:
+            if not version:
+                yield WatchEvent(WatchEventType.RESET)
+                listed = ""
+                async for page in pages():
+                    listed = page.resource_version
+                    for one in page.objects:
+                        yield WatchEvent(WatchEventType.ADDED, one)
+                version = listed
+                yield WatchEvent(WatchEventType.SYNCED, None, version)
+            seconds = LASTS * (1 + jitter())
+            asked = {
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": version,
+                "timeoutSeconds": f"{seconds:.0f}",
+            }
+            lines = changes(asked)
+            # One whose other end is gone without a word would wait for ever.
+            late = clock.callLater(seconds + LATE, lines.close)
+            begun = clock.seconds()
+            try:
+                async for event in _changes(lines):
+                    version, failures = event.resource_version, 0
+                    yield event
+            finally:
+                if late.active():
+                    late.cancel()
+                lines.close()
+                if lines.status == 401:
+                    rejected()
+            # One that ends at once, again and again, is a failure too.
+            failures = failures + 1 if clock.seconds() - begun < 1 else 0
+        except CallError as error:
+            if error.status in _FINAL:
+                raise
+            if error.status is Status.OUT_OF_RANGE:
+                # The state that it was to go on from is forgotten: see all of it again.
+                version = ""
+            failures += 1
+        except UpstreamError:
+            failures += 1
+        if failures:
+            pause: Deferred[None] = Deferred()
+            seconds = pause_before(failures - 1, jitter, RETRY_FIRST, RETRY_MOST)
+            timer = clock.callLater(seconds, pause.callback, None)
+            try:
+                await pause
+            finally:
+                if timer.active():
+                    timer.cancel()
+
+
+async def _changes(lines: Lines) -> AsyncGenerator[WatchEvent, None]:
+    """
+    The events of one request.
+
+    :raises CallError: the API server ended it with an error.
+    """
+    while (line := await lines.next()) is not None:
+        try:
+            said: Any = json.loads(line)
+            if lines.status != 200:
+                raise error_of(lines.status, said)
+            changed = said["object"]
+            if said["type"] == "ERROR":
+                raise error_of(changed.get("code", 500), changed)
+            kind = _CHANGES[said["type"]]
+            version = changed["metadata"]["resourceVersion"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise CallError(
+                Status.UNAVAILABLE, "API server: an event that cannot be read"
+            ) from None
+        whole = None if kind is WatchEventType.BOOKMARK else changed
+        yield WatchEvent(kind, whole, version)
+    if lines.status not in (0, 200):
+        raise error_of(lines.status, None)
