@@ -7,8 +7,7 @@ from typing import Any
 from twisted.internet.interfaces import INegotiated
 
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.transport.tls import ALPN_TUNNEL
-from tunnel.transport.tls_errors import TLSHandshakeError
+from tunnel.transport.tls import ALPN_TUNNEL, TLSHandshakeError
 
 __all__ = ["hint", "why_ended"]
 

@@ -60,7 +60,7 @@ from tunnel.session.keepalive import Keepalive
 from tunnel.session.resume import Keeper, ResumeLimits
 from tunnel.transport.first_bytes import TunnelOrWebSocketFactory
 from tunnel.transport.tls import ALPN_TUNNEL
-from tunnel.transport.websocket_server import wrap_websocket_server
+from tunnel.transport.websocket import wrap_websocket_server
 from tunnel.util.file_version import look_again
 from tunnel.util.flusher import Flusher
 from tunnel.util.until import until

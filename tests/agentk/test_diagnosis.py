@@ -9,7 +9,7 @@ from zope.interface import directlyProvides
 from agentk.diagnosis import hint, why_ended
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.transport.negotiation import NegotiationError
-from tunnel.transport.tls_errors import TLSHandshakeError, name_mismatch
+from tunnel.transport.tls import TLSHandshakeError, name_mismatch
 from tunnel.transport.websocket import WebSocketError
 
 

@@ -28,7 +28,7 @@ from tunnel.http1.head import (
     ResponseParser,
     encode_request,
 )
-from tunnel.transport.kernel_buffers import bound_received
+from tunnel.transport.sockets import bound_received
 
 __all__ = [
     "ConnectionOwner",

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from tunnel.transport.kernel_buffers import bound_unsent
+from tunnel.transport.sockets import bound_unsent
 from tunnel.util.flusher import Flusher
 from tunnel.util.for_each import for_each
 

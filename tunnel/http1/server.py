@@ -25,7 +25,7 @@ from tunnel.errors import TunnelError
 from tunnel.http1.chunked import ChunkedDecoder, encode_chunk, encode_last_chunk
 from tunnel.http1.connection import HttpConnection, Turn, Writer
 from tunnel.http1.head import CHUNKED, HeadError, RequestHead, RequestParser
-from tunnel.transport.kernel_buffers import unsent
+from tunnel.transport.eager import unsent
 
 __all__ = [
     "ClientGone",

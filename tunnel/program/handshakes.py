@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tunnel.transport.negotiation import NegotiationError
-from tunnel.transport.tls_errors import LABELS
+from tunnel.transport.tls import HANDSHAKE_LABELS
 
 __all__ = ["INTERVAL", "FailedHandshakes"]
 
@@ -22,7 +22,7 @@ _ORDINARY = "closed"
 
 
 #: Every label is there from the beginning, for those who draw rates.
-_NONE = dict.fromkeys(LABELS, 0)
+_NONE = dict.fromkeys(HANDSHAKE_LABELS, 0)
 
 
 @attrs.define(eq=False)
@@ -44,7 +44,7 @@ class FailedHandshakes:
 
     def failed(self, error: NegotiationError) -> None:
         """Count one, and say so unless that was done within the last minute."""
-        self.counts[error.label if error.label in LABELS else "other"] += 1
+        self.counts[error.label if error.label in HANDSHAKE_LABELS else "other"] += 1
         if error.label == _ORDINARY:
             return
         self._unsaid += 1

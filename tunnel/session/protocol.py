@@ -29,8 +29,7 @@ from tunnel.interfaces import ConnectedAgent, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import Keepalive, Liveness, Timing
 from tunnel.session.stream import StreamTransport
-from tunnel.transport.kernel_buffers import UNSENT, bound_unsent
-from tunnel.transport.sockets import address_text, tune_socket
+from tunnel.transport.sockets import UNSENT, address_text, bound_unsent, tune_socket
 from tunnel.util.flusher import Flusher
 from tunnel.wire import events
 from tunnel.wire.limits import DEFAULT_LIMITS, SLICE, Limits

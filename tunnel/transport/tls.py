@@ -1,5 +1,5 @@
 """
-Who is trusted and how we identify ourselves: the policy of every TLS connection.
+The policy of every TLS connection: what each side proves, and why it was refused.
 
 Contexts are those of the standard library and go with `tunnel.transport.tlsio`.  TLS
 1.3 is the least unless a caller asks for 1.2, which is for ports that other people's
@@ -23,20 +23,26 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tunnel.errors import ConfigurationError
+from tunnel.transport.negotiation import NegotiationError
 from tunnel.util.file_version import Stamp, stamp_of
 
 __all__ = [
     "ALPN_HTTP",
     "ALPN_TUNNEL",
     "CHECK_INTERVAL",
+    "HANDSHAKE_LABELS",
+    "SHOWN_NAMES",
     "CertificateFiles",
     "ReloadingServerContext",
+    "TLSHandshakeError",
     "certificate_pin",
     "certificate_validity",
     "client_context",
+    "describe_error",
+    "name_mismatch",
 ]
 
-#: The tunnel's own name in ALPN.  Who does not offer it is not refused for that.
+#: The tunnel's own name in ALPN.  A peer that does not offer it is not refused.
 ALPN_TUNNEL = "txkas/1"
 #: To be offered when a WebSocket or HTTP follows: some proxies refuse names they do not
 #: know, and would choose HTTP/2 if nothing was offered.
@@ -47,6 +53,48 @@ CHECK_INTERVAL = 1.0
 
 #: For TLS 1.2: forward secrecy and authenticated encryption, nothing else.
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
+#: Names of a certificate that an error shows.
+SHOWN_NAMES = 10
+
+#: Of `TLSHandshakeError`.
+HANDSHAKE_LABELS = (
+    "alert",
+    "client-certificate",
+    "closed",
+    "expired",
+    "flood",
+    "internal",
+    "name-mismatch",
+    "not-tls",
+    "other",
+    "timeout",
+    "untrusted",
+    "version",
+)
+
+#: OpenSSL's verification results: X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH
+_WRONG_NAME = frozenset({62, 64})
+#: X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED
+_WRONG_TIME = frozenset({9, 10})
+_NOT_TLS = frozenset(
+    {
+        "HTTP_REQUEST",
+        "HTTPS_PROXY_REQUEST",
+        "PACKET_LENGTH_TOO_LONG",
+        "RECORD_LAYER_FAILURE",
+        "UNKNOWN_PROTOCOL",
+        "WRONG_VERSION_NUMBER",
+    }
+)
+_WRONG_VERSION = frozenset(
+    {
+        "NO_PROTOCOLS_AVAILABLE",
+        "TLSV1_ALERT_PROTOCOL_VERSION",
+        "UNSUPPORTED_PROTOCOL",
+        "VERSION_TOO_LOW",
+    }
+)
 
 _Stamps = tuple[Stamp, ...]
 
@@ -96,7 +144,7 @@ class CertificateFiles:
 
 class ReloadingServerContext:
     """
-    The server's context for the next connection, made anew when a file changed.
+    The server's context for the next connection, made again when a file changed.
 
     Files that cannot be used any more (half written, expired link, wrong key) leave the
     last good context in use and are logged once; they are tried again when they change
@@ -216,6 +264,67 @@ def check_authorities(path: str) -> None:
 def check_identity(cert_file: str, key_file: str) -> None:
     """:raises ConfigurationError: no certificate and its key; names the file."""
     _load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert_file, key_file)
+
+
+class TLSHandshakeError(NegotiationError):
+    """
+    No TLS connection came about; the message says what to look at.
+
+    Its label is one of `HANDSHAKE_LABELS`.
+    """
+
+    layer = "TLS"
+    #: With ``name-mismatch``, where they are known: what the certificate is for.
+    names: tuple[str, ...] = ()
+    #: ... and what it had to be for.
+    wanted: str = ""
+
+
+def name_mismatch(wanted: str, names: Sequence[str]) -> TLSHandshakeError:
+    """The certificate is trusted, and for other names than the one that is needed."""
+    clean = [name for name in names if name.isprintable()]
+    shown = ", ".join(clean[:SHOWN_NAMES]) or "no name at all"
+    if len(clean) > SHOWN_NAMES:
+        shown += f" and {len(clean) - SHOWN_NAMES} more"
+    error = TLSHandshakeError(
+        "name-mismatch", f"the certificate there is for {shown}, and not for {wanted!r}"
+    )
+    error.names = tuple(clean)
+    error.wanted = wanted
+    return error
+
+
+def describe_error(error: ssl.SSLError, server_hostname: str | None) -> tuple[str, str]:
+    """Turn OpenSSL's *error* into a label and a sentence that helps."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        detail = error.verify_message
+        if error.verify_code in _WRONG_NAME:
+            return (
+                "name-mismatch",
+                f"the peer's certificate is not for {server_hostname!r}: {detail}",
+            )
+        if error.verify_code in _WRONG_TIME:
+            return (
+                "expired",
+                f"the peer's certificate is not valid now ({detail}); "
+                "is the clock right?",
+            )
+        return (
+            "untrusted",
+            f"the peer's certificate is not trusted ({detail}); "
+            "is the right CA certificate configured?",
+        )
+    reason = error.reason or ""
+    words = reason.lower().replace("_", " ") or str(error)
+    if reason in _NOT_TLS:
+        return "not-tls", f"the peer does not speak TLS here ({words})"
+    if reason in _WRONG_VERSION:
+        return "version", f"no version of TLS in common with the peer ({words})"
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "client-certificate", "the peer sent no client certificate"
+    if "ALERT" in reason:
+        return "alert", f"the peer ended the handshake: {words}"
+    return "other", words
 
 
 def certificate_pin(certificate: bytes | str) -> str:

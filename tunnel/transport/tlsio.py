@@ -42,7 +42,7 @@ from tunnel.transport.negotiation import (
     connect_through,
     half_closeable,
 )
-from tunnel.transport.tls_errors import TLSHandshakeError, describe, name_mismatch
+from tunnel.transport.tls import TLSHandshakeError, describe_error, name_mismatch
 
 __all__ = [
     "CLOSE_TIMEOUT",
@@ -135,7 +135,7 @@ class TLSConnection(Layer):
                 eager.write(self._lower, _PLAIN_HTTP_ANSWER)
             # otherwise the alert that tells the peer what we did not like
             self._flush()
-            self.refuse(*describe(error, self._server_hostname))
+            self.refuse(*describe_error(error, self._server_hostname))
             return
         self._flush()
         if self.open_above() and self._incoming.pending:
@@ -178,7 +178,7 @@ class TLSConnection(Layer):
         except ssl.SSLZeroReturnError:
             ended = True
         except ssl.SSLError as ssl_error:
-            error = ConnectionLost(f"TLS: {describe(ssl_error, None)[1]}")
+            error = ConnectionLost(f"TLS: {describe_error(ssl_error, None)[1]}")
         if self._outgoing.pending:
             # the answer to a key update, or an alert
             self._flush()
@@ -239,7 +239,7 @@ class TLSConnection(Layer):
                     parts.append(self._outgoing.read())
                 encrypted = b"".join(parts)
         except ssl.SSLError as error:
-            self.fail(ConnectionLost(f"TLS: {describe(error, None)[1]}"))
+            self.fail(ConnectionLost(f"TLS: {describe_error(error, None)[1]}"))
             return
         eager.write(self._lower, encrypted)
 

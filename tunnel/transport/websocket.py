@@ -11,27 +11,52 @@ The WebSocket core is that of the ``websockets`` package, which does no I/O.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
+import attrs
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IAddress
+from twisted.internet.interfaces import (
+    IAddress,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
 from twisted.python.failure import Failure
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidStatus
+from websockets.exceptions import NegotiationError as WSNegotiationError
 from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request, Response
 from websockets.protocol import Protocol as WebSocketCore
 from websockets.protocol import State
+from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+from zope.interface import implementer
 
 from tunnel.transport import eager
 from tunnel.transport.layer import Layer
-from tunnel.transport.negotiation import LayerFactory, NegotiationError
+from tunnel.transport.negotiation import (
+    HANDSHAKE_TIMEOUT,
+    LayerFactory,
+    NegotiationError,
+    connect_through,
+)
+from tunnel.transport.sockets import join_host_port
+from tunnel.util.texts import excerpt
 
 __all__ = [
+    "MAX_ANSWER_BYTES",
     "MAX_MESSAGE_BYTES",
     "MAX_PONG_BYTES",
-    "SILENT",
+    "MAX_REQUEST_BYTES",
     "SUBPROTOCOL",
-    "WebSocketConnection",
+    "WebSocketClientEndpoint",
     "WebSocketError",
+    "wrap_websocket_server",
 ]
 
 SUBPROTOCOL = Subprotocol("txkas-tunnel.v1")
@@ -46,16 +71,34 @@ _MAX_SENT_BYTES = 256 * 1024
 #: would otherwise fill our memory.
 MAX_PONG_BYTES = 64 * 1024
 
+#: The answer to an upgrade, until it is clear what it is.
+MAX_ANSWER_BYTES = 64 * 1024
+
+#: How much of an error page is looked at.
+_ENOUGH_OF_A_PAGE = 200
+
+#: Request line and headers of an upgrade.  nginx and most others take 8 KiB a line and
+#: 32 KiB in all; an upgrade with a few cookies and a long token stays below 16.
+MAX_REQUEST_BYTES = 16 * 1024
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?\r?\n")
+
 _GOOD_CLOSES = (
     CloseCode.NORMAL_CLOSURE,
     CloseCode.GOING_AWAY,
     CloseCode.NO_STATUS_RCVD,
 )
 
+_UPGRADE_TEXT = (
+    "agentk connects here, by WebSocket with the subprotocol "
+    f"{SUBPROTOCOL}. A proxy in front has to speak HTTP/1.1 and to pass on the headers "
+    "Upgrade and Connection.\n"
+)
+
 #: ``websockets`` logs headers at debug level, among them credentials, and every closed
 #: connection at info.  We say what there is to say.
-SILENT = logging.getLogger("tunnel.transport.websocket.core")
-SILENT.disabled = True
+_SILENT = logging.getLogger("tunnel.transport.websocket.core")
+_SILENT.disabled = True
 
 
 class WebSocketError(NegotiationError):
@@ -69,7 +112,62 @@ class WebSocketError(NegotiationError):
     layer = "WebSocket"
 
 
-class WebSocketConnection(Layer):
+@implementer(IStreamClientEndpoint)
+@attrs.frozen(eq=False)
+class WebSocketClientEndpoint:
+    """
+    Connect by *endpoint* and open a WebSocket.
+
+    ``connect`` fires when the WebSocket is open; it fails with `WebSocketError`, which
+    tells what answered instead, or as *endpoint* fails.
+
+    :param url: names host, port and path in the request; nothing is dialled by it.
+    :param headers: more headers for the request.
+    """
+
+    endpoint: IStreamClientEndpoint
+    url: str
+    headers: Sequence[tuple[str, str]] = attrs.field(repr=False)
+    clock: IReactorTime
+    timeout: float = HANDSHAKE_TIMEOUT
+
+    def __attrs_post_init__(self) -> None:
+        parse_uri(self.url)
+        for name, value in self.headers:
+            if re.search(r"[\r\n\0]", name + value):
+                raise ValueError(f"line break in the header {name!r}")
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        def build(factory: LayerFactory, address: IAddress) -> Layer:
+            return _ClientConnection(factory, address, self.url, self.headers)
+
+        factory = LayerFactory(protocolFactory, self.clock, self.timeout, build)
+        return connect_through(self.endpoint, factory)
+
+
+def wrap_websocket_server(
+    factory: IProtocolFactory,
+    clock: IReactorTime,
+    path: str | None = None,
+    *,
+    timeout: float = HANDSHAKE_TIMEOUT,
+    failed: Callable[[NegotiationError], object] | None = None,
+) -> IProtocolFactory:
+    """
+    Make a factory that takes WebSockets and runs *factory* inside.
+
+    :param path: the only path to be served; any, unless given, because proxies in front
+        like to add or remove parts.
+    :param failed: told about each connection that did not become a WebSocket.
+    """
+
+    def build(layer_factory: LayerFactory, address: IAddress) -> Layer:
+        return _ServerConnection(layer_factory, address, path)
+
+    return LayerFactory(factory, clock, timeout, build, failed=failed)
+
+
+class _WebSocket(Layer):
     """What both ends do once the WebSocket is open."""
 
     error_type = WebSocketError
@@ -170,3 +268,205 @@ class WebSocketConnection(Layer):
             text = "the connection ended without a WebSocket close frame"
             return Failure(ConnectionLost(text))
         return reason
+
+
+class _ClientConnection(_WebSocket):
+    """The side that asks for an upgrade."""
+
+    _core: ClientProtocol
+
+    def __init__(
+        self,
+        factory: LayerFactory,
+        address: IAddress,
+        url: str,
+        headers: Sequence[tuple[str, str]],
+    ) -> None:
+        uri = parse_uri(url)
+        core = ClientProtocol(
+            uri,
+            subprotocols=[SUBPROTOCOL],
+            max_size=MAX_MESSAGE_BYTES,
+            logger=_SILENT,
+        )
+        super().__init__(factory, address, core)
+        self._where = join_host_port(uri.host, uri.port)
+        self._headers = headers
+        self._raw = b""
+
+    def begin(self) -> None:
+        request = self._core.connect()
+        request.headers["User-Agent"] = "txkas"
+        for name, value in self._headers:
+            if name in request.headers:
+                del request.headers[name]
+            request.headers[name] = value
+        self._core.send_request(request)
+        self._flush()
+
+    def describe_timeout(self) -> str:
+        seconds = self._factory.timeout
+        if _STATUS_LINE.match(self._raw):
+            return f"{self._describe_raw()} (and did not finish within {seconds:g} s)"
+        return f"{self._where} did not answer the upgrade within {seconds:g} s"
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._lost or self._refusal is not None:
+            return
+        if self._above is not None:
+            self.receive(data)
+            return
+        self._raw += data
+        self._core.receive_data(data)
+        if self._judge():
+            return
+        body = self._raw.partition(b"\r\n\r\n")[2]
+        if len(body) >= _ENOUGH_OF_A_PAGE and _STATUS_LINE.match(self._raw):
+            # An error page, whose end need not be waited for.
+            self.refuse("status", self._describe_raw())
+        elif len(self._raw) > MAX_ANSWER_BYTES:
+            text = f"{self._where} sent more than {MAX_ANSWER_BYTES} bytes of headers"
+            self.refuse("too-large", text)
+
+    def _judge(self) -> bool:
+        """See whether the answer is complete, and what it says."""
+        events = self._core.events_received()
+        problem = self._core.handshake_exc
+        if not events and problem is None:
+            return False
+        if problem is None:
+            self._opened(events)
+        elif isinstance(problem, InvalidStatus):
+            self.refuse("status", self._describe_response(problem.response))
+        elif isinstance(problem, WSNegotiationError):
+            self.refuse("subprotocol", f"{self._where}: {problem}")
+        elif events:
+            self.refuse("upgrade", f"{self._where} did not upgrade: {problem}")
+        elif not self._lost:
+            self.refuse("not-http", f"{self._where} does not answer with HTTP/1.1")
+        return True
+
+    def _opened(self, events: Sequence[object]) -> None:
+        if self._core.subprotocol != SUBPROTOCOL:
+            text = (
+                f"{self._where} does not know the subprotocol {SUBPROTOCOL}: is it kas?"
+            )
+            self.refuse("subprotocol", text)
+            return
+        self._raw = b""
+        if self.open_above() and (len(events) > 1 or self._core.parser_exc):
+            self.take_frames(events[1:])
+
+    def _describe_response(self, response: Response) -> str:
+        location = response.headers.get_all("Location")
+        return self._describe(
+            response.status_code,
+            response.reason_phrase.encode(),
+            bytes(response.body),
+            location[0] if location else "",
+        )
+
+    def _describe_raw(self) -> str:
+        """The same, from an answer that is not complete."""
+        line = _STATUS_LINE.match(self._raw)
+        assert line is not None
+        body = self._raw.partition(b"\r\n\r\n")[2]
+        return self._describe(int(line[1]), line[2] or b"", body, "")
+
+    def _describe(self, status: int, phrase: bytes, body: bytes, location: str) -> str:
+        text = f"{self._where} answered {status} {excerpt(phrase)}".rstrip()
+        text += " instead of opening a WebSocket"
+        if location:
+            text += f"; it points to {excerpt(location.encode())}"
+        page = excerpt(body)
+        return f"{text}: {page}" if page else text
+
+    def _lost_while_negotiating(self, reason: Failure) -> None:
+        # The end of the connection may be the end of an error page.
+        self._lost = True
+        if self._refusal is None:
+            self._core.receive_eof()
+            self._judge()
+        super()._lost_while_negotiating(reason)
+
+
+class _ServerConnection(_WebSocket):
+    """The side that is asked for an upgrade."""
+
+    _core: ServerProtocol
+
+    def __init__(
+        self, factory: LayerFactory, address: IAddress, path: str | None
+    ) -> None:
+        core = ServerProtocol(
+            select_subprotocol=_select_subprotocol,
+            max_size=MAX_MESSAGE_BYTES,
+            logger=_SILENT,
+        )
+        super().__init__(factory, address, core)
+        self._path = path
+        self._head = b""
+
+    def describe_timeout(self) -> str:
+        return f"no whole request within {self._factory.timeout:g} s"
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._lost or self._refusal is not None:
+            return
+        if self._above is not None:
+            self.receive(data)
+            return
+        start = max(0, len(self._head) - 3)
+        self._head += data
+        end = self._head.find(b"\r\n\r\n", start) + 4
+        if end - 4 > MAX_REQUEST_BYTES or (
+            end < 4 and len(self._head) > MAX_REQUEST_BYTES
+        ):
+            text = f"The headers are longer than {MAX_REQUEST_BYTES} bytes.\n"
+            self._decline(self._core.reject(431, text), "too-large")
+        elif end >= 4:
+            head, rest = self._head[:end], self._head[end:]
+            self._head = b""
+            self._negotiate(head, rest)
+
+    def _negotiate(self, head: bytes, rest: bytes) -> None:
+        # The core must not see frames before it has accepted.
+        self._core.receive_data(head)
+        events = self._core.events_received()
+        if not events or not isinstance(events[0], Request):
+            text = "This is no HTTP request.\n"
+            self._decline(self._core.reject(400, text), "not-http")
+            return
+        request = events[0]
+        if self._path is not None and request.path.partition("?")[0] != self._path:
+            text = f"Nothing here. agentk connects to {self._path}.\n"
+            self._decline(self._core.reject(404, text), "path")
+            return
+        response = self._core.accept(request)
+        if response.status_code in (426, 505):
+            # 505: HTTP/1.0, as nginx speaks it unless told otherwise
+            response = self._core.reject(426, _UPGRADE_TEXT)
+            response.headers["Upgrade"] = "websocket"
+            self._decline(response, "upgrade")
+        elif response.status_code != 101:
+            wrong = isinstance(self._core.handshake_exc, WSNegotiationError)
+            self._decline(response, "subprotocol" if wrong else "request")
+        else:
+            self._core.send_response(response)
+            self._flush()
+            if self.open_above() and rest:
+                self.receive(rest)
+
+    def _decline(self, response: Response, label: str) -> None:
+        eager.write(self._lower, response.serialize())
+        text = excerpt(bytes(response.body))
+        self.refuse(label, f"answered {response.status_code}: {text}")
+
+
+def _select_subprotocol(
+    _core: ServerProtocol, offered: Sequence[Subprotocol]
+) -> Subprotocol:
+    if SUBPROTOCOL in offered:
+        return SUBPROTOCOL
+    heard = excerpt(", ".join(offered).encode()) or "none"
+    raise WSNegotiationError(f"offer the subprotocol {SUBPROTOCOL} (offered: {heard})")

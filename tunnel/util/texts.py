@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from google.protobuf.message import Message
 
-__all__ = ["clean", "clean_message"]
+__all__ = ["clean", "clean_message", "excerpt"]
+
+#: Characters of a page, or of another answer, that go into an error text.
+_EXCERPT = 200
 
 
 def clean(text: str, most: int, instead: str = "?") -> str:
@@ -20,6 +23,12 @@ def clean(text: str, most: int, instead: str = "?") -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else instead for one in text)
+
+
+def excerpt(body: bytes) -> str:
+    """The beginning of what the other side wrote, as one line of text."""
+    text = body[:_EXCERPT].decode("utf-8", "replace")
+    return " ".join(clean(text, _EXCERPT, " ").split())
 
 
 def clean_message(message: Message, most: int) -> None:

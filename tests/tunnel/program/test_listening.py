@@ -27,7 +27,7 @@ from tunnel.errors import ConfigurationError
 from tunnel.program.handshakes import INTERVAL
 from tunnel.program.listening import EXPIRY_INTERVAL, Listening
 from tunnel.program.metrics import register
-from tunnel.transport.tls_errors import LABELS
+from tunnel.transport.tls import HANDSHAKE_LABELS
 
 _END = datetime(2031, 5, 6, 7, 8, tzinfo=UTC)
 
@@ -147,7 +147,7 @@ class HandshakeTests(_Case):
         """By a label of a fixed set, each there from the start."""
         factory = self.listen_tls()
         name = "agentk_tls_handshake_failures_total"
-        for label in LABELS:
+        for label in HANDSHAKE_LABELS:
             line = f'{name}{{listener="health",reason="{label}"}} 0.0'
             self.assertIn(line, self.metrics())
         self.fail(factory, b"GET / HTTP/1.1\r\n\r\n")

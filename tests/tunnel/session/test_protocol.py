@@ -15,7 +15,7 @@ from tunnel.session.keepalive import BUDGET_INTERVAL, Keepalive, Timing
 from tunnel.session.protocol import FIRST, PORTION, QUICK, SLOW, STUCK, TunnelProtocol
 from tunnel.testing import Pipe, RecordingReceiver, connected
 from tunnel.testing.ends import End
-from tunnel.transport.kernel_buffers import UNSENT
+from tunnel.transport.sockets import UNSENT
 from tunnel.util.flusher import Flusher
 from tunnel.wire.limits import DEFAULT_LIMITS, KIB, SLICE
 from tunnel.wire.session import Session

@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.errors import ConfigurationError
 from tunnel.transport.address import KasAddress, client_endpoint, parse_kas_address
-from tunnel.transport.httpconnect import HTTPConnectEndpoint
+from tunnel.transport.proxy import HTTPConnectEndpoint
 from tunnel.transport.tlsio import TLSClientEndpoint
-from tunnel.transport.websocket_client import WebSocketClientEndpoint
+from tunnel.transport.websocket import WebSocketClientEndpoint
 
 
 class ParseTests(SynchronousTestCase):

@@ -17,7 +17,7 @@ from tests.tunnel.session.harness import (
 from tests.tunnel.transport.websocket_layer import ADDRESS, BINARY, frame, request
 from tunnel.transport.first_bytes import SniffError, TunnelOrWebSocketFactory
 from tunnel.transport.negotiation import HANDSHAKE_TIMEOUT, NegotiationError
-from tunnel.transport.websocket_server import wrap_websocket_server
+from tunnel.transport.websocket import wrap_websocket_server
 
 
 class SniffTests(SynchronousTestCase):

@@ -6,13 +6,13 @@ import socket
 
 from twisted.internet.testing import StringTransport
 
-from tunnel.transport.kernel_buffers import (
+from tunnel.transport.sockets import (
     RECEIVED,
     UNSENT,
     bound_received,
     bound_unsent,
+    tune_socket,
 )
-from tunnel.transport.sockets import tune_socket
 
 
 class Transport:

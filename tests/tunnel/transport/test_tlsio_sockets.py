@@ -35,8 +35,7 @@ from tests.tunnel.session.bulk import SIZE, Sink, Stuffer
 from tests.tunnel.session.harness import HalfCloseableRecorder, Recorders, bounded
 from tests.tunnel.transport import certificates
 from tests.tunnel.transport.tls_layer import server_context, trusting
-from tunnel.transport.tls import client_context
-from tunnel.transport.tls_errors import TLSHandshakeError, name_mismatch
+from tunnel.transport.tls import TLSHandshakeError, client_context, name_mismatch
 from tunnel.transport.tlsio import HANDSHAKE_TIMEOUT, TLSClientEndpoint, wrap_server
 
 reactor: Any = _reactor

@@ -1,13 +1,19 @@
-"""What passes an open WebSocket, and how it ends."""
+"""A WebSocket: how it is opened from both sides, what passes it, and how it ends."""
 
 from __future__ import annotations
 
 import struct
+from typing import Any
 
+from twisted.internet.defer import CancelledError
 from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IConsumer, IPushProducer
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
 
-from tests.tunnel.session.harness import Producer
+from tests.tunnel.session.harness import MemoryEndpoint, Producer, Recorders
 from tests.tunnel.transport.websocket_layer import (
     BINARY,
     CLOSE,
@@ -17,10 +23,301 @@ from tests.tunnel.transport.websocket_layer import (
     TEXT,
     ServerTestCase,
     frame,
+    request,
     server_frame,
 )
 from tunnel.transport.layer import CLOSE_TIMEOUT
-from tunnel.transport.websocket import MAX_MESSAGE_BYTES, MAX_PONG_BYTES
+from tunnel.transport.negotiation import HANDSHAKE_TIMEOUT
+from tunnel.transport.websocket import (
+    MAX_ANSWER_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_PONG_BYTES,
+    MAX_REQUEST_BYTES,
+    SUBPROTOCOL,
+    WebSocketClientEndpoint,
+    WebSocketError,
+)
+
+
+class RequestTests(ServerTestCase):
+    def test_accepted(self) -> None:
+        protocol = self.establish()
+        self.assertEqual(protocol.made, 1)
+        for interface in (IConsumer, IPushProducer):
+            verifyObject(interface, self.layer)
+
+    def test_answer(self) -> None:
+        self.layer.dataReceived(request())
+        answer = self.transport.value().decode().lower()
+        self.assertIn("sec-websocket-protocol: txkas-tunnel.v1\r\n", answer)
+        self.assertIn("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=\r\n", answer)
+        self.assertNotIn("extensions", answer)
+
+    def test_compression_is_not_negotiated(self) -> None:
+        self.layer.dataReceived(request(Sec_WebSocket_Extensions="permessage-deflate"))
+        self.assertNotIn(b"deflate", self.transport.value())
+
+    def test_split_anywhere(self) -> None:
+        """However request and first frames are cut, no byte is lost."""
+        stream = request() + frame(BINARY, b"hello") + frame(BINARY, b"world")
+        for cut in range(1, len(stream)):
+            self.accept()
+            self.layer.dataReceived(stream[:cut])
+            self.layer.dataReceived(stream[cut:])
+            self.assertEqual(self.above.made[-1].received, b"helloworld")
+
+    def test_wrong_subprotocol(self) -> None:
+        self.layer.dataReceived(request(Sec_WebSocket_Protocol="ws-tunnel"))
+        self.assert_declined(400, "subprotocol", "txkas-tunnel.v1", "ws-tunnel")
+
+    def test_no_subprotocol(self) -> None:
+        self.layer.dataReceived(request(Sec_WebSocket_Protocol=""))
+        self.assert_declined(400, "subprotocol", "txkas-tunnel.v1", "none")
+
+    def test_no_upgrade(self) -> None:
+        """A browser, a health check, or a proxy that drops the headers."""
+        self.layer.dataReceived(request(Upgrade="", Connection="close"))
+        self.assert_declined(
+            426, "upgrade", "Upgrade: websocket", "agentk connects here", "proxy"
+        )
+
+    def test_wrong_method(self) -> None:
+        self.layer.dataReceived(request().replace(b"GET", b"POST"))
+        self.assert_declined(405, "request", "GET")
+
+    def test_old_http(self) -> None:
+        """What nginx sends unless it is told proxy_http_version 1.1."""
+        self.layer.dataReceived(request().replace(b"HTTP/1.1", b"HTTP/1.0"))
+        self.assert_declined(426, "upgrade", "speak HTTP/1.1")
+
+    def test_no_http(self) -> None:
+        self.layer.dataReceived(b"\x00\x00\x00\x10 tunnel?\r\n\r\n")
+        self.assert_declined(400, "not-http")
+
+    def test_long_request(self) -> None:
+        cookie = "c" * 8000
+        self.layer.dataReceived(request(Cookie=cookie, X_Token=cookie)[:-2])
+        self.layer.dataReceived(b"A: " + b"a" * 8000)
+        self.assert_declined(431, "too-large")
+
+    def test_long_request_in_one_piece(self) -> None:
+        cookie = "c" * 7000
+        self.layer.dataReceived(request(A=cookie, B=cookie, C=cookie))
+        self.assert_declined(431, "too-large")
+
+    def test_long_first_frame(self) -> None:
+        """The limit is for the request; what follows it may be longer."""
+        self.layer.dataReceived(request() + frame(BINARY, bytes(MAX_REQUEST_BYTES)))
+        self.assertEqual(len(self.above.made[0].received), MAX_REQUEST_BYTES)
+
+    def test_slow_request(self) -> None:
+        for byte in request()[:30]:
+            self.clock.advance(HANDSHAKE_TIMEOUT / 29)
+            self.layer.dataReceived(bytes([byte]))
+        self.assertEqual([error.label for error in self.failures], ["timeout"])
+        self.assertTrue(self.transport.disconnected)
+        self.layer.connectionLost(Failure(ConnectionDone()))
+
+
+class PathTests(RequestTests):
+    """All of the above, with the one path that is served."""
+
+    path = "/some/path"
+
+    def test_other_path(self) -> None:
+        self.layer.dataReceived(request().replace(b"/some/path", b"/elsewhere"))
+        self.assert_declined(404, "path", "/some/path")
+
+
+class ClientTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.below = MemoryEndpoint()
+        self.above = Recorders()
+
+    def connect(self, url: str = "ws://kas.example:81/p?q=1", **headers: str) -> Any:
+        endpoint = WebSocketClientEndpoint(
+            self.below, url, list(headers.items()), self.clock
+        )
+        return endpoint.connect(self.above)
+
+    def answer(self, data: bytes) -> None:
+        self.below.protocol.dataReceived(data)
+
+    def accepting(self, subprotocol: str = SUBPROTOCOL) -> bytes:
+        """What a server answers to the request that was sent."""
+        from websockets.utils import accept_key
+
+        lines = self.below.transport.value().decode().split("\r\n")
+        (key,) = [line[19:] for line in lines if line.startswith("Sec-WebSocket-Key: ")]
+        chosen = f"Sec-WebSocket-Protocol: {subprotocol}\r\n" if subprotocol else ""
+        return (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
+            "Connection: Upgrade\r\n"
+            f"Sec-WebSocket-Accept: {accept_key(key)}\r\n{chosen}\r\n"
+        ).encode()
+
+    def refused(self, connecting: Any, label: str, *words: str) -> str:
+        error = self.failureResultOf(connecting, WebSocketError).value
+        self.assertEqual(error.label, label)
+        for word in words:
+            self.assertIn(word, str(error))
+        self.assertEqual(self.above.made, [])
+        self.assertTrue(
+            self.below.transport.disconnecting or self.below.transport.disconnected
+        )
+        self.below.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        return str(error)
+
+    def test_request(self) -> None:
+        self.connect(Authorization="Bearer x", User_Agent="mine")
+        request = self.below.transport.value().decode()
+        self.assertTrue(request.startswith("GET /p?q=1 HTTP/1.1\r\n"))
+        for line in (
+            "Host: kas.example:81",
+            "Sec-WebSocket-Protocol: txkas-tunnel.v1",
+            "Authorization: Bearer x",
+            "Sec-WebSocket-Version: 13",
+        ):
+            self.assertIn(f"\r\n{line}\r\n", request)
+        self.assertNotIn("Origin", request)
+        self.assertNotIn("Extensions", request)
+
+    def test_headers(self) -> None:
+        """Ours can be replaced, but not a line broken."""
+        self.connect(Host="front.example")
+        request = self.below.transport.value().decode()
+        self.assertIn("\r\nHost: front.example\r\n", request)
+        self.assertEqual(request.count("Host:"), 1)
+        self.assertRaises(ValueError, self.connect, X="a\r\nY: b")
+        endpoint = WebSocketClientEndpoint(
+            self.below, "ws://k", [("Authorization", "Bearer hunter2")], self.clock
+        )
+        self.assertNotIn("hunter2", repr(endpoint))
+
+    def test_split_anywhere(self) -> None:
+        self.connect()
+        length = len(self.accepting()) + 7
+        for cut in range(1, length):
+            self.setUp()
+            connecting = self.connect()
+            stream = self.accepting() + server_frame(BINARY, b"hello")
+            self.answer(stream[:cut])
+            self.answer(stream[cut:])
+            self.assertEqual(self.successResultOf(connecting).received, b"hello")
+
+    def test_closed_at_once(self) -> None:
+        """A close frame right behind the answer still is an open and a close."""
+        connecting = self.connect()
+        self.answer(self.accepting() + server_frame(CLOSE, struct.pack(">H", 1001)))
+        protocol = self.successResultOf(connecting)
+        self.assertTrue(self.below.transport.disconnecting)
+        self.below.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertTrue(protocol.lost.check(ConnectionDone))
+
+    def test_masked(self) -> None:
+        """What a client sends is masked, and reads right at a server."""
+        connecting = self.connect()
+        self.answer(self.accepting())
+        protocol = self.successResultOf(connecting)
+        self.below.transport.clear()
+        protocol.wire.write(b"hello" * 10)
+        self.assertNotIn(b"hello", self.below.transport.value())
+        self.assertEqual(len(self.below.transport.value()), 2 + 4 + 50)
+
+    def test_refusals(self) -> None:
+        """Whatever answers instead of kas: the message says what it was."""
+        page = b"<html>" + b"no " * 500
+        for answer, label, words in (
+            (
+                b"HTTP/1.1 301 Moved\r\nLocation: https://new.example/\r\n"
+                b"Content-Length: 0\r\n\r\n",
+                "status",
+                ("kas.example:81 answered 301 Moved", "https://new.example/"),
+            ),
+            (
+                b"HTTP/1.1 403 Forbidden\r\nContent-Length: 15\r\n\r\nblocked by WAF\n",
+                "status",
+                ("answered 403 Forbidden", ": blocked by WAF"),
+            ),
+            (
+                b"HTTP/1.1 502 Bad Gateway\r\nTransfer-Encoding: chunked\r\n\r\n"
+                b"4\r\noops\r\n0\r\n\r\n",
+                "status",
+                ("502 Bad Gateway", ": oops"),
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + page,
+                "status",
+                ("answered 200 OK", "<html>no no"),
+            ),
+            (
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n"
+                b"Connection: Upgrade\r\n\r\n",
+                "upgrade",
+                ("did not upgrade", "Upgrade"),
+            ),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", "not-http", ("HTTP/1.1",)),
+        ):
+            self.setUp()
+            connecting = self.connect()
+            self.answer(answer)
+            self.assertLess(len(self.refused(connecting, label, *words)), 400)
+
+    def test_page_without_length(self) -> None:
+        """A page that ends with the connection is in the message as well."""
+        for half_closed in (False, True):
+            self.setUp()
+            connecting = self.connect()
+            self.answer(b"HTTP/1.1 503 Busy\r\n\r\ncome back later")
+            self.assertNoResult(connecting)
+            if half_closed:
+                self.below.protocol.readConnectionLost()
+            self.below.protocol.connectionLost(Failure(ConnectionDone()))
+            error = self.failureResultOf(connecting, WebSocketError).value
+            self.assertIn("503 Busy", str(error))
+            self.assertIn("come back later", str(error))
+
+    def test_wrong_subprotocol(self) -> None:
+        for chosen in ("", "other"):
+            self.setUp()
+            connecting = self.connect()
+            self.answer(self.accepting(chosen))
+            self.refused(connecting, "subprotocol", "kas.example:81")
+
+    def test_endless_head(self) -> None:
+        connecting = self.connect()
+        self.answer(b"HTTP/1.1 200 OK\r\n")
+        line = b"X: " + b"y" * 1019 + b"\r\n"
+        for _ in range(MAX_ANSWER_BYTES // len(line) - 1):
+            self.answer(line)
+        self.assertNoResult(connecting)
+        self.answer(line * 2)
+        self.refused(connecting, "too-large")
+
+    def test_timeout(self) -> None:
+        connecting = self.connect()
+        self.clock.advance(HANDSHAKE_TIMEOUT)
+        self.refused(connecting, "timeout", "did not answer the upgrade within 10 s")
+        self.setUp()
+        connecting = self.connect()
+        self.answer(b"HTTP/1.1 504 Slow\r\nContent-Length: 90\r\n\r\nhalf a")
+        self.clock.advance(HANDSHAKE_TIMEOUT)
+        self.refused(connecting, "timeout", "504 Slow", "half a")
+
+    def test_closed(self) -> None:
+        connecting = self.connect()
+        self.below.protocol.connectionLost(Failure(ConnectionLost("reset")))
+        error = self.failureResultOf(connecting, WebSocketError).value
+        self.assertEqual(error.label, "closed")
+
+    def test_cancel(self) -> None:
+        connecting = self.connect()
+        connecting.cancel()
+        self.failureResultOf(connecting, CancelledError)
+        self.assertTrue(self.below.transport.disconnected)
+        self.below.protocol.connectionLost(Failure(ConnectionLost()))
 
 
 class MessageTests(ServerTestCase):
@@ -203,7 +500,7 @@ class MessageTests(ServerTestCase):
         self.assertTrue(self.transport.disconnected)
 
 
-class PathTests(MessageTests):
+class MessagesOverPathTests(MessageTests):
     """The same where only one path is served."""
 
     path = "/some/path"

@@ -28,9 +28,12 @@ from tests.tunnel.transport.tls_layer import server_context, trusting
 from tunnel.transport.first_bytes import TunnelOrWebSocketFactory
 from tunnel.transport.negotiation import NegotiationError
 from tunnel.transport.tlsio import TLSClientEndpoint, wrap_server
-from tunnel.transport.websocket import SUBPROTOCOL, WebSocketError
-from tunnel.transport.websocket_client import WebSocketClientEndpoint
-from tunnel.transport.websocket_server import wrap_websocket_server
+from tunnel.transport.websocket import (
+    SUBPROTOCOL,
+    WebSocketClientEndpoint,
+    WebSocketError,
+    wrap_websocket_server,
+)
 
 reactor: Any = _reactor
 

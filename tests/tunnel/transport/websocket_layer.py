@@ -13,8 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tunnel.session.harness import CountingTransport, Recorder, Recorders
 from tunnel.transport.negotiation import NegotiationError
-from tunnel.transport.websocket import SUBPROTOCOL
-from tunnel.transport.websocket_server import wrap_websocket_server
+from tunnel.transport.websocket import SUBPROTOCOL, wrap_websocket_server
 
 ADDRESS = IPv4Address("TCP", "192.0.2.1", 4711)
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="

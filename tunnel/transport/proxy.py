@@ -1,0 +1,296 @@
+"""
+Out through an HTTP proxy: which one the environment names, and the CONNECT method.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IAddress,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    IStreamClientEndpoint,
+)
+from zope.interface import implementer
+
+from tunnel.errors import ConfigurationError
+from tunnel.transport.negotiation import (
+    Handover,
+    LayerFactory,
+    NegotiationError,
+    connect_through,
+)
+from tunnel.transport.sockets import join_host_port
+from tunnel.util.texts import excerpt
+
+__all__ = [
+    "CONNECT_TIMEOUT",
+    "MAX_HEAD_BYTES",
+    "HTTPConnectEndpoint",
+    "ProxyError",
+    "ProxyURL",
+    "proxy_for",
+]
+
+#: Seconds for the proxy's answer.  It looks the name up and connects before it answers,
+#: which takes as long as its own time limits; the usual ones are 30 s and more.
+CONNECT_TIMEOUT = 30.0
+
+#: The proxy's status line and headers.  Real ones stay below 1 KiB; proxies that
+#: authenticate by Kerberos send tokens of a few KiB.
+MAX_HEAD_BYTES = 16 * 1024
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?")
+
+_HINTS = {
+    403: "the proxy does not allow this destination",
+    407: "give the proxy's user name and password in the proxy URL",
+}
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@attrs.frozen
+class ProxyURL:
+    """Where a proxy is."""
+
+    scheme: str
+    host: str
+    port: int
+    #: User name and password, as they go into Basic authentication.
+    credentials: tuple[str, str] | None = attrs.field(default=None, repr=False)
+
+    @property
+    def location(self) -> str:
+        """Host and port, for messages; never the credentials."""
+        return join_host_port(self.host, self.port)
+
+
+def proxy_for(
+    url_scheme: str, host: str, port: int, environ: Mapping[str, str]
+) -> ProxyURL | None:
+    """
+    The proxy that the environment names for a destination, or None for none.
+
+    ``https_proxy`` counts for ``https`` and ``wss``, ``http_proxy`` for the others;
+    lower case comes before upper case.  ``no_proxy`` is a list of what is reached
+    without: ``*``, names (with everything below them, leading dot or not), addresses,
+    networks (``10.0.0.0/8``), each with a port if wanted.  This machine is never
+    reached through a proxy.
+
+    :raises ConfigurationError: the variable holds no usable URL.
+    """
+    variable = "https_proxy" if url_scheme in ("https", "wss") else "http_proxy"
+    for name in (variable, variable.upper()):
+        value = environ.get(name, "").strip()
+        if value:
+            break
+    else:
+        return None
+    exceptions = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    if _is_loopback(host) or _is_excepted(host, port, exceptions):
+        return None
+    return _parse_proxy(value, name)
+
+
+class ProxyError(NegotiationError):
+    """
+    The proxy did not connect us.
+
+    Labels: ``status``, ``not-http``, ``too-large``, ``timeout``, ``closed``,
+    ``internal``.
+    """
+
+    layer = "proxy"
+
+
+@implementer(IStreamClientEndpoint)
+@attrs.frozen(eq=False)
+class HTTPConnectEndpoint:
+    """
+    Connect to *host* and *port* through the proxy behind *proxy_endpoint*.
+
+    The protocol gets the transport of the connection to the proxy itself; whatever the
+    destination says at once arrives there too.
+
+    :param credentials: user name and password for Basic authentication.
+    :param headers: more headers for the proxy.
+    :param proxy_name: how messages call the proxy; its address unless given.
+    """
+
+    proxy_endpoint: IStreamClientEndpoint
+    host: str
+    port: int
+    clock: IReactorTime
+    credentials: tuple[str, str] | None = attrs.field(default=None, repr=False)
+    headers: Sequence[tuple[str, str]] = attrs.field(default=(), repr=False)
+    proxy_name: str = ""
+    timeout: float = CONNECT_TIMEOUT
+
+    def __attrs_post_init__(self) -> None:
+        self._request()
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        request = self._request()
+
+        def build(factory: LayerFactory, address: IAddress) -> Handover:
+            return _ConnectProtocol(factory, address, request, self.proxy_name)
+
+        factory = LayerFactory(protocolFactory, self.clock, self.timeout, build)
+        return connect_through(self.proxy_endpoint, factory)
+
+    def _request(self) -> bytes:
+        target = join_host_port(self.host, self.port)
+        lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
+        if self.credentials is not None:
+            pair = ":".join(self.credentials).encode("utf-8")
+            basic = base64.b64encode(pair).decode("ascii")
+            lines.append(f"Proxy-Authorization: Basic {basic}")
+        lines.extend(f"{name}: {value}" for name, value in self.headers)
+        for line in lines:
+            if "\r" in line or "\n" in line:
+                name = line.partition(":")[0]
+                raise ValueError(f"line break in the header {name!r} for the proxy")
+        return "\r\n".join([*lines, "", ""]).encode("utf-8")
+
+
+class _ConnectProtocol(Handover):
+    """Asks for the tunnel and waits for the blank line behind the answer."""
+
+    error_type = ProxyError
+
+    def __init__(
+        self, factory: LayerFactory, address: IAddress, request: bytes, proxy_name: str
+    ) -> None:
+        super().__init__(factory, address)
+        self._request = request
+        self._name = proxy_name
+        self._head = b""
+
+    def begin(self) -> None:
+        if not self._name:
+            peer = self._lower.getPeer()
+            host, port = getattr(peer, "host", ""), getattr(peer, "port", 0)
+            self._name = join_host_port(host, port) if host else str(peer)
+        self._lower.write(self._request)
+
+    def describe_timeout(self) -> str:
+        seconds = self._factory.timeout
+        return f"proxy {self._name} did not answer within {seconds:g} s"
+
+    def negotiate(self, data: bytes) -> None:
+        # Search from a little before the new bytes: the blank line may be cut anywhere.
+        start = max(0, len(self._head) - 3)
+        self._head += data
+        end = re.compile(rb"\r?\n\r?\n").search(self._head, start)
+        if (len(self._head) if end is None else end.end()) > MAX_HEAD_BYTES:
+            text = (
+                f"proxy {self._name} sent more than {MAX_HEAD_BYTES} bytes of headers"
+            )
+            self.refuse("too-large", text)
+        elif end is not None:
+            head, rest = self._head[: end.start()], self._head[end.end() :]
+            self._head = b""
+            self._judge(head, rest)
+        elif not b"HTTP/1."[: len(self._head)] == self._head[:7]:
+            self.refuse("not-http", f"proxy {self._name} does not speak HTTP")
+
+    def _judge(self, head: bytes, rest: bytes) -> None:
+        status_line = _STATUS_LINE.match(head)
+        if status_line is None:
+            self.refuse("not-http", f"proxy {self._name} does not speak HTTP/1")
+            return
+        status = int(status_line[1])
+        if 100 <= status < 200:
+            # RFC 9110, 15.2: interim answers may come first, and mean nothing here.
+            self.negotiate(rest)
+        elif 200 <= status < 300:
+            # RFC 9110, 9.3.6: no content belongs to this answer, whatever its headers
+            # say; what follows is the destination speaking.
+            self.hand_over(rest)
+        else:
+            phrase = excerpt(status_line[2] or b"")
+            detail = _HINTS.get(status) or excerpt(rest) or "no explanation"
+            self.refuse(
+                "status",
+                f"proxy {self._name} answered {status} {phrase}".rstrip()
+                + f": {detail}",
+            )
+
+
+def _parse_proxy(value: str, variable: str) -> ProxyURL:
+    def refuse(why: str) -> NoReturn:
+        # Not the value itself: there may be a password in it.
+        raise ConfigurationError([f"${variable}: {why}"])
+
+    try:
+        url: SplitResult = urlsplit(value if "://" in value else f"http://{value}")
+        host, port = url.hostname, url.port
+    except ValueError:
+        refuse("this is no URL; write http://host:port")
+    if url.scheme not in _DEFAULT_PORTS:
+        refuse(
+            f"proxies of the kind {url.scheme}:// are not supported; "
+            "use one that speaks HTTP: http://host:port"
+        )
+    if not host:
+        refuse("there is no host in it; write http://host:port")
+    credentials = None
+    if url.username is not None:
+        credentials = unquote(url.username), unquote(url.password or "")
+    return ProxyURL(url.scheme, host, port or _DEFAULT_PORTS[url.scheme], credentials)
+
+
+def _is_loopback(host: str) -> bool:
+    if host.rstrip(".").lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_excepted(host: str, port: int, exceptions: str) -> bool:
+    name = host.rstrip(".").lower()
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        pass
+    for entry in re.split(r"[,\s]+", exceptions.lower()):
+        if entry == "*":
+            return True
+        pattern, only_port = _split_port(entry)
+        if not pattern or (only_port is not None and only_port != port):
+            continue
+        if address is not None:
+            try:
+                if address in ipaddress.ip_network(pattern, strict=False):
+                    return True
+            except ValueError:
+                pass
+            continue
+        suffix = pattern.removeprefix("*").lstrip(".").rstrip(".")
+        if suffix and (name == suffix or name.endswith("." + suffix)):
+            return True
+    return False
+
+
+def _split_port(entry: str) -> tuple[str, int | None]:
+    """Cut a port off *entry*, whose colons may also be those of an IPv6 address."""
+    bracketed = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
+    if bracketed is not None:
+        return bracketed[1], int(bracketed[2]) if bracketed[2] else None
+    named = re.fullmatch(r"([^:]+):([0-9]+)", entry)
+    if named is not None:
+        return named[1], int(named[2])
+    return entry, None
