@@ -1,0 +1,56 @@
+"""Delayed calls with names."""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tunnel.util.timers import Timers
+
+
+class TimersTests(SynchronousTestCase):
+    """By name."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.timers = Timers(self.clock)
+        self.called: list[str] = []
+
+    def later(self, name: str, seconds: float, word: str = "") -> None:
+        self.timers.later(name, seconds, lambda: self.called.append(word or name))
+
+    def test_the_last_of_a_name_counts(self) -> None:
+        self.later("a", 1.0, "early")
+        self.later("a", 2.0, "late")
+        self.later("b", 2.0)
+        self.assertIn("a", self.timers)
+        self.clock.advance(2.0)
+        self.assertEqual(self.called, ["late", "b"])
+        self.assertNotIn("a", self.timers)
+
+    def test_one_that_plans_itself_again(self) -> None:
+        def again() -> None:
+            self.called.append("tick")
+            self.timers.later("a", 1.0, again)
+
+        self.timers.later("a", 1.0, again)
+        self.clock.pump([1.0, 1.0, 1.0])
+        self.assertEqual(self.called, ["tick"] * 3)
+        self.assertIn("a", self.timers)
+
+    def test_cancel(self) -> None:
+        self.assertFalse(self.timers.cancel("a"))
+        self.later("a", 1.0)
+        self.assertTrue(self.timers.cancel("a"))
+        self.assertFalse(self.timers.cancel("a"))
+        self.later("b", 1.0)
+        self.clock.advance(1.0)
+        # It is over, and was there.
+        self.assertTrue(self.timers.cancel("b"))
+        self.assertEqual(self.called, ["b"])
+
+    def test_cancel_all(self) -> None:
+        self.later("a", 1.0)
+        self.later("b", 1.0)
+        self.timers.cancel_all()
+        self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -1,0 +1,39 @@
+"""Delayed calls with names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+__all__ = ["Timers"]
+
+
+class Timers:
+    """One call of each name at most: a later one of the same name replaces it."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._calls: dict[str, IDelayedCall] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a call of this name is due."""
+        call = self._calls.get(name)
+        return call is not None and bool(call.active())
+
+    def later(self, name: str, seconds: float, action: Callable[[], object]) -> None:
+        """Call *action* then, instead of what had this name."""
+        self.cancel(name)
+        self._calls[name] = self._clock.callLater(seconds, action)
+
+    def cancel(self, name: str) -> bool:
+        """Whether a call of this name was planned, be it over or not."""
+        call = self._calls.pop(name, None)
+        if call is not None and call.active():
+            call.cancel()
+        return call is not None
+
+    def cancel_all(self) -> None:
+        """Call nothing any more."""
+        for name in tuple(self._calls):
+            self.cancel(name)
