@@ -48,7 +48,7 @@ _VERSION = 1
 
 
 class Shared(Protocol):
-    """Where several kas remember together; see `kas.directory.SharedDirectory`."""
+    """Where several kas remember together; see `kas.directory.Directory`."""
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
         """When each of these was last connected, to whichever kas; empty: no answer."""

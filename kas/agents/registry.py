@@ -9,7 +9,7 @@ import attrs
 from twisted.logger import Logger
 
 from kas.agents.conflicts import Conflicts
-from kas.agents.waiters import Watchers
+from kas.agents.waiters import Waiters
 from tunnel.errors import ErrorCode
 from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
@@ -59,7 +59,7 @@ class Registry:
     def __init__(self) -> None:
         self._agents: dict[str, dict[bytes, AgentConnection]] = {}
         self._by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
-        self._waiters = Watchers()
+        self._waiters = Waiters()
         self._conflicts = Conflicts()
         #: Told the id of each agent that connects, here or at another kas.
         self.on_connected: Callable[[str], None] = lambda agent_id: None

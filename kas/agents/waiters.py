@@ -1,4 +1,4 @@
-"""Who waits for an agent, or for news of one."""
+"""What waits for an agent to connect."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ import attrs
 
 from tunnel.util.for_each import for_each
 
-__all__ = ["Watchers"]
+__all__ = ["Waiters"]
 
 
 @attrs.define(eq=False)
-class Watchers:
+class Waiters:
     """
-    Each is told once, or gives up.
+    Callbacks, each called once unless it gives up.
 
-    :ivar waiting: by agent; nobody waits for the others.
+    :ivar waiting: by agent; without agents that nothing waits for.
     """
 
     waiting: dict[str, dict[object, Callable[[], None]]] = attrs.field(
         factory=dict, init=False
     )
 
-    def add(self, agent_id: str, told: Callable[[], None]) -> Callable[[], None]:
-        """Have *told* called at the next news; the result ends it."""
-        watchers = self.waiting.setdefault(agent_id, {})
+    def add(self, agent_id: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have *callback* called at the next event; the result ends it."""
+        waiters = self.waiting.setdefault(agent_id, {})
         key = object()
-        watchers[key] = told
+        waiters[key] = callback
 
         def give_up() -> None:
-            watchers.pop(key, None)
-            if not watchers and self.waiting.get(agent_id) is watchers:
+            waiters.pop(key, None)
+            if not waiters and self.waiting.get(agent_id) is waiters:
                 del self.waiting[agent_id]
 
         return give_up
 
     def wake(self, agent_id: str) -> None:
-        """There are news."""
-        told = self.waiting.pop(agent_id, {}).values()
-        # What one of them does with the news must not harm the others.
+        """Call all that wait for the agent."""
+        callbacks = self.waiting.pop(agent_id, {}).values()
+        # What one of them does must not harm the others.
         for_each(
-            tuple(told),
-            lambda tell: tell(),
+            tuple(callbacks),
+            lambda callback: callback(),
             "a request for {agent_id}",
             agent_id=agent_id,
         )

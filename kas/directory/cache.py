@@ -1,69 +1,355 @@
-"""The answers that are kept: what somebody wanted lately."""
+"""
+What is known of the agents at other kas, and when it is looked up.
+
+An entry is kept for each agent that requests asked for lately.  Events of the store and
+look-ups change it; a look-up is rare, one for all requests, and never all at once.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Coroutine, Iterable, Iterator, Sequence
+from typing import Any
 
 import attrs
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 
-from kas.directory.cache_entry import Answer
+from kas.directory.records import AgentRecord, KasRecord
 
-__all__ = ["MAX_ANSWERS", "UNUSED_SECONDS", "Answers"]
+__all__ = ["Cache", "CacheEntry", "LookUps", "newest"]
 
-#: Seconds after which an answer that nobody wants is dropped.
+#: Seconds after which an entry that no request used is dropped.
 UNUSED_SECONDS = 300.0
 
-#: Agents with a cached answer.  Ten times the agents that a kas is made for; a stranger
-#: with a valid credential can only name agents that exist.
-MAX_ANSWERS = 100_000
+#: Agents with an entry.  Ten times the agents that a kas is made for; a client with a
+#: valid credential can only name agents that exist.
+MAX_ENTRIES = 100_000
+
+#: Instances (pods) of one agent that are kept.  Two or three are usual; an agent that
+#: makes up new ones without end gains nothing by it.
+MAX_INSTANCES = 256
+
+#: Instances of one agent of which is remembered that they are gone, so that late events
+#: do not bring them back.  Events overtake each other by seconds at most, and so many
+#: pods of one agent do not end in seconds.
+MAX_GONE = 32
+
+#: No look-up has answered yet.
+NEVER = -1
+
+#: Seconds between two look-ups of one agent, however many ask for it.  Long enough to
+#: cost nothing, short enough that a person who waits does not notice.
+LOOK_INTERVAL = 1.0
+
+#: Seconds between two look-ups of one agent where the last found nothing and events
+#: come in: an agent that connects is one, and this is only a net below that.
+ABSENT_INTERVAL = 30.0
+
+#: The same, more or less a half, where no stream waits for the agent and no events come
+#: in.  An entry that is wrong shows itself when a request goes there, so all that these
+#: find are further instances, and every kas pays for them with a call to each other.
+REACHED_INTERVAL = 20.0
+
+#: Look-ups at the same time; the others wait for their turn.  Redis answers so many in
+#: a few milliseconds, and the peers' private API is not flooded while it is down.
+MAX_LOOKUPS = 256
 
 
 @attrs.define(eq=False)
-class Answers:
+class Cache:
     """
-    One for each agent that is asked for.
+    One entry for each agent that requests asked for.
 
-    :param random: between 0 and 1, spreads what they are due for.
-    :ivar kept: the one that was used last stands last.
+    :param random: between 0 and 1, spreads when entries are due.
+    :ivar entries: the one that was used last stands last.
     """
 
     _clock: IReactorTime
     _random: Callable[[], float]
-    kept: OrderedDict[str, Answer] = attrs.field(factory=OrderedDict, init=False)
+    entries: OrderedDict[str, CacheEntry] = attrs.field(factory=OrderedDict, init=False)
 
-    def wanted(self, agent_id: str) -> Answer:
-        """Keep one, whatever it says."""
+    def wanted(self, agent_id: str) -> CacheEntry:
+        """Its entry, which is kept from now on, whatever it says."""
         now = self._clock.seconds()
-        answer = self.kept.get(agent_id)
-        if answer is None:
-            while len(self.kept) >= MAX_ANSWERS:
-                self.kept.popitem(last=False)[1].drop()
-            answer = self.kept[agent_id] = Answer(agent_id, now, self._random())
+        entry = self.entries.get(agent_id)
+        if entry is None:
+            while len(self.entries) >= MAX_ENTRIES:
+                self.entries.popitem(last=False)[1].drop()
+            entry = self.entries[agent_id] = CacheEntry(agent_id, now, self._random())
         else:
-            self.kept.move_to_end(agent_id)
-            answer.used = now
-        return answer
+            self.entries.move_to_end(agent_id)
+            entry.used = now
+        return entry
 
     def forget_kas(self, kas_id: bytes) -> None:
         """A kas is dead, and all that it had."""
-        for answer in self.kept.values():
-            answer.forget_kas(kas_id)
+        for entry in self.entries.values():
+            entry.forget_kas(kas_id)
 
     def sweep(self, needed: Container[str]) -> None:
-        """Drop those that nobody wanted for long, but for the *needed* ones."""
+        """Drop those that no request used for long, but for the *needed* ones."""
         now = self._clock.seconds()
-        while self.kept:
-            agent_id, answer = next(iter(self.kept.items()))
-            if now - answer.used < UNUSED_SECONDS:
+        while self.entries:
+            agent_id, entry = next(iter(self.entries.items()))
+            if now - entry.used < UNUSED_SECONDS:
                 break
             if agent_id in needed:
                 self.wanted(agent_id)
                 continue
-            self.kept.pop(agent_id).drop()
+            self.entries.pop(agent_id).drop()
 
     def stop(self) -> None:
-        """Look nothing up any more."""
-        for answer in self.kept.values():
-            answer.cancel()
+        """Look up nothing any more."""
+        for entry in self.entries.values():
+            entry.cancel()
+
+
+@attrs.define(eq=False)
+class LookUps:
+    """
+    Begins look-ups, each when it is due.
+
+    :param look_up: does one.
+    :param here: agents that are connected to this kas.
+    :param awaited: those that streams wait for.
+    :param cut_off: kas whose agents the store cannot know.
+    :ivar listening: events come in, so that what was looked up stays right.
+    :ivar epoch: counts the gaps in the events: entries of an earlier one are old.
+    """
+
+    _clock: IReactorTime
+    _look_up: Callable[[CacheEntry], Coroutine[Any, Any, None]]
+    _here: Container[str]
+    _awaited: Container[str]
+    _cut_off: Callable[[CacheEntry], Sequence[KasRecord]]
+    listening: bool = attrs.field(default=False, init=False)
+    epoch: int = attrs.field(default=0, init=False)
+    #: When the last gap began.
+    _gap: float = attrs.field(default=0.0, init=False)
+    _stopped: bool = attrs.field(default=False, init=False)
+    #: At this moment.
+    running: int = attrs.field(default=0, init=False)
+    _queue: OrderedDict[str, CacheEntry] = attrs.field(factory=OrderedDict, init=False)
+    _log = Logger()
+
+    def stop(self) -> None:
+        """Begin no more."""
+        self._stopped = True
+        self._queue.clear()
+
+    def events_come_in(self, on: bool) -> None:
+        """From now on, or no longer; some may have been missed either way."""
+        self.grow_old()
+        if not on:
+            self._gap = self._clock.seconds()
+        self.listening = on
+
+    def grow_old(self) -> None:
+        """Something may have been missed: every agent is looked up once more."""
+        self.epoch += 1
+
+    def is_due(self, entry: CacheEntry, known: bool) -> bool:
+        """Whether to look up one that is asked for; *known*: it leads somewhere."""
+        if entry.looking:
+            return False
+        now = self._clock.seconds()
+        if now < entry.next_look:
+            return False
+        if not self.listening:
+            agent_id = entry.agent_id
+            reached = known or agent_id in self._here
+            if not reached or agent_id in self._awaited:
+                return True
+            # Not all of them at once when a gap begins.
+            wait = REACHED_INTERVAL * (0.5 + entry.spread)
+            return now >= max(entry.looked, self._gap) + wait
+        if entry.epoch != self.epoch:
+            return True
+        if known:
+            return False
+        return now >= entry.looked + ABSENT_INTERVAL or bool(self._cut_off(entry))
+
+    def when_due(self, entry: CacheEntry) -> None:
+        """Once the interval of this agent is over."""
+        if self._stopped or (entry.timer is not None and entry.timer.active()):
+            return
+        if entry.looking:
+            entry.again = True
+            return
+        wait = entry.next_look - self._clock.seconds()
+        if wait <= 0:
+            self.now(entry)
+        else:
+            entry.timer = self._clock.callLater(wait, self.now, entry)
+
+    def now(self, entry: CacheEntry) -> None:
+        """As soon as it is its turn."""
+        entry.cancel()
+        if entry.looking or self._stopped:
+            return
+        entry.looking = True
+        if self.running >= MAX_LOOKUPS:
+            self._queue[entry.agent_id] = entry
+            return
+        self._begin(entry)
+
+    def _begin(self, entry: CacheEntry) -> None:
+        self.running += 1
+        entry.again = False
+        entry.next_look = self._clock.seconds() + LOOK_INTERVAL
+        looking = Deferred.fromCoroutine(self._look_up(entry))
+        looking.addErrback(
+            lambda failure: self._log.failure(
+                "looking up {agent_id}", failure, agent_id=entry.agent_id
+            )
+        )
+        looking.addBoth(self._looked, entry)
+
+    def _looked(self, result: object, entry: CacheEntry) -> None:
+        self.running -= 1
+        entry.looking = False
+        entry.looked = self._clock.seconds()
+        if entry.again and not entry.dropped:
+            self.when_due(entry)
+        while self._queue and self.running < MAX_LOOKUPS:
+            self._begin(self._queue.popitem(last=False)[1])
+
+
+@attrs.define(eq=False)
+class _Instance:
+    """One run of one agentk: its newest connection, or that this one is gone."""
+
+    generation: int
+    record: AgentRecord | None
+    #: Number of the event that said so; 0 when a look-up did.
+    event: int
+
+
+@attrs.define(eq=False)
+class CacheEntry:
+    """
+    Where one agent is, as far as is known.
+
+    Of each instance only the connection with the highest generation counts, and that
+    one is gone for good once an event said so: whichever way events and look-ups
+    overtake each other, what remains is the newest.
+    """
+
+    agent_id: str
+    #: When a request last used it.
+    used: float
+    #: Between 0 and 1: spreads in time what would be due for all at once.
+    spread: float = 0.5
+    #: The next look-up may begin.
+    next_look: float = 0.0
+    #: When the last one ended.
+    looked: float = 0.0
+    #: One runs, or waits for its turn.
+    looking: bool = False
+    #: Another one has to follow, which begins later than that.
+    again: bool = False
+    #: Events are complete since this one (`LookUps.epoch`); NEVER: they are not.
+    epoch: int = NEVER
+    timer: IDelayedCall | None = None
+    #: The cache keeps it no longer.
+    dropped: bool = False
+    _instances: dict[bytes, _Instance] = attrs.Factory(dict)
+
+    def cancel(self) -> None:
+        """Look nothing up by a timer."""
+        if self.timer is not None and self.timer.active():
+            self.timer.cancel()
+        self.timer = None
+
+    def drop(self) -> None:
+        """The cache keeps it no longer."""
+        self.dropped = True
+        self.cancel()
+
+    def records(self) -> Iterator[AgentRecord]:
+        """The newest connection of each instance."""
+        for known in self._instances.values():
+            if known.record is not None:
+                yield known.record
+
+    def connected(self, record: AgentRecord, event: int) -> bool:
+        """Take in a connection; False when it is nothing new."""
+        agent = record.agent
+        known = self._instances.get(agent.instance_id)
+        if known is not None:
+            if known.generation > agent.generation:
+                return False
+            if known.generation == agent.generation:
+                if known.record is not None:
+                    known.record, known.event = record, event
+                return False
+            known.generation, known.record = agent.generation, record
+            known.event = event
+            return True
+        if len(self._instances) >= MAX_INSTANCES:
+            return False
+        self._instances[agent.instance_id] = _Instance(agent.generation, record, event)
+        return True
+
+    def disconnected(self, instance_id: bytes, generation: int, event: int) -> None:
+        """A connection is gone; a newer one of the instance is not."""
+        known = self._instances.pop(instance_id, None)
+        if known is not None and known.generation > generation:
+            self._instances[instance_id] = known
+            return
+        # At the end: those that are forgotten first stand first.
+        self._instances[instance_id] = _Instance(generation, None, event)
+        gone = [key for key, one in self._instances.items() if one.record is None]
+        for key in gone[:-MAX_GONE]:
+            del self._instances[key]
+
+    def looked_up(
+        self,
+        records: Iterable[AgentRecord],
+        since: int,
+        is_incomplete: Callable[[bytes], bool] = lambda kas_id: False,
+    ) -> bool:
+        """
+        Take in what the store had; True when that holds something new.
+
+        :param since: number of the last event before the look-up began.  What later
+            ones said stays, because the store may have been read before it was so.
+        :param is_incomplete: whether the store may lack what a kas has.
+        """
+        found = {}
+        for record in newest(records):
+            found[record.agent.instance_id] = record
+        for key, known in tuple(self._instances.items()):
+            if known.record is None or key in found or known.event > since:
+                continue
+            if not is_incomplete(known.record.kas_id):
+                del self._instances[key]
+        new = [self.connected(record, 0) for record in found.values()]
+        return any(new)
+
+    def forget(self, wrong: AgentRecord) -> None:
+        """It led nowhere; should it be said again, it may be tried again."""
+        known = self._instances.get(wrong.agent.instance_id)
+        if known is not None and known.record is not None:
+            same = known.record.kas_id == wrong.kas_id
+            if same and known.generation == wrong.agent.generation:
+                del self._instances[wrong.agent.instance_id]
+
+    def forget_kas(self, kas_id: bytes) -> None:
+        """It is dead, and all that it had."""
+        for key, known in tuple(self._instances.items()):
+            if known.record is not None and known.record.kas_id == kas_id:
+                del self._instances[key]
+
+
+def newest(records: Iterable[AgentRecord]) -> list[AgentRecord]:
+    """Of each instance of each agent the connection with the highest generation."""
+    best: dict[tuple[str, bytes], AgentRecord] = {}
+    for record in records:
+        key = (record.agent.agent_id, record.agent.instance_id)
+        other = best.get(key)
+        if other is None or other.agent.generation < record.agent.generation:
+            best[key] = record
+    return list(best.values())

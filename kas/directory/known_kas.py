@@ -45,8 +45,8 @@ class Sessions(Protocol):
     def answers(self, kas: KasRecord) -> bool:
         """There is a session with it, and it was heard of lately."""
 
-    def dial(self, kas: KasRecord, told: Callable[[], None]) -> None:
-        """Have one; call *told* once there is, or cannot be."""
+    def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:
+        """Open one; call *callback* once there is one, or cannot be."""
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
         """Ask these for an agent, and end by itself; those that fail count as none."""
@@ -66,7 +66,7 @@ class KnownPeers:
 
     Costs nothing while every one of them has its lease.
 
-    :param sessions: None: nobody can be asked directly.
+    :param sessions: None: no kas can be asked directly.
     :param reached: one without a lease answers since now.
     :param gone: one is forgotten, with all that it had.
     :param settled: one that had no lease has one again, and wrote all that it has.
@@ -218,7 +218,7 @@ class KnownPeers:
 
     def _forget(self, kas_id: bytes) -> None:
         self._drop(kas_id)
-        # Nobody would say any more that what it had is not to be believed.
+        # Nothing would say any more that what it had is not believed.
         self._gone(kas_id)
 
     def _namesake(self, kas: KasRecord) -> None:

@@ -14,7 +14,7 @@ __all__ = ["AgentRecord", "KasRecord"]
 #: Characters of a text in a record: those that kas write are shorter.
 MAX_TEXT = 1024
 
-#: The end of the year 9999: what a store says is not to break whoever shows it.
+#: The end of the year 9999: what a store says must not break the programs that show it.
 LATEST = 253_402_300_799.0
 
 
@@ -54,7 +54,7 @@ class AgentRecord:
 
     @classmethod
     def from_message(cls, message: pb.AgentRecord) -> AgentRecord:
-        """From `to_message`; its texts are cleaned, whoever wrote them."""
+        """From `to_message`; its texts are cleaned."""
         clean_message(message, MAX_TEXT)
         return cls(
             ConnectedAgent(
@@ -89,7 +89,7 @@ class KasRecord:
     url: str
     #: Connections of agents that it holds.
     agents: int = 0
-    #: It was told to stop.
+    #: It stops.
     draining: bool = False
     version: str = ""
 

@@ -9,7 +9,7 @@ Key                 Type  Content                                     Expires
 ``agent:<id>``      hash  connections of an agent, at whichever kas   after `RECORD_MS`
 ``project:<id>``    hash  those of a project's agents                 after `RECORD_MS`
 ``held:<kas id>``   hash  those at one kas                            after `RECORD_MS`
-``cleaning:<id>``   text  somebody removes what a dead kas left       after `CLEAN_MS`
+``cleaning:<id>``   text  a kas removes what a dead one left          after `CLEAN_MS`
 ``seen:<id>``       text  when an agent was last connected, in ms     after `SEEN_MS`
 ``probe``           text  that Redis can be written to                after a second
 ``probe:hash``      hash  the same for a hash                         after a second
@@ -19,7 +19,7 @@ channel ``events``        `Events`: who came and went
 
 A connection counts only while the lease of its kas lives: so ten thousand idle agents
 cost one lease for each kas every few seconds, and not ten thousand refreshes.  Each
-field belongs to one kas (its id is part of the name), so nobody ever removes what
+field belongs to one kas (its id is part of the name), so no kas ever removes what
 another one wrote, whichever order things happen in.
 
 None of these are the keys of GitLab's kas (``agent_tracker2``, ``tunnel_tracker2``):
@@ -34,32 +34,44 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import attrs
+from google.protobuf.message import DecodeError
 
 from kas.directory.records import AgentRecord
+from kas.pb import directory_pb2 as pb
 from kas.redis import Command
 
 __all__ = [
     "CLEAN_MS",
+    "EVENT_BYTES",
     "LEASE_MS",
+    "MAX_EVENT_BYTES",
     "RECORD_MS",
     "SEEN_MS",
     "Layout",
     "Place",
+    "read_events",
 ]
 
 #: A kas that wrote no lease for so long is dead, or as good as that.
 LEASE_MS = 30_000
 
-#: What nobody refreshes goes by itself.  Long, because refreshing is what costs; what a
+#: What no kas refreshes goes by itself.  Long, because refreshing is what costs; what a
 #: dead kas leaves is ignored from the end of its lease, and cleaned up by the others.
 RECORD_MS = 2 * 3600 * 1000
 
 #: How long one kas may take to clean up behind another before a third one tries.
 CLEAN_MS = 60_000
 
-#: How long is remembered when an agent was last connected: who looks for one that is
-#: away for longer does not need the hour.  100 bytes for each.
+#: How long is remembered when an agent was last connected: an operator who looks for
+#: one that is away for longer does not need the hour.  100 bytes for each.
 SEEN_MS = 90 * 24 * 3600 * 1000
+
+#: Bytes of one message on the channel; far below what Redis allows a subscriber that is
+#: slow (32 MiB) even when some hundred come at once.
+EVENT_BYTES = 64 * 1024
+
+#: Bytes of a message that is read at all.  Ours are smaller.
+MAX_EVENT_BYTES = 1024 * 1024
 
 _PLACE = struct.Struct(">qB")
 
@@ -91,7 +103,7 @@ class Place:
         """
         From `to_field`.
 
-        :raises ValueError: somebody else wrote it.
+        :raises ValueError: another program wrote it.
         """
         try:
             project_id, length = _PLACE.unpack_from(field)
@@ -218,6 +230,66 @@ class Layout:
         if held:
             commands.append(("HDEL", self.held(kas_id), *held))
         return commands
+
+    def publish(
+        self,
+        here: Sequence[AgentRecord] = (),
+        ended: Sequence[AgentRecord] = (),
+        *,
+        left: bytes = b"",
+        lost: bytes = b"",
+    ) -> list[Command]:
+        """
+        The commands that tell all kas, in as many messages as it takes.
+
+        :param left: this kas stops.
+        :param lost: a key that lost what stood there.
+        """
+        commands: list[Command] = []
+        events, size = pb.Events(), 0
+
+        def flush() -> None:
+            nonlocal events, size
+            commands.append(("PUBLISH", self.channel, events.SerializeToString()))
+            events, size = pb.Events(), 0
+
+        for record in ended:
+            agent = record.agent
+            message = pb.AgentRecord(
+                agent_id=agent.agent_id,
+                instance_id=agent.instance_id,
+                generation=agent.generation,
+                kas_id=record.kas_id,
+            )
+            events.disconnected.append(message)
+            size += message.ByteSize()
+            if size >= EVENT_BYTES:
+                flush()
+        for record in here:
+            message = record.to_message()
+            events.connected.append(message)
+            size += message.ByteSize()
+            if size >= EVENT_BYTES:
+                flush()
+        if left:
+            events.left.append(left)
+            size += len(left)
+        if lost:
+            events.lost.append(lost)
+            size += len(lost)
+        if size:
+            flush()
+        return commands
+
+
+def read_events(data: bytes) -> pb.Events | None:
+    """A message on the channel; None where it is not one of ours."""
+    try:
+        if len(data) > MAX_EVENT_BYTES:
+            raise DecodeError
+        return pb.Events.FromString(data)
+    except DecodeError:
+        return None
 
 
 def _in_agent(place: Place, kas_id: bytes) -> bytes:

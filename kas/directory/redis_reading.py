@@ -1,8 +1,8 @@
 """
-What Redis has of other kas: who lives, and which agents they hold.
+What Redis has of other kas: which live, and which agents they hold.
 
 A connection counts only while the lease of its kas lives, so whatever is read here is
-held against the leases; what dead kas left is removed on the way.
+compared with the leases; what dead kas left is removed on the way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Reader:
     """
     Reads for one kas.
 
-    :ivar listener: is told of kas that live; None: nobody is any more.
+    :ivar listener: is told of kas that live; None: it stopped.
     :ivar leases: the other kas that live, as of the last lease of ours.
     """
 
@@ -51,7 +51,7 @@ class Reader:
     listener: StoreListener | None = None
     leases: dict[bytes, KasRecord] = attrs.field(factory=dict, init=False)
 
-    # Who lives.
+    # Which live.
 
     async def fetch_leases(self, ids: Sequence[bytes]) -> dict[bytes, bytes | None]:
         """What stands at the leases of these kas."""
@@ -64,7 +64,7 @@ class Reader:
     def learn(
         self, members: Sequence[bytes], found: Mapping[bytes, bytes | None]
     ) -> list[bytes]:
-        """Take in who lives; returns who does not."""
+        """Take in which live; returns those that do not."""
         leases, dead = {}, []
         for kas_id in members:
             lease = read_lease(found.get(kas_id))
@@ -131,14 +131,14 @@ class Reader:
                 if self.listener is not None:
                     self.listener.lease(kas)
         if dead:
-            self._bury(key, dead, fields)
+            self._delete_stale(key, dead, fields)
         return [
             record
             for record in fields.values()
             if record is not None and record.kas_id not in dead
         ]
 
-    def _bury(
+    def _delete_stale(
         self,
         key: bytes,
         dead: set[bytes],
@@ -147,7 +147,7 @@ class Reader:
         """
         Remove what dead kas left under *key*.
 
-        Their leases go with it: whoever came back to life just now sees by that, at
+        Their leases go with it: a kas that came back to life just now sees by that, at
         the next transaction, that it has to write everything again.
         """
         gone = [

@@ -4,11 +4,12 @@ A directory's store in Redis: what is ours is written there, and kept right.
     put, remove ──> what changed ──(20 ms)──> MULTI: our lease, HSET/HDEL, PUBLISH
     every 10 s ───> MULTI: our lease, who else lives, a few records once more
     find, listed ─> `kas.directory.redis_reading`
-    news ─────────> `kas.directory.redis_news`
 
-Our lease tells at every transaction whether Redis still has what we wrote.  If it has
-not, everything of ours is written again.  The same is done whenever Redis comes back,
-so nothing has to be remembered while it is away.
+Every transaction reads our lease before it writes it again, with a number that rises.
+A lease that is missing or has an older number tells that the store is not the one we
+wrote to last: it was flushed, it failed over to an older state, or we slept so long
+that others cleaned up behind us.  Then everything of ours is written again.  The same
+is done whenever Redis comes back, so nothing has to be remembered while it is away.
 """
 
 from __future__ import annotations
@@ -16,26 +17,32 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.config.redis import Redis
-from kas.directory.jobs import Jobs
 from kas.directory.records import AgentRecord, KasRecord
-from kas.directory.redis_cleaning import clean
-from kas.directory.redis_layout import RECORD_MS, Layout, Place
-from kas.directory.redis_lease import OwnLease
-from kas.directory.redis_news import publish, tell
-from kas.directory.redis_reading import MAX_KAS, Reader, read_record
+from kas.directory.redis_layout import (
+    CLEAN_MS,
+    LEASE_MS,
+    RECORD_MS,
+    Layout,
+    Place,
+    read_events,
+)
+from kas.directory.redis_reading import MAX_KAS, Reader, read_lease, read_record
 from kas.directory.store import StoreListener
+from kas.pb import directory_pb2, store_pb2
 from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
+from tunnel.util.timers import Timers
 
 __all__ = ["RedisStore"]
 
@@ -48,7 +55,7 @@ LEASE_INTERVAL = 10.0
 KEEP_SECONDS = 3600.0
 
 #: Seconds for which changes are collected: a storm of connections becomes few
-#: transactions, and nobody notices.
+#: transactions, and no client notices.
 BATCH_SECONDS = 0.02
 
 #: Changes in one transaction, and what is read or removed at once.  Some hundred
@@ -61,6 +68,12 @@ REWRITE_PAUSE = 0.05
 
 #: Keys of another type that are removed at the same time; others are met again.
 MAX_STRANGE = 1000
+
+#: Transactions that clean up behind one kas at most; what is left is for the next time.
+CLEAN_ROUNDS = 100
+
+#: Seconds between two of them: no request waits for this, and others need Redis.
+CLEAN_PAUSE = 0.1
 
 #: Seconds for removing what is ours before the process ends.
 STOP_SECONDS = 2.0
@@ -106,10 +119,15 @@ class RedisStore:
         factory=OrderedDict, init=False
     )
     _reader: Reader = attrs.field(init=False)
-    _leased: OwnLease = attrs.field(init=False)
-    _jobs: Jobs = attrs.field(init=False)
+    _timers: Timers = attrs.field(init=False)
+    #: What runs in the background, each at most once at a time.
+    _running: dict[str, Deferred[None]] = attrs.field(factory=dict, init=False)
+    #: In our lease: rises with each batch that is written.
+    _sequence: int = attrs.field(default=0, init=False)
+    #: What the last lease that was sent had; -1: none since Redis came back.
+    _sent: int = attrs.field(default=-1, init=False)
     _stopping: bool = attrs.field(default=False, init=False)
-    #: What the listener was told.
+    #: What the listener knows.
     _listening: bool = attrs.field(default=False, init=False)
     #: Everything has to be written again, for this reason.
     _stale: str = attrs.field(default="", init=False)
@@ -125,8 +143,7 @@ class RedisStore:
             self._layout.probe(),
         )
         self._reader = Reader(self.client, self._layout, self._me.kas_id)
-        self._leased = OwnLease(self.client, self._layout, self._me, self._rewrite)
-        self._jobs = Jobs(self._clock, self._ended)
+        self._timers = Timers(self._clock)
 
     def start(self, listener: StoreListener) -> None:
         """Connect, in the background."""
@@ -137,7 +154,9 @@ class RedisStore:
         """Remove everything that is ours, within `STOP_SECONDS`, and let go."""
         self._stopping = True
         self._reader.listener = None
-        self._jobs.stop()
+        self._timers.cancel_all()
+        for running in tuple(self._running.values()):
+            running.cancel()
         if self.client.up:
             leaving = Deferred.fromCoroutine(self._leave())
             leaving.addTimeout(STOP_SECONDS, self._clock)
@@ -154,10 +173,10 @@ class RedisStore:
     # What is ours.
 
     def update(self, me: KasRecord) -> None:
-        """Written with the next lease; that kas drains is told at once."""
-        before, self._me, self._leased.me = self._me, me, me
+        """Written with the next lease; that kas drains is written at once."""
+        before, self._me = self._me, me
         if before.draining != me.draining:
-            self._jobs.later("lease", 0.0, self._lease)
+            self._later("lease", 0.0, self._lease)
 
     def put(self, record: AgentRecord) -> None:
         """Write a connection of ours down and tell everyone."""
@@ -187,11 +206,14 @@ class RedisStore:
             # All that is ours is written again when Redis is back.
             return
         self._changed[place] = gone
-        if "write" not in self._jobs.running and "write" not in self._jobs.planned:
-            self._jobs.later("write", BATCH_SECONDS, self._write)
+        if "write" not in self._running and "write" not in self._timers:
+            self._write_later()
+
+    def _write_later(self) -> None:
+        self._later("write", BATCH_SECONDS, self._write)
 
     def _write(self) -> None:
-        self._jobs.run("write", self._write_changes())
+        self._run("write", self._write_changes())
 
     async def _write_changes(self) -> None:
         while self._changed:
@@ -216,43 +238,56 @@ class RedisStore:
         me = self._me.kas_id
         commands = self._layout.remove(me, gone) + self._layout.put(me, here)
         commands += self._layout.note_seen(gone, self._now())
-        commands += publish(self._layout.channel, here, ended)
-        return self._leased.transaction(commands, changes=True)
+        commands += self._layout.publish(here, ended)
+        return self._transaction(commands, changes=True)
 
     # States of Redis.
 
     def redis_up(self) -> None:
         """It works (again)."""
-        self._leased.forget()
-        self._jobs.later("lease", 0.0, self._lease)
+        # Everything is written again anyway.
+        self._sent = -1
+        self._later("lease", 0.0, self._lease)
         self._rewrite("")
-        self._tell_listening()
+        self._update_listening()
 
     def redis_down(self) -> None:
         """It does not: nothing is queued for it."""
         self._changed.clear()
-        self._tell_listening()
+        self._update_listening()
 
     def redis_listening(self, on: bool) -> None:
-        """Whether news come in."""
-        self._tell_listening()
+        """Whether events come in."""
+        self._update_listening()
 
-    def _tell_listening(self) -> None:
+    def _update_listening(self) -> None:
         # Where we cannot write, others can hardly publish: that nothing is heard means
-        # nothing then, although the connection for news stands.
+        # nothing then, although the connection for events stands.
         on = self.client.up and self.client.listening
         if on != self._listening and self._listener is not None and not self._stopping:
             self._listening = on
             self._listener.listening(on)
 
     def redis_message(self, data: bytes) -> None:
-        """News of some kas, perhaps of ourselves."""
-        if not data or self._listener is None or self._stopping:
+        """Events of some kas, perhaps of this one."""
+        listener, me = self._listener, self._me.kas_id
+        if not data or listener is None or self._stopping:
             return
-        if not tell(data, self._listener, self._me.kas_id, self._write_again):
+        events = read_events(data)
+        if events is None:
             self.malformed += 1
             if self.malformed == 1:
-                self._log.warn("somebody else publishes on our channel in Redis")
+                self._log.warn("another program publishes on our channel in Redis")
+            return
+        connected = list(_others(events.connected, me))
+        disconnected = list(_others(events.disconnected, me))
+        if connected or disconnected:
+            listener.events(connected, disconnected)
+        for kas_id in events.left:
+            if kas_id != me:
+                listener.left(kas_id)
+        for key in events.lost:
+            self._write_again(key)
 
     # What is of another type than ours, and what that took with it.
 
@@ -277,7 +312,7 @@ class RedisStore:
             self._say_removed = now + LEASE_INTERVAL
             self._log.warn(
                 "in Redis something of another type stood at {key}, and was removed: "
-                "who else writes below {prefix}?  ({count} so far)",
+                "which other program writes below {prefix}?  ({count} so far)",
                 key=key.decode(errors="backslashreplace")[:200],
                 prefix=self._layout.prefix,
                 count=self.removed,
@@ -286,8 +321,8 @@ class RedisStore:
             self._rewrite("it was of another type")
             return
         self._write_again(key)
-        told = publish(self._layout.channel, [], [], lost=key)
-        self.client.transaction(told).addErrback(
+        lost = self._layout.publish(lost=key)
+        self.client.transaction(lost).addErrback(
             lambda failure: failure.trap(RedisUnavailable, RedisRefused)
         )
 
@@ -302,13 +337,42 @@ class RedisStore:
     def _own_lease(self) -> bytes:
         return self._layout.lease(self._me.kas_id)
 
-    # The lease.
+    # Our lease.
+
+    def _transaction(
+        self, commands: Sequence[Command], *, changes: bool = False
+    ) -> Deferred[list[Any]]:
+        """
+        Do *commands* with our lease, and see whether Redis has what we wrote.
+
+        :param changes: they write what has to be there from now on.
+        """
+        self._sequence += changes
+        lease = self._own_lease
+        value = store_pb2.Lease(kas=self._me.to_message(), sequence=self._sequence)
+        data = value.SerializeToString()
+        first: list[Command] = [
+            ("GET", lease),
+            ("SET", lease, data, "PX", LEASE_MS),
+        ]
+        before, self._sent = self._sent, self._sequence
+
+        def check(results: list[Any]) -> list[Any]:
+            found = read_lease(results[0])
+            if before >= 0:
+                if found is None:
+                    self._rewrite("our lease was gone")
+                elif found.sequence < before:
+                    self._rewrite("it is in an older state")
+            return results[2:]
+
+        return self.client.transaction([*first, *commands]).addCallback(check)
 
     def _lease(self) -> None:
         interval = LEASE_INTERVAL * (0.9 + 0.2 * self._random())
-        self._jobs.later("lease", interval, self._lease)
+        self._later("lease", interval, self._lease)
         if self.client.up:
-            self._jobs.run("lease", self._renew())
+            self._run("lease", self._renew())
 
     async def _renew(self) -> None:
         layout, me = self._layout, self._me.kas_id
@@ -324,8 +388,8 @@ class RedisStore:
         if self._mine:
             commands.append(keep_held)
         # What is being written now need not be there yet.
-        settled = not {"write", "rewrite"} & self._jobs.running.keys()
-        results = await self._leased.transaction(commands + layout.put(me, self._due()))
+        settled = not {"write", "rewrite"} & self._running.keys()
+        results = await self._transaction(commands + layout.put(me, self._due()))
         answers = dict(zip(commands, results, strict=False))
         if answers.get(keep_held) == 0 and settled:
             self._rewrite("what we hold was gone")
@@ -340,7 +404,7 @@ class RedisStore:
         if dead:
             # One at a time, and not every kas the same one.
             chosen = dead[int(self._random() * len(dead)) % len(dead)]
-            self._jobs.run("clean", self._clean(chosen))
+            self._run("clean", self._clean(chosen))
 
     def _due(self) -> list[AgentRecord]:
         """
@@ -357,22 +421,64 @@ class RedisStore:
             due.append(record)
         return due
 
+    # Behind dead kas.
+
     async def _clean(self, kas_id: bytes) -> None:
-        removed = await clean(
-            self.client,
-            self._layout,
-            kas_id,
-            by=self._me.kas_id,
-            count=BATCH_RECORDS,
-            now=self._now,
-            pause=self._jobs.pause,
-        )
+        removed = await self._remove_dead(kas_id)
         if removed is not None:
             self._log.info(
                 "kas {kas} is gone; {count} connections that it left are removed",
                 kas=kas_id.hex(),
                 count=removed,
             )
+
+    async def _remove_dead(self, kas_id: bytes) -> int | None:
+        """
+        Remove the connections of a kas whose lease is over, and the kas itself.
+
+        Its lease goes with each piece, although there is none: should the kas come to
+        life in between, it sees by that, at its next transaction, that it has to write
+        everything again.
+
+        :return: how many were removed; None: another kas does it already, or it lives.
+        """
+        client, layout = self.client, self._layout
+        lease, held = layout.lease(kas_id), layout.held(kas_id)
+        lock = layout.cleaning(kas_id)
+        me = self._me.kas_id
+        if await client.call("SET", lock, me, "NX", "PX", CLEAN_MS) is None:
+            # Is it a lock at all?  What is of another type is removed
+            # (`redis_wrong_type`).
+            await client.call("GET", lock)
+            return None
+        removed = 0
+        cursor: bytes = b"0"
+        for _ in range(CLEAN_ROUNDS):
+            if await client.call("EXISTS", lease):
+                return None
+            cursor, flat = await client.call(
+                "HSCAN", held, cursor, "COUNT", BATCH_RECORDS
+            )
+            fields = flat[::2]
+            if not fields and cursor == b"0":
+                end: list[Command] = [("DEL", lease, held, lock)]
+                await client.transaction([*end, ("SREM", layout.everyone, kas_id)])
+                return removed
+            places, strange = [], []
+            for field in fields:
+                try:
+                    places.append(Place.from_field(field))
+                except ValueError:
+                    strange.append(field)
+            commands: list[Command] = [("DEL", lease), *layout.remove(kas_id, places)]
+            # Until now its agents were seen, as far as is known.
+            commands += layout.note_seen(places, self._now())
+            if strange:
+                commands.append(("HDEL", held, *strange))
+            await client.transaction(commands)
+            removed += len(places)
+            await deferLater(self._clock, CLEAN_PAUSE)
+        return removed
 
     # Everything again.
 
@@ -383,8 +489,8 @@ class RedisStore:
                 reason=reason,
             )
         self._stale = reason or "Redis is back"
-        if "rewrite" not in self._jobs.running:
-            self._jobs.run("rewrite", self._write_everything())
+        if "rewrite" not in self._running:
+            self._run("rewrite", self._write_everything())
 
     async def _write_everything(self) -> None:
         while self._stale:
@@ -394,7 +500,7 @@ class RedisStore:
             places = [Place.of(record) for record in self._mine.values()]
             for batch in _batches(places):
                 await self._send(dict.fromkeys(batch))
-                await self._jobs.pause(REWRITE_PAUSE)
+                await deferLater(self._clock, REWRITE_PAUSE)
 
     async def _remove_leftovers(self) -> None:
         """What Redis has of ours and we have not: it went while Redis was away."""
@@ -413,7 +519,7 @@ class RedisStore:
             values = await self.client.call("HMGET", held, *fields)
             gone = map(read_record, values)
             await self._send(dict(zip(batch, gone, strict=True)))
-            await self._jobs.pause(REWRITE_PAUSE)
+            await deferLater(self._clock, REWRITE_PAUSE)
 
     async def _leave(self) -> None:
         layout, me = self._layout, self._me.kas_id
@@ -424,10 +530,10 @@ class RedisStore:
         for batch in _batches(places):
             ended = [gone.get(place) or self._changed[place] for place in batch]
             there = [one for one in ended if one is not None]
-            told = publish(layout.channel, [], there)
+            told = layout.publish(ended=there)
             seen = layout.note_seen(batch, self._now())
             await self.client.transaction(layout.remove(me, batch) + seen + told)
-        goodbye = publish(layout.channel, [], [], left=me)
+        goodbye = layout.publish(left=me)
         await self.client.transaction(
             [("DEL", layout.held(me)), ("SREM", layout.everyone, me), *goodbye]
         )
@@ -446,22 +552,45 @@ class RedisStore:
         """When each was last connected; without those of which that is not known."""
         return await self._reader.last_seen(agent_ids)
 
-    # What runs.
+    # What runs in the background.
 
-    def _ended(self, name: str, failure: Failure | None) -> None:
+    def _later(self, name: str, seconds: float, call: Callable[[], None]) -> None:
+        if not self._stopping:
+            self._timers.later(name, seconds, call)
+
+    def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        if name in self._running or self._stopping:
+            work.close()
+            return
+        # It begins at once, and may see that it runs.
+        self._running[name] = Deferred()
+        running = Deferred.fromCoroutine(work)
+        self._running[name] = running
+        running.addBoth(self._ran, name)
+
+    def _ran(self, result: object, name: str) -> None:
+        self._running.pop(name, None)
         if name == "write" and self._changed:
-            self._jobs.later("write", BATCH_SECONDS, self._write)
-        if failure is None:
+            self._write_later()
+        if not isinstance(result, Failure):
             return
         # That Redis is down, or refuses a command, was logged by the client.
-        if failure.check(RedisUnavailable, RedisRefused, CancelledError) is None:
-            self._log.failure("{what} in Redis", failure, what=name)
+        if result.check(RedisUnavailable, RedisRefused, CancelledError) is None:
+            self._log.failure("{what} in Redis", result, what=name)
         if name in ("write", "rewrite") and self.client.up:
             # Too much waited: the connection works, so nothing else would repeat it.
             again = partial(self._rewrite, "a write failed")
-            self._jobs.later("again", LEASE_INTERVAL * self._random(), again)
+            self._later("again", LEASE_INTERVAL * self._random(), again)
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
     for begin in range(0, len(items), BATCH_RECORDS):
         yield items[begin : begin + BATCH_RECORDS]
+
+
+def _others(
+    messages: Iterable[directory_pb2.AgentRecord], me: bytes
+) -> Iterator[AgentRecord]:
+    for message in messages:
+        if message.kas_id != me and message.agent_id:
+            yield AgentRecord.from_message(message)

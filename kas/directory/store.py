@@ -16,9 +16,9 @@ class StoreDown(TunnelError):
 
 
 class StoreListener(Protocol):
-    """What a store tells its directory."""
+    """The directory, as its store calls it."""
 
-    def news(
+    def events(
         self, connected: Sequence[AgentRecord], disconnected: Sequence[AgentRecord]
     ) -> None:
         """
@@ -30,7 +30,7 @@ class StoreListener(Protocol):
 
     def listening(self, on: bool) -> None:
         """
-        Whether news come in from now on.
+        Whether events come in from now on.
 
         Each change means that some may have been missed.
         """
@@ -49,8 +49,8 @@ class Store(Protocol):
     """
     Where every kas writes its own agents, and reads those of the others.
 
-    It keeps what is ours by itself: it is written again after whatever happened to
-    the store, without the directory's doing.
+    It keeps what is ours there by itself: whatever happened to the store, it writes it
+    again without the directory's doing.
     """
 
     def start(self, listener: StoreListener) -> None:
@@ -66,10 +66,10 @@ class Store(Protocol):
         """It is gone; what a newer connection wrote stays.  Returns at once."""
 
     def announce(self, record: AgentRecord) -> None:
-        """Tell everyone once more, because somebody seems not to know."""
+        """Tell everyone once more, because another kas seems not to know."""
 
     def update(self, me: KasRecord) -> None:
-        """What others shall know of this kas; written with the next lease."""
+        """What others know of this kas; written with the next lease."""
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """

@@ -11,7 +11,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from kas.agents.registry import AgentConnection, Registry
-from kas.directory import Directory, KasRecord
+from kas.directory.directory import Directory
+from kas.directory.records import KasRecord
 from tunnel.errors import ErrorCode
 from tunnel.pb import tunnel_pb2 as pb
 

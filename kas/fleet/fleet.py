@@ -19,8 +19,8 @@ from twisted.logger import Logger
 from kas.agents.registry import Registry
 from kas.config.own_address import OwnAddress, own_address, parse_peer_url
 from kas.config.schema import KasConfiguration, PrivateApiListen
-from kas.directory import AgentRecord, KasRecord
-from kas.directory.shared import SharedDirectory
+from kas.directory.directory import Directory
+from kas.directory.records import AgentRecord, KasRecord
 from kas.fleet.gateway import Gateway, GatewayFactory
 from kas.fleet.peers import Peers
 from kas.identity import jwt
@@ -76,7 +76,7 @@ class Fleet:
     addresses: Callable[[], Iterable[str]]
     #: Makes the development certificate, if need be, and returns it.
     development: Callable[[], ServerFiles]
-    directory: SharedDirectory = attrs.field(init=False)
+    directory: Directory = attrs.field(init=False)
     peers: Peers | None = attrs.field(init=False, default=None)
     gateway: Gateway | None = attrs.field(init=False, default=None)
     redis: RedisClient | None = attrs.field(init=False, default=None)
@@ -87,7 +87,7 @@ class Fleet:
 
     def __attrs_post_init__(self) -> None:
         self._me = KasRecord(self.kas_id, "", version=__version__)
-        self.directory = SharedDirectory(self._me, None, self.reactor, self.random)
+        self.directory = Directory(self._me, None, self.reactor, self.random)
         if self.configuration.private_api is None:
             return
         listen = self.configuration.private_api.listen
@@ -114,7 +114,7 @@ class Fleet:
 
             store = RedisStore(self._me, redis, self.reactor, self.random, now=self.now)
             self.redis = store.client
-            self.directory = SharedDirectory(
+            self.directory = Directory(
                 self._me,
                 store,
                 self.reactor,
@@ -219,10 +219,10 @@ class Fleet:
         """There is a session with it, and it was heard of lately."""
         return self.peers is not None and self.peers.at(kas.url).alive
 
-    def dial(self, kas: KasRecord, told: Callable[[], None]) -> None:
-        """Have one; call *told* once there is, or cannot be."""
+    def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:
+        """Open one; call *callback* once there is one, or cannot be."""
         assert self.peers is not None
-        self.peers.at(kas.url).connect(told)
+        self.peers.at(kas.url).connect(callback)
 
     async def dial_all(self, patience: float) -> None:
         """

@@ -106,15 +106,15 @@ class Peer(TunnelOwner):
         if not self._busy and self.worth_trying:
             self._dial()
 
-    def connect(self, told: Callable[[], None]) -> Callable[[], None]:
+    def connect(self, callback: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *told* once, when it is up or could not be reached.
+        Call *callback* once, when it is up or could not be reached.
 
         One that failed a moment ago is dialled when its pause is over, one that is
         silent when its session ends.  The result ends the wish.
         """
         wish = object()
-        self._waiting[wish] = told
+        self._waiting[wish] = callback
         self._pursue()
         return lambda: self._forget(wish)
 
@@ -188,7 +188,10 @@ class Peer(TunnelOwner):
         waiting, self._waiting = self._waiting, {}
         # What one of them does with the news must not harm the session.
         for_each(
-            waiting.values(), lambda told: told(), "a request to {url}", url=self.url
+            waiting.values(),
+            lambda callback: callback(),
+            "a request to {url}",
+            url=self.url,
         )
 
     def stop(self) -> None:

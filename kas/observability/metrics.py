@@ -101,7 +101,7 @@ class FleetCollector(Collector):
         yield _gauge(
             "kas_directory_answers",
             "Agents of which it is remembered where they are.",
-            directory.answers,
+            directory.entries,
         )
         yield _counter(
             "kas_directory_lookups", "Look-ups in the store.", directory.lookups
@@ -114,7 +114,7 @@ class FleetCollector(Collector):
         yield _counter(
             "kas_directory_news",
             "Messages about agents of other kas.",
-            directory.news_received,
+            directory.events_received,
         )
 
     def _redis(self) -> Iterable[Metric]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kas.agents.last_seen import LastSeen
-from kas.directory import AgentRecord, Directory
+from kas.directory.directory import Directory
+from kas.directory.records import AgentRecord
 from kas.identity.file import Agent
 from tunnel.errors import CallError
 

@@ -2,11 +2,14 @@
 Redis, made to fail at once.
 
     RedisClient ── commands ──> one connection, in order, MULTI/EXEC in one write
-         │    ──── news ──────> one connection that has subscribed
+         │    ──── events ────> one connection that has subscribed
          └── breaker: closed while the first of them works, open until it does again
 
-`kas.redis.connection` is the one file that touches txredisapi.  Importing this installs
-a reactor, as importing txredisapi does.
+    client.py       commands, events, and the breaker
+    connection.py   one connection: the only file that touches txredisapi
+    dialling.py     how one comes about: sockets, TLS, sentinels, passwords
+
+Importing this installs a reactor, as importing txredisapi does.
 """
 
 from __future__ import annotations

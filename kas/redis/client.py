@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred, fail
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -23,6 +24,8 @@ from kas.redis.connection import (
 )
 from kas.redis.dialling import Dialler
 from tunnel.util.backoff import pause_before
+from tunnel.util.for_each import for_each
+from tunnel.util.timers import Timers
 
 __all__ = ["Counters", "RedisClient", "RedisListener"]
 
@@ -34,7 +37,7 @@ LONGEST_PAUSE = 5.0
 #: Seconds that a connection has to live before the pauses begin small again.
 STEADY = 30.0
 
-#: Seconds between two signs of life on the connection for news, which is silent else.
+#: Seconds between two signs of life on the connection for events, which is silent else.
 PING_INTERVAL = 10.0
 
 #: Seconds between two questions to the sentinels: who is the master now?  A failover
@@ -45,9 +48,9 @@ SENTINEL_INTERVAL = 10.0
 #: connection was lost, then that the password is wrong.
 MAX_REASONS = 5
 
-#: Attempts to get news that fail before it is logged; while Redis restarts, the other
+#: Attempts to get events that fail before it is logged; while Redis restarts, the other
 #: connection has said it all.
-NEWS_ATTEMPTS = 3
+EVENT_ATTEMPTS = 3
 
 
 @attrs.define(eq=False)
@@ -62,7 +65,7 @@ class Counters:
 
 
 class RedisListener(Protocol):
-    """What a client tells its owner; never twice the same in a row."""
+    """The owner of a client, as it is called; never twice the same in a row."""
 
     def redis_up(self) -> None:
         """Commands can be sent."""
@@ -135,13 +138,7 @@ class _Link:
             pause = pause_before(
                 self.failures - 1, self.random, FIRST_PAUSE, LONGEST_PAUSE
             )
-            resting: Deferred[None] = Deferred()
-            timer = self.clock.callLater(pause, resting.callback, None)
-            try:
-                await resting
-            finally:
-                if timer.active():
-                    timer.cancel()
+            await deferLater(self.clock, pause)
 
 
 @attrs.define(eq=False)
@@ -168,13 +165,13 @@ class RedisClient:
     listening: bool = attrs.field(default=False, init=False)
     _listener: RedisListener | None = attrs.field(default=None, init=False)
     _commands: _Link = attrs.field(init=False)
-    _news: _Link = attrs.field(init=False)
-    _timers: dict[str, IDelayedCall] = attrs.field(factory=dict, init=False)
+    _events: _Link = attrs.field(init=False)
+    _timers: Timers = attrs.field(init=False)
     _watching: Deferred[None] | None = attrs.field(default=None, init=False)
     _running: bool = attrs.field(default=False, init=False)
     #: Why it is down, as far as that was logged since it was up.
     _said: set[str] = attrs.field(factory=set, init=False)
-    _news_said: bool = attrs.field(default=False, init=False)
+    _events_said: bool = attrs.field(default=False, init=False)
     #: Commands that it refused the last time.
     _refusals: set[str] = attrs.field(factory=set, init=False)
     #: Those that are tried on each new connection: without them it is no use.
@@ -183,6 +180,7 @@ class RedisClient:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
+        self._timers = Timers(self._reactor)
         self._dialler = Dialler(self._settings, self._reactor, self._message)
         tried = {str(one[0]) for one in self._probe}
         self._needed = frozenset(tried | {"MULTI", "EXEC"})
@@ -191,7 +189,7 @@ class RedisClient:
         make = partial(self._dialler.open, probe)
         self._commands = link(make, self._up, self._down)
         make = partial(self._dialler.open, [("SUBSCRIBE", self._channel)])
-        self._news = link(make, self._news_up, self._news_down)
+        self._events = link(make, self._events_up, self._events_down)
 
     @property
     def connections(self) -> int:
@@ -208,7 +206,7 @@ class RedisClient:
         self._listener = listener
         self._running = True
         self._commands.start()
-        self._news.start()
+        self._events.start()
         self._later("ping", PING_INTERVAL, self._ping)
         if self._settings.sentinel is not None:
             self._later("sentinel", SENTINEL_INTERVAL, self._watch_sentinels)
@@ -218,17 +216,15 @@ class RedisClient:
         self._running = False
         self._listener = None
         self.reason, self.listening = "kas stops", False
-        for timer in self._timers.values():
-            if timer.active():
-                timer.cancel()
+        self._timers.cancel_all()
         if self._watching is not None:
             self._watching.cancel()
         self._commands.stop()
-        self._news.stop()
+        self._events.stop()
 
     def _later(self, name: str, seconds: float, call: Callable[[], None]) -> None:
         if self._running:
-            self._timers[name] = self._reactor.callLater(seconds, call)
+            self._timers.later(name, seconds, call)
 
     # Commands.
 
@@ -312,7 +308,8 @@ class RedisClient:
             connection.fail(reason)
             raise RedisUnavailable(reason)
         if code == "WRONGTYPE" and isinstance(command[1], bytes):
-            self._tell("redis_wrong_type", command[1])
+            key = command[1]
+            self._tell(lambda owner: owner.redis_wrong_type(key))
         else:
             self._refused(code, name)
         return RedisRefused(code, name)
@@ -341,9 +338,9 @@ class RedisClient:
         assert connection is not None
         self.reason = ""
         self._said.clear()
-        self._same_server(self._news, connection.address)
+        self._same_server(self._events, connection.address)
         self._log.info("Redis at {address} works", address=connection.address)
-        self._tell("redis_up")
+        self._tell(lambda owner: owner.redis_up())
 
     def _down(self, reason: str) -> None:
         was_up, self.reason = self.up, reason
@@ -354,26 +351,26 @@ class RedisClient:
                 reason=reason,
             )
         if was_up:
-            self._tell("redis_down")
+            self._tell(lambda owner: owner.redis_down())
 
-    def _news_up(self) -> None:
-        connection = self._news.connection
+    def _events_up(self) -> None:
+        connection = self._events.connection
         assert connection is not None
         self.listening = True
         self._same_server(self._commands, connection.address)
-        if self._news_said:
-            self._news_said = False
-            self._log.info("news come in from Redis again")
-        self._tell("redis_listening", True)
+        if self._events_said:
+            self._events_said = False
+            self._log.info("events come in from Redis again")
+        self._tell(lambda owner: owner.redis_listening(True))
 
-    def _news_down(self, reason: str) -> None:
+    def _events_down(self, reason: str) -> None:
         was, self.listening = self.listening, False
-        tried = self._news.failures >= NEWS_ATTEMPTS
-        if self.up and tried and not self._news_said:
-            self._news_said = True
-            self._log.warn("no news come in from Redis: {reason}", reason=reason)
+        tried = self._events.failures >= EVENT_ATTEMPTS
+        if self.up and tried and not self._events_said:
+            self._events_said = True
+            self._log.warn("no events come in from Redis: {reason}", reason=reason)
         if was:
-            self._tell("redis_listening", False)
+            self._tell(lambda owner: owner.redis_listening(False))
 
     def _same_server(self, other: _Link, address: str) -> None:
         # After a failover one of the two may still hang on the old master.
@@ -382,20 +379,16 @@ class RedisClient:
 
     def _message(self, data: bytes) -> None:
         self.counters.messages += 1
-        self._tell("redis_message", data)
+        self._tell(lambda owner: owner.redis_message(data))
 
-    def _tell(self, what: str, *arguments: Any) -> None:
-        if self._listener is None:
-            return
-        try:
-            getattr(self._listener, what)(*arguments)
-        except Exception:
+    def _tell(self, call: Callable[[RedisListener], None]) -> None:
+        if self._listener is not None:
             # The connection must not end by what its owner does.
-            self._log.failure("the owner of the connection to Redis: {what}", what=what)
+            for_each((self._listener,), call, "the owner of the connection to Redis")
 
     def _ping(self) -> None:
         self._later("ping", PING_INTERVAL, self._ping)
-        connection = self._news.connection
+        connection = self._events.connection
         if connection is not None:
             self.counters.commands += 1
             connection.send([("PING",)]).addErrback(lambda failure: None)
@@ -416,5 +409,5 @@ class RedisClient:
 
     async def _follow(self) -> None:
         host, port = await self._dialler.where()
-        for link in (self._commands, self._news):
+        for link in (self._commands, self._events):
             self._same_server(link, f"{host}:{port}")

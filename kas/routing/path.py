@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from kas.directory import AgentRecord
+from kas.directory.records import AgentRecord
 from tunnel.interfaces import ConnectedAgent, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.protocol import TunnelProtocol

@@ -14,7 +14,8 @@ from typing import Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from kas.agents.registry import Registry, is_restart
-from kas.directory import AgentRecord, Directory
+from kas.directory.directory import Directory
+from kas.directory.records import AgentRecord
 from kas.fleet.peers import Peer, Peers
 from kas.routing.path import AgentPath
 from tunnel.errors import SessionClosed, StreamReset
@@ -251,7 +252,7 @@ class Router:
         routes = self.directory.routes(agent_id)
         give_up = [
             self.registry.wait(agent_id, callback),
-            self.directory.watch(agent_id, callback),
+            self.directory.wait(agent_id, callback),
         ]
         for record in routes:
             peer = self._peer(record)

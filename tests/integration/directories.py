@@ -10,10 +10,10 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.task import Clock, deferLater
 
 from kas.config.redis import Redis, RedisServer
+from kas.directory.directory import Directory
 from kas.directory.records import AgentRecord
 from kas.directory.redis_layout import Layout
 from kas.directory.redis_store import BATCH_SECONDS, LEASE_INTERVAL, RedisStore
-from kas.directory.shared import SharedDirectory
 from tests.integration import redisserver
 from tests.integration.redisserver import until
 from tests.kas.directory.memory import kas
@@ -41,18 +41,18 @@ class Fleet:
             **settings,
         )
         self.stores: list[RedisStore] = []
-        self.all: list[SharedDirectory] = []
+        self.all: list[Directory] = []
         for number in range(1, size + 1):
             self.add(number)
 
-    def add(self, number: int) -> SharedDirectory:
+    def add(self, number: int) -> Directory:
         """One more kas; not started yet."""
         store = RedisStore(
             *(kas(number), self.settings, reactor, lambda: 0.5),
             clock=self.clock,
             now=lambda: NOW + self.clock.seconds(),
         )
-        directory = SharedDirectory(
+        directory = Directory(
             *(kas(number), store, self.clock, lambda: 0.5),
             on_superseded=self.superseded.append,
         )
@@ -80,7 +80,7 @@ class Fleet:
     async def quiet(self) -> None:
         """Until nothing of what is to be written is left, and all news are in."""
         for store in self.stores:
-            while store._jobs.running or store._changed:
+            while store._running or store._changed:
                 self.clock.advance(BATCH_SECONDS)
                 await self.answered(store)
         for store in self.stores:
@@ -91,7 +91,7 @@ class Fleet:
         if store.client.up:
             await store.client.call("PING")
         for one in self.stores:
-            news = one.client._news.connection
+            news = one.client._events.connection
             if news is not None:
                 await news.send([("PING",)])
 
@@ -108,7 +108,7 @@ class Fleet:
             await one.stop()
         await deferLater(reactor, 0, lambda: None)
 
-    async def routes(self, directory: SharedDirectory, agent_id: str) -> Sequence[Any]:
+    async def routes(self, directory: Directory, agent_id: str) -> Sequence[Any]:
         """What it says when the look-up is over."""
         directory.routes(agent_id)
         await until(lambda: not directory._lookups.running, "an answer")

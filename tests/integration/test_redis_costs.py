@@ -11,8 +11,8 @@ import pytest
 import pytest_twisted
 from twisted.internet.defer import Deferred
 
-from kas.directory import redis_news, redis_store
-from kas.directory.lookups import LOOK_INTERVAL
+from kas.directory import redis_layout, redis_store
+from kas.directory.cache import LOOK_INTERVAL
 from kas.directory.redis_layout import RECORD_MS
 from kas.directory.redis_store import BATCH_RECORDS, LEASE_INTERVAL
 from kas.redis.client import PING_INTERVAL
@@ -43,11 +43,11 @@ async def test_a_slow_redis_does_not_keep_the_process(
 async def test_a_storm_is_few_transactions(redis: redisserver.RedisServer) -> None:
     async with fleet(redis) as kas_:
         two = kas_.all[1]
-        before = kas_.stores[1]._leased._sequence
+        before = kas_.stores[1]._sequence
         for number in range(10 * BATCH_RECORDS):
             two.connected(record(f"agent-{number}", at=2))
         await kas_.quiet()
-        assert kas_.stores[1]._leased._sequence - before == 10
+        assert kas_.stores[1]._sequence - before == 10
         assert redis("HLEN", LAYOUT.held(kas(2).kas_id)) == 10 * BATCH_RECORDS
 
 
@@ -69,7 +69,7 @@ async def test_idle_agents_cost_next_to_nothing(
         for _ in range(int(hour / step)):
             kas_.clock.advance(step)
             for store in kas_.stores:
-                await until(lambda: not store._jobs.running, "written")  # noqa: B023
+                await until(lambda: not store._running, "written")  # noqa: B023
         # Signs of life of subscribers go by the clock on the wall.
         rate = (redis.commands() - before - 1) / hour + 3 / PING_INTERVAL
         assert 0.5 < rate <= 50
@@ -147,10 +147,10 @@ async def test_messages_are_of_bounded_size(
         one, two = kas_.all
         records = [record(f"agent-{n}", at=2) for n in range(100)]
         size = records[0].to_message().ByteSize()
-        monkeypatch.setattr(redis_news, "EVENT_BYTES", 10 * size)
+        monkeypatch.setattr(redis_layout, "EVENT_BYTES", 10 * size)
         for change in (two.connected, two.disconnected):
-            before = one.news_received
+            before = one.events_received
             for each in records:
                 change(each)
             await kas_.quiet()
-            assert 3 <= one.news_received - before <= 10
+            assert 3 <= one.events_received - before <= 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest_twisted
 
-from kas.directory import redis_news
+from kas.directory import redis_layout
 from kas.directory.redis_layout import RECORD_MS, SEEN_MS
 from kas.directory.redis_store import LEASE_INTERVAL
 from kas.pb import store_pb2
@@ -24,7 +24,7 @@ async def test_what_one_has_the_other_finds(redis: redisserver.RedisServer) -> N
         assert await kas_.routes(two, "a") == []
         told: list[str] = []
         assert await kas_.routes(one, "b") == []
-        one.watch("b", lambda: told.append("b"))
+        one.wait("b", lambda: told.append("b"))
         other = record("b", instance=2, at=3)
         three.connected(other)
         await kas_.quiet()
@@ -74,7 +74,7 @@ async def test_when_agents_were_seen(redis: redisserver.RedisServer) -> None:
         assert (await one.last_seen(names))["with-its-kas"] == first
         # Killed: nothing is written, and its lease goes.
         kas_.stores[2].client.stop()
-        kas_.stores[2]._jobs.stop()
+        kas_.stores[2]._stopping = True
         redis("DEL", LAYOUT.lease(kas(3).kas_id))
         await kas_.passes(4 * LEASE_INTERVAL, LEASE_INTERVAL / 4)
         last = (await one.last_seen(names))["of-a-dead-kas"]
@@ -177,7 +177,7 @@ async def test_what_others_write_there(redis: redisserver.RedisServer) -> None:
         two.connected(record("good", at=2))
         redis("HSET", LAYOUT.agent("good"), "x", b"\xff\xff")
         redis("PUBLISH", LAYOUT.channel, b"\xff\xff")
-        redis("PUBLISH", LAYOUT.channel, b"x" * (redis_news.MAX_EVENT_BYTES + 1))
+        redis("PUBLISH", LAYOUT.channel, b"x" * (redis_layout.MAX_EVENT_BYTES + 1))
         await kas_.quiet()
         assert await kas_.routes(one, "good") == [record("good", at=2)]
         assert kas_.stores[0].client.up

@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 import pytest_twisted
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
-from kas.directory.redis_cleaning import clean
 from kas.directory.redis_layout import Place
-from kas.directory.redis_store import BATCH_RECORDS, BATCH_SECONDS, LEASE_INTERVAL
+from kas.directory.redis_store import (
+    BATCH_RECORDS,
+    BATCH_SECONDS,
+    CLEAN_PAUSE,
+    LEASE_INTERVAL,
+    RedisStore,
+)
 from kas.directory.store import StoreDown
 from kas.pb import store_pb2
 from tests.integration import redisserver
@@ -22,7 +28,7 @@ from tunnel.errors import CallError
 
 @pytest_twisted.ensureDeferred
 async def test_flushed(redis: redisserver.RedisServer) -> None:
-    """Within one interval everything is there again, and news correct the others."""
+    """Within one interval everything is there again, and events correct the others."""
     async with fleet(redis) as kas_:
         one, two = kas_.all
         there = [record(f"agent-{n}", at=2) for n in range(BATCH_RECORDS + 5)]
@@ -196,34 +202,33 @@ async def test_cleaning_up_behind_one_that_comes_back(
                     redis("SET", lease, "alive")
                 return store.client.call(*command)
 
-        def cleaning(pause: Any) -> Deferred[int | None]:
-            between: Any = Between()
-            arguments = (between, LAYOUT, b"9")
-            return Deferred.fromCoroutine(
-                clean(
-                    *arguments,
-                    by=b"1",
-                    count=BATCH_RECORDS,
-                    now=lambda: 0.0,
-                    pause=pause,
-                )
-            )
+        async def cleaning() -> int | None:
+            """What it removes; the kas comes back between two transactions."""
+            removing = Deferred.fromCoroutine(one._remove_dead(b"9"))
+            while not removing.called:
+                await store.client.call("PING")
+                if clock.getDelayedCalls():
+                    # It was removed while it came back: its lease went with it.
+                    seen.append(redis("EXISTS", lease))
+                    redis("SET", lease, "alive")
+                    redis("HSET", held, Place("new", b"i").to_field(), "x")
+                    clock.advance(CLEAN_PAUSE)
+            return await removing
 
-        async def back(seconds: float) -> None:
-            # It was removed while it came back: its lease went with it.
-            seen.append(redis("EXISTS", lease))
-            redis("SET", lease, "alive")
-            redis("HSET", held, Place("new", b"i").to_field(), "x")
-
+        clock = Clock()
+        one = RedisStore(
+            kas(1), store._settings, store._reactor, lambda: 0.5, clock=clock
+        )
+        one.client = Between()  # type: ignore[assignment]
         seen: list[int] = []
         for command in LAYOUT.put(b"9", [record(f"agent-{n}") for n in range(300)]):
             redis(*command)
-        assert await cleaning(back) is None
+        assert await cleaning() is None
         assert seen == [0]
         assert redis("HEXISTS", held, Place("new", b"i").to_field()) == 1
         # The lock is still there for whoever comes next.
         redis("DEL", lease)
-        assert await cleaning(back) is None
+        assert await cleaning() is None
         assert redis("HEXISTS", held, Place("new", b"i").to_field()) == 1
 
 

@@ -16,8 +16,8 @@ from zope.interface import implementer
 from agentk.dialer import Dialer
 from kas.agents.acceptor import AgentAcceptor, AgentFactory, ConnectionRate
 from kas.agents.registry import Registry
-from kas.directory import AgentRecord, KasRecord
-from kas.directory.shared import SharedDirectory
+from kas.directory.directory import Directory
+from kas.directory.records import AgentRecord, KasRecord
 from kas.fleet.balance import Balance
 from kas.fleet.gateway import Gateway, GatewayFactory
 from kas.fleet.peers import Peers
@@ -107,7 +107,7 @@ class Kas:
         self.me = KasRecord(kas_id, f"tcp://kas-{self.number}:8155")
         self.agents_url = f"tcp://kas-{self.number}:8150"
         self.store = self.many.store(self.me)
-        self.directory = SharedDirectory(
+        self.directory = Directory(
             self.me,
             self.store,
             clock,
@@ -182,8 +182,8 @@ class Kas:
     def answers(self, kas: KasRecord) -> bool:
         return self.peers.at(kas.url).alive
 
-    def dial(self, kas: KasRecord, told: Callable[[], None]) -> None:
-        self.peers.at(kas.url).connect(told)
+    def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:
+        self.peers.at(kas.url).connect(callback)
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
         # Over the private API in earnest; what matters here is what comes of it.

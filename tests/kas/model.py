@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 
-from kas.directory import KasRecord
+from kas.directory.records import KasRecord
 from tests.kas.many import Agentk, Kas
 from tests.kas.model_store import ModelHub, ModelStore
 from tunnel.errors import ErrorCode

@@ -88,7 +88,7 @@ def check_nothing_left(all_kas: Iterable[Kas], live: Collection[ModelAgent]) -> 
             "remote": router.remote,
             "relayed": kas.gateway.load,
             "kept": router.keeper.held,
-            "watchers": len(kas.directory._watchers.waiting),
+            "watchers": len(kas.directory._waiters.waiting),
             "waiters": kas.registry.waiting,
             "look": router._look is not None,
             "streams": sum(one.tunnel.load for one in kas.registry),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from kas.directory import AgentRecord, KasRecord
+from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import StoreDown, StoreListener
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ModelHub:
             waiting = [queue for queue in store.inbox.values() if queue]
             if waiting and store.up:
                 connected, disconnected, left = waiting[choose(len(waiting))].popleft()
-                store.listener.news(connected, disconnected)
+                store.listener.events(connected, disconnected)
                 if left:
                     store.listener.left(left)
                 found = True

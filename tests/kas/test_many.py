@@ -64,7 +64,7 @@ class RouteTests(ManyCase):
         self.one.directory.routes("7")
         self.many.settle()
         self.two.registry.retire(agent.tunnel)  # unknown there: nothing happens
-        self.one.directory.news([wrong], [])
+        self.one.directory.events([wrong], [])
         self.one.open(self.client, fin=True)
         self.many.later(3)
         self.assertEqual(self.three.gateway.relayed, 0)

@@ -173,7 +173,7 @@ class ClientTests(SynchronousTestCase):
 
     def news(self) -> Connection:
         """The one that has subscribed."""
-        connection = self.client._news.connection
+        connection = self.client._events.connection
         assert connection is not None
         return connection
 

@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from kas.agents.acceptor import AgentAcceptor, AgentFactory, ConnectionRate
 from kas.agents.registry import Registry
-from kas.directory import KasRecord
-from kas.directory.shared import SharedDirectory
+from kas.directory.directory import Directory
+from kas.directory.records import KasRecord
 from kas.identity.authenticator import AgentIdentity
 from kas.routing.router import Router
 from tunnel.errors import CallError, SessionClosed, Status
@@ -50,9 +50,9 @@ class Agent(End):
         return receiver
 
 
-def alone(clock: Clock) -> SharedDirectory:
+def alone(clock: Clock) -> Directory:
     """The directory of a kas without others."""
-    return SharedDirectory(KasRecord(b"k" * 16, ""), None, clock, lambda: 0.5)
+    return Directory(KasRecord(b"k" * 16, ""), None, clock, lambda: 0.5)
 
 
 class World:

@@ -155,11 +155,11 @@ class MemoryStore:
         if not self.down:
             key = (agent.agent_id, agent.instance_id, self.me.kas_id)
             self.hub.records[key] = record
-        self._tell(lambda listener: listener.news([record], []))
+        self._tell(lambda listener: listener.events([record], []))
 
     def announce(self, record: AgentRecord) -> None:
         self.announced.append(record)
-        self._tell(lambda listener: listener.news([record], []))
+        self._tell(lambda listener: listener.events([record], []))
 
     def remove(self, record: AgentRecord) -> None:
         agent = record.agent
@@ -167,7 +167,7 @@ class MemoryStore:
         if not self.down:
             key = (agent.agent_id, agent.instance_id, self.me.kas_id)
             self.hub.records.pop(key, None)
-        self._tell(lambda listener: listener.news([], [record]))
+        self._tell(lambda listener: listener.events([], [record]))
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         self.hub.finds.append(agent_id)

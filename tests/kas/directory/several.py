@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from kas.directory.lookups import LOOK_INTERVAL
+from kas.directory.cache import LOOK_INTERVAL
+from kas.directory.directory import Directory
 from kas.directory.records import AgentRecord, KasRecord
-from kas.directory.shared import SharedDirectory
 from tests.kas.directory.memory import Hub, MemoryStore, kas
 
 POLL = LOOK_INTERVAL * 1.2
@@ -32,7 +32,7 @@ class Fleet:
         self.superseded: list[AgentRecord] = []
         self.stores = [MemoryStore(self.hub, kas(one + 1)) for one in range(size)]
         self.all = [
-            SharedDirectory(
+            Directory(
                 store.me,
                 store,
                 self.clock,
@@ -50,9 +50,9 @@ class Fleet:
     def answers(self, kas: KasRecord) -> bool:
         return kas in self.sessions
 
-    def dial(self, kas: KasRecord, told: Callable[[], None]) -> None:
+    def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:
         self.dialled.append(kas)
-        self.dialling.append(told)
+        self.dialling.append(callback)
 
     async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
         if self.broken is not None:

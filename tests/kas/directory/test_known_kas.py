@@ -5,10 +5,10 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.directory import known_kas as peers
+from kas.directory.cache import LOOK_INTERVAL, REACHED_INTERVAL
+from kas.directory.directory import SWEEP_INTERVAL
 from kas.directory.known_kas import LAPSED_SECONDS, LEASE_GRACE, PEER_SECONDS
-from kas.directory.lookups import LOOK_INTERVAL, REACHED_INTERVAL
 from kas.directory.records import AgentRecord, KasRecord
-from kas.directory.shared import SWEEP_INTERVAL
 from tests.kas.directory.memory import kas, record
 from tests.kas.directory.several import POLL, Fleet, now, passes
 from tunnel.errors import CallError, Status
@@ -66,14 +66,14 @@ class DownTests(SynchronousTestCase):
         self.fleet.hub.fail()
         self.fleet.held["agent"] = [record(generation=2, at=3)]
         told: list[bool] = []
-        self.one.watch("agent", lambda: told.append(True))
+        self.one.wait("agent", lambda: told.append(True))
         passes(self.clock, POLL)
         self.assertEqual(told, [True])
 
     def test_who_waits_is_told_what_the_peers_say(self) -> None:
         self.fleet.hub.fail()
         told: list[bool] = []
-        self.one.watch("agent", lambda: told.append(True))
+        self.one.wait("agent", lambda: told.append(True))
         passes(self.clock, POLL)
         self.assertEqual(told, [])
         self.fleet.held["agent"] = [record()]
@@ -150,7 +150,7 @@ class PeerTests(SynchronousTestCase):
         self.two.connected(record("other"))
         self.assertEqual(list(self.one.routes("agent")), [record()])
         stranger = record(at=9)
-        self.one.news([stranger], [])
+        self.one.events([stranger], [])
         self.assertIn(
             KasRecord(stranger.kas_id, stranger.kas_url), list(self.one.peers())
         )
@@ -221,7 +221,7 @@ class CutOffTests(SynchronousTestCase):
         self.cut_off()
         told: list[bool] = []
         self.routes()
-        self.one.watch("agent", lambda: told.append(True))
+        self.one.wait("agent", lambda: told.append(True))
         passes(self.clock, 3 * POLL)
         self.assertEqual((told, self.fleet.asked), ([], []))
         self.up()
@@ -235,7 +235,7 @@ class CutOffTests(SynchronousTestCase):
         passes(self.clock, LEASE_GRACE)
         self.assertEqual(self.routes(), [])
         told: list[bool] = []
-        self.one.watch("agent", lambda: told.append(True))
+        self.one.wait("agent", lambda: told.append(True))
         self.up()
         self.assertEqual(told, [True])
         self.assertEqual(self.routes(), [self.held])
@@ -246,7 +246,7 @@ class CutOffTests(SynchronousTestCase):
         self.fleet.held.clear()
         told: list[bool] = []
         self.routes()
-        self.one.watch("agent", lambda: told.append(True))
+        self.one.wait("agent", lambda: told.append(True))
         passes(self.clock, 3 * POLL)
         self.fleet.held["agent"] = [self.held]
         passes(self.clock, POLL)
@@ -350,7 +350,7 @@ class CutOffTests(SynchronousTestCase):
     def test_nothing_is_asked_while_all_have_their_leases(self) -> None:
         self.fleet.sessions.append(kas(2))
         self.routes()
-        self.one.watch("agent", lambda: None)
+        self.one.wait("agent", lambda: None)
         passes(self.clock, 100)
         self.hub.tell_leases()
         self.assertEqual((self.fleet.asked, self.fleet.dialled), ([], []))

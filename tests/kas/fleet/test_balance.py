@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.directory import KasRecord
+from kas.directory.records import KasRecord
 from kas.fleet.balance import (
     FIRST_LOOKS,
     INTERVAL,

@@ -17,8 +17,8 @@ from twisted.internet.testing import MemoryReactorClock
 
 from kas.agents.registry import AgentConnection, Registry
 from kas.config.schema import read_configuration
-from kas.directory import KasRecord
-from kas.directory.shared import SharedDirectory
+from kas.directory.directory import Directory
+from kas.directory.records import KasRecord
 from kas.fleet.balance import Balance
 from kas.fleet.fleet import Fleet
 from kas.fleet.gateway import GatewayFactory
@@ -251,7 +251,7 @@ def test_ours_in_the_directory(net: Network, secret: Path) -> None:
     one, _ = pair(net, secret)
     hub = Hub()
     store = MemoryStore(hub, one.fleet._me)
-    one.fleet.directory = SharedDirectory(
+    one.fleet.directory = Directory(
         one.fleet._me,
         store,
         one.clock,
@@ -270,7 +270,7 @@ def test_ours_in_the_directory(net: Network, secret: Path) -> None:
     record = attrs.evolve(
         one.fleet._record(newer), kas_id=b"2" * 16, kas_url="tcp://elsewhere:1"
     )
-    store.listener.news([record], [])
+    store.listener.events([record], [])
     assert len(one.registry) == 0
     assert hub.records == {}
     other = one.agent("8")

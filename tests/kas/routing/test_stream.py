@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from kas.directory.shared import SharedDirectory
+from kas.directory.directory import Directory
 from kas.routing.router import LOOK_AGAIN, ROUTING_TIMEOUT
 from kas.routing.stream import MAX_BUFFERED, MAX_LOST, Resumption
 from tests.kas.many import GRACE, Agentk, ManyCase
@@ -240,16 +240,16 @@ class WaitTests(ManyCase):
         directory = self.one.directory
         told: list[int] = []
 
-        def routes(directory: SharedDirectory, agent_id: str) -> list[Any]:
-            directory._watchers.wake(agent_id)
+        def routes(directory: Directory, agent_id: str) -> list[Any]:
+            directory._waiters.wake(agent_id)
             return []
 
-        self.patch(SharedDirectory, "routes", routes)
+        self.patch(Directory, "routes", routes)
         give_up = self.one.router.wait("7", lambda: told.append(1))
         self.assertEqual(told, [])
         for one in give_up:
             one()
-        waiting = directory._watchers.waiting
+        waiting = directory._waiters.waiting
         self.assertEqual((waiting, self.one.registry.waiting), ({}, 0))
 
 

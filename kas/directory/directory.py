@@ -1,14 +1,14 @@
 """
-The directory that a kas uses: its own connections, and cached answers about others'.
+What kas knows of which kas holds which agent.
 
-    routing ──routes/watch──> SharedDirectory <──news, leases── Store (Redis)
-                                    │  └──────find, put──────────^
-                                    └──ask──> the peers themselves, while it is down;
-                                              those that are cut off from it, always
+    routing ──routes/wait──> Directory <──events, leases── Store (Redis)
+                               │  └──────find, put────────^
+                               └──ask──> the peers themselves, while it is down;
+                                         those that are cut off from it, always
 
-What a request needs is answered from memory.  An answer stays right without being asked
-for again, because every change is published; only after a gap in the news, or where
-nothing is known, the store is read: once for everybody who wants the same agent.
+What a request needs is answered from memory.  An entry stays right without being looked
+up again, because every change is published; only after a gap in the events, or where
+nothing is known, the store is read: once for all requests that want the same agent.
 """
 
 from __future__ import annotations
@@ -20,34 +20,36 @@ import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from kas.agents.waiters import Watchers
-from kas.directory.cache import Answers
-from kas.directory.cache_entry import Answer, newest
+from kas.agents.waiters import Waiters
+from kas.directory.cache import LOOK_INTERVAL, Cache, CacheEntry, LookUps, newest
 from kas.directory.known_kas import KnownPeers, Sessions
-from kas.directory.lookups import LOOK_INTERVAL, LookUps
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import Store, StoreDown
 from tunnel.errors import CallError, Status
 from tunnel.util.for_each import for_each
 
-__all__ = ["SharedDirectory"]
+__all__ = ["Directory"]
 
 #: Seconds between two looks for what is to be dropped.
 SWEEP_INTERVAL = 60.0
 
 
 @attrs.define(eq=False)
-class SharedDirectory:
+class Directory:
     """
-    Implements `kas.directory.Directory`.
+    The connections here, and what is cached of those at other kas.
 
-    :param me: this kas, as others shall see it.
-    :param store: None: this kas is alone.  No timer runs then, and nobody is anywhere.
+    Nothing here waits for the store except `agents` and `last_seen`: a request asks
+    `routes`, goes where the entry says, and waits with `wait` for a better one.
+
+    :param me: this kas, as others see it.
+    :param store: None: this kas is alone.  No timer runs then, and no agent is
+        elsewhere.
     :param random: between 0 and 1, for the jitter.
     :param sessions: to ask peers directly, where the store does not know.
     :param on_superseded: a newer connection of the same instance is at another kas, so
         the one that is given is dead.
-    :param on_connected: another kas has a connection, whoever's it is.
+    :param on_connected: another kas has a connection of any agent.
     """
 
     _me: KasRecord
@@ -61,15 +63,15 @@ class SharedDirectory:
     on_connected: Callable[[AgentRecord], None] = attrs.field(
         default=lambda record: None, kw_only=True
     )
-    #: For metrics: look-ups in the store, those that went to the peers, news taken in.
+    #: For metrics: look-ups in the store, those that went to the peers, events.
     lookups: int = attrs.field(default=0, init=False)
     asked: int = attrs.field(default=0, init=False)
-    news_received: int = attrs.field(default=0, init=False)
+    events_received: int = attrs.field(default=0, init=False)
     _mine: dict[tuple[str, bytes], AgentRecord] = attrs.field(factory=dict, init=False)
     #: How many of these an agent has.
     _here: Counter[str] = attrs.field(factory=Counter, init=False)
-    _answers: Answers = attrs.field(init=False)
-    _watchers: Watchers = attrs.field(factory=Watchers, init=False)
+    _cache: Cache = attrs.field(init=False)
+    _waiters: Waiters = attrs.field(factory=Waiters, init=False)
     _known: KnownPeers = attrs.field(init=False)
     _lookups: LookUps = attrs.field(init=False)
     _running: bool = attrs.field(default=False, init=False)
@@ -78,12 +80,12 @@ class SharedDirectory:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._answers = Answers(self._clock, self._random)
+        self._cache = Cache(self._clock, self._random)
         self._lookups = LookUps(
             self._clock,
             self._look_up,
             self._here,
-            self._watchers.waiting,
+            self._waiters.waiting,
             self._cut_off,
         )
         self._known = KnownPeers(
@@ -91,24 +93,28 @@ class SharedDirectory:
             self._clock,
             self._sessions,
             self._reached,
-            self._answers.forget_kas,
+            self._cache.forget_kas,
             self._lookups.grow_old,
         )
 
     async def start(self) -> None:
-        """Begin; never waits for the store."""
+        """
+        Begin to write down what is ours, and to listen for events.
+
+        A store that cannot be reached is no reason to fail: it is tried again.
+        """
         self._running = True
         if self._store is not None:
             self._store.start(self)
             self._sweeping = self._clock.callLater(SWEEP_INTERVAL, self._sweep)
 
     async def stop(self) -> None:
-        """Remove everything that is ours from the store, within a short time."""
+        """Remove everything that is ours, within a short time, and let go."""
         self._running = False
         for call in (self._sweeping, self._polling):
             if call is not None and call.active():
                 call.cancel()
-        self._answers.stop()
+        self._cache.stop()
         self._lookups.stop()
         if self._store is not None:
             await self._store.stop()
@@ -119,12 +125,12 @@ class SharedDirectory:
         return self._me
 
     @property
-    def answers(self) -> int:
-        """Cached answers, for metrics."""
-        return len(self._answers.kept)
+    def entries(self) -> int:
+        """Entries of the cache, for metrics."""
+        return len(self._cache.entries)
 
     def update(self, me: KasRecord) -> None:
-        """What others shall know of this kas from the next lease on."""
+        """What others know of this kas from the next lease on."""
         self._me = me
         if self._store is not None:
             self._store.update(me)
@@ -141,13 +147,13 @@ class SharedDirectory:
         if self._store is None:
             return
         self._store.put(record)
-        answer = self._answers.kept.get(agent.agent_id)
-        if answer is not None:
-            for other in tuple(answer.records()):
+        entry = self._cache.entries.get(agent.agent_id)
+        if entry is not None:
+            for other in tuple(entry.records()):
                 self._compare(other)
 
     def disconnected(self, record: AgentRecord) -> None:
-        """It is gone from here; a newer connection of the instance stays."""
+        """It is gone from here; never removes what a newer connection wrote."""
         agent = record.agent
         key = (agent.agent_id, agent.instance_id)
         mine = self._mine.get(key)
@@ -176,30 +182,43 @@ class SharedDirectory:
     # What others have.
 
     def routes(self, agent_id: str) -> Sequence[AgentRecord]:
-        """Where other kas hold this agent, as far as is known now."""
+        """
+        Where *other* kas hold this agent, as far as is known now; the newest of each
+        instance, never two of one.
+
+        Costs no command.  An entry that is unknown or old is looked up in the
+        background, at most once per interval and agent however often it is asked for.
+        """
         if self._store is None:
             return ()
-        answer = self._answers.wanted(agent_id)
-        found = self._routes(answer)
-        if self._running and self._lookups.is_due(answer, bool(found)):
-            self._lookups.now(answer)
+        entry = self._cache.wanted(agent_id)
+        found = self._routes(entry)
+        if self._running and self._lookups.is_due(entry, bool(found)):
+            self._lookups.now(entry)
         return found
 
     def look_again(self, agent_id: str, wrong: AgentRecord | None = None) -> None:
-        """The answer led nowhere: forget *wrong*, and look it up anew."""
+        """
+        The entry led nowhere: forget *wrong*, and look the agent up again.
+
+        At most once per interval; waiters are called when it is done.
+        """
         if self._store is None:
             return
-        answer = self._answers.wanted(agent_id)
+        entry = self._cache.wanted(agent_id)
         if wrong is not None:
-            answer.forget(wrong)
-        self._lookups.when_due(answer)
+            entry.forget(wrong)
+        self._lookups.when_due(entry)
 
-    def watch(self, agent_id: str, told: Callable[[], None]) -> Callable[[], None]:
-        """Call *told* once, when `routes` may have become better."""
+    def wait(self, agent_id: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """
+        Call *callback* once, when `routes` may have become better: a connection came,
+        or a look-up found one.  The result ends it.
+        """
         if self._store is None:
             return lambda: None
-        self._answers.wanted(agent_id)
-        give_up = self._watchers.add(agent_id, told)
+        self._cache.wanted(agent_id)
+        give_up = self._waiters.add(agent_id, callback)
         self._poll_later()
         return give_up
 
@@ -216,7 +235,7 @@ class SharedDirectory:
         return self._lookups.listening
 
     def seen(self, kas: KasRecord) -> None:
-        """A peer gave a sign of life, such as an answer of its private API."""
+        """A peer gave a sign of life, such as an entry of its private API."""
         self._known.seen(kas)
 
     def own(self) -> Sequence[AgentRecord]:
@@ -226,7 +245,11 @@ class SharedDirectory:
     async def agents(
         self, *, agent_id: str = "", project_id: int = 0
     ) -> list[AgentRecord]:
-        """All connections of an agent, of a project, or at all; ours included."""
+        """
+        All connections of an agent, of a project, or at all; ours included.
+
+        :raises tunnel.errors.CallError: UNAVAILABLE: neither store nor peers entry.
+        """
         mine = [
             record
             for record in self.own()
@@ -254,7 +277,11 @@ class SharedDirectory:
         return newest([*mine, *self._not_mine(theirs)])
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
-        """When each was last connected, where the store knows; empty without one."""
+        """
+        When each was last connected, in seconds since 1970, to whichever kas.
+
+        Without those of which that is not known; empty where the store does not entry.
+        """
         if self._store is None or not agent_ids:
             return {}
         try:
@@ -262,49 +289,49 @@ class SharedDirectory:
         except StoreDown:
             return {}
 
-    def _routes(self, answer: Answer) -> list[AgentRecord]:
+    def _routes(self, entry: CacheEntry) -> list[AgentRecord]:
         found = []
-        for record in answer.records():
+        for record in entry.records():
             if not self._known.is_believed(record.kas_id):
                 continue
             # One that listened at our URL before us.
             if record.kas_url == self._me.url:
                 continue
-            mine = self._mine.get((answer.agent_id, record.agent.instance_id))
+            mine = self._mine.get((entry.agent_id, record.agent.instance_id))
             if mine is None or mine.agent.generation < record.agent.generation:
                 found.append(record)
         return found
 
-    # News of the store.
+    # What the store calls (`StoreListener`).
 
-    def news(
+    def events(
         self, connected: Sequence[AgentRecord], disconnected: Sequence[AgentRecord]
     ) -> None:
         """Another kas gained or lost connections."""
-        self.news_received += 1
-        number = self.news_received
+        self.events_received += 1
+        number = self.events_received
         for record in disconnected:
-            answer = self._answers.kept.get(record.agent.agent_id)
-            if answer is not None and record.kas_id != self._me.kas_id:
+            entry = self._cache.entries.get(record.agent.agent_id)
+            if entry is not None and record.kas_id != self._me.kas_id:
                 agent = record.agent
-                answer.disconnected(agent.instance_id, agent.generation, number)
+                entry.disconnected(agent.instance_id, agent.generation, number)
         for record in connected:
             if record.kas_id == self._me.kas_id:
                 continue
             self._known.wrote(record.kas_id, record.kas_url)
             self.on_connected(record)
             agent_id = record.agent.agent_id
-            # Only what somebody wanted is kept: not every agent at every kas.
-            answer = self._answers.kept.get(agent_id)
-            if answer is None and agent_id in self._watchers.waiting:
-                answer = self._answers.wanted(agent_id)
+            # Only what requests asked for is kept: not every agent at every kas.
+            entry = self._cache.entries.get(agent_id)
+            if entry is None and agent_id in self._waiters.waiting:
+                entry = self._cache.wanted(agent_id)
             self._compare(record)
-            if answer is not None and answer.connected(record, number):
-                self._watchers.wake(agent_id)
+            if entry is not None and entry.connected(record, number):
+                self._waiters.wake(agent_id)
 
     def listening(self, on: bool) -> None:
-        """Whether news come in from now on; every answer is old now."""
-        self._lookups.news_come_in(on)
+        """Whether events come in from now on; every entry is old now."""
+        self._lookups.events_come_in(on)
         self._poll_later(0.0)
 
     def leases(self, alive: Sequence[KasRecord]) -> None:
@@ -322,77 +349,77 @@ class SharedDirectory:
     # What is known of other kas, and what they are asked themselves.
 
     def _reached(self) -> None:
-        """One that is cut off from the store answers: who waits may be there."""
-        for agent_id in tuple(self._watchers.waiting):
-            answer = self._answers.wanted(agent_id)
-            if self._routes(answer):
-                self._watchers.wake(agent_id)
+        """One that is cut off from the store answers: it may have the agents."""
+        for agent_id in tuple(self._waiters.waiting):
+            entry = self._cache.wanted(agent_id)
+            if self._routes(entry):
+                self._waiters.wake(agent_id)
             else:
-                self._lookups.when_due(answer)
+                self._lookups.when_due(entry)
         self._poll_later()
 
-    def _cut_off(self, answer: Answer) -> list[KasRecord]:
+    def _cut_off(self, entry: CacheEntry) -> list[KasRecord]:
         """Those to ask themselves, because the store cannot know their agents."""
-        agent_id = answer.agent_id
-        if agent_id in self._here and agent_id not in self._watchers.waiting:
+        agent_id = entry.agent_id
+        if agent_id in self._here and agent_id not in self._waiters.waiting:
             return []
         return self._known.answering()
 
     # Looking up.
 
-    async def _look_up(self, answer: Answer) -> None:
+    async def _look_up(self, entry: CacheEntry) -> None:
         assert self._store is not None
-        epoch, since = self._lookups.epoch, self.news_received
+        epoch, since = self._lookups.epoch, self.events_received
         self.lookups += 1
         try:
-            found = await self._store.find(answer.agent_id)
+            found = await self._store.find(entry.agent_id)
         except StoreDown:
-            await self._ask_peers(answer, self._known.all())
+            await self._ask_peers(entry, self._known.all())
             return
         theirs = self._not_mine(found)
-        new = answer.looked_up(theirs, since, self._known.is_incomplete)
-        answer.epoch = epoch
-        self._taken(answer, theirs, new)
-        if not self._routes(answer) and (cut_off := self._cut_off(answer)):
-            await self._ask_peers(answer, cut_off)
+        new = entry.looked_up(theirs, since, self._known.is_incomplete)
+        entry.epoch = epoch
+        self._taken(entry, theirs, new)
+        if not self._routes(entry) and (cut_off := self._cut_off(entry)):
+            await self._ask_peers(entry, cut_off)
 
-    async def _ask_peers(self, answer: Answer, peers: Sequence[KasRecord]) -> None:
+    async def _ask_peers(self, entry: CacheEntry, peers: Sequence[KasRecord]) -> None:
         if self._sessions is None:
             return
         self.asked += 1
-        had = bool(self._routes(answer))
+        had = bool(self._routes(entry))
         try:
-            found = await self._sessions.ask(answer.agent_id, peers)
+            found = await self._sessions.ask(entry.agent_id, peers)
         except Exception as error:
-            # The peers that did not answer are the business of who asked them.
+            # Peers that do not entry are logged by their sessions.
             self._log.debug(
-                "nobody said where {agent_id} is: {error}",
-                agent_id=answer.agent_id,
+                "no peer said where {agent_id} is: {error}",
+                agent_id=entry.agent_id,
                 error=str(error),
             )
             return
         theirs = self._not_mine(found)
         # Not all of them may have answered, so what was known before stays.
-        new = [answer.connected(record, 0) for record in newest(theirs)]
+        new = [entry.connected(record, 0) for record in newest(theirs)]
         for record in theirs:
             self._known.heard(record.kas_id)
         # Known before, and not believed any more: now it is.
-        self._taken(answer, theirs, any(new) or not had)
+        self._taken(entry, theirs, any(new) or not had)
 
     def _not_mine(self, records: Sequence[AgentRecord]) -> list[AgentRecord]:
         return [one for one in records if one.kas_id != self._me.kas_id]
 
-    def _taken(self, answer: Answer, theirs: list[AgentRecord], new: bool) -> None:
+    def _taken(self, entry: CacheEntry, theirs: list[AgentRecord], new: bool) -> None:
         for record in theirs:
             self._compare(record)
-        if new and self._routes(answer):
-            self._watchers.wake(answer.agent_id)
+        if new and self._routes(entry):
+            self._waiters.wake(entry.agent_id)
 
     # Timers.
 
     def _poll_later(self, wait: float | None = None) -> None:
-        """Somebody waits: where news may be missing, look by ourselves."""
-        if not self._running or not self._watchers.waiting:
+        """Streams wait: where events may be missing, look by ourselves."""
+        if not self._running or not self._waiters.waiting:
             return
         if self._polling is not None and self._polling.active():
             return
@@ -402,17 +429,17 @@ class SharedDirectory:
 
     def _poll(self) -> None:
         settled = self._lookups.listening and not self._known.answering()
-        for agent_id in tuple(self._watchers.waiting):
-            answer = self._answers.wanted(agent_id)
-            if answer.epoch != self._lookups.epoch:
+        for agent_id in tuple(self._waiters.waiting):
+            entry = self._cache.wanted(agent_id)
+            if entry.epoch != self._lookups.epoch:
                 settled = False
-            if self._lookups.is_due(answer, bool(self._routes(answer))):
-                self._lookups.now(answer)
+            if self._lookups.is_due(entry, bool(self._routes(entry))):
+                self._lookups.now(entry)
         if not settled:
             self._poll_later()
 
     def _sweep(self) -> None:
-        self._answers.sweep(self._watchers.waiting)
+        self._cache.sweep(self._waiters.waiting)
         self._known.sweep()
         if self._running:
             self._sweeping = self._clock.callLater(SWEEP_INTERVAL, self._sweep)

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.directory import Directory, cache
-from kas.directory.cache import UNUSED_SECONDS
-from kas.directory.lookups import ABSENT_INTERVAL, LOOK_INTERVAL, MAX_LOOKUPS
+from kas.directory import cache
+from kas.directory.cache import (
+    ABSENT_INTERVAL,
+    LOOK_INTERVAL,
+    MAX_LOOKUPS,
+    UNUSED_SECONDS,
+)
+from kas.directory.directory import SWEEP_INTERVAL, Directory
 from kas.directory.records import AgentRecord, KasRecord
-from kas.directory.shared import SWEEP_INTERVAL, SharedDirectory
 from tests.kas.directory.memory import MemoryStore, kas, record
-from tests.kas.directory.several import Fleet, now, passes
+from tests.kas.directory.several import POLL, Fleet, now, passes
 
 
 class AloneTests(SynchronousTestCase):
@@ -21,7 +25,7 @@ class AloneTests(SynchronousTestCase):
 
     def test_it_is_all_there_is(self) -> None:
         clock = Clock()
-        directory = SharedDirectory(kas(1), None, clock, lambda: 0.5)
+        directory = Directory(kas(1), None, clock, lambda: 0.5)
         checked: Directory = directory
         now(checked.start())
         one, other = record("a", at=1, project_id=7), record("b", at=1)
@@ -29,7 +33,7 @@ class AloneTests(SynchronousTestCase):
         directory.connected(other)
         self.assertEqual(list(directory.routes("a")), [])
         directory.look_again("a")
-        directory.watch("a", lambda: self.fail("nobody comes"))()
+        directory.wait("a", lambda: self.fail("nobody comes"))()
         self.assertEqual(list(directory.peers()), [])
         self.assertEqual(now(directory.agents()), [one, other])
         self.assertEqual(now(directory.agents(agent_id="b")), [other])
@@ -40,7 +44,7 @@ class AloneTests(SynchronousTestCase):
         now(directory.stop())
 
     def test_a_late_end_does_not_remove_what_is_newer(self) -> None:
-        directory = SharedDirectory(kas(1), None, Clock(), lambda: 0.5)
+        directory = Directory(kas(1), None, Clock(), lambda: 0.5)
         older, newer = record(generation=1, at=1), record(generation=2, at=1)
         directory.connected(older)
         directory.connected(newer)
@@ -85,7 +89,7 @@ class RoutesTests(SynchronousTestCase):
     def test_news_of_others_agents_are_not_kept(self) -> None:
         for number in range(100):
             self.two.connected(record(f"agent-{number}"))
-        self.assertEqual(self.one.answers, 0)
+        self.assertEqual(self.one.entries, 0)
 
     def test_a_crowd_costs_one_look_up(self) -> None:
         for _ in range(2000):
@@ -118,7 +122,7 @@ class RoutesTests(SynchronousTestCase):
         self.one.look_again("agent", there)
         self.assertEqual(self.routes(), [])
         told: list[bool] = []
-        self.one.watch("agent", lambda: told.append(True))
+        self.one.wait("agent", lambda: told.append(True))
         self.clock.advance(LOOK_INTERVAL)
         self.assertEqual(told, [True])
         self.assertEqual(self.routes(), [there])
@@ -216,18 +220,18 @@ class RoutesTests(SynchronousTestCase):
     def test_unused_answers_are_dropped(self) -> None:
         self.routes()
         self.routes("waited for")
-        self.one.watch("waited for", lambda: None)
+        self.one.wait("waited for", lambda: None)
         passes(self.clock, UNUSED_SECONDS, 20)
         self.routes("used")
         passes(self.clock, 2 * SWEEP_INTERVAL, 20)
-        self.assertEqual(self.one.answers, 2)
+        self.assertEqual(self.one.entries, 2)
 
     def test_the_table_is_bounded(self) -> None:
-        self.patch(cache, "MAX_ANSWERS", 3)
+        self.patch(cache, "MAX_ENTRIES", 3)
         for number in range(5):
             self.routes(f"agent-{number}")
             self.routes("agent-0")
-        self.assertEqual(self.one.answers, 3)
+        self.assertEqual(self.one.entries, 3)
         self.assertEqual(len(self.hub.finds), 5)
 
     def test_look_ups_at_the_same_time_are_bounded(self) -> None:
@@ -293,3 +297,67 @@ class SupersededTests(SynchronousTestCase):
         self.one.connected(record(at=1))
         self.two.connected(record(at=2, generation=2))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class WaitTests(SynchronousTestCase):
+    """Waiters are called once, however the agent is found."""
+
+    def setUp(self) -> None:
+        self.fleet = Fleet()
+        self.one, self.two = self.fleet.all
+        self.told: list[str] = []
+
+    def wait(self, name: str = "x") -> object:
+        return self.one.wait("agent", lambda: self.told.append(name))
+
+    def test_told_once_by_news(self) -> None:
+        self.one.routes("agent")
+        self.wait("a")
+        give_up = self.one.wait("agent", lambda: self.told.append("b"))
+        self.wait("c")
+        give_up()
+        self.two.connected(record("other"))
+        self.assertEqual(self.told, [])
+        self.two.connected(record())
+        self.assertEqual(self.told, ["a", "c"])
+        self.two.connected(record(generation=2))
+        self.assertEqual(self.told, ["a", "c"])
+        give_up()
+
+    def test_told_when_nobody_asked_before(self) -> None:
+        self.wait()
+        self.two.connected(record())
+        self.assertEqual(self.told, ["x"])
+        self.assertEqual(list(self.one.routes("agent")), [record()])
+
+    def test_told_by_a_look_up(self) -> None:
+        self.two.connected(record())
+        self.fleet.hub.held = []
+        self.one.routes("agent")
+        self.wait()
+        self.fleet.hub.release()
+        self.assertEqual(self.told, ["x"])
+
+    def test_one_that_fails_does_not_harm_the_others(self) -> None:
+        self.one.wait("agent", lambda: 1 / 0)  # type: ignore[arg-type]
+        self.wait()
+        self.two.connected(record())
+        self.assertEqual(self.told, ["x"])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_what_was_missed_is_found_after_the_gap(self) -> None:
+        self.one.routes("agent")
+        self.wait()
+        self.one.listening(False)
+        self.fleet.hub.records["agent", b"i", kas(2).kas_id] = record()
+        self.fleet.clock.advance(LOOK_INTERVAL)
+        self.one.listening(True)
+        passes(self.fleet.clock, POLL)
+        self.assertEqual(self.told, ["x"])
+
+    def test_no_timer_runs_on_while_news_come_in(self) -> None:
+        self.one.routes("agent")
+        self.wait()
+        passes(self.fleet.clock, 3 * POLL)
+        # Only the sweepers.
+        self.assertEqual(len(self.fleet.clock.getDelayedCalls()), 2)
