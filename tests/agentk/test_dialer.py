@@ -270,7 +270,7 @@ class OutageTests(DialCase):
         self.assertIs(connection.tunnel, self.network.tunnel())
 
     def test_refused(self) -> None:
-        """One second, a minute, an hour, a day: back within the longest wait."""
+        """A minute, an hour, a day: back within the longest wait and one timeout."""
         for seconds in (60, 3600, 86400):
             self.setUp()
             self.outage("refused", seconds)

@@ -1,4 +1,4 @@
-"""In whose name kas makes a call: an `Access` as metadata of the call."""
+"""The user for whom kas makes a call: an `Access` as metadata of the call."""
 
 from __future__ import annotations
 

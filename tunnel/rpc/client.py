@@ -43,7 +43,7 @@ class ServiceClient:
 
     Every way to fail is a `tunnel.errors.CallError`.
 
-    :param access: in whose name calls are made; None: of this side itself.
+    :param access: the user for whom calls are made; None: for this side itself.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ Accept = Callable[[IStream, Any], IStreamReceiver]
 
 class Dispatcher:
     """
-    Method name -> who answers.
+    Method name -> the code that answers.
 
     What is registered under a module's name goes away with `withdraw`, so that a module
     can be restarted while the tunnels stay.
@@ -70,7 +70,7 @@ class Dispatcher:
         return sorted({name.rsplit("/", 1)[0].lstrip("/") for name in self._accepts})
 
     def accept(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
-        """The receiver for a stream; :raises ProtocolError: nobody answers."""
+        """The receiver for a stream; :raises ProtocolError: no code answers."""
         entry = self._accepts.get(open_.method)
         if entry is None:
             raise ProtocolError(

@@ -92,7 +92,7 @@ class Inbox:
                     raise self._error
                 return None
             if self._waiter is not None:
-                raise RuntimeError("somebody reads these messages already")
+                raise RuntimeError("these messages are being read already")
             self._waiter = Deferred()
             try:
                 await self._waiter
@@ -127,7 +127,7 @@ class Outlet:
         """Send one message, once there is room; :raises CallError: the call is over."""
         while self._paused and not self.closed:
             if self._waiter is not None:
-                raise RuntimeError("somebody sends on this call already")
+                raise RuntimeError("another send on this call is waiting")
             self._waiter = Deferred()
             await self._waiter
         if self.closed:
@@ -146,6 +146,6 @@ class Outlet:
             waiter.callback(None)
 
     def stopProducing(self) -> None:
-        """The stream is gone: whoever waits to send has to come back, and to stop."""
+        """The stream is gone: a waiting sender has to wake up, and to stop."""
         self.closed = True
         self.resumeProducing()

@@ -71,7 +71,7 @@ class ServerCall:
         self.method = open_.method
         #: What the caller sent along, names in lower case.
         self.metadata = decode_fields(open_.metadata)
-        #: In agentk, in whose name kas calls: for `IAgentModuleApi.kubernetes_for`.
+        #: In agentk, the user for whom kas calls; see `IAgentModuleApi.kubernetes_for`.
         self.access: Access | None = None
         self._from_kas = from_kas
         self._descriptor = method

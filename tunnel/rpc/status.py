@@ -37,7 +37,7 @@ _BY_CODE = {
 MAX_DETAILS = 4096
 
 #: Characters of the other side's text that are passed on to people.
-MAX_MESSAGE = 4096
+MAX_TEXT = 4096
 
 #: Seconds after which to ask for an absent agent again: it was waited for already, and
 #: agentk tries to connect every few seconds.
@@ -77,7 +77,7 @@ def error_from_trailers(block: bytes) -> CallError | None:
         details = base64.b64decode(fields.get("details", "") + "==")
     except ValueError:
         details = b""
-    message = clean(fields.get("message", ""), MAX_MESSAGE, " ")
+    message = clean(fields.get("message", ""), MAX_TEXT, " ")
     return CallError(status, message, decode_details(details))
 
 
@@ -98,10 +98,10 @@ def error_from_end(reason: Exception | None) -> CallError:
 
 def error_for_caller(error: BaseException) -> CallError:
     """
-    What the caller is told about an exception of the one who answered.
+    What the caller is told about an exception of the handler.
 
     Only a `CallError` speaks to the caller; the text of any other exception may hold
-    what is none of its business, and goes to the log instead.
+    what the caller must not see, and goes to the log instead.
     """
     if isinstance(error, CallError):
         return error

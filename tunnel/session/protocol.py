@@ -206,7 +206,7 @@ class TunnelProtocol(Protocol):
         self, open_: pb.Open, receiver: IStreamReceiver, *, fin: bool = False
     ) -> StreamTransport:
         """
-        Open a stream whose other end is told of by *open_*.
+        Open a stream; *open_* tells the other end what it is for.
 
         :raises SessionClosed: the connection ended or is ending.
         :raises StreamReset: the peer takes no more streams now.
@@ -288,7 +288,7 @@ class TunnelProtocol(Protocol):
         """A receiver took *count* bytes."""
         session = self.session
         session.consumed(stream_id, count, self._clock.seconds)
-        # While bytes are being received somebody looks at the end.
+        # `dataReceived` looks at its end.
         if not self._receiving and not self.writer.marked and session.has_output:
             self.has_output()
 

@@ -52,7 +52,7 @@ class KasAddress:
     port: int
     #: What a WebSocket asks for, or the path of the socket.
     path: str
-    #: False: whoever is on the path can read and change everything.
+    #: False: anyone on the path can read and change everything.
     secure: bool
 
     @property

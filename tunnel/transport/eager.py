@@ -50,7 +50,7 @@ def write(transport: ITransport, data: bytes) -> None:
         or transport._aborting
         or transport.TLS
         # A pull producer is asked for more after the buffer ran empty.  Were its data
-        # sent past the buffer, nobody would ever ask again.
+        # sent past the buffer, it would never be asked again.
         or (transport.producer is not None and not transport.streamingProducer)
     ):
         transport.write(data)

@@ -92,7 +92,7 @@ class Layer(Negotiator):
     def hand_up(self, data: bytes, ended: bool = False) -> None:
         """Give decoded bytes to the protocol above; with *ended*, they are the last."""
         if self._paused or self._held:
-            # Whoever is below delivers what it had read before it could stop.
+            # The transport below delivers what it had read before it could stop.
             if data:
                 self._held.append(data)
             self._end_held |= ended
@@ -117,7 +117,7 @@ class Layer(Negotiator):
 
     def close_in_answer(self, error: Exception | None = None) -> None:
         """
-        The peer is leaving: nobody wants what a producer still has.
+        The peer is leaving: what a producer still has is of no use.
 
         :param error: what the protocol above is told; that all is well, unless given.
         """

@@ -59,7 +59,7 @@ MAX_NEGOTIATING = 5000
 
 
 #: Characters of what is said about a negotiation that failed.
-MAX_MESSAGE = 2048
+MAX_TEXT = 2048
 
 
 class NegotiationError(TunnelError):
@@ -76,7 +76,7 @@ class NegotiationError(TunnelError):
 
     def __init__(self, label: str, message: str) -> None:
         # Parts of it may be the other side's: names in certificates, headers.
-        super().__init__(clean(message, MAX_MESSAGE, " "))
+        super().__init__(clean(message, MAX_TEXT, " "))
         self.label = label
 
 
@@ -192,7 +192,7 @@ class Negotiator:
             self._factory.failed(error)
 
     def give_up(self) -> None:
-        """Cut a connection that nobody waits for any more."""
+        """Cut a connection whose caller has given up."""
         if not self._lost and self._lower is not None:
             abort(self._lower)
 
@@ -248,7 +248,7 @@ class Negotiator:
 
 class Handover(Negotiator):
     """
-    Reads the first bytes of a connection, then gives its transport to somebody else.
+    Reads the first bytes of a connection, then gives its transport to a protocol.
 
     After `hand_over` the protocol above writes to the transport itself; what arrives
     passes through here, because the transport knows no other protocol.
@@ -256,7 +256,7 @@ class Handover(Negotiator):
 
     @property
     def above(self) -> IProtocol | None:
-        """Who has the transport now."""
+        """The protocol that has the transport now."""
         return self._above
 
     def negotiate(self, data: bytes) -> None:
@@ -267,7 +267,7 @@ class Handover(Negotiator):
         """
         The negotiation is over; *rest* came after its end and is not lost.
 
-        :param to: who makes the protocol above, if not the factory's ``above``.
+        :param to: makes the protocol above, if not the factory's ``above``.
         """
         above = self._connect_above(self._lower, to or self._factory.above)
         if above is not None and rest:

@@ -281,7 +281,7 @@ class TLSConnection(Layer):
             self._tls.unwrap()
         except ssl.SSLError:
             # Wanting to read means that ours is written and the peer's has not come,
-            # which we do not wait for.  After any other error there is nobody to tell.
+            # which we do not wait for.  After any other error the peer is gone.
             pass
         self._flush()
 

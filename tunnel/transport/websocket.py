@@ -322,7 +322,7 @@ class _ClientConnection(_WebSocket):
             return
         body = self._raw.partition(b"\r\n\r\n")[2]
         if len(body) >= _ENOUGH_OF_A_PAGE and _STATUS_LINE.match(self._raw):
-            # An error page, whose end need not be waited for.
+            # An error page, whose end does not matter.
             self.refuse("status", self._describe_raw())
         elif len(self._raw) > MAX_ANSWER_BYTES:
             text = f"{self._where} sent more than {MAX_ANSWER_BYTES} bytes of headers"

@@ -45,7 +45,7 @@ class FrameType(IntEnum):
 
 #: Nothing follows on this stream from this side (OPEN, HEADERS, DATA).
 FIN = 0x01
-#: Whoever does not know the type skips the frame.
+#: A receiver that does not know the type skips the frame.
 IGNORABLE = 0x80
 
 

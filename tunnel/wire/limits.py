@@ -66,9 +66,9 @@ class Limits:
     max_payload: int = MAX_PAYLOAD
 
     #: Bytes that arrived on all streams together and were not consumed.  When it is
-    #: passed, the stream that holds most is reset, or the largest of whoever holds most
-    #: (`Session.charge`): memory stays bounded, and no stream has to wait for another
-    #: one's reader.
+    #: passed, the stream that holds most is reset, or the largest of the holder that
+    #: has most (`Session.charge`): memory stays bounded, and no stream has to wait for
+    #: the reader of another.
     session_bytes: int = 64 * MIB
 
     #: What one stream may hold back for a slow path before its producer is paused.

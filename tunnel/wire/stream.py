@@ -96,7 +96,7 @@ class Stream:
 
     def __init__(self, stream_id: int, send_credit: int, window: int) -> None:
         self.id = stream_id
-        #: Whose its bytes are, for shedding: its own, until somebody else is named.
+        #: Counts as one when streams are shed: each stream by itself, until charged.
         self.holder: Hashable = stream_id
         self.state = _S.OPEN
         self.receiving = self.sending = True

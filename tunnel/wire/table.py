@@ -113,8 +113,8 @@ class StreamTable(dict[int, Stream]):
         """
         Which one to give up when all of them hold too much.
 
-        The largest of whoever holds most with all streams that are charged to the
-        same: one with many of them costs nobody else a stream.
+        The largest stream of the holder that holds most with all of its streams: a
+        holder of many small ones costs no other holder a stream.
         """
         held: Counter[Hashable] = Counter()
         for stream in self.values():
