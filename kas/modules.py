@@ -21,11 +21,13 @@ from tunnel.errors import CallError, Status
 from tunnel.hosting import context as lending
 from tunnel.hosting.modules import Prepared
 from tunnel.interfaces import (
+    DEFAULT_OPTIONS,
     Access,
     ConnectedAgent,
     IServerModuleApi,
     IStream,
     IStreamReceiver,
+    StreamOptions,
 )
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
@@ -81,9 +83,8 @@ class ServerModuleApi(lending.ModuleApi):
             metadata: bytes = b"",
             timeout: float = 0,
         ) -> IStream:
-            return self.open_stream(
-                agent_id, method, receiver, metadata, timeout=timeout
-            )
+            options = StreamOptions(timeout=timeout)
+            return self.open_stream(agent_id, method, receiver, metadata, options)
 
         return ServiceClient(service, opener, self.clock, access)
 
@@ -93,23 +94,20 @@ class ServerModuleApi(lending.ModuleApi):
         method: str,
         receiver: IStreamReceiver,
         metadata: bytes = b"",
-        fin: bool = False,
-        timeout: float = 0,
-        repeatable: bool = False,
-        resumable: bool = False,
+        options: StreamOptions = DEFAULT_OPTIONS,
     ) -> IStream:
         """Open a raw stream to an agent."""
         open_ = pb.Open(method=method, metadata=metadata)
-        if timeout:
-            open_.timeout_ms = max(1, round(timeout * 1000))
+        if options.timeout:
+            open_.timeout_ms = max(1, round(options.timeout * 1000))
         return RoutedStream.open(
             self._lent.router,
             agent_id,
             open_,
             receiver,
-            fin,
-            idempotent=repeatable,
-            resumable=resumable,
+            options.fin,
+            idempotent=options.idempotent,
+            resumable=options.resumable,
         )
 
     def connected_agents(self) -> list[ConnectedAgent]:

@@ -12,12 +12,37 @@ call, the second is what calls you.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
 from enum import Enum
+from ssl import SSLContext
 from typing import Any, Literal
 
 import attrs
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IListeningPort,
+    IProtocolFactory,
+    IPullProducer,
+    IPushProducer,
+    IReactorCore,
+    IReactorTime,
+    IStreamClientEndpoint,
+    ITransport,
+)
 from zope.interface import Attribute, Interface
+
+from tunnel.config import Listen
+from tunnel.errors import AgentUnavailable
 
 __all__ = [
     "Access",
@@ -25,18 +50,24 @@ __all__ = [
     "IAgentModule",
     "IAgentModuleApi",
     "IAgentModuleFactory",
+    "IClientCall",
     "ICluster",
     "IKubernetesClient",
+    "IOpening",
+    "IPathReceiver",
     "IServerModule",
     "IServerModuleApi",
     "IServerModuleFactory",
+    "IServiceClient",
     "IStream",
     "IStreamReceiver",
+    "IWaitingStream",
     "Impersonation",
     "KubernetesObject",
     "KubernetesResource",
     "KubernetesResponse",
     "KubernetesVersion",
+    "StreamOptions",
     "WatchEvent",
     "WatchEventType",
 ]
@@ -114,7 +145,7 @@ class IStream(Interface):
     its credit is used up.
     """
 
-    agent = Attribute(
+    agent: ConnectedAgent | None = Attribute(
         "In kas: the `ConnectedAgent` at the other end, by its credential, or None "
         "while it is not connected.  In agentk: None."
     )
@@ -137,11 +168,20 @@ class IStream(Interface):
     def resumeProducing() -> None:
         """Go on; what came meanwhile is delivered first."""
 
-    def registerProducer(producer: Any, streaming: bool) -> None:
+    def registerProducer(
+        producer: IPushProducer | IPullProducer, streaming: bool
+    ) -> None:
         """See `twisted.internet.interfaces.IConsumer`."""
 
     def unregisterProducer() -> None:
         """See `twisted.internet.interfaces.IConsumer`."""
+
+
+class IWaitingStream(IStream):
+    """A stream to an agent that may not be connected yet."""
+
+    def absence() -> AgentUnavailable | None:
+        """Why it waits for its agent; None: it does not."""
 
 
 class IStreamReceiver(Interface):
@@ -169,8 +209,115 @@ class IStreamReceiver(Interface):
         """
 
 
+class IPathReceiver(IStreamReceiver):
+    """A receiver that is told about the path of its stream, too."""
+
+    def path_in_doubt() -> None:
+        """The other end is silent although it was asked; it may still be there."""
+
+    def path_missing() -> None:
+        """
+        Of a resumable stream: the agent's connection was closed, and the agent has not
+        come back within some seconds.
+
+        It may still do so.  A caller that can begin again without a loss, as one who
+        watches can, should end the stream now.
+        """
+
+
+@attrs.frozen
+class StreamOptions:
+    """
+    How a raw stream is opened; make one for each way that you need, and keep it.
+
+    :ivar fin: nothing follows the metadata.
+    :ivar timeout: seconds after which the stream is reset; 0: as long as it takes.
+    :ivar idempotent: doing it twice harms nothing: if the path breaks before anything
+        came back, it is begun again.  What an agent *refused* was not done, and is
+        tried again in any case.
+    :ivar resumable: if the path breaks, both ends keep the stream and go on by another
+        path.  For what lasts: it costs memory, and takes only producers that push.
+    """
+
+    fin: bool = False
+    timeout: float = 0
+    idempotent: bool = False
+    resumable: bool = False
+
+
+DEFAULT_OPTIONS = StreamOptions()
+
+
+class IOpening(Interface):
+    """How a raw stream was opened by the other side."""
+
+    method: str = Attribute("``/package.Service/Method``.")
+    metadata: bytes = Attribute("The first header block.")
+    timeout_ms: int = Attribute("Milliseconds until it is reset; 0: no limit.")
+
+
+class IClientCall(Interface):
+    """One call under way: send requests, read responses, or give up."""
+
+    metadata: Mapping[str, str] = Attribute("Of the answer, once it came.")
+
+    def send(request: Message) -> Awaitable[None]:
+        """Send one request, once there is room; :raises CallError: it is over."""
+
+    def finish() -> None:
+        """No more requests."""
+
+    def response() -> Awaitable[Any]:
+        """The one response of a call that has one."""
+
+    def __aiter__() -> AsyncIterator[Any]:
+        """The responses, one by one."""
+
+    def cancel() -> None:
+        """Give up; does nothing once the call is over."""
+
+
+class IServiceClient(Interface):
+    """
+    Calls the methods of one service.
+
+    Responses are messages of the method's type.  Every way to fail is a
+    `tunnel.errors.CallError`.
+    """
+
+    def call(
+        method: str,
+        request: Message,
+        *,
+        timeout: float = 0,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Awaitable[Any]:
+        """
+        One request, one response.
+
+        :param timeout: seconds until DEADLINE_EXCEEDED; 0: as long as it takes.
+        """
+
+    def stream(
+        method: str,
+        request: Message,
+        *,
+        timeout: float = 0,
+        metadata: Mapping[str, str] | None = None,
+    ) -> AsyncGenerator[Any, None]:
+        """One request, the responses one by one; leaving the loop cancels the call."""
+
+    def open(
+        method: str,
+        *,
+        timeout: float = 0,
+        metadata: Mapping[str, str] | None = None,
+    ) -> IClientCall:
+        """A call whose requests and responses are streams."""
+
+
 class _IModule(Interface):
-    name = Attribute("The name under which the module is configured.")
+    name: str = Attribute("The name under which the module is configured.")
 
     def start() -> Awaitable[None]:
         """Begin.  Handlers were registered while the module was made; raise to fail."""
@@ -190,7 +337,7 @@ class IAgentModule(_IModule):
 class IServerModuleFactory(Interface):
     """Makes the server half; usually the module's class itself."""
 
-    configuration = Attribute(
+    configuration: type[Any] = Attribute(
         "An attrs class: the keys of the module's section (see `tunnel.config`)."
     )
 
@@ -201,41 +348,41 @@ class IServerModuleFactory(Interface):
 class IAgentModuleFactory(Interface):
     """Makes the agent half; usually the module's class itself."""
 
-    configuration = Attribute("As in `IServerModuleFactory`.")
+    configuration: type[Any] = Attribute("As in `IServerModuleFactory`.")
 
     def __call__(api: IAgentModuleApi) -> IAgentModule:
         """Make the module.  Called once per start; must not wait for anything."""
 
 
 class _IModuleApi(Interface):
-    name = Attribute("The module's name.")
-    configuration = Attribute("Its section, as an instance of the factory's class.")
-    clock = Attribute("`IReactorTime`: the only source of time.")
-    reactor = Attribute("For endpoints that the module dials itself.")
-    metrics = Attribute("A `prometheus_client.CollectorRegistry`.")
-    write = Attribute(
+    name: str = Attribute("The module's name.")
+    configuration: Any = Attribute(
+        "Its section, an instance of the class that the factory names."
+    )
+    clock: IReactorTime = Attribute("The only source of time.")
+    reactor: IReactorCore = Attribute("For endpoints that the module dials itself.")
+    metrics: CollectorRegistry = Attribute("Where its collectors go.")
+    write: Callable[[ITransport, bytes], None] = Attribute(
         "``write(transport, data)``: as ``transport.write``, but sent at once where "
         "possible; for a protocol that writes once per turn."
     )
 
-    def handle(service: Any, implementation: object) -> None:
+    def handle(service: ServiceDescriptor, implementation: object) -> None:
         """
         Answer calls of the other side.
 
-        :param service: a protobuf ``ServiceDescriptor``.
         :param implementation: has one method per method of the service, in snake_case.
             Unary: ``async def f(request, call) -> response``.  Streams are async
             iterators: ``requests`` in place of ``request``, ``yield`` to answer.
         """
 
     def handle_stream(
-        method: str, accept: Callable[[IStream, Any], IStreamReceiver]
+        method: str, accept: Callable[[IStream, IOpening], IStreamReceiver]
     ) -> None:
         """
         Answer raw streams of the other side that name *method*.
 
-        :param accept: gets the stream and the OPEN message (``metadata`` holds the
-            first header block), returns the receiver.
+        :param accept: gets the stream and how it was opened, returns the receiver.
         """
 
     def fail(reason: Exception) -> None:
@@ -245,7 +392,7 @@ class _IModuleApi(Interface):
 class IServerModuleApi(_IModuleApi):
     """What kas lends to a server half."""
 
-    def handle_external(service: Any, implementation: object) -> None:
+    def handle_external(service: ServiceDescriptor, implementation: object) -> None:
         """
         Answer calls of GitLab and others, who come to the external API with a token.
 
@@ -253,9 +400,11 @@ class IServerModuleApi(_IModuleApi):
         None.  Where the external API is not configured, nobody calls.
         """
 
-    def client(service: Any, agent_id: str, access: Access | None = None) -> Any:
+    def client(
+        service: ServiceDescriptor, agent_id: str, access: Access | None = None
+    ) -> IServiceClient:
         """
-        A `tunnel.rpc.client.ServiceClient` that calls *service* at an agent.
+        What calls *service* at an agent.
 
         :param access: in whose name: what `authorize` gave for this agent.  The agent
             half finds it in ``call.access``, and gives it to
@@ -268,10 +417,7 @@ class IServerModuleApi(_IModuleApi):
         method: str,
         receiver: IStreamReceiver,
         metadata: bytes = b"",
-        fin: bool = False,
-        timeout: float = 0,
-        repeatable: bool = False,
-        resumable: bool = False,
+        options: StreamOptions = DEFAULT_OPTIONS,
     ) -> IStream:
         """
         Open a raw stream to an agent, whichever kas holds it.
@@ -280,25 +426,20 @@ class IServerModuleApi(_IModuleApi):
         up to the routing time limit; then the receiver's `stream_closed` gets an
         `tunnel.errors.AgentUnavailable`.
 
-        :param repeatable: it may be done twice: should the way to the agent break
-            before anything came back, it is begun anew.  What an agent *refused* was
-            not done, and is tried again in any case.
-        :param resumable: should the way break, both ends keep the stream and go on by
-            another one.  For what lasts; it costs memory, and takes only producers that
-            push.  Where the agent's connection was closed, and it is not back after
-            some seconds, a method ``path_missing()`` of the receiver is called, if it
-            has one: whoever can begin again without a loss should end the stream then.
+        :param receiver: an `IPathReceiver` is told of the path, too.
+        :param metadata: the first header block, at most 64 KiB.
         """
 
     def connected_agents() -> list[ConnectedAgent]:
         """Every connection that this kas holds now."""
 
-    def agents(agent_id: str = "", project_id: int = 0) -> Any:
+    def agents(
+        agent_id: str = "", project_id: int = 0
+    ) -> Awaitable[list[ConnectedAgent]]:
         """
         The connections of an agent, of a project's agents, or all, whichever kas has.
 
-        :return: an awaitable of a list of `ConnectedAgent`; fails with
-            `tunnel.errors.CallError` of status UNAVAILABLE when nobody can know.
+        :raises CallError: UNAVAILABLE, no kas can know.
         """
 
     def authorize(kind: str, agent: str, token: str) -> Any:
@@ -324,11 +465,13 @@ class IServerModuleApi(_IModuleApi):
         ``kas.draining`` when it was told to stop: finish what runs, begin nothing.
         """
 
-    def listen(endpoint: Any, factory: Any, path: str = "") -> Any:
+    def listen(
+        endpoint: Listen | str, factory: IProtocolFactory, path: str = ""
+    ) -> Deferred[IListeningPort]:
         """
-        Listen until the module stops; a Deferred of the port.
+        Listen until the module stops.
 
-        :param endpoint: a `tunnel.config.Listen` section, or a Twisted endpoint string.
+        :param endpoint: a section, or a Twisted endpoint string.
         :param path: what precedes every path there; `kasctl` tells clients of it.
         """
 
@@ -336,19 +479,19 @@ class IServerModuleApi(_IModuleApi):
 class ICluster(Interface):
     """The Kubernetes API server next to agentk, and how to speak to it."""
 
-    host = Attribute("Name or address, str.")
-    port = Attribute("TCP port, int.")
-    path_prefix = Attribute("What precedes every path, str; usually empty.")
-    host_header = Attribute("Value of the Host header, bytes.")
+    host: str = Attribute("Name or address.")
+    port: int = Attribute("TCP port.")
+    path_prefix: str = Attribute("What precedes every path; usually empty.")
+    host_header: bytes = Attribute("Value of the Host header.")
 
-    def tls_context() -> Any:
-        """An `ssl.SSLContext` for the next connection, or None for plain TCP."""
+    def tls_context() -> SSLContext | None:
+        """For the next connection; None for plain TCP."""
 
     def tls_server_name() -> str:
         """The name to verify, and to send as SNI."""
 
-    def endpoint() -> Any:
-        """An `IStreamClientEndpoint` for one new connection, TLS included."""
+    def endpoint() -> IStreamClientEndpoint:
+        """For one new connection, TLS included."""
 
     def rejected() -> None:
         """The API server answered 401: look for a newer credential."""
@@ -557,8 +700,8 @@ class IKubernetesClient(Interface):
 class IAgentModuleApi(_IModuleApi):
     """What agentk lends to an agent half."""
 
-    cluster_as_agentk = Attribute(
-        "`ICluster`: the API server with agentk's own credential, for a module that "
+    cluster_as_agentk: ICluster = Attribute(
+        "The API server with agentk's own credential, for a module that "
         "speaks HTTP itself.  Nothing is checked: who uses it answers for each request."
     )
 
@@ -577,10 +720,10 @@ class IAgentModuleApi(_IModuleApi):
         The API server, with all the rights of agentk: never for what a user asks.
         """
 
-    agent_id = Attribute("Our id as kas said it; empty before the first connection.")
+    agent_id: str = Attribute("Ours, as kas said it; empty before that.")
 
-    def client(service: Any) -> Any:
-        """A `tunnel.rpc.client.ServiceClient` that calls *service* at kas."""
+    def client(service: ServiceDescriptor) -> IServiceClient:
+        """What calls *service* at kas."""
 
     def subscribe(topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
         """

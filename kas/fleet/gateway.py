@@ -23,7 +23,7 @@ from tunnel.errors import (
     SessionClosed,
     StreamReset,
 )
-from tunnel.interfaces import IStreamReceiver
+from tunnel.interfaces import IPathReceiver, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.protocol import TunnelFactory, TunnelOwner, TunnelProtocol
@@ -32,7 +32,7 @@ from tunnel.session.stream import StreamTransport
 __all__ = ["Gateway", "GatewayFactory", "Relay"]
 
 
-@implementer(IStreamReceiver, IPushProducer)
+@implementer(IPathReceiver, IPushProducer)
 class Relay:
     """
     One half of a relay: whatever arrives here leaves on *other*, unread.
@@ -80,6 +80,9 @@ class Relay:
         """The agent is silent: another one may do it."""
         if self.idempotent:
             self.other.reset(ErrorCode.PATH_LOST, "the agent is silent")
+
+    def path_missing(self) -> None:
+        """Streams are kept by the kas that routes them, not here."""
 
     def stream_closed(self, reason: Exception | None) -> None:
         """The other half learns why; one that finished ends by itself."""

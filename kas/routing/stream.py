@@ -18,7 +18,12 @@ from tunnel.errors import (
     StreamReset,
     TunnelError,
 )
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.interfaces import (
+    ConnectedAgent,
+    IPathReceiver,
+    IStreamReceiver,
+    IWaitingStream,
+)
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import ResumableStream
 from tunnel.session.stream import StreamTransport
@@ -46,7 +51,7 @@ WAITED = "kas waited for it in vain"
 TOO_MANY = "too many requests wait for it already"
 
 
-@implementer(IStream, IConsumer, IPushProducer, IStreamReceiver)
+@implementer(IWaitingStream, IConsumer, IPushProducer, IPathReceiver)
 class RoutedStream:
     """
     Takes a path, and another one as long as nothing came back.
@@ -300,9 +305,9 @@ class RoutedStream:
 
     def path_missing(self) -> None:
         """The agent's connection was closed, and it does not seem to come back."""
-        tell = getattr(self._receiver, "path_missing", None)
-        if tell is not None:
-            tell()
+        receiver = self._receiver
+        if IPathReceiver.providedBy(receiver):
+            receiver.path_missing()
 
     def stream_closed(self, reason: Exception | None) -> None:
         """This path is over; take another one where that harms nothing."""
@@ -522,7 +527,7 @@ class _Waiter:
             timer.cancel()
 
 
-@implementer(IStreamReceiver)
+@implementer(IPathReceiver)
 class Resumption:
     """
     Looks for a new path to the same instance, until the stream's grace is over.
@@ -629,6 +634,9 @@ class Resumption:
         """The agent is silent: try again once it is not."""
         if self._attempt is not None:
             self._attempt.reset(ErrorCode.PATH_LOST, "the agent is silent")
+
+    def path_missing(self) -> None:
+        """An attempt is not resumed itself."""
 
     def stream_closed(self, reason: Exception | None) -> None:
         """This attempt failed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Protocol
 
 from twisted.internet.interfaces import IReactorTime
@@ -26,7 +27,13 @@ from tunnel.http1 import (
     clean_trailers,
     encode_request,
 )
-from tunnel.interfaces import Access, IServerModuleApi, IStream, IStreamReceiver
+from tunnel.interfaces import (
+    Access,
+    IPathReceiver,
+    IServerModuleApi,
+    IStream,
+    StreamOptions,
+)
 from tunnel.kubernetes import Lasts, lasts
 
 __all__ = ["ProxiedRequest", "Proxy"]
@@ -34,6 +41,14 @@ __all__ = ["ProxiedRequest", "Proxy"]
 _MAX_INFORMATIONAL = UpstreamLimits().max_informational
 
 _BROKEN_HOP = "kas -> agent"
+
+#: Every way to open a stream: (fin, idempotent, resumable).
+_OPTIONS = {
+    (fin, idempotent, resumable): StreamOptions(
+        fin=fin, idempotent=idempotent, resumable=resumable
+    )
+    for fin, idempotent, resumable in itertools.product((False, True), repeat=3)
+}
 
 
 class Proxy(Protocol):
@@ -64,7 +79,7 @@ class Proxy(Protocol):
     def ended(self, request: ProxiedRequest, broken: bool) -> None: ...
 
 
-@implementer(IStreamReceiver)
+@implementer(IPathReceiver)
 class ProxiedRequest:
     """
     Joins an `Exchange` with the stream to the agent: it is the receiver of both.
@@ -135,9 +150,11 @@ class ProxiedRequest:
                 METHOD,
                 self,
                 block,
-                fin,
-                repeatable=fin and head.method in (b"GET", b"HEAD"),
-                resumable=bool(head.upgrade) or goes_on is not Lasts.NO,
+                _OPTIONS[
+                    fin,
+                    fin and head.method in (b"GET", b"HEAD"),
+                    bool(head.upgrade) or goes_on is not Lasts.NO,
+                ],
             )
         except TunnelError as error:
             self.fail(*_explain(error))
@@ -341,9 +358,12 @@ class ProxiedRequest:
             self._end()
             self.exchange.finish()
 
+    def path_in_doubt(self) -> None:
+        """kas takes another path where that is fine."""
+
     def path_missing(self) -> None:
         """
-        Its agentk is probably dead; see `IServerModuleApi.open_stream`.
+        Its agentk is probably dead; see `IPathReceiver`.
 
         Who watches begins again where it was, at another agentk, and loses nothing;
         waiting would only make what it knows old.

@@ -6,7 +6,9 @@ from functools import partial
 
 import attrs
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 from kas.fleet import gateway, peers
 from kas.fleet.peers import PEER_LIMITS, PEER_TIMING, RETRY_MOST
@@ -189,6 +191,7 @@ class RouteTests(ManyCase):
         answer, _ = agent.streams[0]
         told: list[str] = []
 
+        @implementer(IPushProducer)
         class Producer:
             def pauseProducing(self) -> None:
                 told.append("pause")

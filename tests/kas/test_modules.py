@@ -30,7 +30,7 @@ from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.config import Listen
 from tunnel.errors import CallError, ConfigurationError, ErrorCode, Status, StreamReset
 from tunnel.hosting.modules import RESTART_FIRST, ModuleHost, Prepared
-from tunnel.interfaces import Access, IServerModule, IServerModuleApi
+from tunnel.interfaces import Access, IServerModule, IServerModuleApi, StreamOptions
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
 from tunnel.testing import RecordingReceiver
@@ -134,7 +134,7 @@ class ApiTests(_Case):
         """Method, metadata and the time that is left travel along."""
         agent = self.world.agent()
         stream = self.api().open_stream(
-            "7", "/raw", RecordingReceiver(), b"fields", timeout=0.0001
+            "7", "/raw", RecordingReceiver(), b"fields", StreamOptions(timeout=0.0001)
         )
         stream.write(b"x")
         agent.pipe.flush()
@@ -335,7 +335,9 @@ class OpenTests(_Case):
     def test_no_limit(self) -> None:
         """Without a timeout there is none in it."""
         agent = self.world.agent()
-        self.api().open_stream("7", "/raw", RecordingReceiver(), fin=True)
+        self.api().open_stream(
+            "7", "/raw", RecordingReceiver(), options=StreamOptions(fin=True)
+        )
         agent.pipe.flush()
         ((_, open_, receiver),) = agent.streams
         self.assertEqual(open_, pb.Open(method="/raw"))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
 
+
+@implementer(IPushProducer)
 class Producer:
     """Notes what it is told."""
 

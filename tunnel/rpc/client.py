@@ -12,7 +12,14 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 from tunnel.errors import CallError, ErrorCode, Status, TunnelError
-from tunnel.interfaces import Access, IStream, IStreamReceiver
+from tunnel.interfaces import (
+    Access,
+    IClientCall,
+    IServiceClient,
+    IStream,
+    IStreamReceiver,
+    IWaitingStream,
+)
 from tunnel.rpc.access import RESERVED, access_fields
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
@@ -32,6 +39,7 @@ class StreamOpener(Protocol):
     ) -> IStream: ...
 
 
+@implementer(IServiceClient)
 class ServiceClient:
     """
     Calls the methods of one service.
@@ -121,7 +129,7 @@ class ServiceClient:
         )
 
 
-@implementer(IStreamReceiver)
+@implementer(IClientCall, IStreamReceiver)
 class ClientCall:
     """One call: send requests, read responses, or give up with `cancel`."""
 
@@ -236,8 +244,8 @@ class ClientCall:
     def _late(self) -> None:
         error = CallError(Status.DEADLINE_EXCEEDED, "no answer within the given time")
         # In kas a stream may still wait for its agent, and knows why.
-        absence = getattr(self._stream, "absence", None)
-        if absence is not None and (away := absence()) is not None:
+        stream = self._stream
+        if IWaitingStream.providedBy(stream) and (away := stream.absence()) is not None:
             error = error_from_end(away)
         self._inbox.end(error)
         self._stream.reset(ErrorCode.DEADLINE)

@@ -25,7 +25,7 @@ from tunnel.errors import (
     SessionClosed,
     StreamReset,
 )
-from tunnel.interfaces import ConnectedAgent, IStreamReceiver
+from tunnel.interfaces import ConnectedAgent, IPathReceiver, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import Keepalive, Liveness, Timing
 from tunnel.session.stream import StreamTransport
@@ -390,10 +390,9 @@ class TunnelProtocol(Protocol):
         """The peer did not answer in time whether it is there."""
         self._log.info("{peer} is silent though it was asked", peer=self.peer)
         for stream in tuple(self._streams.values()):
-            receiver: Any = stream.receiver
-            tell = getattr(receiver, "path_in_doubt", None)
-            if tell is not None:
-                tell()
+            receiver = stream.receiver
+            if IPathReceiver.providedBy(receiver):
+                receiver.path_in_doubt()
 
     def peer_is_dead(self) -> None:
         """It was quiet, or did not answer, for too long."""

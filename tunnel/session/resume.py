@@ -23,7 +23,7 @@ from tunnel.errors import (
     StreamReset,
     TunnelError,
 )
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.interfaces import ConnectedAgent, IPathReceiver, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.stream import StreamTransport
 from tunnel.wire.limits import KIB, MIB
@@ -74,7 +74,7 @@ class ResumeLimits:
 DEFAULT_RESUME_LIMITS = ResumeLimits()
 
 
-@implementer(IStream, IConsumer, IPushProducer, IStreamReceiver)
+@implementer(IStream, IConsumer, IPushProducer, IPathReceiver)
 class ResumableStream:
     """
     One end of a stream that goes from path to path.
@@ -217,9 +217,7 @@ class ResumableStream:
     def _stays_away(self, left: float, reason: TunnelError) -> None:
         """The other end should have been back by now."""
         self._timer = self._keeper.clock.callLater(left, self._expire, reason)
-        tell = getattr(self.receiver, "path_missing", None)
-        if tell is not None:
-            tell()
+        self.path_missing()
 
     def _expire(self, reason: TunnelError) -> None:
         self._keeper.expired += 1
@@ -370,9 +368,15 @@ class ResumableStream:
 
     def path_in_doubt(self) -> None:
         """The path is silent: the receiver may look for another one."""
-        tell = getattr(self.receiver, "path_in_doubt", None)
-        if tell is not None:
-            tell()
+        receiver = self.receiver
+        if IPathReceiver.providedBy(receiver):
+            receiver.path_in_doubt()
+
+    def path_missing(self) -> None:
+        """There is none, and none seems to come: the receiver may give up."""
+        receiver = self.receiver
+        if IPathReceiver.providedBy(receiver):
+            receiver.path_missing()
 
     def stream_closed(self, reason: Exception | None) -> None:
         """The path is gone, and the stream with it unless another may be found."""

@@ -29,12 +29,14 @@ from tunnel.errors import (
 )
 from tunnel.hosting.context import check_access
 from tunnel.interfaces import (
+    DEFAULT_OPTIONS,
     Access,
     ConnectedAgent,
     IAgentModuleApi,
     IServerModuleApi,
     IStream,
     IStreamReceiver,
+    StreamOptions,
 )
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.rpc.client import ServiceClient
@@ -161,8 +163,15 @@ class FakeServerModuleApi(_FakeApi):
     ) -> ServiceClient:
         check_access(access, agent_id)
 
-        def opener(method: str, receiver: IStreamReceiver, **kw: Any) -> IStream:
-            return self.open_stream(agent_id, method, receiver, **kw)
+        def opener(
+            method: str,
+            receiver: IStreamReceiver,
+            *,
+            metadata: bytes = b"",
+            timeout: float = 0,
+        ) -> IStream:
+            options = StreamOptions(timeout=timeout)
+            return self.open_stream(agent_id, method, receiver, metadata, options)
 
         return ServiceClient(service, opener, self.clock, access)
 
@@ -172,15 +181,16 @@ class FakeServerModuleApi(_FakeApi):
         method: str,
         receiver: IStreamReceiver,
         metadata: bytes = b"",
-        fin: bool = False,
-        timeout: float = 0,
-        repeatable: bool = False,
-        resumable: bool = False,
+        options: StreamOptions = DEFAULT_OPTIONS,
     ) -> IStream:
         if agent_id not in ("1", "agent-1"):
             return _NoAgent(agent_id, receiver, self.clock)
         return self._end.open_stream(
-            method, receiver, metadata=metadata, fin=fin, timeout=timeout
+            method,
+            receiver,
+            metadata=metadata,
+            fin=options.fin,
+            timeout=options.timeout,
         )
 
     def handle_external(self, service: Any, implementation: object) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from zope.interface import implementer
+
 from tests.kas.many import GRACE, Agentk, Kas, ManyCase
 from tunnel.errors import ErrorCode, StreamReset
-from tunnel.interfaces import IStreamReceiver
+from tunnel.interfaces import IPathReceiver, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import ResumeLimits
 from tunnel.testing import RecordingReceiver
@@ -14,12 +16,16 @@ from tunnel.testing import RecordingReceiver
 LIMITS = ResumeLimits()
 
 
+@implementer(IPathReceiver)
 class Watch(RecordingReceiver):
     """Counts how often it is told that the agent may not come back."""
 
     def __init__(self) -> None:
         super().__init__()
         self.missing = 0
+
+    def path_in_doubt(self) -> None:
+        """Of no interest."""
 
     def path_missing(self) -> None:
         self.missing += 1

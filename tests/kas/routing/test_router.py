@@ -6,7 +6,9 @@ from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from kas.routing.router import (
@@ -36,6 +38,7 @@ from tunnel.wire.limits import DEFAULT_LIMITS, Limits
 ECHO = DESCRIPTOR.services_by_name["Echo"]
 
 
+@implementer(IPushProducer)
 class Producer:
     """Writes a piece whenever it may; notes what it is told."""
 

@@ -21,7 +21,14 @@ from modules.kubernetes_api.server import KubernetesApiServer
 from tests.tunnel.http1.pools import Endpoint
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, StreamReset
-from tunnel.interfaces import Access, Impersonation, IStream, IStreamReceiver
+from tunnel.interfaces import (
+    DEFAULT_OPTIONS,
+    Access,
+    Impersonation,
+    IStream,
+    IStreamReceiver,
+    StreamOptions,
+)
 
 WINDOW = 256 * 1024
 
@@ -246,12 +253,9 @@ class ServerApi(Api):
         method: str,
         receiver: Any,
         metadata: bytes = b"",
-        fin: bool = False,
-        timeout: float = 0,
-        repeatable: bool = False,
-        resumable: bool = False,
+        options: StreamOptions = DEFAULT_OPTIONS,
     ) -> FakeStream:
-        return self.link.open_stream(agent_id, method, receiver, metadata, fin)
+        return self.link.open_stream(agent_id, method, receiver, metadata, options.fin)
 
     def authorize(self, kind: str, agent: str, token: str) -> Deferred[Access]:
         self.asked.append((kind, agent, token))

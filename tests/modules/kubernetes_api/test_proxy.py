@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from tests.modules.kubernetes_api.cases import CHUNKED, HELLO, VERSION, ProxyCase
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.tunnel.http1.wire import Wire
+from tunnel.interfaces import IPathReceiver
 
 
 class RequestTests(ProxyCase):
@@ -174,9 +175,8 @@ class RequestTests(ProxyCase):
             self.world.origin.receive(b"%x\r\n%b\r\n" % (len(event), event))
         self.world.run()
         for stream in tuple(self.world.link.open):
-            missing = getattr(stream.receiver, "path_missing", None)
-            if missing is not None:
-                missing()
+            if IPathReceiver.providedBy(stream.receiver):
+                stream.receiver.path_missing()
         self.world.run()
         return wire
 

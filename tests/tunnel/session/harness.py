@@ -9,7 +9,11 @@ from typing import Any, TypeVar
 from twisted.internet import reactor
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IHalfCloseableProtocol, IStreamClientEndpoint
+from twisted.internet.interfaces import (
+    IHalfCloseableProtocol,
+    IPushProducer,
+    IStreamClientEndpoint,
+)
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
@@ -163,6 +167,7 @@ class MemoryEndpoint:
         return succeed(self.protocol)
 
 
+@implementer(IPushProducer)
 class Producer:
     """Notes what it is told."""
 

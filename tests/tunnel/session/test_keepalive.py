@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 from tunnel.errors import ErrorCode, SessionClosed
+from tunnel.interfaces import IPathReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import (
     BUDGET_INTERVAL,
@@ -238,9 +240,13 @@ class AskTests(SynchronousTestCase):
         """Those that may go elsewhere do so before it is closed."""
         told: list[str] = []
 
+        @implementer(IPathReceiver)
         class Doubting(RecordingReceiver):
             def path_in_doubt(self) -> None:
                 told.append("in doubt")
+
+            def path_missing(self) -> None:
+                told.append("missing")
 
         self.pipe.cut = True
         self.tunnel.open_stream(pb.Open(), Doubting())

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+from twisted.internet.interfaces import IPushProducer
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 from tests.tunnel.session.streams import METHOD, StreamTestCase
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
@@ -288,6 +290,7 @@ class StreamTests(StreamTestCase):
 
 
 @attrs.define(eq=False)
+@implementer(IPushProducer)
 class Producer:
     """Writes until it is told to pause."""
 
