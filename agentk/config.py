@@ -25,7 +25,7 @@ from tunnel.transport.tls import client_context
 __all__ = [
     "AgentkConfiguration",
     "AgentkOptions",
-    "ObservabilityListen",
+    "ProbeListen",
     "TokenSource",
     "read_modules",
     "read_options",
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
-class ObservabilityListen(Listen):
+class ProbeListen(Listen):
     """``--observability-listen-*``: probes and metrics."""
 
     # every address, because the kubelet asks the address of the pod
@@ -81,7 +81,7 @@ class AgentkOptions:
     kas_headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
     kas_insecure_skip_tls_verify: bool = False
     kas_tls_server_name: str = ""
-    observability: ObservabilityListen = attrs.field(factory=ObservabilityListen)
+    observability: ProbeListen = attrs.field(factory=ProbeListen)
     #: Of the pod; what is empty here may still be known of the service account.
     pod_namespace: str = ""
     pod_name: str = ""
@@ -182,7 +182,7 @@ class _Flags:
                 )
         return tuple(headers)
 
-    def _observability(self) -> ObservabilityListen | None:
+    def _observability(self) -> ProbeListen | None:
         given: dict[str, Any] = {
             key: self._text(_OPTIONS[key]) for key in ("network", "address")
         }
@@ -193,7 +193,7 @@ class _Flags:
         if len(self._problems) == before:
             given |= files  # else it is said already what is wrong with them
         try:
-            return ObservabilityListen(**{k: v for k, v in given.items() if v})
+            return ProbeListen(**{k: v for k, v in given.items() if v})
         except* Invalid as group:
             for error in group.exceptions:
                 option = _OPTIONS[getattr(error, "key", "address")]

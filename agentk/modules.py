@@ -1,4 +1,4 @@
-"""What agentk lends to the agent half of a module."""
+"""What agentk gives to the agent half of a module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 from zope.interface import implementer
 
 from agentk.dialer import Dialer
-from tunnel.hosting import context as lending
+from tunnel.hosting.context import ModuleApi, ModuleContext
 from tunnel.hosting.modules import Prepared
 from tunnel.interfaces import Access, IAgentModuleApi, ICluster
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
@@ -17,7 +17,7 @@ from tunnel.rpc.client import ServiceClient
 
 
 @attrs.define(eq=False)
-class Lent(lending.Lent):
+class AgentContext(ModuleContext):
     """What all modules share; one for the process."""
 
     kubernetes: KubernetesClients
@@ -25,15 +25,18 @@ class Lent(lending.Lent):
 
 
 @implementer(IAgentModuleApi)
-class AgentModuleApi(lending.ModuleApi):
+class AgentModuleApi(ModuleApi):
     """See `tunnel.interfaces.IAgentModuleApi`."""
 
     def __init__(
-        self, lent: Lent, module: Prepared, fail: Callable[[str, Exception], None]
+        self,
+        context: AgentContext,
+        module: Prepared,
+        fail: Callable[[str, Exception], None],
     ) -> None:
-        super().__init__(lent, module, fail)
-        self._kubernetes = lent.kubernetes
-        self._dialer = lent.dialer
+        super().__init__(context, module, fail)
+        self._kubernetes = context.kubernetes
+        self._dialer = context.dialer
 
     @property
     def agent_id(self) -> str:

@@ -22,7 +22,7 @@ from agentk.kubernetes.cluster import ClusterAccess
 from agentk.kubernetes.reach import ClusterReach
 from agentk.kubernetes.version import ClusterVersion
 from agentk.metrics import ReachCollector, TunnelCollector
-from agentk.modules import AgentModuleApi, Lent
+from agentk.modules import AgentContext, AgentModuleApi
 from tunnel import __version__
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.events import EventBus
@@ -99,7 +99,7 @@ class AgentkService(LogsItsOwnWay, Service):
             reactor,
         )
         self.metrics.register(ReachCollector(self.reach))
-        lent = Lent(
+        context = AgentContext(
             reactor=reactor,
             dispatcher=self.dispatcher,
             bus=self.bus,
@@ -110,8 +110,8 @@ class AgentkService(LogsItsOwnWay, Service):
         self.modules = ModuleHost(
             modules,
             interface=IAgentModule,
-            make_api=lambda one: AgentModuleApi(lent, one, self.modules.fail),
-            release=lent.release,
+            make_api=lambda one: AgentModuleApi(context, one, self.modules.fail),
+            release=context.release,
             clock=reactor,
             jitter=secrets.SystemRandom().random,
         )

@@ -1,4 +1,4 @@
-"""What kas lends to the server half of a module."""
+"""What kas gives to the server half of a module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kas.identity.authenticator import FileIdentity
 from kas.routing.router import Router
 from kas.routing.stream import RoutedStream
 from tunnel.errors import CallError, Status
-from tunnel.hosting import context as lending
+from tunnel.hosting.context import ModuleApi, ModuleContext, check_access
 from tunnel.hosting.modules import Prepared
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
@@ -35,7 +35,7 @@ from tunnel.rpc.client import ServiceClient
 
 
 @attrs.define(eq=False)
-class Lent(lending.Lent):
+class ServerContext(ModuleContext):
     """What all modules share; one for the process."""
 
     registry: Registry
@@ -49,32 +49,35 @@ class Lent(lending.Lent):
     def release(self, name: str) -> None:
         """Take back what a module registered."""
         # Not super(): attrs makes the class anew for its slots.
-        lending.Lent.release(self, name)
+        ModuleContext.release(self, name)
         self.external.withdraw(name)
         for port in self.ports.pop(name, []):
             Deferred.fromCoroutine(self.listening.close(port))
 
 
 @implementer(IServerModuleApi)
-class ServerModuleApi(lending.ModuleApi):
+class ServerModuleApi(ModuleApi):
     """See `tunnel.interfaces.IServerModuleApi`."""
 
     def __init__(
-        self, lent: Lent, module: Prepared, fail: Callable[[str, Exception], None]
+        self,
+        context: ServerContext,
+        module: Prepared,
+        fail: Callable[[str, Exception], None],
     ) -> None:
-        super().__init__(lent, module, fail)
-        self._lent = lent
+        super().__init__(context, module, fail)
+        self._context = context
         self._prepared = module
 
     def handle_external(self, service: Any, implementation: object) -> None:
         """Answer calls of the external API."""
-        self._lent.external.handle(self.name, service, implementation)
+        self._context.external.handle(self.name, service, implementation)
 
     def client(
         self, service: Any, agent_id: str, access: Access | None = None
     ) -> ServiceClient:
         """Calls *service* at an agent."""
-        lending.check_access(access, agent_id)
+        check_access(access, agent_id)
 
         def opener(
             method: str,
@@ -101,7 +104,7 @@ class ServerModuleApi(lending.ModuleApi):
         if options.timeout:
             open_.timeout_ms = max(1, round(options.timeout * 1000))
         return RoutedStream.open(
-            self._lent.router,
+            self._context.router,
             agent_id,
             open_,
             receiver,
@@ -112,13 +115,13 @@ class ServerModuleApi(lending.ModuleApi):
 
     def connected_agents(self) -> list[ConnectedAgent]:
         """Every connection that this kas holds now."""
-        return [connection.agent for connection in self._lent.registry]
+        return [connection.agent for connection in self._context.registry]
 
     async def agents(
         self, agent_id: str = "", project_id: int = 0
     ) -> list[ConnectedAgent]:
         """The connections of an agent, of a project's agents, or all."""
-        found = await self._lent.router.directory.agents(
+        found = await self._context.router.directory.agents(
             agent_id=agent_id, project_id=project_id
         )
         return [record.agent for record in found]
@@ -131,7 +134,7 @@ class ServerModuleApi(lending.ModuleApi):
                     Status.UNAUTHENTICATED,
                     f"credentials of kind {kind[:20]!r} are not known here; use 'user'",
                 )
-            return succeed(self._lent.identity.authorize_user(agent, token))
+            return succeed(self._context.identity.authorize_user(agent, token))
         except CallError:
             return fail(Failure())
 
@@ -148,7 +151,7 @@ class ServerModuleApi(lending.ModuleApi):
         setting = f"{module.path}.listen.address" if said and module.path else ""
 
         async def opened() -> IListeningPort:
-            port = await self._lent.listening.listen(
+            port = await self._context.listening.listen(
                 endpoint,
                 factory,
                 what=self.name,
@@ -158,7 +161,7 @@ class ServerModuleApi(lending.ModuleApi):
                 minimum=ssl.TLSVersion.TLSv1_2,
                 path=path,
             )
-            self._lent.ports.setdefault(self.name, []).append(port)
+            self._context.ports.setdefault(self.name, []).append(port)
             return port
 
         return Deferred.fromCoroutine(opened())

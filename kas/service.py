@@ -37,7 +37,7 @@ from kas.config.schema import KasConfiguration
 from kas.fleet.balance import PER_SECOND, Balance
 from kas.fleet.fleet import Fleet
 from kas.identity.authenticator import FileIdentity
-from kas.modules import Lent, ServerModuleApi
+from kas.modules import ServerContext, ServerModuleApi
 from kas.observability.metrics import FleetCollector
 from kas.observability.overview import overview
 from kas.observability.site import Health, make_site
@@ -162,7 +162,7 @@ class KasService(LogsItsOwnWay, Service):
                 now=now,
                 jitter=secrets.SystemRandom().random,
             )
-        self._lent = lent = Lent(
+        self._context = context = ServerContext(
             reactor=reactor,
             dispatcher=self.dispatcher,
             bus=self.bus,
@@ -176,8 +176,8 @@ class KasService(LogsItsOwnWay, Service):
         self.modules = ModuleHost(
             modules,
             interface=IServerModule,
-            make_api=lambda one: ServerModuleApi(lent, one, self.modules.fail),
-            release=lent.release,
+            make_api=lambda one: ServerModuleApi(context, one, self.modules.fail),
+            release=context.release,
             clock=reactor,
             jitter=random,
         )
@@ -428,7 +428,7 @@ class KasService(LogsItsOwnWay, Service):
         if self.fleet.directory.living():
             await self._let_agents_leave(patience)
         # Health stays, because somebody watches the end.
-        for ports in self._lent.ports.values():
+        for ports in self._context.ports.values():
             for port in ports:
                 await self.listening.close(port)
         self.bus.publish("kas.draining", None)

@@ -1,1 +1,25 @@
+"""
+What kas and agentk share; everything that two processes must agree on is here.
+
+What authors of modules use, and nothing else is public:
+
+    interfaces.py   what a module implements, and what it is given
+    plugin.py       modules as plugins
+    errors.py       every way to fail      details.py  what an error says to programs
+    config/         configuration: YAML in, frozen classes out
+    http1/          HTTP/1.1 for proxies
+    testing/        both ends of a tunnel in memory
+
+Each of these uses only those below it:
+
+    program/        what both programs share around their services
+    hosting/        modules: found, made, started, restarted
+    kubernetes/     the Kubernetes API       rpc/      calls over streams
+    session/        the wire on Twisted
+    transport/      bytes to and from the network
+    wire/           frames, streams, windows: no I/O, no clock
+    pb/             messages of the protocol
+    util/           helpers that know nothing of tunnels
+"""
+
 __version__ = "0.1.0"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kas.config.own_address import interface_addresses, own_address
-from kas.config.schema import Agent, KasConfiguration, read_configuration_file
+from kas.config.schema import AgentSection, KasConfiguration, read_configuration_file
 from tunnel.config import Listen, PartlyRead, Section, nearest, place_of
 from tunnel.config.listen import ANYWHERE
 from tunnel.config.nodes import Mark
@@ -75,7 +75,7 @@ def _by_module(
         for one in installed(ServerModule)
         if one.section.startswith("agent.")
     }
-    ours = field_types(Agent)
+    ours = field_types(AgentSection)
     for key, section in agent.items():
         name = claimed.get(key)
         if name in sections:

@@ -34,8 +34,8 @@ from tunnel.config import (
 )
 
 __all__ = [
-    "Agent",
     "AgentListen",
+    "AgentSection",
     "KasConfiguration",
     "Observability",
     "ObservabilityListen",
@@ -73,7 +73,7 @@ class AgentListen(Listen):
 
 
 @attrs.frozen(kw_only=True)
-class Agent:
+class AgentSection:
     """``agent``: everything that faces agents, and what reaches them."""
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
@@ -232,7 +232,7 @@ class KasConfiguration:
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs("workspaces", "autoflow")
 
-    agent: Agent = field(factory=Agent, doc="what faces agents")
+    agent: AgentSection = field(factory=AgentSection, doc="what faces agents")
     observability: Observability = field(
         factory=Observability, doc="how to see what kas does"
     )

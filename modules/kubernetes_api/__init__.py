@@ -3,14 +3,14 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
 
     client --HTTP--> server.py (kas) --stream--> agent.py (agentk) --HTTP--> cluster
 
-* `config`: the sections ``agent.kubernetes_api`` of kas and of agentk;
-* `server` and `proxied`: the server half, and one request in it;
-* `frontdoor`: which agent is asked for, by whom, and for what;
-* `fields`: header fields that the halves write, and what else they agree on;
-* `agent`: the agent half;
-* `boundary`: where one event of a watch ends;
-* `heartbeats`: PINGs inside an upgraded connection, and who answers them;
-* `metrics`: what both count.
+    config.py       the sections of kas and of agentk
+    server.py       the server half            proxied.py   one request in it
+    frontdoor.py    which agent is asked for, by whom, and for what
+    fields.py       header fields that the halves write, and what else they agree on
+    agent.py        the agent half
+    boundary.py     where one event of a watch ends
+    heartbeats.py   PINGs inside an upgraded connection, and who answers them
+    metrics.py      what both count
 
 One request is one raw stream.  Its OPEN carries the request's header block, its DATA
 the body, FIN ends the body, and a header block before FIN holds trailers.  Back come

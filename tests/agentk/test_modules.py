@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
-from agentk.modules import AgentModuleApi, Lent
+from agentk.modules import AgentContext, AgentModuleApi
 from tests.agentk.dialling import DialCase
 from tests.modules.kubernetes_api.pair import Cluster
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
@@ -37,7 +37,7 @@ class ApiTests(DialCase):
     def setUp(self) -> None:
         super().setUp()
         self.clients = KubernetesClients(cast(Any, Cluster()), self.clock)
-        self.lent = Lent(
+        self.context = AgentContext(
             reactor=self.clock,
             dispatcher=self.dispatcher,
             bus=self.bus,
@@ -52,7 +52,7 @@ class ApiTests(DialCase):
             self.failed.append((name, reason))
 
         return AgentModuleApi(
-            self.lent, Prepared(name, lambda api: None, {"a": 1}), fail
+            self.context, Prepared(name, lambda api: None, {"a": 1}), fail
         )
 
     def say(self, client: Any, text: str) -> Deferred[Any]:
@@ -113,7 +113,7 @@ class ApiTests(DialCase):
         self.network.settle()
         self.assertEqual(receiver.data, b"x")
         self.assertEqual(self.dispatcher.services, ["", "tests.proto.Echo"])
-        self.lent.release("echo")
+        self.context.release("echo")
         self.assertEqual(self.dispatcher.services, [])
 
     def test_events(self) -> None:
@@ -125,7 +125,7 @@ class ApiTests(DialCase):
         self.network.tunnel().end(0, "")  # type: ignore[arg-type]
         self.network.settle()
         self.assertEqual(heard, ["7", "7"])
-        self.lent.release("echo")
+        self.context.release("echo")
         self.later(5)
         self.assertEqual(heard, ["7", "7"])
 

@@ -23,7 +23,7 @@ from zope.interface.verify import verifyObject
 from kas.api.services import ExternalServices
 from kas.identity.authenticator import FileIdentity
 from kas.identity.store import IdentityStore
-from kas.modules import Lent, ServerModuleApi
+from kas.modules import ServerContext, ServerModuleApi
 from kas.state.directory import StateDirectory
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
@@ -62,7 +62,7 @@ class _Case(SynchronousTestCase):
         self.identity = FileIdentity(
             state.file("identity.json"), self.reactor, time.time
         )
-        self.lent = Lent(
+        self.context = ServerContext(
             reactor=self.reactor,
             dispatcher=self.world.dispatcher,
             bus=self.world.bus,
@@ -79,7 +79,7 @@ class _Case(SynchronousTestCase):
         def fail(name: str, reason: Exception) -> None:
             self.failed.append((name, reason))
 
-        return ServerModuleApi(self.lent, Prepared(name, Busy, configuration), fail)
+        return ServerModuleApi(self.context, Prepared(name, Busy, configuration), fail)
 
 
 class ApiTests(_Case):
@@ -227,7 +227,7 @@ class ApiTests(_Case):
 
         settings = Settings(Listen(address="127.0.0.1:8160"))
         prepared = Prepared("echo", Busy, settings, "agent.echo")
-        api = ServerModuleApi(self.lent, prepared, lambda name, error: None)
+        api = ServerModuleApi(self.context, prepared, lambda name, error: None)
         failure = self.failureResultOf(
             api.listen(settings.listen, Factory()), ConfigurationError
         )
@@ -269,8 +269,8 @@ class FailureTests(_Case):
         self.host = ModuleHost(
             [Prepared(name, Busy, None) for name in ("one", "two")],
             interface=IServerModule,
-            make_api=lambda one: ServerModuleApi(self.lent, one, self.host.fail),
-            release=self.lent.release,
+            make_api=lambda one: ServerModuleApi(self.context, one, self.host.fail),
+            release=self.context.release,
             clock=self.reactor,
             jitter=lambda: 1.0,
         )
@@ -315,9 +315,9 @@ class FailureTests(_Case):
             Busy.made[-1 if len(Busy.made) > 2 else 0].api.fail(ValueError("gone"))
             self.reactor.advance(120)
         self.assertEqual(len(Busy.made), 1002)
-        self.assertEqual(len(self.lent.dispatcher._accepts), 2)
-        self.assertEqual(sum(map(len, self.lent.ports.values())), 2)
-        self.assertEqual(len(self.lent.listening._ports), 2)
+        self.assertEqual(len(self.context.dispatcher._accepts), 2)
+        self.assertEqual(sum(map(len, self.context.ports.values())), 2)
+        self.assertEqual(len(self.context.listening._ports), 2)
         self.assertEqual(len(self.world.bus._subscribers["moon"]), 2)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 

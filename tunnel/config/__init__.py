@@ -19,11 +19,20 @@ A class attribute ``FOREIGN_KEYS`` says what keys are that others know and this 
 does not, for the message that refuses them.
 
 A problem reads ``file:line:column: path: what is wrong, and what to do``.
-"""
 
-# `files` has `nodes` make a tree of the text; `reader` walks it along a `schema`, has
-# `texts` read what is a single value, and piles up `problems`.  `reference` lists a
-# schema, `listen` is one that all have in common; `certificates` tries what that names.
+How it is made::
+
+    files.py        a file, or its text, as an instance of a schema
+    nodes.py        the tree of the text, each value with its place
+    reader.py       walks that tree along a schema
+    schema.py       what a schema is written with
+    texts.py        reads what is a single value
+    problems.py     what is wrong, said in one line
+    reference.py    what a schema knows, listed
+    listen.py       the schema of every listener
+    certificates.py tries the certificates that one names
+    names.py        names that a certificate is made for
+"""
 
 from tunnel.config.certificates import (
     authorities,

@@ -1,4 +1,4 @@
-"""What both programs lend to every module: the common part of the two module APIs."""
+"""What every module gets: the common part of the two module APIs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tunnel.transport import eager
 
 
 @attrs.define(eq=False)
-class Lent:
+class ModuleContext:
     """What all modules of a process share."""
 
     reactor: Any
@@ -34,16 +34,19 @@ class ModuleApi:
     """See `tunnel.interfaces`; kas and agentk each add what only they have."""
 
     def __init__(
-        self, lent: Lent, module: Prepared, fail: Callable[[str, Exception], None]
+        self,
+        context: ModuleContext,
+        module: Prepared,
+        fail: Callable[[str, Exception], None],
     ) -> None:
         self.name = module.name
         self.configuration = module.configuration
-        self.clock = lent.reactor
-        self.reactor = lent.reactor
-        self.metrics = lent.metrics
+        self.clock = context.reactor
+        self.reactor = context.reactor
+        self.metrics = context.metrics
         self.write = eager.write
-        self._dispatcher = lent.dispatcher
-        self._bus = lent.bus
+        self._dispatcher = context.dispatcher
+        self._bus = context.bus
         self._fail = fail
 
     def handle(self, service: Any, implementation: object) -> None:

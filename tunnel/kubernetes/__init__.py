@@ -1,9 +1,12 @@
 """
 What kas, agentk and modules know of Kubernetes' API.
 
-* `request_info`: what a request asks, read as the API server reads it;
-* `impersonation`: the header fields that say as whom it comes;
-* `client`: requests of an agent half to the API server next to agentk.
+    request_info.py     what a request asks, read as the API server reads it
+    impersonation.py    the header fields that say as whom it comes
+    client.py           requests of an agent half to the API server next to agentk
+    discovery.py        which kinds of objects there are, and their paths
+    watch.py            a watch that goes on
+    answers.py          answers, collected whole or taken line by line
 """
 
 from tunnel.kubernetes.client import KubernetesClient, KubernetesClients

@@ -15,7 +15,7 @@ from tunnel.interfaces import KubernetesResponse
 __all__ = [
     "HOP",
     "MAX_BODY",
-    "Lines",
+    "AnswerLines",
     "WholeAnswer",
     "error_of",
     "object_in",
@@ -134,7 +134,7 @@ class WholeAnswer:
             self.done.errback(reason)
 
 
-class Lines:
+class AnswerLines:
     """
     An answer without an end, line by line.
 

@@ -24,7 +24,13 @@ from tunnel.interfaces import (
     KubernetesResponse,
     WatchEvent,
 )
-from tunnel.kubernetes.answers import HOP, Lines, WholeAnswer, object_in, unavailable
+from tunnel.kubernetes.answers import (
+    HOP,
+    AnswerLines,
+    WholeAnswer,
+    object_in,
+    unavailable,
+)
 from tunnel.kubernetes.discovery import (
     AGGREGATED,
     Discovery,
@@ -34,7 +40,7 @@ from tunnel.kubernetes.discovery import (
 )
 from tunnel.kubernetes.impersonation import impersonation_fields
 from tunnel.kubernetes.request_info import climbs, only_reads
-from tunnel.kubernetes.watch import PAGE, Page, watch_events
+from tunnel.kubernetes.watch import PAGE, ObjectPage, watch_events
 
 __all__ = ["KubernetesClient", "KubernetesClients"]
 
@@ -279,7 +285,7 @@ class KubernetesClient:
         namespace: str,
         query: Mapping[str, str],
         limit: int = PAGE,
-    ) -> AsyncGenerator[Page, None]:
+    ) -> AsyncGenerator[ObjectPage, None]:
         path, going_on = path_of(resource, namespace), ""
         while True:
             asked = {**query, "limit": str(limit)}
@@ -292,7 +298,7 @@ class KubernetesClient:
                 one.setdefault("apiVersion", resource.api_version)
                 one.setdefault("kind", resource.kind)
             metadata = answer.get("metadata", {})
-            yield Page(objects, metadata.get("resourceVersion", ""))
+            yield ObjectPage(objects, metadata.get("resourceVersion", ""))
             going_on = metadata.get("continue", "")
             if not going_on:
                 return
@@ -309,11 +315,11 @@ class KubernetesClient:
         query = _selected(label_selector, field_selector)
         path = path_of(resource, namespace)
 
-        def changes(asked: Mapping[str, str]) -> Lines:
+        def changes(asked: Mapping[str, str]) -> AnswerLines:
             verb, target, fields = self._head(
                 "GET", _with(path, {**query, **asked}), _JSON
             )
-            lines = Lines()
+            lines = AnswerLines()
             lines.begin(self._clients.pool.request(verb, target, fields, lines))
             return lines
 

@@ -13,10 +13,10 @@ from twisted.internet.interfaces import IReactorTime
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamError
 from tunnel.interfaces import KubernetesObject, WatchEvent, WatchEventType
-from tunnel.kubernetes.answers import Lines, error_of
+from tunnel.kubernetes.answers import AnswerLines, error_of
 from tunnel.util.backoff import pause_before
 
-__all__ = ["PAGE", "Page", "watch_events"]
+__all__ = ["PAGE", "ObjectPage", "watch_events"]
 
 #: Objects of one page of a list: what client-go asks for.
 PAGE = 500
@@ -46,7 +46,7 @@ _CHANGES = {
 
 
 @attrs.frozen
-class Page:
+class ObjectPage:
     """
     A part of a list.
 
@@ -58,8 +58,8 @@ class Page:
 
 
 async def watch_events(
-    pages: Callable[[], AsyncGenerator[Page, None]],
-    changes: Callable[[Mapping[str, str]], Lines],
+    pages: Callable[[], AsyncGenerator[ObjectPage, None]],
+    changes: Callable[[Mapping[str, str]], AnswerLines],
     rejected: Callable[[], None],
     clock: IReactorTime,
     jitter: Callable[[], float],
@@ -126,7 +126,7 @@ async def watch_events(
                     timer.cancel()
 
 
-async def _changes(lines: Lines) -> AsyncGenerator[WatchEvent, None]:
+async def _changes(lines: AnswerLines) -> AsyncGenerator[WatchEvent, None]:
     """
     The events of one request.
 

@@ -1,12 +1,14 @@
 """
 Both ends of a tunnel in memory, with back-pressure, for tests of modules.
 
-* `memory`: a `Pipe` is a connection of two transports that hold a bounded number of
-  bytes and pause whoever writes more;
-* `ends`: `connected` joins two greeted tunnels by one;
-* `apis`: what each half of a module is lent;
-* `cluster`: `FakeCluster` answers as the Kubernetes API what a test says;
-* `pair`: `ModulePair` runs both halves of a module against each other::
+    memory.py   `Pipe`: a connection of two transports that hold a bounded number of
+                bytes and pause a writer of more
+    ends.py     `connected` joins two greeted tunnels by one
+    apis.py     what each half of a module gets
+    cluster.py  `FakeCluster` answers as the Kubernetes API what a test says
+    pair.py     `ModulePair` runs both halves of a module against each other
+
+For example::
 
     clock = Clock()
     pair = ModulePair(clock, cluster=FakeCluster(clock))
