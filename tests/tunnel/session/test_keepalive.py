@@ -6,7 +6,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from tunnel.errors import ErrorCode, SessionClosed
+from tests.tunnel.asserts import assert_session_ends
+from tunnel.errors import ErrorCode
 from tunnel.interfaces import IPathReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import (
@@ -89,8 +90,7 @@ class KeepaliveTests(SynchronousTestCase):
         stream.write(b"into the dark")
         self.pass_time(2 * timing.ping_interval + 3)
         for end in (self.agent, self.kas):
-            (reason,) = end.closed
-            self.assertEqual(reason.code, ErrorCode.DEAD_PEER)
+            assert_session_ends(end.closed, ErrorCode.DEAD_PEER)
 
     def test_silent_peer_gets_no_new_requests_before_it_is_given_up(self) -> None:
         """Routing asks `alive`."""
@@ -143,13 +143,13 @@ class KeepaliveTests(SynchronousTestCase):
         for _ in range(5):
             self.pass_time(8)
             agent.send_ping()
-        self.assertEqual(self.kas.closed[0].code, ErrorCode.DEAD_PEER)
+        assert_session_ends(self.kas.closed, ErrorCode.DEAD_PEER)
 
     def test_one_direction_is_enough_to_be_dead(self) -> None:
         """A peer that hears us and is not heard."""
         self.kas.tunnel.dataReceived = lambda data: None  # type: ignore[method-assign]
         self.pass_time(31)
-        self.assertEqual(self.kas.closed[0].code, ErrorCode.DEAD_PEER)
+        assert_session_ends(self.kas.closed, ErrorCode.DEAD_PEER)
 
     def test_clock_that_jumps_ends_nothing(self) -> None:
         """A process that was stopped for an hour gives its peer the whole time."""
@@ -233,8 +233,7 @@ class AskTests(SynchronousTestCase):
         self.looks(LOOKS_TO_END - LOOKS_TO_DOUBT - 1)
         self.assertEqual(self.kas.closed, [])
         self.looks(1)
-        (reason,) = self.kas.closed
-        self.assertEqual(reason.code, ErrorCode.DEAD_PEER)
+        assert_session_ends(self.kas.closed, ErrorCode.DEAD_PEER)
 
     def test_streams_are_told(self) -> None:
         """Those that may go elsewhere do so before it is closed."""
@@ -332,9 +331,7 @@ class GreetingTests(SynchronousTestCase):
         assert agent.tunnel.transport is not None
         agent.tunnel.transport.write(b"\xff" * 10)
         pipe.flush()
-        (reason,) = agent.closed
-        assert isinstance(reason, SessionClosed)
-        self.assertEqual(reason.code, ErrorCode.FRAME_SIZE)
+        assert_session_ends(agent.closed, ErrorCode.FRAME_SIZE)
         self.assertEqual(len(kas.closed), 1)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from tests.tunnel.asserts import assert_session_ends
 from tests.tunnel.session.harness import Producer
 from tests.tunnel.session.paths import GRACE, ID, LIMITS, LOST, Path, ResumableTestCase
 from tunnel.errors import ErrorCode, ProtocolError, SessionClosed, StreamReset
@@ -311,9 +312,7 @@ class KeptTests(ResumableTestCase):
         stream, path = self.opener()
         path.receiver.stream_closed(LOST)
         stream.write(b"x" * (LIMITS.kept + 1))
-        (reason,) = self.receiver.closed
-        assert isinstance(reason, SessionClosed)
-        self.assertEqual(reason.code, ErrorCode.MEMORY)
+        assert_session_ends(self.receiver.closed, ErrorCode.MEMORY)
         self.assert_nothing_left()
 
     def owned(self, owner: str = "") -> tuple[ResumableStream, Path]:

@@ -10,8 +10,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from tests.tunnel.asserts import assert_session_ends, assert_stream_reset
 from tests.tunnel.session.streams import METHOD, StreamTestCase
-from tunnel.errors import ErrorCode, SessionClosed, StreamReset
+from tunnel.errors import ErrorCode
 from tunnel.interfaces import IStream
 from tunnel.session.stream import MAX_HELD_FRAMES
 from tunnel.testing import RecordingReceiver, connected
@@ -50,11 +51,8 @@ class StreamTests(StreamTestCase):
         stream, receiver, accepted = self.open()
         stream.reset(ErrorCode.CANCELLED, "enough")
         self.pipe.flush()
-        (ours,), (theirs,) = receiver.closed, accepted.closed
-        assert isinstance(ours, StreamReset) and isinstance(theirs, StreamReset)
-        self.assertEqual((ours.code, ours.by_peer), (ErrorCode.CANCELLED, False))
-        self.assertEqual((theirs.code, theirs.by_peer), (ErrorCode.CANCELLED, True))
-        self.assertEqual(str(theirs), "enough")
+        for closed, by_peer in (receiver.closed, False), (accepted.closed, True):
+            assert_stream_reset(closed, ErrorCode.CANCELLED, "enough", by_peer=by_peer)
         stream.write(b"into the void")
         stream.finish()
         stream.reset()
@@ -93,10 +91,8 @@ class StreamTests(StreamTestCase):
         accepted.data_received = fail  # type: ignore[method-assign]
         stream.write(b"x")
         self.pipe.flush()
-        (reason,) = receiver.closed
-        assert isinstance(reason, StreamReset)
-        self.assertEqual(reason.code, ErrorCode.INTERNAL)
-        self.assertNotIn("secret", str(reason))
+        text = "the receiver failed"
+        assert_stream_reset(receiver.closed, ErrorCode.INTERNAL, text)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         other[0].write(b"fine")
         self.pipe.flush()
@@ -151,10 +147,8 @@ class StreamTests(StreamTestCase):
         receiver = RecordingReceiver()
         self.kas.open_stream("/no/Such", receiver)
         self.pipe.flush()
-        (reason,) = receiver.closed
-        assert isinstance(reason, StreamReset)
-        self.assertEqual(reason.code, ErrorCode.UNKNOWN_METHOD)
-        self.assertIn("/no/Such", str(reason))
+        text = "/no/Such is not served here"
+        assert_stream_reset(receiver.closed, ErrorCode.UNKNOWN_METHOD, text)
 
     def test_accept_that_fails(self) -> None:
         """Is INTERNAL for the caller, and logged."""
@@ -166,9 +160,7 @@ class StreamTests(StreamTestCase):
         receiver = RecordingReceiver()
         self.kas.open_stream("/tests.Raw/Fail", receiver)
         self.pipe.flush()
-        (reason,) = receiver.closed
-        assert isinstance(reason, StreamReset)
-        self.assertEqual(reason.code, ErrorCode.INTERNAL)
+        assert_stream_reset(receiver.closed, ErrorCode.INTERNAL)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_pausing_within_delivery_keeps_order(self) -> None:
@@ -197,9 +189,7 @@ class StreamTests(StreamTestCase):
         self.agent.tunnel.end(ErrorCode.SHUTDOWN, "bye")
         self.pipe.flush()
         for closed in (receiver.closed, accepted.closed):
-            (reason,) = closed
-            assert isinstance(reason, SessionClosed)
-            self.assertEqual(reason.code, ErrorCode.SHUTDOWN)
+            assert_session_ends(closed, ErrorCode.SHUTDOWN)
         self.assertEqual(len(self.agent.closed), 1)
         self.assertEqual(len(self.kas.closed), 1)
 
@@ -214,9 +204,7 @@ class StreamTests(StreamTestCase):
         self.pipe.flush()
         second.write(b"y" * 100 * KIB)
         self.pipe.flush()
-        (reason,) = slow.closed
-        assert isinstance(reason, StreamReset)
-        self.assertEqual((reason.code, reason.by_peer), (ErrorCode.MEMORY, False))
+        assert_stream_reset(slow.closed, ErrorCode.MEMORY, by_peer=False)
         self.assertEqual(len(receiver.closed), 1)
         slow_too.stream.resumeProducing()
         self.assertEqual(len(slow_too.data), 100 * KIB)
@@ -245,9 +233,7 @@ class StreamTests(StreamTestCase):
             if number % 500 == 0:
                 self.pipe.flush()
         self.pipe.flush()
-        (reason,) = receiver.closed
-        assert isinstance(reason, StreamReset)
-        self.assertEqual(reason.code, ErrorCode.MEMORY)
+        assert_stream_reset(receiver.closed, ErrorCode.MEMORY)
         self.open()
 
     def test_loseConnection_drops_what_still_comes(self) -> None:

@@ -40,10 +40,3 @@ def opened(stream_id: int, method: str = "/s/M", fin: bool = False) -> bytes:
     """An OPEN."""
     payload = pb.Open(method=method).SerializeToString()
     return frame(FrameType.OPEN, stream_id, payload, 1 if fin else 0)
-
-
-def ended(happened: list[events.Event]) -> events.SessionEnded:
-    """The end of the session, which has to be the last event."""
-    last = happened[-1]
-    assert isinstance(last, events.SessionEnded), happened
-    return last

@@ -2,13 +2,18 @@
 
 import pytest
 
+from tests.tunnel.asserts import (
+    assert_frames,
+    assert_session_ends,
+    assert_stream_reset,
+)
 from tests.tunnel.hostile import HOSTILE
-from tests.tunnel.wire.helpers import deliver, ended, frame, greeted, opened
+from tests.tunnel.wire.helpers import deliver, frame, greeted, opened
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
 from tunnel.wire.framing import IGNORABLE, FrameType
-from tunnel.wire.limits import KIB, MAX_HELLO, Limits, PeerLimits
+from tunnel.wire.limits import KIB, MAX_CREDIT, MAX_HELLO, Limits, PeerLimits
 from tunnel.wire.session import Session
 
 
@@ -127,9 +132,8 @@ def test_reset_drops_what_was_queued_and_frees_both_sides() -> None:
     dialler.send_data(sid, b"x" * 1000)
     dialler.reset(sid, ErrorCode.CANCELLED, "changed my mind")
     happened = deliver(dialler, listener)
-    assert happened[1:] == [
-        events.StreamEnded(sid, ErrorCode.CANCELLED, "changed my mind")
-    ]
+    text = "changed my mind"
+    assert_stream_reset(happened, ErrorCode.CANCELLED, text, stream=sid, by_peer=True)
     assert dialler.open_streams == listener.open_streams == 0
 
 
@@ -142,7 +146,7 @@ def test_sending_on_a_stream_that_the_peer_reset_is_harmless() -> None:
     assert not dialler.send_data(sid, b"x")
     dialler.finish(sid)
     dialler.consumed(sid, 5)
-    assert not dialler.has_output
+    assert_frames(dialler)
 
 
 def test_sending_after_finish_is_our_own_mistake() -> None:
@@ -184,7 +188,7 @@ def test_end_is_told_to_the_peer_with_its_reason() -> None:
     dialler.open_stream(pb.Open())
     dialler.end(ErrorCode.SUPERSEDED, "newer")
     happened = deliver(dialler, listener)
-    assert happened[-1] == events.SessionEnded(ErrorCode.SUPERSEDED, "newer", True)
+    assert_session_ends(happened, ErrorCode.SUPERSEDED, "newer", by_peer=True)
     assert dialler.open_streams == 0
     assert dialler.receive_bytes(b"anything") == []
 
@@ -208,7 +212,7 @@ def test_resumed_answers_only_resume() -> None:
     sid = dialler.open_stream(pb.Open())
     deliver(dialler, listener)
     listener.resumed(sid, 5)
-    assert ended(deliver(listener, dialler)).code == ErrorCode.PROTOCOL
+    assert_session_ends(deliver(listener, dialler), ErrorCode.PROTOCOL)
 
 
 def test_resumed_answers_once() -> None:
@@ -217,7 +221,7 @@ def test_resumed_answers_once() -> None:
     deliver(dialler, listener)
     listener.resumed(sid, 5)
     listener.resumed(sid, 5)
-    assert ended(deliver(listener, dialler)).code == ErrorCode.PROTOCOL
+    assert_session_ends(deliver(listener, dialler), ErrorCode.PROTOCOL)
 
 
 def test_resume_counts_as_a_stream() -> None:
@@ -229,9 +233,7 @@ def test_resume_counts_as_a_stream() -> None:
     dialler.peer = PeerLimits()
     sid = dialler.resume_stream(pb.Resume(resume_id=b"s" * 16))
     deliver(dialler, listener)
-    (refused,) = deliver(listener, dialler)
-    assert isinstance(refused, events.StreamEnded)
-    assert (refused.stream_id, refused.code) == (sid, ErrorCode.REFUSED)
+    assert_stream_reset(deliver(listener, dialler), ErrorCode.REFUSED, stream=sid)
 
 
 def test_acknowledged() -> None:
@@ -242,8 +244,7 @@ def test_acknowledged() -> None:
     assert deliver(listener, dialler) == [events.AckReceived(sid, 12)]
     listener.reset(sid, ErrorCode.CANCELLED)
     listener.ack(sid, 13)
-    (reset,) = deliver(listener, dialler)
-    assert isinstance(reset, events.StreamEnded)
+    assert_stream_reset(deliver(listener, dialler), ErrorCode.CANCELLED, stream=sid)
 
 
 def test_acknowledgements_are_counted() -> None:
@@ -252,7 +253,7 @@ def test_acknowledgements_are_counted() -> None:
     deliver(dialler, listener)
     for received in range(4):
         listener.ack(sid, received)
-    assert ended(deliver(listener, dialler)).code == ErrorCode.FLOOD
+    assert_session_ends(deliver(listener, dialler), ErrorCode.FLOOD)
 
 
 def test_giving_up_a_finished_stream_frees_what_was_not_consumed() -> None:
@@ -266,7 +267,7 @@ def test_giving_up_a_finished_stream_frees_what_was_not_consumed() -> None:
     assert (listener.open_streams, listener.buffered) == (1, 100)
     listener.reset(sid, ErrorCode.CANCELLED)
     assert (listener.open_streams, listener.buffered) == (0, 0)
-    assert not listener.has_output
+    assert_frames(listener)
 
 
 def test_only_the_first_farewell_is_walked_through() -> None:
@@ -287,10 +288,10 @@ def test_the_last_farewell_tells_what_was_never_seen() -> None:
     deliver(dialler, listener)
     unseen = dialler.open_stream(pb.Open())
     listener.end(ErrorCode.SHUTDOWN, "bye")
-    refused, end = deliver(listener, dialler)[1:]
-    assert isinstance(refused, events.StreamEnded)
-    assert (refused.stream_id, refused.code) == (unseen, ErrorCode.REFUSED)
-    assert isinstance(end, events.SessionEnded) and seen != unseen
+    assert seen != unseen
+    happened = deliver(listener, dialler)
+    assert_stream_reset(happened, ErrorCode.REFUSED, "bye", stream=unseen)
+    assert_session_ends(happened, ErrorCode.SHUTDOWN, "bye", by_peer=True)
 
 
 # What a peer may do wrong: it costs its stream or its session.
@@ -325,21 +326,21 @@ CREDIT_OF_NOTHING = frame(FrameType.CREDIT, 1, pb.Credit(bytes=0).SerializeToStr
 )
 def test_session_ends_within_one_frame(data: bytes, code: ErrorCode) -> None:
     dialler, listener = greeted()
-    last = ended(listener.receive_bytes(data + opened(99)))
-    assert (last.code, last.by_peer) == (code, False)
-    assert listener.ended is last
+    happened = listener.receive_bytes(data + opened(99))
+    assert_session_ends(happened, code, by_peer=False)
+    assert listener.ended is happened[-1]
     # The peer is told why, as the last thing it hears.
-    (_, told) = dialler.receive_bytes(listener.bytes_to_send())
-    assert isinstance(told, events.SessionEnded)
-    assert told.code is code
-    assert not listener.has_output
+    told = deliver(listener, dialler)
+    assert_session_ends(told, code, listener.ended.message, by_peer=True)
+    assert listener.receive_bytes(opened(101)) == []
+    assert_frames(listener)
 
 
 def test_events_before_the_fault_are_not_lost() -> None:
     _, listener = greeted()
     happened = listener.receive_bytes(opened(1) + frame(99, 0))
     assert isinstance(happened[0], events.StreamOpened)
-    assert ended(happened).code is ErrorCode.PROTOCOL
+    assert_session_ends(happened, ErrorCode.PROTOCOL)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -381,8 +382,9 @@ def test_bytes_beyond_the_credit_reset_the_stream_alone() -> None:
     for _ in range(4):
         listener.receive_bytes(frame(FrameType.DATA, 1, block))
     happened = listener.receive_bytes(frame(FrameType.DATA, 1, b"x"))
-    assert isinstance(happened[0], events.StreamEnded)
-    assert happened[0].code is ErrorCode.FLOW_CONTROL
+    assert_stream_reset(happened, ErrorCode.FLOW_CONTROL, stream=1, by_peer=False)
+    reset = pb.Reset(code=ErrorCode.FLOW_CONTROL, message="more than credit")
+    assert_frames(listener, (FrameType.RESET, 1, reset))
     assert listener.buffered == 0
     assert listener.open_streams == 1
     # What is still on its way is ignored.
@@ -392,27 +394,33 @@ def test_bytes_beyond_the_credit_reset_the_stream_alone() -> None:
 def test_bytes_after_fin_reset_the_stream_alone() -> None:
     _, listener = greeted()
     listener.receive_bytes(opened(1, fin=True))
-    (event,) = listener.receive_bytes(frame(FrameType.DATA, 1, b"x"))
-    assert isinstance(event, events.StreamEnded)
-    assert event.code is ErrorCode.PROTOCOL
+    happened = listener.receive_bytes(frame(FrameType.DATA, 1, b"x"))
+    assert_stream_reset(happened, ErrorCode.PROTOCOL, stream=1, by_peer=False)
+    reset = pb.Reset(code=ErrorCode.PROTOCOL, message="bytes after FIN")
+    assert_frames(listener, (FrameType.RESET, 1, reset))
     assert listener.ended is None
 
 
 def test_credit_beyond_the_largest_resets_the_stream_alone() -> None:
     _, listener = greeted()
     listener.receive_bytes(opened(1))
-    credit = pb.Credit(bytes=2**31 - 1).SerializeToString()
-    (event,) = listener.receive_bytes(frame(FrameType.CREDIT, 1, credit))
-    assert isinstance(event, events.StreamEnded)
-    assert event.code is ErrorCode.FLOW_CONTROL
+    largest = MAX_CREDIT - listener.peer.initial_window
+    credit = pb.Credit(bytes=largest).SerializeToString()
+    assert listener.receive_bytes(frame(FrameType.CREDIT, 1, credit)) == []
+    credit = pb.Credit(bytes=1).SerializeToString()
+    happened = listener.receive_bytes(frame(FrameType.CREDIT, 1, credit))
+    assert_stream_reset(happened, ErrorCode.FLOW_CONTROL, stream=1, by_peer=False)
+    text = "credit beyond 2**31 - 1"
+    reset = pb.Reset(code=ErrorCode.FLOW_CONTROL, message=text)
+    assert_frames(listener, (FrameType.RESET, 1, reset))
 
 
 def test_streams_beyond_our_limit_are_refused() -> None:
     _, listener = greeted(listener_limits=Limits(max_streams=2))
     happened = listener.receive_bytes(opened(1) + opened(3) + opened(5))
     assert [type(e) for e in happened] == [events.StreamOpened] * 2
-    reset = pb.Reset.FromString(listener.bytes_to_send()[10:])
-    assert reset.code == ErrorCode.REFUSED
+    reset = pb.Reset(code=ErrorCode.REFUSED, message="too many streams")
+    assert_frames(listener, (FrameType.RESET, 5, reset))
     assert listener.open_streams == 2
 
 
@@ -422,9 +430,10 @@ def test_stream_that_holds_most_is_shed_when_the_session_holds_too_much() -> Non
     listener.receive_bytes(frame(FrameType.DATA, 1, b"x" * 60 * KIB))
     happened = listener.receive_bytes(frame(FrameType.DATA, 3, b"x" * 50 * KIB))
     assert isinstance(happened[0], events.DataReceived)
-    assert happened[1] == events.StreamEnded(
-        1, ErrorCode.MEMORY, "its bytes were not consumed", False
-    )
+    text = "its bytes were not consumed"
+    assert_stream_reset(happened, ErrorCode.MEMORY, text, stream=1, by_peer=False)
+    reset = pb.Reset(code=ErrorCode.MEMORY, message=text)
+    assert_frames(listener, (FrameType.RESET, 1, reset))
     assert listener.buffered == 50 * KIB
 
 
@@ -441,8 +450,7 @@ def test_who_holds_most_is_shed_and_not_who_has_the_largest_stream() -> None:
         + frame(FrameType.DATA, 3, b"x" * 30 * KIB)
         + frame(FrameType.DATA, 5, b"x" * 15 * KIB)
     )
-    ended = [one for one in happened if isinstance(one, events.StreamEnded)]
-    assert [(one.stream_id, one.code) for one in ended] == [(3, ErrorCode.MEMORY)]
+    assert_stream_reset(happened, ErrorCode.MEMORY, stream=3, by_peer=False)
     assert listener.buffered == 75 * KIB
 
 
@@ -479,7 +487,7 @@ def test_flood_ends_the_session(limits: Limits, attack: list[bytes]) -> None:
         happened += listener.receive_bytes(data)
     assert listener.ended is None
     happened += listener.receive_bytes(attack[-1])
-    assert ended(happened).code is ErrorCode.FLOOD
+    assert_session_ends(happened, ErrorCode.FLOOD)
 
 
 def test_flood_of_header_blocks_without_a_byte_ends_the_session() -> None:
@@ -487,19 +495,18 @@ def test_flood_of_header_blocks_without_a_byte_ends_the_session() -> None:
     listener.receive_bytes(opened(1) + frame(FrameType.HEADERS, 1) * 9)
     assert listener.ended is None
     happened = listener.receive_bytes(frame(FrameType.HEADERS, 1))
-    assert ended(happened).code is ErrorCode.FLOOD
+    assert_session_ends(happened, ErrorCode.FLOOD)
 
 
 def test_texts_of_a_peer_are_one_line_that_prints() -> None:
     dialler, _ = greeted()
     sid = dialler.open_stream(pb.Open())
     reset = pb.Reset(code=5, message="a\x1b[2J\r\nINFO forged").SerializeToString()
-    (event,) = dialler.receive_bytes(frame(FrameType.RESET, sid, reset))
-    assert isinstance(event, events.StreamEnded)
-    assert event.message == "a?[2J??INFO forged"
+    happened = dialler.receive_bytes(frame(FrameType.RESET, sid, reset))
+    assert_stream_reset(happened, ErrorCode(5), "a?[2J??INFO forged", by_peer=True)
     bye = pb.GoAway(code=1, message="\x07bye\n").SerializeToString()
-    last = ended(dialler.receive_bytes(frame(FrameType.GO_AWAY, 0, bye)))
-    assert last.message == "?bye?"
+    happened = dialler.receive_bytes(frame(FrameType.GO_AWAY, 0, bye))
+    assert_session_ends(happened, ErrorCode(1), "?bye?", by_peer=True)
 
 
 def test_budget_is_renewed_by_the_owner() -> None:
@@ -513,32 +520,32 @@ def test_budget_is_renewed_by_the_owner() -> None:
 def test_stranger_can_send_only_a_small_hello() -> None:
     listener = Session(dialler=False)
     claimed = (MAX_HELLO + 1).to_bytes(4, "big") + b"\0" * 4 + b"\x01\x00"
-    assert ended(listener.receive_bytes(claimed)).code is ErrorCode.FRAME_SIZE
+    assert_session_ends(listener.receive_bytes(claimed), ErrorCode.FRAME_SIZE)
 
 
 def test_nothing_is_accepted_before_the_greeting() -> None:
     listener = Session(dialler=False)
-    assert ended(listener.receive_bytes(opened(1))).code is ErrorCode.PROTOCOL
+    assert_session_ends(listener.receive_bytes(opened(1)), ErrorCode.PROTOCOL)
     listener = Session(dialler=False)
     hello = frame(FrameType.HELLO, 0, pb.Hello(versions=[1]).SerializeToString())
     happened = listener.receive_bytes(hello + opened(1))
     assert isinstance(happened[0], events.HelloReceived)
-    assert ended(happened).code is ErrorCode.PROTOCOL
+    assert_session_ends(happened, ErrorCode.PROTOCOL)
 
 
 def test_second_hello_ends_the_session() -> None:
     listener = Session(dialler=False)
     hello = frame(FrameType.HELLO, 0, pb.Hello(versions=[1]).SerializeToString())
-    assert ended(listener.receive_bytes(hello + hello)).code is ErrorCode.PROTOCOL
+    assert_session_ends(listener.receive_bytes(hello + hello), ErrorCode.PROTOCOL)
 
 
 def test_no_common_version_ends_the_session() -> None:
     listener = Session(dialler=False)
     hello = frame(FrameType.HELLO, 0, pb.Hello(versions=[7, 8]).SerializeToString())
-    assert ended(listener.receive_bytes(hello)).code is ErrorCode.VERSION
+    assert_session_ends(listener.receive_bytes(hello), ErrorCode.VERSION)
     dialler = Session(dialler=True)
     welcome = frame(FrameType.WELCOME, 0, pb.Welcome(version=9).SerializeToString())
-    assert ended(dialler.receive_bytes(welcome)).code is ErrorCode.VERSION
+    assert_session_ends(dialler.receive_bytes(welcome), ErrorCode.VERSION)
 
 
 def test_limits_that_cannot_work_end_the_session() -> None:
@@ -546,21 +553,22 @@ def test_limits_that_cannot_work_end_the_session() -> None:
     hello = pb.Hello(versions=[1])
     hello.limits.initial_window = 10
     data = frame(FrameType.HELLO, 0, hello.SerializeToString())
-    assert ended(listener.receive_bytes(data)).code is ErrorCode.PROTOCOL
+    assert_session_ends(listener.receive_bytes(data), ErrorCode.PROTOCOL)
 
 
 def test_peer_that_leaves_now_ends_the_session_with_its_code() -> None:
     dialler, _ = greeted()
     data = pb.GoAway(code=4711, message="m" * 5000).SerializeToString()
-    last = ended(dialler.receive_bytes(frame(FrameType.GO_AWAY, 0, data)))
-    assert (last.code, last.by_peer) == (ErrorCode.INTERNAL, True)
-    assert len(last.message) == 1024
+    happened = dialler.receive_bytes(frame(FrameType.GO_AWAY, 0, data))
+    assert_session_ends(happened, ErrorCode.INTERNAL, "m" * 1024, by_peer=True)
 
 
 def test_own_texts_are_cut() -> None:
     dialler, listener = greeted()
     sid = dialler.open_stream(pb.Open())
     dialler.reset(sid, ErrorCode.INTERNAL, "x" * 5000)
-    event = deliver(dialler, listener)[-1]
-    assert isinstance(event, events.StreamEnded)
-    assert len(event.message) == 1024
+    happened = deliver(dialler, listener)
+    assert_stream_reset(happened, ErrorCode.INTERNAL, "x" * 1024, by_peer=True)
+    dialler.end(ErrorCode.SHUTDOWN, "y" * 5000)
+    happened = deliver(dialler, listener)
+    assert_session_ends(happened, ErrorCode.SHUTDOWN, "y" * 1024, by_peer=True)
