@@ -26,6 +26,7 @@ from tunnel.session.keepalive import Keepalive, Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.resume import Keeper
 from tunnel.session.stream import StreamTransport
+from tunnel.util.backoff import Backoff
 from tunnel.util.flusher import Flusher
 from tunnel.util.until import until
 from tunnel.wire.session import Session
@@ -98,7 +99,15 @@ class Dialer(TunnelOwner):
     #: Why the last attempt or connection ended, for the readiness probe.
     last_problem: str = "not connected yet"
     _timing: Timing = attrs.Factory(Timing)
-    _failures: int = 0
+    _backoff: Backoff = attrs.field(
+        init=False,
+        default=attrs.Factory(
+            lambda self: Backoff(
+                self.random, self._timing.reconnect_min, self._timing.reconnect_max
+            ),
+            takes_self=True,
+        ),
+    )
     _connect_timeout: float = FIRST_CONNECT_TIMEOUT
     #: How often another process took our place.
     _replaced: int = 0
@@ -247,10 +256,10 @@ class Dialer(TunnelOwner):
         if not self._running or self._timer is not None or self._dialling is not None:
             return
         timing = self._timing
-        most = timing.reconnect_min * 2**self._failures
-        if most < timing.reconnect_max:
-            self._failures += 1
-        most = max(min(most, timing.reconnect_max), min(within, MAX_SPREAD))
+        # Kas sends both with every WELCOME.
+        backoff = self._backoff
+        backoff.first, backoff.most = timing.reconnect_min, timing.reconnect_max
+        most = max(backoff.failed(), min(within, MAX_SPREAD))
         # Full jitter: after an outage everybody comes back, and must not come at once.
         delay = most * self.random()
         self._log.warn(
@@ -363,6 +372,6 @@ class Dialer(TunnelOwner):
     def _lived(self, since: float) -> None:
         lived = self.clock.seconds() - since
         forgiven = int(lived // FORGIVEN_AFTER)
-        self._failures = max(0, self._failures - forgiven)
+        self._backoff.doublings = max(0, self._backoff.doublings - forgiven)
         if lived > UNDISPUTED:
             self._replaced = 0

@@ -40,7 +40,7 @@ from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
 from tunnel.transport.address import client_endpoint
 from tunnel.transport.tls import client_context
-from tunnel.util.file_version import look_again
+from tunnel.util.files import reread_files
 from tunnel.util.flusher import Flusher
 
 #: Seconds that requests which run get when agentk is told to stop; a pod has 30.
@@ -152,7 +152,7 @@ class AgentkService(LogsItsOwnWay, Service):
         """See `tunnel.program.startup.Signalled`."""
         self.reopen_log()
         self._log.info("SIGHUP: certificates and tokens are read again")
-        look_again()
+        reread_files()
         if self._context is not None:
             try:
                 self._context = self._make_context()

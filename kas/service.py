@@ -61,7 +61,7 @@ from tunnel.session.resume import Keeper, ResumeLimits
 from tunnel.transport.first_bytes import TunnelOrWebSocketFactory
 from tunnel.transport.tls import ALPN_TUNNEL
 from tunnel.transport.websocket import wrap_websocket_server
-from tunnel.util.file_version import look_again
+from tunnel.util.files import reread_files
 from tunnel.util.flusher import Flusher
 from tunnel.util.until import until
 
@@ -317,7 +317,7 @@ class KasService(LogsItsOwnWay, Service):
         """See `tunnel.program.startup.Signalled`."""
         self.reopen_log()
         self._log.info("SIGHUP: certificates, identities and secrets are read again")
-        look_again()
+        reread_files()
 
     # What kasctl asks for; see `kas.state.control.Controlled`.
 

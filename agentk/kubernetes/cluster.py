@@ -13,8 +13,9 @@ import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.endpoints import HostnameEndpoint
@@ -29,7 +30,8 @@ from tunnel.errors import ConfigurationError
 from tunnel.interfaces import ICluster
 from tunnel.transport.tls import ALPN_HTTP, client_context
 from tunnel.transport.tlsio import TLSClientEndpoint
-from tunnel.util.file_version import Stamp, stamp_of
+from tunnel.util.backoff import Backoff
+from tunnel.util.files import WatchedFile, file_version
 
 __all__ = ["ClusterAccess", "find_cluster"]
 
@@ -46,6 +48,8 @@ RETRY_FIRST = 5.0
 RETRY_LAST = 300.0
 # Real tokens are below 4 KiB, some clouds' twice that.
 MAX_TOKEN = 64 * 1024
+
+_T = TypeVar("_T")
 
 _TOKEN = re.compile(rb"[\x21-\x7e]+")
 
@@ -97,12 +101,15 @@ class ClusterAccess:
         self._token_file = (
             None
             if target.token_file is None
-            else _TokenFile(target.token_file, reactor.seconds)
+            else self._watched(
+                partial(file_version, target.token_file),
+                partial(_read_token, target.token_file),
+                "{problem}; the old token stays",
+                CHECK_INTERVAL,
+            )
         )
         self._plugin = _Plugin(self) if self._needs_plugin() else None
-        self._context: ssl.SSLContext | None = None
-        self._context_stamp: object = None
-        self._context_complaint: object = None
+        self._context: WatchedFile[ssl.SSLContext] | None = None
         if target.tls and self._plugin is None:
             self.tls_context()
 
@@ -130,7 +137,7 @@ class ClusterAccess:
     def authorization(self) -> bytes | None:
         """See `ICluster`."""
         if self._token_file is not None:
-            return self._token_file.authorization()
+            return self._token_file.get()
         if self._plugin is not None and (token := self._plugin.credential.token):
             return b"Bearer " + token.encode("ascii")
         return self._static
@@ -138,7 +145,7 @@ class ClusterAccess:
     def rejected(self) -> None:
         """To be called when the API server answers 401: look for a newer credential."""
         if self._token_file is not None:
-            self._token_file.forget()
+            self._token_file.look_soon()
         if self._plugin is not None:
             self._plugin.refresh_soon()
 
@@ -147,26 +154,34 @@ class ClusterAccess:
         return self.target.tls_server_name or self.host
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """See `ICluster`.  Made anew when a file or a plugin's certificate changed."""
+        """See `ICluster`.  Made again when a file or a plugin's certificate changed."""
         if not self.target.tls:
             return None
-        stamp = self._tls_stamp()
-        if self._context is not None and stamp == self._context_stamp:
-            return self._context
-        try:
-            self._context = self._make_context()
-            self._context_stamp = stamp
-        except ConfigurationError as error:
-            if self._context is None:
-                raise
-            # half written; the old one may still do, and the next call looks again
-            if stamp != self._context_complaint:
-                self._context_complaint = stamp
-                self._log.error(
-                    "new certificates for the API server cannot be used: {problem}",
-                    problem=str(error),
-                )
-        return self._context
+        if self._context is None:
+            self._context = self._watched(
+                self._tls_version,
+                self._make_context,
+                # Half written; the old ones may still do.
+                "new certificates for the API server cannot be used: {problem}",
+                0.0,
+            )
+        return self._context.get()
+
+    def _watched(
+        self,
+        version: Callable[[], object],
+        read: Callable[[], _T],
+        complaint: str,
+        interval: float,
+    ) -> WatchedFile[_T]:
+        return WatchedFile(
+            version,
+            read,
+            lambda error: self._log.error(complaint, problem=str(error)),
+            unusable=ConfigurationError,
+            seconds=self._reactor.seconds,
+            interval=interval,
+        )
 
     def endpoint(self) -> IStreamClientEndpoint:
         """To connect to the API server, with TLS where the target has it."""
@@ -184,12 +199,12 @@ class ClusterAccess:
         assert context is not None
         return context
 
-    def _tls_stamp(self) -> object:
+    def _tls_version(self) -> object:
         target = self.target
         files = (target.ca_file, target.cert_file, target.key_file)
-        stamps = tuple(stamp_of(file) if file is not None else None for file in files)
+        versions = tuple(file_version(file) for file in files if file is not None)
         credential = self._plugin.credential if self._plugin is not None else None
-        return stamps, None if credential is None else credential.certificate
+        return versions, None if credential is None else credential.certificate
 
     def _make_context(self) -> ssl.SSLContext:
         target = self.target
@@ -242,54 +257,18 @@ def _as_path(data: bytes | None, file: Path | None) -> Iterator[str | None]:
         os.close(descriptor)
 
 
-class _TokenFile:
-    """A bearer token in a file that others replace."""
-
-    _log = Logger()
-
-    def __init__(self, path: Path, seconds: Callable[[], float]) -> None:
-        self._path = path
-        self._seconds = seconds
-        self._complained = False
-        self._checked = seconds()
-        # before it is read: what changes meanwhile is read again
-        self._stamp = stamp_of(path)
-        self._value = self._read()
-
-    def authorization(self) -> bytes:
-        now = self._seconds()
-        if now - self._checked >= CHECK_INTERVAL:
-            self._checked = now
-            stamp = stamp_of(self._path)
-            if stamp != self._stamp:
-                self._reload(stamp)
-        return self._value
-
-    def forget(self) -> None:
-        self._checked = float("-inf")
-
-    def _reload(self, stamp: Stamp) -> None:
-        try:
-            self._value = self._read()
-        except ConfigurationError as error:
-            if not self._complained:
-                self._log.error("{problem}; the old token stays", problem=str(error))
-            self._complained = True
-        else:
-            self._complained = False
-            self._stamp = stamp
-
-    def _read(self) -> bytes:
-        try:
-            with self._path.open("rb") as source:
-                token = source.read(MAX_TOKEN + 1).strip()
-        except OSError as error:
-            message = f"{self._path}: cannot be read ({error.strerror})"
-            raise ConfigurationError([message]) from None
-        if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
-            message = f"{self._path}: there is no token in it, and nothing else"
-            raise ConfigurationError([message])
-        return b"Bearer " + token
+def _read_token(path: Path) -> bytes:
+    """The field value of the bearer token in a file."""
+    try:
+        with path.open("rb") as source:
+            token = source.read(MAX_TOKEN + 1).strip()
+    except OSError as error:
+        message = f"{path}: cannot be read ({error.strerror})"
+        raise ConfigurationError([message]) from None
+    if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
+        message = f"{path}: there is no token in it, and nothing else"
+        raise ConfigurationError([message])
+    return b"Bearer " + token
 
 
 class _Plugin:
@@ -302,7 +281,8 @@ class _Plugin:
         self._reactor = access._reactor
         self.credential = ExecCredential()
         self._ran_at = 0.0
-        self._retry = RETRY_FIRST
+        # No jitter: one agentk asks one program on its own machine.
+        self._backoff = Backoff(lambda: 1.0, RETRY_FIRST, RETRY_LAST)
         self._timer: Any = None
         self._refreshing: Deferred[None] | None = None
 
@@ -359,12 +339,12 @@ class _Plugin:
         try:
             await self._run()
         except PluginFailed as error:
-            delay, self._retry = self._retry, min(2 * self._retry, RETRY_LAST)
+            delay = self._backoff.failed()
             self._log.error(
                 "{problem}; trying again in {delay} s", problem=str(error), delay=delay
             )
         else:
-            self._retry = RETRY_FIRST
+            self._backoff.reset()
             delay = self._next()
         self._refreshing = None
         self._plan(delay)

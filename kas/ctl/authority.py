@@ -13,7 +13,7 @@ from kas.state import pki
 from kas.state.directory import StateDirectory
 from kas.state.running import Running
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.util.os_errors import in_words
+from tunnel.util.files import in_words
 
 __all__ = ["NoAuthority", "given_authority", "own_authority"]
 

@@ -20,8 +20,7 @@ from kas.state.directory import StateDirectory, locate
 from kas.state.running import Running, look
 from tunnel.config import parse_duration
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.util.os_errors import in_words
-from tunnel.util.replacement import Replacement
+from tunnel.util.files import Replacement, in_words
 
 __all__ = [
     "DURATION",

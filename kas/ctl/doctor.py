@@ -40,7 +40,7 @@ from tunnel.config.certificates import EXPIRY_NOTICE
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.program.listening import Opened
 from tunnel.transport.tls import ALPN_TUNNEL
-from tunnel.util.os_errors import in_words
+from tunnel.util.files import in_words
 
 __all__ = ["declare"]
 

@@ -45,7 +45,7 @@ from kas.state.directory import StateDirectory
 from kas.state.running import KUBERNETES_API, Running
 from tunnel.errors import ConfigurationError
 from tunnel.program.listening import Opened
-from tunnel.util.os_errors import in_words
+from tunnel.util.files import in_words
 
 # client-go sends no token over plain HTTP, so the default has to be TLS
 DEFAULT_SERVER = "https://127.0.0.1:8154"

@@ -20,7 +20,7 @@ from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import Keepalive, Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
-from tunnel.util.backoff import pause_before
+from tunnel.util.backoff import Backoff
 from tunnel.util.flusher import Flusher
 from tunnel.util.for_each import for_each
 from tunnel.wire.limits import DEFAULT_LIMITS
@@ -51,7 +51,7 @@ DIAL_TIMEOUT = 3.0
 
 #: Seconds before a peer that could not be reached is dialled again: at first, and at
 #: most.
-RETRY_FIRST, RETRY_MOST = 0.2, 5.0
+RETRY_FIRST, RETRY_MOST = 0.4, 5.0
 
 #: Peers that are remembered; far more than anybody runs.  Their addresses come from
 #: the store, which is trusted, and may still be full of nonsense.
@@ -73,10 +73,14 @@ class Peer(TunnelOwner):
     #: The next attempt, while a pause lasts and somebody waits.
     _later: IDelayedCall | None = None
     _failures: int = 0
+    _backoff: Backoff = attrs.field(init=False)
     _retry_at: float = 0.0
     #: Why it could not be reached the last time; empty while it can.
     problem: str = ""
     _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._backoff = Backoff(self._peers.random, RETRY_FIRST, RETRY_MOST)
 
     @property
     def alive(self) -> bool:
@@ -173,10 +177,10 @@ class Peer(TunnelOwner):
 
     def _down(self, why: str) -> None:
         peers = self._peers
-        self._failures += 1
         peers.failures += 1
         self.problem = why
-        pause = pause_before(self._failures, peers.random, RETRY_FIRST, RETRY_MOST)
+        self._failures += 1
+        pause = self._backoff.pause()
         self._retry_at = peers.clock.seconds() + pause
         if self._failures == 1:
             self._log.warn("kas at {url} {why}", url=self.url, why=why)
@@ -186,7 +190,7 @@ class Peer(TunnelOwner):
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        # What one of them does with the news must not harm the session.
+        # What one of them does must not harm the session.
         for_each(
             waiting.values(),
             lambda callback: callback(),
@@ -215,6 +219,7 @@ class Peer(TunnelOwner):
         if self._failures > 1:
             self._log.info("kas at {url} is back", url=self.url)
         self._failures = 0
+        self._backoff.reset()
         self.problem = ""
         self._tell()
 

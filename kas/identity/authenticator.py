@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,7 +32,7 @@ from kas.identity.store import (
 from kas.state.directory import MAX_FILE
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import Access
-from tunnel.util.file_version import Stamp, stamp_of
+from tunnel.util.files import WatchedFile, file_version
 from tunnel.util.for_each import for_each
 
 __all__ = ["POLL_INTERVAL", "AgentIdentity", "FileIdentity"]
@@ -227,8 +228,7 @@ class FileIdentity:
         self._index = _Index.of(Identities())
         self._live: dict[str, object] = {}
         self._next_expiry = float("inf")
-        self._stamp: Stamp = None
-        self._complained = False
+        self._file: WatchedFile[_Index] | None = None
         self._callbacks: list[Callable[[str], object]] = []
         self._loop = LoopingCall(self._poll)
         self._loop.clock = clock
@@ -239,10 +239,18 @@ class FileIdentity:
 
         :raises ConfigurationError: the file is there and cannot be used.
         """
-        try:
-            self._load()
-        except FileNotFoundError:
-            pass  # nobody may connect until kasctl has made one
+        self._file = WatchedFile(
+            partial(file_version, self.path),
+            self._read,
+            self._refused,
+            unusable=(ConfigurationError, FileNotFoundError),
+            # `_poll` has the interval.
+            seconds=self._now,
+            interval=0.0,
+            changed=self._changed,
+        )
+        self._index = self._file.content
+        self._end_changed()
         running: Deferred[LoopingCall] = self._loop.start(POLL_INTERVAL, now=False)
         running.addErrback(
             lambda failure: self._log.failure("while watching {path}", failure)
@@ -319,23 +327,34 @@ class FileIdentity:
             raise _refused(_NOT_A_USERS)
         raise _refused(_USER_REFUSED)
 
-    def _load(self) -> None:
+    def _read(self) -> _Index:
         try:
             with self.path.open("rb") as source:
-                self._stamp = stamp_of(source.fileno())
                 data = source.read(MAX_FILE + 1)
         except FileNotFoundError:
+            if self._file is None:
+                return _Index.of(Identities())  # no agent yet: kasctl makes the file
             raise
         except OSError as error:
-            # Perhaps only just now (no descriptor free): the next poll tries again, or
-            # what was revoked meanwhile would stay valid.
-            self._stamp = None
             message = f"{self.path}: cannot be read ({error.strerror})"
             raise ConfigurationError([message]) from None
         if len(data) > MAX_FILE:
             raise ConfigurationError([f"{self.path}: larger than {MAX_FILE} bytes"])
-        self._index = _Index.of(parse(data, str(self.path)))
-        self._tell_changes()
+        return _Index.of(parse(data, str(self.path)))
+
+    def _refused(self, error: Exception) -> None:
+        # The last good one stays: a slip must not cut off every cluster.
+        self._log.error(
+            "the identity file cannot be used, what it said before stays in "
+            "force: {problem}",
+            problem=str(error),
+        )
+
+    def _changed(self) -> None:
+        assert self._file is not None
+        self._index = self._file.content
+        self._log.info("identity file read again")
+        self._end_changed()
 
     def may_connect(self, agent_id: str) -> bool:
         """The agent is not revoked."""
@@ -365,30 +384,12 @@ class FileIdentity:
         return entry
 
     def _poll(self) -> None:
-        stamp = stamp_of(self.path)
-        if stamp != self._stamp:
-            self._reload(stamp)
+        if self._file is not None:
+            self._file.look()
         if self._now() >= self._next_expiry:
-            self._tell_changes()
+            self._end_changed()
 
-    def _reload(self, stamp: Stamp) -> None:
-        self._stamp = stamp
-        try:
-            self._load()
-        except (ConfigurationError, FileNotFoundError) as error:
-            # keeping the last good one: a slip must not cut off every cluster
-            if not self._complained:
-                self._log.error(
-                    "the identity file cannot be used, what it said before stays in "
-                    "force: {problem}",
-                    problem=str(error),
-                )
-            self._complained = True
-        else:
-            self._complained = False
-            self._log.info("identity file read again")
-
-    def _tell_changes(self) -> None:
+    def _end_changed(self) -> None:
         now = self._now()
         before, self._live = self._live, self._index.live(now)
         self._next_expiry = self._index.next_expiry(now)

@@ -15,6 +15,7 @@ import math
 import os
 import warnings
 from collections.abc import Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,8 +24,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tunnel.errors import CallError, Status
-from tunnel.util.file_version import stamp_of
-from tunnel.util.secret_files import warn_if_public
+from tunnel.util.files import WatchedFile, file_version, warn_if_public
 
 __all__ = ["HMAC_ALGORITHMS", "LEEWAY", "Secrets", "read_secret", "sign", "verify"]
 
@@ -96,35 +96,6 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
     return secret
 
 
-class _File:
-    """One secret that is read again when its file changes."""
-
-    _log = Logger()
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        # Before reading: what changes meanwhile is seen at the next look.
-        self._stamp = stamp_of(path)
-        self.secret = read_secret(path)
-        warn_if_public(path)
-
-    def look(self) -> None:
-        """Read it again if need be; one that cannot be used changes nothing."""
-        stamp = stamp_of(self._path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            self.secret = read_secret(self._path)
-        except ValueError as error:
-            self._log.error(
-                "the secret before stays in force: {problem}", problem=str(error)
-            )
-        else:
-            self._log.info("secret {path} read again", path=str(self._path))
-            warn_if_public(self._path)
-
-
 class Secrets:
     """
     The secret to sign with, and the ones that are accepted besides.
@@ -135,31 +106,46 @@ class Secrets:
     :raises ValueError: a file cannot be used.
     """
 
+    _log = Logger()
+
     def __init__(
         self, current: Path, accepted: Iterable[Path] = (), *, clock: IReactorTime
     ) -> None:
-        self._files = [_File(path) for path in (current, *accepted)]
-        self._clock = clock
-        self._looked = clock.seconds()
+        self._files = [
+            WatchedFile(
+                partial(file_version, path),
+                partial(self._read, path),
+                self._refused,
+                unusable=ValueError,
+                seconds=clock.seconds,
+                interval=LOOK_INTERVAL,
+                changed=partial(self._changed, path),
+            )
+            for path in (current, *accepted)
+        ]
 
     @property
     def current(self) -> bytes:
         """What we sign with."""
-        self._look()
-        return self._files[0].secret
+        return self._files[0].get()
 
     @property
     def accepted(self) -> tuple[bytes, ...]:
         """What others may sign with; the current one first."""
-        self._look()
-        return tuple(file.secret for file in self._files)
+        return tuple(file.get() for file in self._files)
 
-    def _look(self) -> None:
-        now = self._clock.seconds()
-        if now - self._looked >= LOOK_INTERVAL:
-            self._looked = now
-            for file in self._files:
-                file.look()
+    def _read(self, path: Path) -> bytes:
+        secret = read_secret(path)
+        warn_if_public(path)
+        return secret
+
+    def _changed(self, path: Path) -> None:
+        self._log.info("secret {path} read again", path=str(path))
+
+    def _refused(self, error: Exception) -> None:
+        self._log.error(
+            "the secret before stays in force: {problem}", problem=str(error)
+        )
 
 
 def sign(

@@ -23,7 +23,7 @@ from kas.redis.connection import (
     error_code,
 )
 from kas.redis.dialling import Dialler
-from tunnel.util.backoff import pause_before
+from tunnel.util.backoff import Backoff
 from tunnel.util.for_each import for_each
 from tunnel.util.timers import Timers
 
@@ -88,7 +88,7 @@ class _Link:
     """One connection that is made again whenever it ended."""
 
     clock: IReactorTime
-    random: Callable[[], float]
+    backoff: Backoff
     make: Callable[[], Coroutine[Any, Any, Connection]]
     up: Callable[[], None]
     down: Callable[[str], None]
@@ -133,12 +133,10 @@ class _Link:
                     connection.fail("kas stops")
                 if self.clock.seconds() - began >= STEADY:
                     self.failures = 0
+                    self.backoff.reset()
             self.failures += 1
             self.down(reason)
-            pause = pause_before(
-                self.failures - 1, self.random, FIRST_PAUSE, LONGEST_PAUSE
-            )
-            await deferLater(self.clock, pause)
+            await deferLater(self.clock, self.backoff.pause())
 
 
 @attrs.define(eq=False)
@@ -184,7 +182,11 @@ class RedisClient:
         self._dialler = Dialler(self._settings, self._reactor, self._message)
         tried = {str(one[0]) for one in self._probe}
         self._needed = frozenset(tried | {"MULTI", "EXEC"})
-        link = partial(_Link, self._reactor, self._random)
+
+        def link(*rest: Any) -> _Link:
+            backoff = Backoff(self._random, FIRST_PAUSE, LONGEST_PAUSE)
+            return _Link(self._reactor, backoff, *rest)
+
         probe = [("MULTI",), *self._probe, ("EXEC",)] if self._probe else []
         make = partial(self._dialler.open, probe)
         self._commands = link(make, self._up, self._down)

@@ -27,7 +27,7 @@ from tunnel.interfaces import (
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import ResumableStream
 from tunnel.session.stream import StreamTransport
-from tunnel.util.backoff import pause_before
+from tunnel.util.backoff import Backoff
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 __all__ = ["Resumption", "RoutedStream"]
@@ -40,6 +40,9 @@ MAX_BUFFERED = DEFAULT_LIMITS.initial_window
 #: Paths that may break under one request before it fails: a request that breaks what it
 #: touches has to end.
 MAX_LOST = 3
+
+#: Seconds before another attempt, at first and at most.
+RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
 #: Seconds for the answer to RESUME: it takes no more than a look into a table.
 RESUME_TIMEOUT = 10.0
@@ -510,7 +513,8 @@ class _Waiter:
         router = self._router
         self._give_up = router.wait(self._agent_id, self._wake)
         if attempts:
-            pause = pause_before(attempts, router.random)
+            backoff = Backoff(router.random, RETRY_FIRST, RETRY_MOST, attempts)
+            pause = backoff.pause()
             self._timer = router.clock.callLater(pause, self._wake)
 
     def _wake(self) -> None:

@@ -105,7 +105,7 @@ class BackoffTests(DialCase):
         self.network.state = "refused"
         for part in (0.0, 0.25):
             self.jitter = partial(float, part)
-            self.dialer._failures = 3
+            self.dialer._backoff.doublings = 3
             self.dialer._running = True
             self.dialer._dial()
             self.assertEqual(self.next_dial(), 4 * part)
@@ -117,7 +117,7 @@ class BackoffTests(DialCase):
         waits = []
         for _ in range(1000):
             self.dialer._running = True
-            self.dialer._failures = 10
+            self.dialer._backoff.doublings = 10
             self.jitter = generator.random
             self.dialer._plan("kas is gone")
             waits.append(self.next_dial())

@@ -25,14 +25,12 @@ from zope.interface.verify import verifyObject
 from tunnel.config import Section
 from tunnel.errors import ConfigurationError
 from tunnel.plugin import AgentModule, ServerModule, find_modules
+from tunnel.util.backoff import Backoff
 
 #: Seconds before a failed module is made again: at first, and at most.  It doubles
-#: with every failure, and starts anew once the module ran for the longest of them.
+#: with every failure, and starts again once the module ran for the longest of them.
 RESTART_FIRST = 1.0
 RESTART_MOST = 60.0
-
-#: More of them change nothing, and the factor is to stay a small number.
-MAX_DOUBLINGS = 10
 
 #: Seconds that a module gets to stop; what is not done then is left behind.
 STOP_TIMEOUT = 10.0
@@ -114,13 +112,13 @@ def load_modules(
 class _Hosted:
     """One module: what it was made from, and what became of it."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, backoff: Backoff) -> None:
         self.prepared = prepared
+        self.backoff = backoff
         self.module: Any = None
         #: Its `start` was called, and its `stop` was not.
         self.started = False
         self.started_at = 0.0
-        self.failures = 0
         #: From the moment that it is made until it has started.
         self.beginning = False
         #: It has started, and neither failed nor was stopped.
@@ -153,12 +151,14 @@ class ModuleHost:
         clock: IReactorTime,
         jitter: Callable[[], float],
     ) -> None:
-        self._hosted = {one.name: _Hosted(one) for one in prepared}
+        self._hosted = {
+            one.name: _Hosted(one, Backoff(jitter, RESTART_FIRST, RESTART_MOST))
+            for one in prepared
+        }
         self._interface = interface
         self._make_api = make_api
         self._release = release
         self._clock = clock
-        self._jitter = jitter
         self._stopping = False
 
     @property
@@ -218,13 +218,11 @@ class ModuleHost:
         elif hosted.up and not self._stopping:
             hosted.up = False
             if self._clock.seconds() - hosted.started_at > RESTART_MOST:
-                hosted.failures = 0
+                hosted.backoff.reset()
             self._spawn(self._failed(hosted, reason))
 
     async def _failed(self, hosted: _Hosted, reason: Exception) -> None:
-        most = min(RESTART_MOST, RESTART_FIRST * 2**hosted.failures)
-        hosted.failures = min(hosted.failures + 1, MAX_DOUBLINGS)
-        delay = most / 2 + most / 2 * self._jitter()
+        delay = hosted.backoff.pause()
         self._log.error(
             "module {name} failed and starts again in {delay:.1f} s: {reason}",
             name=hosted.prepared.name,

@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 
 from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamError
 from tunnel.interfaces import KubernetesObject, WatchEvent, WatchEventType
 from tunnel.kubernetes.answers import AnswerLines, error_of
-from tunnel.util.backoff import pause_before
+from tunnel.util.backoff import Backoff
 
 __all__ = ["PAGE", "ObjectPage", "watch_events"]
 
@@ -71,8 +71,10 @@ async def watch_events(
     :param changes: begins one request of a watch, with these parameters.
     :param rejected: the API server did not accept the credential.
     """
-    version, failures = "", 0
+    version = ""
+    backoff = Backoff(jitter, RETRY_FIRST, RETRY_MOST)
     while True:
+        failed = True
         try:
             if not version:
                 yield WatchEvent(WatchEventType.RESET)
@@ -96,7 +98,8 @@ async def watch_events(
             begun = clock.seconds()
             try:
                 async for event in _changes(lines):
-                    version, failures = event.resource_version, 0
+                    version = event.resource_version
+                    backoff.reset()
                     yield event
             finally:
                 if late.active():
@@ -105,25 +108,19 @@ async def watch_events(
                 if lines.status == 401:
                     rejected()
             # One that ends at once, again and again, is a failure too.
-            failures = failures + 1 if clock.seconds() - begun < 1 else 0
+            failed = clock.seconds() - begun < 1
+            if not failed:
+                backoff.reset()
         except CallError as error:
             if error.status in _FINAL:
                 raise
             if error.status is Status.OUT_OF_RANGE:
                 # The state that it was to go on from is forgotten: see all of it again.
                 version = ""
-            failures += 1
         except UpstreamError:
-            failures += 1
-        if failures:
-            pause: Deferred[None] = Deferred()
-            seconds = pause_before(failures - 1, jitter, RETRY_FIRST, RETRY_MOST)
-            timer = clock.callLater(seconds, pause.callback, None)
-            try:
-                await pause
-            finally:
-                if timer.active():
-                    timer.cancel()
+            pass
+        if failed:
+            await deferLater(clock, backoff.pause())
 
 
 async def _changes(lines: AnswerLines) -> AsyncGenerator[WatchEvent, None]:

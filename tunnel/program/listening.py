@@ -24,7 +24,7 @@ from tunnel.program.handshakes import FailedHandshakes
 from tunnel.transport.sockets import address_text
 from tunnel.transport.tls import ReloadingServerContext
 from tunnel.transport.tlsio import wrap_server
-from tunnel.util.secret_files import warn_if_public
+from tunnel.util.files import warn_if_public
 
 #: Seconds between two looks at the dates of the certificates that files name.
 EXPIRY_INTERVAL = 86_400.0

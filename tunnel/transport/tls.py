@@ -24,7 +24,7 @@ from twisted.logger import Logger
 
 from tunnel.errors import ConfigurationError
 from tunnel.transport.negotiation import NegotiationError
-from tunnel.util.file_version import Stamp, stamp_of
+from tunnel.util.files import FileVersion, WatchedFile, file_version
 
 __all__ = [
     "ALPN_HTTP",
@@ -96,8 +96,6 @@ _WRONG_VERSION = frozenset(
     }
 )
 
-_Stamps = tuple[Stamp, ...]
-
 
 @attrs.frozen
 class CertificateFiles:
@@ -109,10 +107,10 @@ class CertificateFiles:
     client_ca_file: str | None = None
     require_client_cert: bool = False
 
-    def stamp(self) -> _Stamps:
+    def version(self) -> tuple[FileVersion, ...]:
         """What changes when a file does, links to other files included."""
         return tuple(
-            stamp_of(path)
+            file_version(path)
             for path in (self.cert_file, self.key_file, self.client_ca_file)
             if path is not None
         )
@@ -167,23 +165,20 @@ class ReloadingServerContext:
         self.files = CertificateFiles(
             cert_file, key_file, client_ca_file, require_client_cert
         )
-        self._clock = clock
         self._alpn = tuple(alpn)
         self._minimum_version = minimum_version
-        # Before the files are read: what changes meanwhile is read again.
-        self._stamp = self.files.stamp()
-        self._complained: _Stamps | None = None
-        self._checked = clock.seconds()
-        self._context = self._load()
+        self._context = WatchedFile(
+            self.files.version,
+            self._load,
+            self._refused,
+            unusable=ConfigurationError,
+            seconds=clock.seconds,
+            interval=CHECK_INTERVAL,
+            changed=self._changed,
+        )
 
     def __call__(self) -> ssl.SSLContext:
-        now = self._clock.seconds()
-        if now - self._checked >= CHECK_INTERVAL:
-            self._checked = now
-            stamp = self.files.stamp()
-            if stamp != self._stamp:
-                self._reload(stamp)
-        return self._context
+        return self._context.get()
 
     def _load(self) -> ssl.SSLContext:
         context = self.files.load(self._alpn, self._minimum_version)
@@ -191,21 +186,14 @@ class ReloadingServerContext:
         self.expires = certificate_validity(_read(self.files.cert_file))[1]
         return context
 
-    def _reload(self, stamp: _Stamps) -> None:
-        try:
-            self._context = self._load()
-        except ConfigurationError as error:
-            # Tried again at the next look: perhaps only a descriptor was missing.
-            if stamp != self._complained:
-                self._complained = stamp
-                self._log.error(
-                    "new TLS files cannot be used, the old ones stay: {reason}",
-                    reason=str(error),
-                )
-        else:
-            self._stamp = stamp
-            self._complained = None
-            self._log.info("TLS certificate {path} loaded", path=self.files.cert_file)
+    def _changed(self) -> None:
+        self._log.info("TLS certificate {path} loaded", path=self.files.cert_file)
+
+    def _refused(self, error: Exception) -> None:
+        self._log.error(
+            "new TLS files cannot be used, the old ones stay: {reason}",
+            reason=str(error),
+        )
 
 
 def client_context(

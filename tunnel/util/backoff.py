@@ -4,23 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["pause_before"]
+import attrs
 
-#: Seconds before another attempt, at first and at most; half of it is jitter.
-RETRY_FIRST, RETRY_MOST = 0.05, 1.0
+__all__ = ["Backoff"]
 
 
-def pause_before(
-    attempt: int,
-    random: Callable[[], float],
-    first: float = RETRY_FIRST,
-    most: float = RETRY_MOST,
-) -> float:
+@attrs.define(eq=False)
+class Backoff:
     """
-    Seconds to wait before an attempt that is not the first.
+    Each pause twice as long as the one before.
 
-    :param first: the longest pause before attempt 0; it doubles with each...
-    :param most: ... and is never longer.
+    :param random: between 0 and 1, for the jitter.
+    :param first: seconds of the longest first pause.
+    :param most: seconds of the longest of all.
     """
-    longest: float = min(most, first * 2 ** min(attempt, 10))
-    return longest * (0.5 + random() / 2)
+
+    random: Callable[[], float]
+    first: float
+    most: float
+    doublings: int = 0
+
+    def failed(self) -> float:
+        """Count an attempt that failed; the longest pause before the next one."""
+        longest: float = self.first * 2**self.doublings
+        if longest >= self.most:
+            return self.most
+        self.doublings += 1
+        return longest
+
+    def pause(self) -> float:
+        """The same with jitter, which is at most half of it."""
+        return self.failed() * (0.5 + self.random() / 2)
+
+    def reset(self) -> None:
+        """An attempt succeeded: begin with the first pause again."""
+        self.doublings = 0

@@ -100,7 +100,7 @@ class PeersTests(SynchronousTestCase):
             pauses.append(peer._retry_at - self.clock.seconds())
             self.clock.advance(pauses[-1])
             self.assertTrue(peer.worth_trying)
-        self.assertEqual(pauses[0], RETRY_FIRST * 2)
+        self.assertEqual(pauses[0], RETRY_FIRST)
         self.assertEqual(pauses, sorted(pauses))
         self.assertEqual(pauses[-1], RETRY_MOST)
         self.random = 0.0
@@ -121,7 +121,7 @@ class PeersTests(SynchronousTestCase):
         del self.network.listeners[URL]
         self.connect()
         pause = peer._retry_at - self.clock.seconds()
-        self.assertAlmostEqual(pause, RETRY_FIRST * 2)
+        self.assertAlmostEqual(pause, RETRY_FIRST)
 
     def test_an_address_that_is_none(self) -> None:
         def endpoint(url: str) -> Any:

@@ -1,0 +1,294 @@
+"""
+Files: whether they changed, replaced as a whole, kept secret, and errors in words.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, TypeVar
+
+import attrs
+from twisted.logger import Logger
+
+__all__ = [
+    "FileVersion",
+    "Replacement",
+    "WatchedFile",
+    "file_version",
+    "in_words",
+    "owner_of",
+    "replace_file",
+    "reread_files",
+    "warn_if_public",
+]
+
+_log = Logger()
+
+# Files that change.
+
+#: Of a file; None where there is none.
+FileVersion = tuple[int, int, int, int] | None
+
+_orders = itertools.count(1)
+_order = 0
+
+
+def file_version(file: str | Path) -> FileVersion:
+    """
+    What changes with a file, whose links are followed: the time of its last change,
+    inode and size; and how often `reread_files` was called.
+    """
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size, _order
+
+
+def reread_files() -> None:
+    """Every file counts as changed: an operator said so, by SIGHUP."""
+    global _order
+    _order = next(_orders)
+
+
+_T = TypeVar("_T")
+
+
+class WatchedFile(Generic[_T]):
+    """
+    What a file holds, or several together; read again when one of them changed.
+
+    A content that cannot be used leaves the one before in force.  It is reported once
+    for each change, and tried again at each look: perhaps only a descriptor was
+    missing.
+
+    :param version: what changes with the files, such as `file_version` of one.
+    :param read: their content; what it raises the first time passes to the caller.
+    :param refused: takes what it raised later, if that is an *unusable*.
+    :param changed: called after another content was read.
+    :param seconds: of a clock.
+    :param interval: seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        version: Callable[[], object],
+        read: Callable[[], _T],
+        refused: Callable[[Exception], object],
+        *,
+        unusable: type[Exception] | tuple[type[Exception], ...],
+        seconds: Callable[[], float],
+        interval: float,
+        changed: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._version = version
+        self._read = read
+        self._refused = refused
+        self._unusable = unusable
+        self._seconds = seconds
+        self._interval = interval
+        self._changed = changed
+        self._looked = seconds()
+        # Before they are read: what changes meanwhile is read again.
+        self._used = self._complained = version()
+        self.content = read()
+
+    def get(self) -> _T:
+        """The content, after a look if the last one is an interval ago."""
+        now = self._seconds()
+        if now - self._looked >= self._interval:
+            self._looked = now
+            self.look()
+        return self.content
+
+    def look(self) -> None:
+        """Read what changed."""
+        version = self._version()
+        if version == self._used:
+            return
+        try:
+            self.content = self._read()
+        except self._unusable as error:
+            if version != self._complained:
+                self._complained = version
+                self._refused(error)
+            return
+        self._used = self._complained = version
+        self._changed()
+
+    def look_soon(self) -> None:
+        """Look at the next `get`."""
+        self._looked = float("-inf")
+
+
+# Files that are replaced as a whole: a reader sees the old one or the new one.
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors name *path*: the name of the temporary file helps no reader."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _target(path: Path) -> Path:
+    """What a symbolic link leads to: the link stays, and that file is replaced."""
+    return Path(os.path.realpath(path))
+
+
+@attrs.define(eq=False)
+class Replacement:
+    """
+    The next content of a file, beside the file until `commit`.
+
+    A context manager that removes what was not committed.
+
+    :raises OSError: on entry, the folder cannot be written to; on `write`, the disk is
+        full.
+    """
+
+    path: Path
+    mode: int = 0o600
+    #: On disk after each step, for which the process waits.
+    durable: bool = True
+    _temporary: str = attrs.field(init=False, default="")
+    _descriptor: int = attrs.field(init=False, default=-1)
+
+    def __enter__(self) -> Replacement:
+        self.path = _target(self.path)
+        folder = self.path.parent
+        with _named(folder):
+            self._descriptor, self._temporary = tempfile.mkstemp(
+                prefix=f".{self.path.name}.", dir=folder
+            )
+        return self
+
+    def write(self, data: bytes) -> None:
+        """Put the content on disk; the file itself is still the old one."""
+        with _named(self.path), os.fdopen(self._descriptor, "wb") as target:
+            self._descriptor = -1
+            os.fchmod(target.fileno(), self.mode)
+            self._give_away(target.fileno())
+            target.write(data)
+            target.flush()
+            if self.durable:
+                os.fsync(target.fileno())
+
+    def commit(self) -> None:
+        """Replace the file."""
+        with _named(self.path):
+            os.rename(self._temporary, self.path)
+            self._temporary = ""
+            if not self.durable:
+                return
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)  # the rename itself
+            finally:
+                os.close(directory)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        if self._temporary:
+            os.unlink(self._temporary)
+
+    def _give_away(self, descriptor: int) -> None:
+        """What root writes stays readable for the owner of the file, or the folder."""
+        if os.geteuid() == 0:
+            owner = (self.path if self.path.exists() else self.path.parent).stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def replace_file(
+    path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True
+) -> None:
+    """
+    Replace a file at once, or leave it as it was.
+
+    :param durable: on return it is on disk.
+    """
+    with Replacement(path, mode, durable) as replacement:
+        replacement.write(data)
+        replacement.commit()
+
+
+# Files with secrets.
+
+#: What was logged already; as many as files are named.
+_warned: dict[Path, FileVersion] = {}
+
+
+def warn_if_public(path: Path) -> None:
+    """
+    Warn operators of a secret that every user can read, once for each change of it.
+
+    Not refused: what a pod mounts belongs to root, and every user can often read it.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return
+    if not mode & stat.S_IROTH:
+        _warned.pop(path, None)
+    elif _warned.get(path) != (version := file_version(path)):
+        _warned[path] = version
+        _log.warn(
+            "every user of this machine can read the secret {path} (mode {mode}); "
+            "chmod 600 {path}",
+            path=str(path),
+            mode=f"{mode:o}",
+        )
+
+
+# Errors of the operating system.
+
+
+def in_words(error: Exception) -> str:
+    """What went wrong, with the path and, where rights are missing, the owner of it."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error) or type(error).__name__
+    if error.filename is None:
+        return error.strerror
+    text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, PermissionError):
+        text += _owner(Path(os.fsdecode(error.filename)))
+    return text
+
+
+def _owner(path: Path) -> str:
+    """Who can read *path*, or the nearest folder above it that can be looked at."""
+    for one in (path, *path.parents):
+        try:
+            found = one.stat()
+        except OSError:
+            continue
+        name = owner_of(found)
+        what = "it" if one == path else str(one)
+        mode = stat.S_IMODE(found.st_mode)
+        owned = f"{what} belongs to {name} (mode {mode:03o})"
+        return f"; {owned}: run this as {name} or as root"
+    return ""
+
+
+def owner_of(found: os.stat_result) -> str:
+    """The name of the user that a file belongs to."""
+    try:
+        return pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:
+        return f"the user {found.st_uid}"
