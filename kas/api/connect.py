@@ -19,11 +19,12 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from kas.api.calls import Codec, Exchange, Headers, metadata_to
-from kas.api.envelopes import COMPRESSED, EnvelopeCodec, envelope
-from kas.api.held import Held
 from tunnel.details import readable
 from tunnel.errors import CallError, Status
+from tunnel.grpc.fields import Headers, metadata_to
+from tunnel.grpc.memory import RequestMemory
+from tunnel.grpc.messages import COMPRESSED, envelope
+from tunnel.grpc.server import CallTransport, Codec, EnvelopeCodec
 from tunnel.rpc.messages import MAX_MESSAGE
 
 __all__ = [
@@ -110,9 +111,12 @@ class ConnectCall(Codec):
     unary: bool
 
     def __init__(
-        self, exchange: Exchange, held: Held, headers: Mapping[str, str]
+        self,
+        transport: CallTransport,
+        memory: RequestMemory,
+        headers: Mapping[str, str],
     ) -> None:
-        super().__init__(exchange, held, headers)
+        super().__init__(transport, memory, headers)
         name = "content-encoding" if self.unary else "connect-content-encoding"
         self._encoding = headers.get(name, "identity")
         #: Set before the call is opened.
@@ -174,9 +178,12 @@ class UnaryCall(ConnectCall):
     unary = True
 
     def __init__(
-        self, exchange: Exchange, held: Held, headers: Mapping[str, str]
+        self,
+        transport: CallTransport,
+        memory: RequestMemory,
+        headers: Mapping[str, str],
     ) -> None:
-        super().__init__(exchange, held, headers)
+        super().__init__(transport, memory, headers)
         self._buffer = bytearray()
         self._response = b""
 
@@ -190,7 +197,7 @@ class UnaryCall(ConnectCall):
             self.refuse(CallError(Status.RESOURCE_EXHAUSTED, message))
             return
         try:
-            self.holder.hold(len(self._buffer))
+            self.share.hold(len(self._buffer))
         except CallError as error:
             self.refuse(error)
 
@@ -209,7 +216,7 @@ class UnaryCall(ConnectCall):
             return
         finally:
             self._buffer.clear()
-            self.holder.release()
+            self.share.release()
         self.request(message)
         self.requests_ended()
 
@@ -231,9 +238,9 @@ class UnaryCall(ConnectCall):
                 headers.append((b"accept-encoding", b"identity"))
         headers.append((b"content-type", kind.encode("ascii")))
         headers.append((b"content-length", str(len(body)).encode()))
-        self.exchange.start(status, headers)
-        self.exchange.write(body)
-        self.exchange.end()
+        self.transport.start(status, headers)
+        self.transport.write(body)
+        self.transport.end()
 
 
 class StreamingCall(EnvelopeCodec, ConnectCall):
@@ -253,8 +260,8 @@ class StreamingCall(EnvelopeCodec, ConnectCall):
         """The last envelope says how it went."""
         end: dict[str, Any] = {} if error is None else {"error": error_object(error)}
         self._begin()
-        self.exchange.write(envelope(json.dumps(end).encode(), _END))
-        self.exchange.end()
+        self.transport.write(envelope(json.dumps(end).encode(), _END))
+        self.transport.end()
 
     def _head(self) -> Headers:
         return [

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import attrs
 from google.protobuf.descriptor import MethodDescriptor
 
-from kas.api import connect, grpc
+from kas.api import connect
 from kas.api.auth import Authenticator
-from kas.api.calls import Codec, Exchange, media_type, metadata_from
 from kas.api.connect import CONTENT_TYPES, StreamingCall, UnaryCall
-from kas.api.grpc import GrpcCall
-from kas.api.held import Held
 from kas.api.services import ExternalServices
 from tunnel.errors import CallError, Status
+from tunnel.grpc import fields as grpc
+from tunnel.grpc.fields import Headers, media_type, metadata_from
+from tunnel.grpc.memory import RequestMemory
+from tunnel.grpc.server import CallTransport, Codec, GrpcCall
 
 __all__ = ["Front"]
 
 #: Characters of a path that are repeated in an error.
 SHOWN = 200
-
-Headers = Sequence[tuple[bytes, bytes]]
 
 
 @attrs.frozen
@@ -40,10 +37,15 @@ class Front:
 
     services: ExternalServices
     authenticator: Authenticator
-    held: Held = attrs.Factory(Held)
+    memory: RequestMemory = attrs.Factory(RequestMemory)
 
     def begin(
-        self, exchange: Exchange, method: str, path: str, headers: Headers, http2: bool
+        self,
+        exchange: CallTransport,
+        method: str,
+        path: str,
+        headers: Headers,
+        http2: bool,
     ) -> Begun:
         """
         Begin the call that a request asks for, or answer why not.
@@ -54,7 +56,7 @@ class Front:
         if method != "POST":
             _turn_away(exchange, 405, "calls are made with POST", (b"allow", b"POST"))
             return Begun(None, False)
-        call = _codec(exchange, self.held, fields, http2)
+        call = _codec(exchange, self.memory, fields, http2)
         if call is None:
             _not_taken(exchange, ", ".join(CONTENT_TYPES).encode())
             return Begun(None, False)
@@ -87,13 +89,13 @@ class Front:
         return found
 
 
-def _not_taken(exchange: Exchange, accepted: bytes) -> None:
+def _not_taken(exchange: CallTransport, accepted: bytes) -> None:
     text = f"send this with a Content-Type of: {accepted.decode()}"
     _turn_away(exchange, 415, text, (b"accept-post", accepted))
 
 
 def _turn_away(
-    exchange: Exchange, status: int, text: str, *headers: tuple[bytes, bytes]
+    exchange: CallTransport, status: int, text: str, *headers: tuple[bytes, bytes]
 ) -> None:
     """Answer what is no call, for people: there is no codec to answer in."""
     body = text.encode() + b"\n"
@@ -113,18 +115,18 @@ def _fields(headers: Headers) -> dict[str, str]:
 
 
 def _codec(
-    exchange: Exchange, held: Held, fields: dict[str, str], http2: bool
+    exchange: CallTransport, memory: RequestMemory, fields: dict[str, str], http2: bool
 ) -> Codec | None:
     kind = media_type(fields)
     if http2 and kind in grpc.CONTENT_TYPES:
-        return GrpcCall(exchange, held, fields)
+        return GrpcCall(exchange, memory, fields)
     rest = fields.get("content-type", "").partition(";")[2]
     charset = rest.replace(" ", "").replace('"', "").lower()
     if kind not in CONTENT_TYPES or charset not in ("", "charset=utf-8"):
         return None
     if "connect+" in kind:
-        return StreamingCall(exchange, held, fields)
-    return UnaryCall(exchange, held, fields)
+        return StreamingCall(exchange, memory, fields)
+    return UnaryCall(exchange, memory, fields)
 
 
 def _timeout(call: Codec, fields: dict[str, str]) -> float | None:

@@ -11,11 +11,12 @@ from twisted.internet.interfaces import IDelayedCall, IProtocolFactory, IReactor
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
-from kas.api.calls import Codec, Headers
 from kas.api.front import Front
-from kas.api.held import Holder
-from kas.api.limits import Limits
+from kas.api.limits import ExternalLimits
 from tunnel.errors import CallError, ErrorCode, StreamReset
+from tunnel.grpc.fields import Headers
+from tunnel.grpc.memory import RequestShare
+from tunnel.grpc.server import Codec
 
 __all__ = ["make_site"]
 
@@ -28,7 +29,7 @@ _PATH = re.compile(rb"/[A-Za-z0-9_.]+/[A-Za-z0-9_]+")
 
 
 class Http1Exchange:
-    """One request; an `kas.api.calls.Exchange`."""
+    """One request; a `tunnel.grpc.server.CallTransport`."""
 
     def __init__(self, request: Any) -> None:
         self._request = request
@@ -96,7 +97,7 @@ class Http1Exchange:
 def make_site(
     front: Front,
     clock: IReactorTime,
-    limits: Limits,
+    limits: ExternalLimits,
     *,
     closing: Callable[[object], bool],
     busy: set[object],
@@ -118,7 +119,7 @@ def make_site(
             super().__init__(*arguments, **rest)
             self._kept = 0
             self._discard = False
-            self._holder = Holder(front.held)
+            self._share = RequestShare(front.memory)
             self._transport: object = self.channel.transport
             self._late_call = clock.callLater(limits.request, self._late)
 
@@ -140,7 +141,7 @@ def make_site(
                 self._too_large()
             elif not self._discard:
                 try:
-                    self._holder.hold(self._kept)
+                    self._share.hold(self._kept)
                 except CallError:
                     self._refuse(b"503 Service Unavailable\r\nRetry-After: 1")
                 else:
@@ -150,7 +151,7 @@ def make_site(
             """Everything is here."""
             self._in_time()
             # From here on the call holds it.
-            self._holder.release()
+            self._share.release()
             busy.add(self._transport)
             if self._discard or closing(self._transport):
                 self.channel.persistent = False
@@ -187,7 +188,7 @@ def make_site(
         def connectionLost(self, reason: Any) -> None:
             """The client is gone."""
             self._in_time()
-            self._holder.release()
+            self._share.release()
             # Not when the garbage is collected next.
             self.content = BytesIO()
             busy.discard(self._transport)
@@ -209,7 +210,7 @@ def make_site(
         def _refuse(self, status: bytes) -> None:
             if self._late_call is not None:
                 self._in_time()
-                self._holder.release()
+                self._share.release()
                 self._discard = True
                 self.content = BytesIO()
                 self.channel.transport.write(
@@ -219,7 +220,7 @@ def make_site(
                 self.channel.loseConnection()
 
     class Http11Site(_Site):  # type: ignore[misc]
-        """Without HTTP/2, which `kas.api.http2` does, and without a log of it."""
+        """Without HTTP/2, which `tunnel.http2` does, and without a log of it."""
 
         def acceptableProtocols(self) -> list[bytes]:
             return [b"http/1.1"]

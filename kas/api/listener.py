@@ -21,13 +21,13 @@ from zope.interface import implementer
 from kas.api.auth import Authenticator
 from kas.api.front import Front
 from kas.api.http1 import make_site
-from kas.api.http2 import Http2Connection
-from kas.api.limits import DEFAULT_LIMITS, Limits
+from kas.api.limits import DEFAULT_LIMITS, ExternalLimits
 from kas.api.services import ExternalServices
-from kas.api.stream import Http2Stream, RawHeaders
 from kas.config.schema import ApiListen
 from kas.identity.jwt import Secrets
 from tunnel.errors import ConfigurationError
+from tunnel.http2.server import Http2ServerConnection
+from tunnel.http2.stream import Http2Stream, RawHeaders
 from tunnel.program.listening import Listening
 from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationError
 
@@ -107,7 +107,7 @@ class ExternalFactory(Factory):
         *,
         age: float,
         jitter: Callable[[], float],
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ExternalLimits = DEFAULT_LIMITS,
     ) -> None:
         self._front = front
         self._clock = clock
@@ -119,7 +119,7 @@ class ExternalFactory(Factory):
         #: All connections.
         self.open: set[_Greeting] = set()
         #: Those that speak HTTP/2.
-        self.http2: set[Http2Connection] = set()
+        self.http2: set[Http2ServerConnection] = set()
         self._busy: set[object] = set()
         self.http1 = make_site(
             front, clock, limits, closing=self._closing, busy=self._busy
@@ -151,8 +151,8 @@ class ExternalFactory(Factory):
         """How many more there may be; who is in a TLS handshake counts already."""
         return self._limits.connections - len(self.open)
 
-    def _make_http2(self) -> Http2Connection:
-        connection = Http2Connection(
+    def _make_http2(self) -> Http2ServerConnection:
+        connection = Http2ServerConnection(
             self._begin,
             self._clock,
             self._limits,
@@ -164,7 +164,10 @@ class ExternalFactory(Factory):
         return connection
 
     def _begin(
-        self, connection: Http2Connection, stream: Http2Stream, headers: RawHeaders
+        self,
+        connection: Http2ServerConnection,
+        stream: Http2Stream,
+        headers: RawHeaders,
     ) -> Any:
         special = {name: value for name, value in headers if name.startswith(b":")}
         begun = self._front.begin(

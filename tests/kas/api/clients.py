@@ -30,15 +30,15 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.api.auth import Authenticator
-from kas.api.envelopes import Envelopes, envelope
 from kas.api.front import Front
-from kas.api.held import Held
-from kas.api.limits import DEFAULT_LIMITS, Limits
+from kas.api.limits import DEFAULT_LIMITS, ExternalLimits
 from kas.api.listener import ExternalFactory
 from kas.api.services import ExternalServices
 from kas.identity.jwt import Secrets
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.rpc.echo import Echo
+from tunnel.grpc.memory import RequestMemory
+from tunnel.grpc.messages import Envelopes, envelope
 from tunnel.testing import Pipe
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
@@ -205,7 +205,8 @@ class Http2Client(Protocol):
 class ExternalCase(SynchronousTestCase):
     """An external API in memory."""
 
-    limits: Limits = DEFAULT_LIMITS
+    limits: ExternalLimits = DEFAULT_LIMITS
+    memory_limits: tuple[int, ...] = ()
     age = 7200.0
 
     def setUp(self) -> None:
@@ -217,13 +218,13 @@ class ExternalCase(SynchronousTestCase):
         self.services = ExternalServices(self.clock)
         self.echo = Service()
         self.services.handle("tests", ECHO, self.echo)
-        self.held = Held(self.limits)
+        self.memory = RequestMemory(*self.memory_limits)
         secrets = Secrets(path, clock=self.clock)
         self.factory = ExternalFactory(
             Front(
                 self.services,
                 Authenticator(secrets, "gitlab", time.time),
-                self.held,
+                self.memory,
             ),
             self.clock,
             age=self.age,
@@ -257,7 +258,7 @@ class ExternalCase(SynchronousTestCase):
         self.assertEqual(self.factory.open, set())
         self.assertEqual(self.factory.http2, set())
         self.assertEqual(self.factory.calls, 0)
-        self.assertEqual(self.held.bytes, 0)
+        self.assertEqual(self.memory.bytes, 0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 

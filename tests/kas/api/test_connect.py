@@ -10,11 +10,11 @@ import attrs
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
-from kas.api.calls import metadata_from, metadata_to
-from kas.api.envelopes import Envelopes, envelope
 from kas.api.limits import DEFAULT_LIMITS
 from tests.kas.api.clients import ExternalCase, token
 from tests.proto.echo_pb2 import Text
+from tunnel.grpc.fields import metadata_from, metadata_to
+from tunnel.grpc.messages import Envelopes, envelope
 from tunnel.rpc.messages import MAX_MESSAGE
 from tunnel.testing import Pipe
 

@@ -1,5 +1,5 @@
 """
-What a peer may do on one HTTP/2 connection, counted before anything is done about it.
+What the other side may do on one connection, counted before anything is done about it.
 
 The h2 library keeps to the protocol, and the protocol lets a peer send what costs it
 nothing and us a lot: streams that are opened and reset at once, PINGs, SETTINGS, header
@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from h2.errors import ErrorCodes
 
-from kas.api.limits import Budget, Limits
+from tunnel.http2.limits import Http2Limits, Rate
 
-__all__ = ["Flood", "Meter", "Purse"]
+__all__ = ["Flood", "FloodGuard", "TokenBucket"]
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEADER = 9
@@ -35,22 +35,22 @@ class Flood(Exception):
         self.code = code
 
 
-class Purse:
-    """A `Budget`, and what is left of it."""
+class TokenBucket:
+    """A `Rate`, and what is left of it."""
 
-    def __init__(self, budget: Budget, what: str, seconds: Callable[[], float]) -> None:
-        self._budget = budget
+    def __init__(self, rate: Rate, what: str, seconds: Callable[[], float]) -> None:
+        self._rate = rate
         self._what = what
         self._seconds = seconds
-        self._left = budget.burst
+        self._left = rate.burst
         self._at = seconds()
 
     def spend(self) -> None:
         """Take one; :raises Flood: there is none."""
         if self._left < 1:
             now = self._seconds()
-            earned = (now - self._at) * self._budget.per_second
-            self._left = min(self._budget.burst, self._left + earned)
+            earned = (now - self._at) * self._rate.per_second
+            self._left = min(self._rate.burst, self._left + earned)
             self._at = now
             if self._left < 1:
                 raise Flood(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {self._what}")
@@ -58,20 +58,23 @@ class Purse:
 
     def earn(self, count: float) -> None:
         """Add some; never more than there were in the beginning."""
-        self._left = min(self._budget.burst, self._left + count)
+        self._left = min(self._rate.burst, self._left + count)
 
 
-class Meter:
-    """Reads the headers of the frames that a client sends."""
+class FloodGuard:
+    """Reads the headers of the frames that arrive."""
 
-    def __init__(self, limits: Limits, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, limits: Http2Limits, seconds: Callable[[], float], client_side: bool
+    ) -> None:
         self._limits = limits
-        self._control = Purse(limits.control, "control frames", seconds)
-        self._updates = Purse(limits.window_updates, "window updates", seconds)
-        self._resets = Purse(limits.resets, "cancelled calls", seconds)
+        self._client_side = client_side
+        self._control = TokenBucket(limits.control, "control frames", seconds)
+        self._updates = TokenBucket(limits.window_updates, "window updates", seconds)
+        self._resets = TokenBucket(limits.resets, "cancelled calls", seconds)
         self._open: set[int] = set()
         self._highest = 0
-        self._skip = len(_PREFACE)
+        self._skip = 0 if client_side else len(_PREFACE)
         self._partial = b""
         self._block = 0
 
@@ -97,13 +100,23 @@ class Meter:
             stream_id = int.from_bytes(header[5:], "big") & 0x7FFFFFFF
             self._frame(self._skip, header[3], header[4], stream_id)
 
+    def opened(self, stream_id: int) -> None:
+        """We began a stream: the peer may send on it, and reset it once."""
+        self._open.add(stream_id)
+        self._resets.earn(1)
+
     def ended(self, stream_id: int) -> None:
-        """We have nothing more to do with a stream: what comes on it is for nothing."""
+        """A stream is over: what still comes on it is of no use."""
         self._open.discard(stream_id)
 
     def data_sent(self) -> None:
         """One DATA frame of ours."""
         self._updates.earn(UPDATES_PER_DATA)
+        self._control.earn(self._limits.control_per_data)
+
+    def informational(self) -> None:
+        """A head that is not the answer: a server could send them forever."""
+        self._control.spend()
 
     def _frame(self, length: int, kind: int, flags: int, stream_id: int) -> None:
         if length > self._limits.frame:
@@ -119,7 +132,7 @@ class Meter:
             self._block += length
             if self._block > self._limits.header_block:
                 raise Flood(ErrorCodes.ENHANCE_YOUR_CALM, "headers without end")
-            if kind == _HEADERS and stream_id > self._highest:
+            if kind == _HEADERS and stream_id > self._highest and not self._client_side:
                 self._highest = stream_id
                 self._open.add(stream_id)
             elif kind == _CONTINUATION or stream_id not in self._open:

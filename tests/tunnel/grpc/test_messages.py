@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.api.envelopes import Envelopes, envelope
 from tunnel.errors import CallError
+from tunnel.grpc.messages import Envelopes, envelope
 
 
 class EnvelopesTests(SynchronousTestCase):

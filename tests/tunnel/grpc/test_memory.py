@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 from h2.errors import ErrorCodes
 from h2.events import ResponseReceived
 
-from kas.api.limits import DEFAULT_LIMITS
 from tests.kas.api.clients import ExternalCase, SilentClient, token
 from tunnel.errors import Status
 
@@ -16,7 +14,7 @@ from tunnel.errors import Status
 class HeldTests(ExternalCase):
     """Large requests that never end, each within its own limits."""
 
-    limits = attrs.evolve(DEFAULT_LIMITS, held=100_000, held_each=10_000)
+    memory_limits = (100_000, 10_000)
 
     def begin(self, size: int, kind: str = "application/grpc") -> tuple[Any, ...]:
         """A request of a megabyte, so far of *size*."""
@@ -35,14 +33,14 @@ class HeldTests(ExternalCase):
         for _ in range(10):
             small, _, stream = self.begin(9_000)
             self.assertIsNone(small.status(stream))
-        self.assertLess(self.held.bytes, 200_000)
+        self.assertLess(self.memory.bytes, 200_000)
         # What is given up, or whole, leaves room.
         client, pipe, stream = first
         self.assertIsNone(client.status(stream))
         client.h2.reset_stream(stream, ErrorCodes.CANCEL)
         client.flush()
         pipe.flush()
-        self.assertLess(self.held.bytes, 100_000)
+        self.assertLess(self.memory.bytes, 100_000)
 
     def test_grows(self) -> None:
         """One that grows beyond the sum is refused, and what it held is free."""
@@ -53,7 +51,7 @@ class HeldTests(ExternalCase):
             if client.status(stream) is not None:
                 break
         self.assertEqual(client.status(stream), Status.RESOURCE_EXHAUSTED)
-        self.assertEqual(self.held.bytes, 0)
+        self.assertEqual(self.memory.bytes, 0)
 
     def test_whole(self) -> None:
         """A message that is whole is the handler's, and does not count here."""
@@ -62,7 +60,7 @@ class HeldTests(ExternalCase):
         for _ in range(10):
             client.send(stream, "x" * 20_000)
             pipe.flush()
-        self.assertEqual(self.held.bytes, 0)
+        self.assertEqual(self.memory.bytes, 0)
         self.assertIsNone(client.status(stream))
 
     def test_connect(self) -> None:
@@ -87,4 +85,4 @@ class HeldTests(ExternalCase):
         self.assertEqual(clients[0].received, b"")
         self.assertTrue(clients[1].received.startswith(b"HTTP/1.1 503 "))
         self.assertTrue(clients[1].lost)
-        self.assertEqual(self.held.bytes, 60_000)
+        self.assertEqual(self.memory.bytes, 60_000)

@@ -1,53 +1,36 @@
 """
-One call: a stream, for the machinery of `tunnel.rpc`, over an HTTP request.
+The server side of a call: a stream, for `tunnel.rpc`, over an HTTP request.
 
 `ServerCall` reads and writes messages with four bytes of length before each, and ends
-with a block of trailers.  A `Codec` turns these into what gRPC or Connect want to see;
-an `Exchange` is the HTTP request below, of either version.
+with a block of trailers.  A `Codec` turns these into what its protocol sends; a
+`CallTransport` is the HTTP request below.  `GrpcCall` is gRPC's; what else has messages
+in envelopes can be made from `EnvelopeCodec`.
 """
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from twisted.internet.interfaces import IConsumer, IPushProducer
 from zope.interface import implementer
 
-from kas.api.held import Held, Holder
-from kas.api.services import ExternalServices
-from tunnel.errors import CallError, ErrorCode, StreamReset, TunnelError
+from tunnel.errors import CallError, ErrorCode, Status, StreamReset, TunnelError
+from tunnel.grpc.fields import Headers, media_type, metadata_to, trailers_of
+from tunnel.grpc.memory import RequestMemory, RequestShare
+from tunnel.grpc.messages import COMPRESSED, Envelopes, envelope
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
 from tunnel.rpc.fields import decode_fields
 from tunnel.rpc.messages import MAX_MESSAGE
 from tunnel.rpc.status import error_from_trailers, is_trailers
 
-__all__ = [
-    "Codec",
-    "Exchange",
-    "Headers",
-    "media_type",
-    "metadata_from",
-    "metadata_to",
-]
+__all__ = ["CallTransport", "Codec", "EnvelopeCodec", "GrpcCall", "Services"]
 
-Headers = Sequence[tuple[bytes, bytes]]
-
-LENGTH = struct.Struct(">I")
-
-# Of HTTP, of the protocols, and the token: no module has any use for them.
-_NOT_METADATA = re.compile(
-    r":.*|(grpc|connect)-.*|x-forwarded-.*|authorization|cookie|host|te|trailer|accept"
-    r"|accept-encoding|connection|content-.*|keep-alive|proxy-.*|transfer-encoding"
-    r"|upgrade|date|server"
-)
-_NAME = re.compile(r"[a-z0-9_.-]+")
-_NOT_PRINTABLE = re.compile(r"[^ -~]")
+_LENGTH = struct.Struct(">I")
 
 
-class Exchange(Protocol):
+class CallTransport(Protocol):
     """One HTTP request, and where its answer goes."""
 
     def start(self, status: int, headers: Headers, end: bool = False) -> None:
@@ -75,24 +58,39 @@ class Exchange(Protocol):
         """Nothing more comes of it."""
 
 
+class Services(Protocol):
+    """Begins calls of the methods that are answered."""
+
+    def open(
+        self,
+        stream: IStream,
+        path: str,
+        metadata: Mapping[str, str],
+        timeout: float | None,
+    ) -> IStreamReceiver: ...
+
+
 @implementer(IStream, IConsumer, IPushProducer)
 class Codec:
     """
-    A call between `ServerCall` above and an `Exchange` below.
+    A call between `ServerCall` above and an `CallTransport` below.
 
-    The exchange calls `body`, `body_ended` and `gone`; what derives from this sends.
+    The transport calls `body`, `body_ended` and `gone`; what derives from this sends.
     """
 
     #: No agent calls here.
     agent: ConnectedAgent | None = None
 
     def __init__(
-        self, exchange: Exchange, held: Held, headers: Mapping[str, str]
+        self,
+        transport: CallTransport,
+        memory: RequestMemory,
+        headers: Mapping[str, str],
     ) -> None:
-        self.exchange = exchange
+        self.transport = transport
         self.content_type = media_type(headers)
-        #: What this call holds of a request that is not whole.
-        self.holder = Holder(held)
+        #: What this call holds of a request that is not complete.
+        self.share = RequestShare(memory)
         self._receiver: IStreamReceiver | None = None
         #: Initial metadata of the answer, until that has begun.
         self.metadata: dict[str, str] = {}
@@ -107,7 +105,7 @@ class Codec:
 
     def open(
         self,
-        services: ExternalServices,
+        services: Services,
         path: str,
         metadata: Mapping[str, str],
         timeout: float | None,
@@ -125,7 +123,7 @@ class Codec:
         if self._receiver is not None and messages:
             parts: list[bytes] = []
             for one in messages:
-                parts += (LENGTH.pack(len(one)), one)
+                parts += (_LENGTH.pack(len(one)), one)
             self._receiver.data_received(b"".join(parts))
 
     def requests_ended(self) -> None:
@@ -148,7 +146,7 @@ class Codec:
         """Send how the call went; called once."""
         raise NotImplementedError
 
-    # From the exchange.
+    # From the transport.
 
     def body(self, data: bytes) -> None:
         """A part of the request."""
@@ -175,7 +173,7 @@ class Codec:
         return message
 
     def _close(self, reason: Exception | None) -> None:
-        self.holder.release()
+        self.share.release()
         self.drop()
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
@@ -197,7 +195,7 @@ class Codec:
     def write(self, data: bytes) -> None:
         """One message with its length before it: `Outlet` writes them as a whole."""
         if not self.ended:
-            self.respond(data[LENGTH.size :])
+            self.respond(data[_LENGTH.size :])
 
     def finish(self) -> None:
         """`ServerCall` ends with trailers."""
@@ -206,45 +204,122 @@ class Codec:
         """Abort."""
         if not self.ended:
             self.ended = True
-            self.exchange.reset()
+            self.transport.reset()
             self._close(StreamReset(ErrorCode(code), message, by_peer=False))
 
     def pauseProducing(self) -> None:
-        self.exchange.pauseProducing()
+        self.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
-        self.exchange.resumeProducing()
+        self.transport.resumeProducing()
 
     def stopProducing(self) -> None:
         self.reset()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        self.exchange.registerProducer(producer, streaming)
+        self.transport.registerProducer(producer, streaming)
 
     def unregisterProducer(self) -> None:
-        self.exchange.unregisterProducer()
+        self.transport.unregisterProducer()
 
 
-def media_type(headers: Mapping[str, str]) -> str:
-    """What a body is, without what may stand behind it."""
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
+class EnvelopeCodec(Codec):
+    """
+    A call with messages in envelopes, both ways; the HTTP status is always 200.
+
+    :ivar unreadable: what the call ends with when its body makes no sense.
+    """
+
+    unreadable: Status
+
+    def __init__(
+        self,
+        transport: CallTransport,
+        memory: RequestMemory,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(transport, memory, headers)
+        self._envelopes = Envelopes(self.limit)
+        self._begun = False
+
+    def body(self, data: bytes) -> None:
+        """Requests, or parts of them."""
+        if self.ended:
+            return
+        try:
+            found = self._envelopes.feed(data)
+            self.share.hold(self._envelopes.waiting)
+            for flags, _ in found:
+                if flags:
+                    raise self.not_plain(flags)
+            self.request(*[self.decode(message) for _, message in found])
+        except CallError as error:
+            self.refuse(error)
+
+    def body_ended(self) -> None:
+        """The last request is here."""
+        if self._envelopes.waiting:
+            self.refuse(CallError(self.unreadable, "cut within a message"))
+        self.requests_ended()
+
+    def drop(self) -> None:
+        """Forget what is not whole."""
+        self._envelopes.clear()
+
+    def not_plain(self, flags: int) -> CallError:
+        """Why a message with such *flags* is not taken."""
+        message = "a message with flags that mean nothing here"
+        return CallError(self.unreadable, message)
+
+    def respond(self, message: bytes) -> None:
+        """Send one message."""
+        data = self.encode(message)
+        self._begin()
+        self.transport.write(envelope(data))
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self.transport.start(200, self._head())
+
+    def _head(self) -> Headers:
+        """Headers of the answer."""
+        raise NotImplementedError
 
 
-def metadata_from(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """What a handler may see of the headers; those of one name are joined."""
-    metadata: dict[str, str] = {}
-    for raw_name, raw_value in headers:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        if _NOT_METADATA.fullmatch(name) is None:
-            known = metadata.get(name)
-            metadata[name] = value if known is None else f"{known},{value}"
-    return metadata
+class GrpcCall(EnvelopeCodec):
+    """One call of gRPC: messages in envelopes, and the outcome in trailers."""
 
+    unreadable = Status.INTERNAL
 
-def metadata_to(metadata: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Headers that a handler wants to send, without those that are not its own."""
-    return [
-        (name.encode("ascii"), _NOT_PRINTABLE.sub("?", value).strip().encode("ascii"))
-        for name, value in metadata.items()
-        if _NAME.fullmatch(name) and _NOT_METADATA.fullmatch(name) is None
-    ]
+    def __init__(
+        self,
+        transport: CallTransport,
+        memory: RequestMemory,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(transport, memory, headers)
+        self._encoding = headers.get("grpc-encoding", "identity")
+
+    def not_plain(self, flags: int) -> CallError:
+        """Why a message with such *flags* is not taken."""
+        if flags == COMPRESSED and self._encoding != "identity":
+            return CallError(
+                Status.UNIMPLEMENTED,
+                f"messages in {self._encoding[:40]!r}: only identity is taken",
+            )
+        return super().not_plain(flags)
+
+    def finished(self, error: CallError | None) -> None:
+        """Trailers; where nothing was sent before them, they are all there is."""
+        if self._begun:
+            self.transport.end(trailers_of(error))
+        else:
+            self.transport.start(200, trailers_of(error, self._head()), end=True)
+
+    def _head(self) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"content-type", b"application/grpc+proto"),
+            (b"grpc-accept-encoding", b"identity"),
+            *metadata_to(self.metadata),
+        ]

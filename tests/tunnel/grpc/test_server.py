@@ -7,10 +7,10 @@ import base64
 from h2.errors import ErrorCodes
 from h2.events import ResponseReceived
 
-from kas.api.envelopes import envelope
-from kas.api.grpc import MAX_TRAILERS
 from tests.kas.api.clients import ExternalCase
 from tunnel.errors import Status
+from tunnel.grpc.fields import MAX_TRAILERS
+from tunnel.grpc.messages import envelope
 from tunnel.pb import status_pb2
 from tunnel.rpc.messages import MAX_MESSAGE, Inbox
 from tunnel.rpc.status import MAX_DETAILS

@@ -1,85 +1,78 @@
-"""One request over HTTP/2, and what waits to be sent as its answer."""
+"""One stream, and what waits to be sent on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from h2.errors import ErrorCodes
 from twisted.internet.interfaces import IPushProducer
 
-from kas.api.limits import Limits
 from tunnel.errors import TunnelError
+from tunnel.http2.limits import Http2Limits
 
-__all__ = ["Call", "Connection", "Http2Stream", "RawHeaders"]
+__all__ = ["Http2Stream", "RawHeaders", "StreamOwner", "StreamReader"]
 
 RawHeaders = list[tuple[bytes, bytes]]
 
 
-class Call(Protocol):
-    """Who gets what arrives on a stream; `Codec` is one."""
+class StreamReader(Protocol):
+    """What is told what arrives on a stream, after the head."""
 
     def body(self, data: bytes) -> None: ...
 
     def body_ended(self) -> None: ...
 
-    def gone(self, reason: TunnelError) -> None: ...
+    def gone(self, reason: TunnelError) -> None:
+        """The stream ended before both sides were complete."""
 
 
-class Connection(Protocol):
+class StreamOwner(Protocol):
     """What a stream asks of its connection."""
 
-    limits: Limits
+    limits: Http2Limits
 
-    def send_headers(
-        self, stream: Http2Stream, headers: RawHeaders, end: bool
-    ) -> None: ...
+    def ready(self, stream: Any) -> None:
+        """Something waits to be sent."""
 
-    def reset(self, stream: Http2Stream, code: ErrorCodes) -> None: ...
+    def reset(self, stream: Any, code: ErrorCodes) -> None: ...
 
-    def consumed(self, stream: Http2Stream, count: int) -> None: ...
+    def consumed(self, stream: Any, count: int) -> None: ...
+
+    def send_headers(self, stream: Any, headers: RawHeaders, end: bool) -> None: ...
 
 
 class Http2Stream:
-    """
-    One request; an `kas.api.calls.Exchange`.
+    """One request and its answer, from either side."""
 
-    :param ready: told that something waits to be sent.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        ready: Callable[[Http2Stream], None],
-        stream_id: int,
-    ) -> None:
+    def __init__(self, connection: StreamOwner, stream_id: int) -> None:
         self.stream_id = stream_id
-        self.call: Call | None = None
-        #: The client may send more.
+        self.reader: StreamReader | None = None
+        #: The other side may send more.
         self.receiving = True
-        #: Consumed by nobody yet, because the call paused.
+        #: Our side is complete.
+        self.sent = False
+        #: Bytes that arrived while the reader paused; they keep the window small.
         self.unread = 0
         self.paused = False
-        #: The connection knows it no longer.
+        #: The connection has forgotten it.
         self.over = False
         self._connection = connection
-        self._ready = ready
         self._out = bytearray()
         self._trailers: RawHeaders | None = None
         self._producer: IPushProducer | None = None
         self._producer_paused = False
 
-    # For the call.
+    # For the user.
 
     def start(self, status: int, headers: Any, end: bool = False) -> None:
-        """Send the head of the answer."""
+        """Send the head of an answer; with *end*, nothing follows."""
         head = [(b":status", str(status).encode()), *headers]
         self._connection.send_headers(self, head, end)
 
     def write(self, data: bytes) -> None:
         """Send a part of the body, when there is room."""
         self._out += data
-        self._ready(self)
+        self._connection.ready(self)
         if (
             len(self._out) > self._connection.limits.outgoing
             and self._producer is not None
@@ -89,13 +82,13 @@ class Http2Stream:
             self._producer.pauseProducing()
 
     def end(self, trailers: Any = ()) -> None:
-        """The answer is complete."""
+        """The body is complete."""
         self._trailers = list(trailers)
-        self._ready(self)
+        self._connection.ready(self)
 
-    def reset(self) -> None:
+    def reset(self, code: ErrorCodes = ErrorCodes.CANCEL) -> None:
         """Abort."""
-        self._connection.reset(self, ErrorCodes.CANCEL)
+        self._connection.reset(self, code)
 
     def pauseProducing(self) -> None:
         """What has arrived is delivered; no more may be sent than the window."""
@@ -108,11 +101,11 @@ class Http2Stream:
         self._connection.consumed(self, unread)
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Who is told to wait."""
+        """Pause *producer* while much waits to be sent."""
         self._producer = producer
 
     def unregisterProducer(self) -> None:
-        """Nobody is told to wait."""
+        """See `twisted.internet.interfaces.IConsumer`."""
         self._producer = None
 
     # For the connection.
@@ -128,7 +121,7 @@ class Http2Stream:
         return self._trailers is not None and not self._out
 
     def take_trailers(self) -> RawHeaders:
-        """What ends the answer."""
+        """What ends the body."""
         return self._trailers or []
 
     def take(self, count: int) -> bytes:
@@ -145,13 +138,13 @@ class Http2Stream:
         return data
 
     def closed(self, reason: TunnelError | None) -> None:
-        """The stream is over; with a *reason*, before the answer was complete."""
+        """The stream is over; with a *reason*, before it was complete."""
         self.over = True
         self._out.clear()
         producer, self._producer = self._producer, None
-        call, self.call = self.call, None
+        reader, self.reader = self.reader, None
         if reason is not None:
-            if call is not None:
-                call.gone(reason)
+            if reader is not None:
+                reader.gone(reason)
             if producer is not None:
                 producer.stopProducing()

@@ -1,0 +1,54 @@
+"""What requests that are not complete yet may hold, all of them together."""
+
+from __future__ import annotations
+
+import attrs
+
+from tunnel.errors import CallError, Status
+
+__all__ = ["RequestMemory", "RequestShare"]
+
+
+@attrs.define(eq=False)
+class RequestMemory:
+    """
+    Bytes of all requests that are not complete, on any connection.
+
+    A message may have 4 MiB, a connection 100 calls, and there may be 1,000 of them:
+    what each of these bounds allows is far more than a machine has.
+    """
+
+    total: int = 256 * 1024 * 1024
+    #: What each may hold even when the total is used up, so that small requests are
+    #: always taken.
+    each: int = 64 * 1024
+    bytes: int = attrs.field(default=0, init=False)
+
+
+class RequestShare:
+    """The part of one request."""
+
+    def __init__(self, memory: RequestMemory) -> None:
+        self._memory = memory
+        self._bytes = 0
+
+    def hold(self, count: int) -> None:
+        """
+        So many bytes wait for the rest of their message.
+
+        :raises CallError: all together are too many; little is taken all the same.
+        """
+        memory = self._memory
+        more = count - self._bytes
+        if more > 0 and count > memory.each and memory.bytes + more > memory.total:
+            self.release()
+            raise CallError(
+                Status.RESOURCE_EXHAUSTED,
+                "too many large requests wait for their end; try again later",
+            )
+        self._bytes = count
+        memory.bytes += more
+
+    def release(self) -> None:
+        """It is complete, or over."""
+        self.hold(0)

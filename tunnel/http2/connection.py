@@ -1,0 +1,467 @@
+"""
+What both sides share of a connection: the h2 library knows the protocol, this the rest.
+
+What is written to a stream waits there until the windows of the peer and the transport
+have room; streams take turns, a frame each.  What arrives is given back to the peer's
+window once the reader of the stream has consumed it: a reader that pauses holds back
+its own, and the connection's has room for all streams, so that slow ones do not stop
+the others.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    RemoteSettingsChanged,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import DenialOfServiceError, ProtocolError
+from h2.settings import SettingCodes, Settings
+from hyperframe.frame import Frame, GoAwayFrame
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, IReactorTime
+from twisted.internet.protocol import Protocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tunnel.errors import ErrorCode, SessionClosed, TunnelError
+from tunnel.errors import StreamReset as StreamWasReset
+from tunnel.http2.flood import Flood, FloodGuard
+from tunnel.http2.limits import Http2Limits
+from tunnel.http2.stream import Http2Stream, RawHeaders
+from tunnel.util.timers import Timers
+
+__all__ = ["Http2Connection", "attempt"]
+
+_log = Logger()
+
+_PING = b"kas is 8"
+
+_Stream = TypeVar("_Stream", bound=Http2Stream)
+
+
+@implementer(IPushProducer)
+class Http2Connection(Protocol, Generic[_Stream]):
+    """
+    One connection, from either side.
+
+    It is the producer of its transport; its heirs say what events mean to them.
+    """
+
+    _log = Logger()
+    transport: Any = None
+
+    #: What the other side is, for logs.
+    peer_is = "peer"
+
+    def __init__(
+        self, clock: IReactorTime, limits: Http2Limits, *, client_side: bool
+    ) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._h2 = _make_machine(limits, client_side)
+        self._guard = FloodGuard(limits, clock.seconds, client_side)
+        self._timers = Timers(clock)
+        self._streams: dict[int, _Stream] = {}
+        #: Those with something to send, whose turn comes in this order.
+        self._ready: OrderedDict[int, _Stream] = OrderedDict()
+        #: Those whose window is used up.
+        self._blocked: dict[int, _Stream] = {}
+        #: The transport takes no more, and what was written to it meanwhile.
+        self._paused = False
+        self._unread = 0
+        self._closing = False
+        self._flushing: IDelayedCall | None = None
+        self._last_seen = clock.seconds()
+        #: What the streams are told that are not over when the connection is.
+        self._why_closed = f"the connection with the {self.peer_is} was closed"
+
+    def connectionMade(self) -> None:
+        """Send our settings."""
+        self.transport.registerProducer(self, True)
+        self._h2.initiate_connection()
+        room = self.limits.connection_window - self._h2.inbound_flow_control_window
+        if room > 0:
+            self._h2.increment_flow_control_window(room)
+        self._timers.later("ping", self.limits.ping_after, self._silent)
+        self._flush()
+
+    @property
+    def closing(self) -> bool:
+        """Nothing more is read or sent."""
+        return self._closing
+
+    @property
+    def calls(self) -> int:
+        """Streams that are not over."""
+        return len(self._streams)
+
+    # What arrives.
+
+    def dataReceived(self, data: bytes) -> None:
+        """Bytes of the peer: count them, then do what they say."""
+        if self._closing:
+            return
+        self._last_seen = self._clock.seconds()
+        try:
+            self._guard.feed(data)
+            events = self._h2.receive_data(data)
+        except Flood as flood:
+            self.fail(flood.code, str(flood))
+            return
+        except DenialOfServiceError:
+            self.fail(ErrorCodes.ENHANCE_YOUR_CALM, "too much")
+            return
+        except ProtocolError as error:
+            # h2 has put its GOAWAY into what is to be sent.
+            self._log.debug("a peer broke HTTP/2: {error}", error=str(error))
+            self._h2.clear_outbound_data_buffer()
+            self.fail(error.error_code, "")
+            return
+        self._look_ahead(events)
+        try:
+            for event in events:
+                if self.closing:
+                    return
+                self._event(event)
+        except Flood as flood:
+            self.fail(flood.code, str(flood))
+            return
+        if not self._closing:
+            self._turn()
+
+    def _look_ahead(self, events: list[Event]) -> None:
+        """What came in one piece, before any of it is acted on."""
+
+    def _event(self, event: Event) -> None:
+        if isinstance(event, DataReceived):
+            self._data(event)
+        elif isinstance(event, StreamEnded):
+            self._ended(event.stream_id or 0)
+        elif isinstance(event, StreamReset):
+            stream = self._streams.get(event.stream_id or 0)
+            if stream is not None:
+                self.forget(stream, self._why_reset(event.error_code))
+        elif isinstance(event, WindowUpdated):
+            self._unblock(event.stream_id)
+        elif isinstance(event, RemoteSettingsChanged):
+            # Perhaps larger windows.
+            self._unblock(None)
+        elif isinstance(event, ConnectionTerminated):
+            self._peer_leaves(event)
+
+    def _data(self, event: DataReceived) -> None:
+        count = event.flow_controlled_length or 0
+        stream_id = event.stream_id or 0
+        stream = self._streams.get(stream_id)
+        if stream is None or stream.reader is None:
+            # The connection's window must not shrink for what is dropped.
+            self._unclaimed(stream_id, event.stream_ended is not None)
+            self._acknowledge(stream_id, count)
+            return
+        if event.data:
+            stream.reader.body(event.data)
+        if stream.paused and stream_id in self._streams:
+            stream.unread += count
+            return
+        self._acknowledge(stream_id, count)
+
+    def _unclaimed(self, stream_id: int, ended: bool) -> None:
+        """Data came for a stream that has no reader."""
+
+    def _ended(self, stream_id: int) -> None:
+        stream = self._streams.get(stream_id)
+        if stream is not None and stream.reader is not None:
+            stream.receiving = False
+            stream.reader.body_ended()
+
+    def _why_reset(self, code: ErrorCodes | int | None) -> TunnelError:
+        return StreamWasReset(ErrorCode.CANCELLED)
+
+    def _peer_leaves(self, event: ConnectionTerminated) -> None:
+        """GOAWAY came."""
+        raise NotImplementedError
+
+    def consumed(self, stream: _Stream, count: int) -> None:
+        """A reader went on."""
+        if count and not self._closing:
+            self._acknowledge(stream.stream_id, count)
+            self.flush_soon()
+
+    def _acknowledge(self, stream_id: int, count: int) -> None:
+        if count and not self._closing:
+            attempt(self._h2.acknowledge_received_data, count, stream_id)
+
+    # What leaves.
+
+    def send_headers(self, stream: _Stream, headers: RawHeaders, end: bool) -> None:
+        """A head, at once: it is small."""
+        if stream.stream_id in self._streams:
+            attempt(self._h2.send_headers, stream.stream_id, headers, end)
+            if end:
+                stream.sent = True
+                self._sent_all(stream)
+            self.flush_soon()
+
+    def ready(self, stream: _Stream) -> None:
+        """A stream has something to send."""
+        if not stream.over:
+            self._blocked.pop(stream.stream_id, None)
+            self._ready.setdefault(stream.stream_id, stream)
+            self.flush_soon()
+
+    def reset(self, stream: _Stream, code: ErrorCodes) -> None:
+        """Abort a stream."""
+        if stream.stream_id in self._streams:
+            attempt(self._h2.reset_stream, stream.stream_id, code)
+            self.forget(stream, None)
+            self.flush_soon()
+
+    def forget(self, stream: _Stream, reason: TunnelError | None) -> None:
+        """A stream is over; with a *reason*, before it was complete."""
+        stream_id = stream.stream_id
+        self._streams.pop(stream_id, None)
+        self._ready.pop(stream_id, None)
+        self._blocked.pop(stream_id, None)
+        self._guard.ended(stream_id)
+        unread, stream.unread = stream.unread, 0
+        if unread:
+            self._acknowledge(stream_id, unread)
+        stream.closed(reason)
+
+    def flush_soon(self) -> None:
+        """Something is to be sent, at the end of this turn of the reactor."""
+        if self._flushing is None and not self._closing:
+            self._flushing = self._clock.callLater(0, self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flushing = None
+        if not self._closing:
+            self._turn()
+
+    def _turn(self) -> None:
+        self._send()
+        self._flush()
+        self._end_if_done()
+
+    def _send(self) -> None:
+        """Let the streams take turns, as long as there is room."""
+        collected = 0
+        while self._ready and not self._paused:
+            stream_id, stream = self._ready.popitem(last=False)
+            if stream.waiting:
+                collected += self._send_piece(stream)
+            if stream.complete:
+                trailers = stream.take_trailers()
+                if trailers:
+                    attempt(self._h2.send_headers, stream_id, trailers, True)
+                else:
+                    attempt(self._h2.end_stream, stream_id)
+                stream.sent = True
+                self._sent_all(stream)
+            if collected >= self.limits.outgoing:
+                # The transport says whether it takes more.
+                collected = 0
+                self._flush()
+
+    def _send_piece(self, stream: _Stream) -> int:
+        stream_id = stream.stream_id
+        try:
+            window = self._h2.local_flow_control_window(stream_id)
+        except ProtocolError:
+            self.forget(stream, StreamWasReset(ErrorCode.CANCELLED))
+            return 0
+        count = min(window, self._h2.max_outbound_frame_size, self.limits.frame)
+        if count <= 0:
+            self._blocked[stream_id] = stream
+            return 0
+        data = stream.take(count)
+        attempt(self._h2.send_data, stream_id, data)
+        self._guard.data_sent()
+        if stream.waiting:
+            self._ready[stream_id] = stream
+        return count
+
+    def _sent_all(self, stream: _Stream) -> None:
+        """Our side of a stream is complete."""
+        raise NotImplementedError
+
+    def _unblock(self, stream_id: int | None) -> None:
+        """There is more room in the window of a stream; none: in those of all."""
+        if stream_id:
+            stream = self._blocked.pop(stream_id, None)
+            if stream is not None:
+                self._ready[stream_id] = stream
+        else:
+            blocked, self._blocked = self._blocked, {}
+            self._ready.update(blocked)
+
+    def _flush(self) -> None:
+        """Write what h2 has for the peer."""
+        data = self._h2.data_to_send()
+        if not data:
+            return
+        if self._paused:
+            # Answers to PINGs and the like, which the peer does not read.
+            self._unread += len(data)
+            if self._unread > self.limits.unread:
+                self._log.info(
+                    "a {peer} reads nothing and goes on asking: cut off",
+                    peer=self.peer_is,
+                )
+                self.abort()
+                return
+        self.transport.write(data)
+
+    # IPushProducer, for the transport.
+
+    def pauseProducing(self) -> None:
+        """The transport holds enough."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        """It takes more."""
+        self._paused = False
+        self._unread = 0
+        self.flush_soon()
+
+    def stopProducing(self) -> None:
+        """The connection is lost; `connectionLost` does the rest."""
+        self._paused = True
+
+    # Silence.
+
+    def _silent(self) -> None:
+        quiet = self._clock.seconds() - self._last_seen
+        wait = self.limits.ping_after
+        if quiet < wait:
+            self._timers.later("ping", wait - quiet, self._silent)
+            return
+        if not self._wants_ping():
+            self._timers.later("ping", wait, self._silent)
+            return
+        attempt(self._h2.ping, _PING)
+        self._flush()
+        seen = self._last_seen
+        timeout = self.limits.ping_timeout
+        self._timers.later("ping", timeout, lambda: self._pinged(seen))
+
+    def _wants_ping(self) -> bool:
+        """Whether it matters that the peer is dead."""
+        return True
+
+    def _pinged(self, seen: float) -> None:
+        if self._last_seen == seen:
+            timeout = self.limits.ping_timeout
+            self._why_closed = f"no answer to a PING within {timeout:g} s"
+            self.abort()
+        else:
+            self._silent()
+
+    # The end.
+
+    def _end_if_done(self) -> None:
+        """Close after the last stream, where no other may begin."""
+        raise NotImplementedError
+
+    def go_away(self, last: int, code: ErrorCodes | int, why: str = "") -> None:
+        """Say which stream of the peer is the last."""
+        # Not by h2, which sends nothing after a GOAWAY.
+        self._flush()
+        frame = GoAwayFrame(0, last, int(code), why.encode("ascii", "replace"))
+        self.transport.write(frame.serialize())
+
+    def fail(self, code: ErrorCodes | int | None, why: str) -> None:
+        """The peer did what it must not: say so, and close."""
+        if why:
+            peer = getattr(self.transport.getPeer(), "host", f"a local {self.peer_is}")
+            self._log.info("closed a connection with {peer}: {why}", peer=peer, why=why)
+        self._h2.clear_outbound_data_buffer()
+        code = ErrorCodes.PROTOCOL_ERROR if code is None else code
+        self.go_away(self._h2.highest_inbound_stream_id, code, why)
+        self.close()
+
+    def close(self) -> None:
+        """Send what is there to send, and close."""
+        if not self._closing:
+            self._flush()
+            self._end_streams()
+            self._closing = True
+            self._timers.cancel_all()
+            self.transport.unregisterProducer()
+            self.transport.loseConnection()
+            # A peer that reads nothing would keep it open.
+            self._timers.later("abort", self.limits.ping_timeout, self.abort)
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        self._closing = True
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """Everything on it is over."""
+        self._closing = True
+        self._end_streams()
+        self._timers.cancel_all()
+        if self._flushing is not None and self._flushing.active():
+            self._flushing.cancel()
+        self._flushing = None
+
+    def _end_streams(self) -> None:
+        for stream in tuple(self._streams.values()):
+            self.forget(stream, SessionClosed(ErrorCode.NONE, self._why_closed))
+
+
+class _Machine(H2Connection):
+    """
+    Goes on after a GOAWAY of the peer.
+
+    h2 takes nothing and sends nothing from there on; yet what the peer says is that it
+    takes no new streams, and that it opens none: those that run, run on (RFC 9113,
+    6.8).
+    """
+
+    def _receive_goaway_frame(
+        self, frame: GoAwayFrame
+    ) -> tuple[list[Frame], list[Event]]:
+        event = ConnectionTerminated()
+        event.error_code = frame.error_code
+        event.last_stream_id = frame.last_stream_id
+        event.additional_data = frame.additional_data
+        return [], [event]
+
+
+def _make_machine(limits: Http2Limits, client_side: bool) -> H2Connection:
+    """The machine of one connection, which has said nothing yet."""
+    machine = _Machine(H2Configuration(client_side=client_side, header_encoding=None))
+    values = {
+        SettingCodes.MAX_CONCURRENT_STREAMS: limits.streams,
+        SettingCodes.MAX_HEADER_LIST_SIZE: limits.header_list,
+        SettingCodes.MAX_FRAME_SIZE: limits.frame,
+        SettingCodes.INITIAL_WINDOW_SIZE: limits.stream_window,
+    }
+    if client_side:
+        values[SettingCodes.ENABLE_PUSH] = 0
+        del values[SettingCodes.MAX_CONCURRENT_STREAMS]
+    machine.local_settings = Settings(client=client_side, initial_values=values)
+    machine.decoder.max_header_list_size = limits.header_list
+    return machine
+
+
+def attempt(action: Callable[..., object], *arguments: object) -> None:
+    """What h2 does not allow any more: the peer closed the stream meanwhile."""
+    try:
+        action(*arguments)
+    except ProtocolError as error:
+        _log.debug("not sent: {error!r}", error=error)

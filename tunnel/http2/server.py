@@ -1,0 +1,174 @@
+"""The server side: begins a call for each stream, and asks clients to leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    Event,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+)
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+
+from tunnel.http2.connection import Http2Connection, attempt
+from tunnel.http2.flood import TokenBucket
+from tunnel.http2.limits import Http2Limits
+from tunnel.http2.stream import Http2Stream, RawHeaders, StreamReader
+
+__all__ = ["Begin", "Http2ServerConnection"]
+
+#: The last stream of a GOAWAY that lets everything pass that is under way.
+_EVERY_STREAM = 2**31 - 1
+
+#: Begins a call for a new stream, or answers at once; None: the answer is given.
+#: :raises CallError: never; what is wrong goes into the answer.
+Begin = Callable[
+    ["Http2ServerConnection", Http2Stream, RawHeaders], StreamReader | None
+]
+
+
+class Http2ServerConnection(Http2Connection[Http2Stream]):
+    """
+    One connection of a client.
+
+    :param begin: begins the call of each stream.
+    :param age: seconds after which the client is asked to connect again.
+    :param lost: called at the end.
+    """
+
+    peer_is = "client"
+
+    def __init__(
+        self,
+        begin: Begin,
+        clock: IReactorTime,
+        limits: Http2Limits,
+        *,
+        age: float,
+        jitter: Callable[[], float],
+        lost: Callable[[Http2ServerConnection], None],
+    ) -> None:
+        super().__init__(clock, limits, client_side=False)
+        self._begin = begin
+        self._lost = lost
+        self._age = age * (1 + limits.age_jitter * (2 * jitter() - 1))
+        self._age_grace = age * limits.age_grace
+        self._refusals = TokenBucket(limits.refusals, "refused calls", clock.seconds)
+        self._proven = False
+        #: The last stream that is still served, once that is said.
+        self._last_stream: int | None = None
+        #: Streams that are complete, or over again, with what arrived just now.
+        self._whole: set[int | None] = set()
+        self._dead: set[int | None] = set()
+
+    def connectionMade(self) -> None:
+        """Send our settings, and begin to count."""
+        self._timers.later("unproven", self.limits.unproven, self._not_proven)
+        self._timers.later("age", self._age, lambda: self.drain(self._age_grace))
+        super().connectionMade()
+
+    def proven(self) -> None:
+        """A call with a good token came."""
+        if not self._proven:
+            self._proven = True
+            self._timers.cancel("unproven")
+
+    def _not_proven(self) -> None:
+        self.fail(ErrorCodes.NO_ERROR, "no call with a token was made")
+
+    # Streams.
+
+    def _look_ahead(self, events: list[Event]) -> None:
+        self._dead = {one.stream_id for one in events if isinstance(one, StreamReset)}
+        self._whole = {one.stream_id for one in events if isinstance(one, StreamEnded)}
+        for stream_id, stream in self._streams.items():
+            if stream_id in self._whole:
+                stream.receiving = False
+
+    def _event(self, event: Event) -> None:
+        if isinstance(event, RequestReceived):
+            stream_id = event.stream_id or 0
+            if stream_id in self._dead:
+                # It is over again, and need not begin.
+                self._guard.ended(stream_id)
+            else:
+                self._request(stream_id, event.headers)
+            return
+        if isinstance(event, StreamEnded | StreamReset):
+            self._timers.cancel(f"linger {event.stream_id}")
+        super()._event(event)
+
+    def _request(self, stream_id: int, headers: RawHeaders) -> None:
+        stream = Http2Stream(self, stream_id)
+        stream.receiving = stream_id not in self._whole
+        self._streams[stream_id] = stream
+        if self._last_stream is not None and stream_id > self._last_stream:
+            self.reset(stream, ErrorCodes.REFUSED_STREAM)
+            self._refusals.spend()
+            return
+        reader = self._begin(self, stream, headers)
+        if reader is None:
+            self._refusals.spend()
+        elif stream_id in self._streams:
+            stream.reader = reader
+
+    def _sent_all(self, stream: Http2Stream) -> None:
+        """The answer is complete; a client that sends can stop (RFC 9113, 8.1)."""
+        self.forget(stream, None)
+        if stream.receiving:
+            # Not at once: curl takes a reset for a failure although the answer is
+            # complete, and most clients have sent all they wanted to.
+            stream_id = stream.stream_id
+            self._timers.later(
+                f"linger {stream_id}",
+                self.limits.linger,
+                lambda: self._stop_sending(stream_id),
+            )
+
+    def _unclaimed(self, stream_id: int, ended: bool) -> None:
+        if not ended:
+            self._stop_sending(stream_id)
+
+    def _stop_sending(self, stream_id: int) -> None:
+        if self._timers.cancel(f"linger {stream_id}"):
+            attempt(self._h2.reset_stream, stream_id, ErrorCodes.NO_ERROR)
+            self.flush_soon()
+
+    # The end.
+
+    def drain(self, grace: float) -> None:
+        """Ask the client to go elsewhere; what runs gets *grace* seconds."""
+        if self._closing:
+            return
+        if self._last_stream is None:
+            self._last_stream = _EVERY_STREAM
+            self.go_away(_EVERY_STREAM, ErrorCodes.NO_ERROR)
+            self._timers.later("goaway", self.limits.goaway, self._last_goaway)
+        self._timers.later("grace", grace, self.close)
+
+    def _last_goaway(self) -> None:
+        self._last_stream = self._h2.highest_inbound_stream_id
+        self.go_away(self._last_stream, ErrorCodes.NO_ERROR)
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._last_stream not in (None, _EVERY_STREAM) and not self._streams:
+            self.close()
+
+    def _peer_leaves(self, event: ConnectionTerminated) -> None:
+        if event.error_code == ErrorCodes.NO_ERROR:
+            # The answers to what it asked for it still takes; the turn ends with a
+            # look at them.
+            self._last_stream = self._h2.highest_inbound_stream_id
+        else:
+            self.close()
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """Everything on it is over."""
+        super().connectionLost(reason)
+        self._lost(self)
