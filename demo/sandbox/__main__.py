@@ -19,10 +19,9 @@ from twisted.logger import Logger, globalLogBeginner, textFileLogObserver
 
 from demo.sandbox.api import Api, make_parser
 from demo.sandbox.execution import Executions
-from demo.sandbox.podlogs import PodLog
+from demo.sandbox.feeds import PodLog
 from demo.sandbox.seed import PODS, fill
-from demo.sandbox.status import failure
-from demo.sandbox.store import Store
+from demo.sandbox.store import Store, failure
 from kas.state import pki
 from kas.state.directory import StateDirectory
 from tunnel.config import Listen
@@ -72,7 +71,7 @@ class Sandbox:
         self.store = Store(_stamp)
         self.executions = Executions(reactor, state.file("pods"))
         self.logs = {(space, name): PodLog(_now) for space, name, _ in PODS}
-        fill(self.store, _stamp)
+        fill(self.store)
         api = Api(self.token.encode(), self.store, self.logs, self.executions)
         self.front = FrontFactory(
             api, reactor, parser=make_parser(), render_error=_render

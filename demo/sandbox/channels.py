@@ -1,8 +1,8 @@
 """
 The WebSocket of ``exec``: several byte streams, told apart by the first byte.
 
-``v4.channel.k8s.io`` has five channels; with ``v5`` the client can also say that one
-of them ends, which is how a process sees the end of its input.
+``v5.channel.k8s.io`` has five channels, and the client can say that one of them ends,
+which is how a process sees the end of its input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import OPEN, Side
 from websockets.protocol import Protocol as WebSocketCore
 
-from demo.sandbox.status import ApiError
+from demo.sandbox.store import ApiError
 from tunnel.http1 import Exchange
 
 __all__ = [
@@ -43,7 +43,7 @@ MAX_MESSAGE = 1024 * 1024
 #: Seconds for the client to answer our close.
 CLOSE_TIMEOUT = 5.0
 
-_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_PROTOCOL = "v5.channel.k8s.io"
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
@@ -60,28 +60,24 @@ class ChannelReceiver(Protocol):
         """The client left; told once, and not after `ChannelSocket.close`."""
 
 
-def accept(taken: Mapping[bytes, Sequence[bytes]]) -> tuple[bytes, str]:
+def accept(taken: Mapping[bytes, Sequence[bytes]]) -> bytes:
     """
-    The 101 answer to a request, and the protocol to speak.
+    The 101 answer to a request.
 
     :param taken: the request's ``Sec-WebSocket-*`` headers, by lower-case name.
-    :raises ApiError: the request is no WebSocket of a kind that is known here.
+    :raises ApiError: the request is no WebSocket of the kind that is known here.
     """
     key = taken.get(b"sec-websocket-key", [b""])[0]
     offers = b",".join(taken.get(b"sec-websocket-protocol", ())).decode("latin-1")
-    offered = [offer.strip() for offer in offers.split(",")]
-    chosen = next((name for name in _PROTOCOLS if name in offered), None)
-    if not key or chosen is None:
-        raise ApiError(
-            400, f"the sandbox speaks WebSocket only, with {' or '.join(_PROTOCOLS)}"
-        )
+    if not key or _PROTOCOL not in [offer.strip() for offer in offers.split(",")]:
+        raise ApiError(400, f"the sandbox speaks WebSocket only, with {_PROTOCOL}")
     proof = base64.b64encode(hashlib.sha1(key + _GUID).digest())
     block = (
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
         b"Connection: Upgrade\r\nSec-WebSocket-Accept: %b\r\n"
         b"Sec-WebSocket-Protocol: %b\r\n"
     )
-    return block % (proof, chosen.encode()), chosen
+    return block % (proof, _PROTOCOL.encode())
 
 
 class ChannelSocket:
@@ -93,9 +89,8 @@ class ChannelSocket:
 
     receiver: ChannelReceiver
 
-    def __init__(self, exchange: Exchange, protocol: str, clock: IReactorTime) -> None:
+    def __init__(self, exchange: Exchange, clock: IReactorTime) -> None:
         self.exchange = exchange
-        self.can_close_channels = protocol == _PROTOCOLS[0]
         self._clock = clock
         self._core = WebSocketCore(Side.SERVER, state=OPEN, max_size=MAX_MESSAGE)
         self._parts: list[bytes] = []
@@ -157,7 +152,7 @@ class ChannelSocket:
             return
         channel, data = message[0], message[1:]
         if channel == CLOSE:
-            if self.can_close_channels and data:
+            if data:
                 self.receiver.channel_closed(data[0])
         else:
             self.receiver.channel_received(channel, data)

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from demo.sandbox.channels import RESIZE, STDERR, STDIN, STDOUT, ChannelSocket
-from demo.sandbox.status import ApiError, failure
+from demo.sandbox.store import ApiError, failure
 from tunnel.http1 import Exchange
 
 __all__ = ["Execution", "Executions", "Request", "read_request"]
@@ -44,16 +44,12 @@ class Request:
     tty: bool = False
 
 
-def read_request(query: Mapping[str, Sequence[str]]) -> Request:
+def read_request(command: Sequence[str], query: Mapping[str, str]) -> Request:
     """:raises ApiError: there is no command."""
-
-    def flag(name: str) -> bool:
-        return query.get(name, [""])[0] in ("1", "true", "True")
-
-    command = tuple(query.get("command", ()))
     if not command or any("\0" in word for word in command):
         raise ApiError(400, "you must specify at least 1 command for the container")
-    return Request(command, flag("stdin"), flag("tty"))
+    flags = (query.get(name) in ("1", "true") for name in ("stdin", "tty"))
+    return Request(tuple(command), *flags)
 
 
 class Executions:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import copy
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
-from demo.sandbox.status import ApiError
-
-__all__ = ["KINDS", "MAX_HISTORY", "Change", "Kind", "Store"]
+__all__ = [
+    "KINDS",
+    "MAX_HISTORY",
+    "ApiError",
+    "Change",
+    "Kind",
+    "Store",
+    "failure",
+    "selects",
+]
 
 Object = dict[str, Any]
 
@@ -20,7 +27,39 @@ Object = dict[str, Any]
 MAX_HISTORY = 1000
 
 _READ = ("get", "list", "watch")
-_WRITE = (*_READ, "create", "update", "patch", "delete")
+
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    409: "AlreadyExists",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+}
+
+
+class ApiError(Exception):
+    """What a client asked for cannot be; becomes the answer."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def failure(code: int, message: str, reason: str = "") -> Object:
+    """A ``Status`` that tells of a failure."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason or _REASONS.get(code, ""),
+        "code": code,
+    }
 
 
 @attrs.frozen
@@ -37,9 +76,8 @@ class Kind:
 KINDS = {
     kind.plural: kind
     for kind in (
-        Kind("configmaps", "ConfigMap", "cm", verbs=_WRITE),
-        Kind("namespaces", "Namespace", "ns", namespaced=False, verbs=_WRITE),
-        Kind("nodes", "Node", "no", namespaced=False),
+        Kind("configmaps", "ConfigMap", "cm", verbs=(*_READ, "create", "delete")),
+        Kind("namespaces", "Namespace", "ns", namespaced=False),
         Kind("pods", "Pod", "po"),
     )
 }
@@ -51,14 +89,8 @@ class Change:
 
     version: int
     kind: Kind
-    before: Object | None
-    after: Object | None
-
-    @property
-    def namespace(self) -> str:
-        """Where the object is; empty for those of the whole cluster."""
-        found = self.after or self.before or {}
-        return str(found["metadata"].get("namespace", ""))
+    type: str
+    object: Object
 
 
 class Store:
@@ -93,98 +125,75 @@ class Store:
         """Add an object; what only a server knows is filled in."""
         found = copy.deepcopy(content)
         metadata = found.setdefault("metadata", {})
-        if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = metadata["generateName"] + uuid.uuid4().hex[:5]
         name = metadata.get("name")
         if not isinstance(name, str) or not name or "/" in name:
-            raise ApiError(422, "metadata.name is missing or malformed", "Invalid")
+            raise ApiError(422, "metadata.name is missing or malformed")
         if (kind.plural, namespace, name) in self._objects:
-            message = f'{kind.plural} "{name}" already exists'
-            raise ApiError(409, message, "AlreadyExists")
+            raise ApiError(409, f'{kind.plural} "{name}" already exists')
         if kind.namespaced:
             self.get(KINDS["namespaces"], "", namespace)
             metadata["namespace"] = namespace
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self._now()}
         found |= {"apiVersion": "v1", "kind": kind.kind}
-        if kind.plural == "namespaces":
-            found["status"] = {"phase": "Active"}
-        return self._change(kind, namespace, name, found)
-
-    def replace(self, kind: Kind, namespace: str, name: str, content: Object) -> Object:
-        """Put *content* where an object is, unless it has changed meanwhile."""
-        before = self.get(kind, namespace, name)
-        found = copy.deepcopy(content)
-        metadata = found.setdefault("metadata", {})
-        known = metadata.get("resourceVersion")
-        if known and known != before["metadata"]["resourceVersion"]:
-            raise ApiError(409, f'{kind.plural} "{name}" has changed since it was read')
-        for key in ("name", "namespace", "uid", "creationTimestamp"):
-            if key in before["metadata"]:
-                metadata[key] = before["metadata"][key]
-        found |= {"apiVersion": "v1", "kind": kind.kind}
-        return self._change(kind, namespace, name, found)
-
-    def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
-        """Change an object by a merge patch (RFC 7396)."""
-        before = self.get(kind, namespace, name)
-        return self.replace(kind, namespace, name, _merged(before, patch))
-
-    def delete(self, kind: Kind, namespace: str, name: str) -> Object:
-        """Remove an object; a namespace goes with all that is in it."""
-        found = self.get(kind, namespace, name)
-        if kind.plural == "namespaces":
-            if any(self.select(KINDS["pods"], name)):
-                raise ApiError(409, f"the sandbox keeps the namespace {name!r}")
-            inside = [k for k in self._objects if k[1] == name]
-            for plural, where, inner in inside:
-                self._change(KINDS[plural], where, inner, None)
-        self._change(kind, namespace, name, None)
+        self._objects[kind.plural, namespace, name] = found
+        self._changed(kind, "ADDED", found)
         return found
 
-    def _change(
-        self, kind: Kind, namespace: str, name: str, after: Object | None
-    ) -> Object:
-        key = (kind.plural, namespace, name)
+    def delete(self, kind: Kind, namespace: str, name: str) -> Object:
+        """Remove an object; its last state has the version of its removal."""
+        found = copy.deepcopy(self.get(kind, namespace, name))
+        del self._objects[kind.plural, namespace, name]
+        self._changed(kind, "DELETED", found)
+        return found
+
+    def _changed(self, kind: Kind, what: str, found: Object) -> None:
         self.version += 1
-        before = self._objects.pop(key, None)
-        if after is None:
-            assert before is not None
-            # The last state has the version of its removal.
-            before = copy.deepcopy(before)
-            before["metadata"]["resourceVersion"] = str(self.version)
-        else:
-            after["metadata"]["resourceVersion"] = str(self.version)
-            self._objects[key] = after
-        change = Change(self.version, kind, before, after)
+        found["metadata"]["resourceVersion"] = str(self.version)
+        change = Change(self.version, kind, what, found)
         self._history.append(change)
-        for told in tuple(self._watchers):
-            told(change)
-        return after or {}
+        for callback in tuple(self._watchers):
+            callback(change)
 
     def since(self, version: int) -> list[Change]:
         """
         What changed after *version*.
 
-        :raises ApiError: nobody remembers all of it.
+        :raises ApiError: not all of it is remembered.
         """
         oldest = self._history[0].version if self._history else self.version + 1
         if version + 1 < oldest:
             raise ApiError(410, f"too old resource version: {version} ({oldest})")
         return [change for change in self._history if change.version > version]
 
-    def watch(self, told: Callable[[Change], None]) -> Callable[[], None]:
-        """Be told every change until the result is called."""
-        self._watchers.add(told)
-        return lambda: self._watchers.discard(told)
+    def watch(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """Call *callback* with every change until the result is called."""
+        self._watchers.add(callback)
+        return lambda: self._watchers.discard(callback)
 
 
-def _merged(target: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merged(result.get(key), value)
-    return result
+def selects(query: Mapping[str, str], found: Object) -> bool:
+    """
+    Whether the selectors of *query* mean an object.
+
+    :raises ApiError: they say more than what has to be equal.
+    """
+    for term in filter(None, query.get("fieldSelector", "").split(",")):
+        path, value = _term(term)
+        field: Any = found
+        for name in path.split("."):
+            field = field.get(name, "") if isinstance(field, dict) else ""
+        if field != value:
+            return False
+    labels = found["metadata"].get("labels", {})
+    for term in filter(None, query.get("labelSelector", "").split(",")):
+        path, value = _term(term)
+        if labels.get(path) != value:
+            return False
+    return True
+
+
+def _term(term: str) -> tuple[str, str]:
+    path, equal, value = term.replace("==", "=").partition("=")
+    if not equal or path.endswith("!"):
+        raise ApiError(400, f"the sandbox knows no selector like {term!r}; use a=b")
+    return path, value

@@ -19,7 +19,7 @@ from websockets.protocol import Protocol as WebSocketCore
 
 from demo.sandbox.api import Api, make_parser
 from demo.sandbox.execution import Executions
-from demo.sandbox.podlogs import PodLog
+from demo.sandbox.feeds import PodLog
 from demo.sandbox.seed import PODS, fill
 from demo.sandbox.store import Store
 from tests.tunnel.http1.wire import Wire
@@ -102,7 +102,7 @@ class Memory:
         self.time = datetime(2026, 1, 1, tzinfo=UTC)
         self.store = Store(self._stamp)
         self.logs = {(space, name): PodLog(self.now) for space, name, _ in PODS}
-        fill(self.store, self._stamp)
+        fill(self.store)
         self.executions = Executions(self.reactor, self.folder)
         self.api = Api(TOKEN.encode(), self.store, self.logs, self.executions, self.now)
         #: Who wants to know that something was written to a wire.
@@ -201,7 +201,6 @@ class Terminal:
         self,
         memory: Memory,
         command: list[str],
-        protocol: str = "v5.channel.k8s.io",
         told: Callable[[bytes | None], None] = lambda message: None,
         flags: Mapping[str, str] | None = None,
     ) -> None:
@@ -223,7 +222,7 @@ class Terminal:
             Upgrade="websocket",
             Sec_WebSocket_Key=base64.b64encode(bytes(16)).decode(),
             Sec_WebSocket_Version="13",
-            Sec_WebSocket_Protocol=protocol,
+            Sec_WebSocket_Protocol="v5.channel.k8s.io",
         )
 
     def take(self) -> None:

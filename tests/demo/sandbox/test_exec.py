@@ -24,8 +24,8 @@ class ExecCase(ApiCase):
         self.killed: list[int] = []
         self.patch(os, "killpg", lambda group, number: self.killed.append(group))
 
-    def start(self, protocol: str = "v5.channel.k8s.io", **flags: str) -> Terminal:
-        return Terminal(self.memory, ["sh"], protocol, flags=flags)
+    def start(self, **flags: str) -> Terminal:
+        return Terminal(self.memory, ["sh"], flags=flags)
 
     @property
     def spawned(self) -> tuple[Any, FakeProcess]:
@@ -43,25 +43,19 @@ class RequestTests(ExecCase):
     def test_requests_that_cannot_be(self) -> None:
         upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
         key = {"Sec_WebSocket_Key": "x"}
-        v4 = {"Sec_WebSocket_Protocol": "v4.channel.k8s.io"}
+        v5 = {"Sec_WebSocket_Protocol": "v5.channel.k8s.io"}
         other = {"Sec_WebSocket_Protocol": "v1.channel.k8s.io"}
         for query, headers in (
             ("command=id", {}),
-            ("command=id", upgrade | v4),
+            ("command=id", upgrade | v5),
             ("command=id", upgrade | key),
             ("command=id", upgrade | key | other),
-            ("", upgrade | key | v4),
-            ("command=a%00b", upgrade | key | v4),
+            ("", upgrade | key | v5),
+            ("command=a%00b", upgrade | key | v5),
         ):
             answer = self.ask("GET", f"{POD}/exec?{query}", **headers)
             self.assertEqual(answer.status, 400, (query, headers))
         self.assertEqual(self.memory.reactor.spawned, [])
-
-    def test_first_protocol_that_both_know(self) -> None:
-        offers = "v5.channel.k8s.io, v4.channel.k8s.io"
-        for offer in (offers, "v1.channel.k8s.io," + offers):
-            head = self.start(offer).connection.answer().head
-            self.assertIn("Sec-WebSocket-Protocol: v5.channel.k8s.io", head)
 
     def test_no_such_program(self) -> None:
         terminal = Terminal(self.memory, ["there-is-no-such-program"])
@@ -90,15 +84,10 @@ class ChannelTests(ExecCase):
         process = self.spawned[1]
         self.assertEqual((process.input, process.calls), (b"", ["closeStdin"]))
 
-    def test_v5_can_end_the_input(self) -> None:
+    def test_the_client_can_end_the_input(self) -> None:
         terminal = self.start(stdin="true")
         terminal.send(255, b"\x00")
         self.assertIn("closeStdin", self.spawned[1].calls)
-
-    def test_v4_cannot(self) -> None:
-        terminal = self.start("v4.channel.k8s.io", stdin="true")
-        terminal.send(255, b"\x00")
-        self.assertNotIn("closeStdin", self.spawned[1].calls)
 
     def test_end_of_input_of_a_terminal_is_a_character(self) -> None:
         terminal = self.start(stdin="true", tty="true")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-from demo.sandbox.feeds import MAX_BEHIND
-from demo.sandbox.podlogs import MAX_LINES
-from demo.sandbox.store import KINDS, MAX_HISTORY
+from demo.sandbox.feeds import MAX_BEHIND, MAX_LINES
+from demo.sandbox.store import MAX_HISTORY
 from tests.demo.sandbox.memory import Connection
-from tests.demo.sandbox.test_api import MAPS, TABLE, ApiCase, config_map
+from tests.demo.sandbox.test_api import MAPS, ApiCase, config_map
 
 LOG = "/api/v1/namespaces/default/pods/ticker/log"
 
@@ -28,12 +27,11 @@ class WatchTests(ApiCase):
     def test_changes_come_as_they_happen(self) -> None:
         watch = self.watch(f"resourceVersion={self.version()}")
         self.assertEqual(watch.answer().events, [])
-        made = self.ask("POST", MAPS, config_map("one")).json
+        self.ask("POST", MAPS, config_map("one"))
         self.assertEqual(watch.answer().events, [("ADDED", "one")])
-        self.ask("PUT", f"{MAPS}/one", made)
         self.ask("DELETE", f"{MAPS}/one")
         kinds = [kind for kind, _ in watch.answer().events]
-        self.assertEqual(kinds, ["ADDED", "MODIFIED", "DELETED"])
+        self.assertEqual(kinds, ["ADDED", "DELETED"])
 
     def test_nothing_is_lost_between_list_and_watch(self) -> None:
         before = self.version()
@@ -43,44 +41,21 @@ class WatchTests(ApiCase):
 
     def test_other_kinds_and_namespaces_are_not_told(self) -> None:
         watch = self.watch(f"resourceVersion={self.version()}")
-        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "new"}})
-        self.ask("POST", "/api/v1/namespaces/new/configmaps", config_map("one"))
+        elsewhere = MAPS.replace("default", "kube-system")
+        self.ask("POST", elsewhere, config_map("one"))
         self.assertEqual(watch.answer().events, [])
-
-    def test_selector_makes_changes_appear_and_vanish(self) -> None:
-        watch = self.watch(f"resourceVersion={self.version()}&labelSelector=app%3Da")
-        self.ask("POST", MAPS, config_map("one", app="b"))
-        self.ask("PUT", f"{MAPS}/one", config_map("one", app="a"))
-        self.ask("PUT", f"{MAPS}/one", config_map("one", app="b"))
-        self.assertEqual(watch.answer().events, [("ADDED", "one"), ("DELETED", "one")])
-
-    def test_initial_events_and_their_end(self) -> None:
-        watch = self.watch("sendInitialEvents=true&resourceVersion=1")
-        added, bookmark = map(json.loads, watch.answer().body.splitlines())
-        self.assertEqual(added["type"], "ADDED")
-        self.assertEqual(bookmark["type"], "BOOKMARK")
-        metadata = bookmark["object"]["metadata"]
-        self.assertEqual(metadata["resourceVersion"], self.version())
-        self.assertIn("k8s.io/initial-events-end", metadata["annotations"])
-
-    def test_tables(self) -> None:
-        event = json.loads(self.watch(Accept=TABLE).answer().body)
-        self.assertEqual(event["object"]["rows"][0]["cells"][0], "about")
 
     def test_version_that_nobody_remembers(self) -> None:
         before = self.version()
-        self.ask("POST", MAPS, config_map("one"))
-        for _ in range(MAX_HISTORY - 1):
-            self.change_one()
+        for _ in range(MAX_HISTORY // 2):
+            self.ask("POST", MAPS, config_map("one"))
+            self.ask("DELETE", f"{MAPS}/one")
         watch = self.watch(f"resourceVersion={before}")
         self.assertEqual(len(watch.answer().events), MAX_HISTORY)
-        self.change_one()
+        self.ask("POST", MAPS, config_map("one"))
         answer = self.watch(f"resourceVersion={before}").answer()
         event = json.loads(answer.body)
         self.assertEqual((event["type"], event["object"]["code"]), ("ERROR", 410))
-
-    def change_one(self) -> None:
-        self.memory.store.merge(KINDS["configmaps"], "default", "one", {"data": {}})
 
     def test_ends_after_its_time(self) -> None:
         watch = self.watch("timeoutSeconds=5")
@@ -122,8 +97,7 @@ class LogTests(ApiCase):
 
     def test_all_of_it_or_its_end(self) -> None:
         self.assertEqual(self.ask("GET", LOG).body, b"line 0\nline 1\nline 2\n")
-        for query in ("tailLines=1", "sinceSeconds=15"):
-            self.assertEqual(self.ask("GET", f"{LOG}?{query}").body, b"line 2\n")
+        self.assertEqual(self.ask("GET", f"{LOG}?tailLines=1").body, b"line 2\n")
         self.assertEqual(self.ask("GET", f"{LOG}?tailLines=0").body, b"")
 
     def test_timestamps(self) -> None:
@@ -146,7 +120,7 @@ class LogTests(ApiCase):
         self.assertEqual((len(lines), lines[0]), (MAX_LINES, b"new 0"))
 
     def test_what_nobody_has(self) -> None:
-        for query in ("previous=true", "tailLines=x", "container=other"):
+        for query in ("tailLines=x", "container=other"):
             self.assertEqual(self.ask("GET", f"{LOG}?{query}").status, 400, query)
         path = LOG.replace("ticker", "nobody")
         self.assertEqual(self.ask("GET", path).status, 404)
