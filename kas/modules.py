@@ -7,23 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
-from twisted.python.failure import Failure
 from zope.interface import implementer
+from zope.interface.verify import verifyObject
 
 from kas.agents.registry import Registry
 from kas.api.services import ExternalServices
-from kas.identity.authenticator import FileIdentity
+from kas.identity.authenticators import Authenticators
 from kas.routing.router import Router
 from kas.routing.stream import RoutedStream
-from tunnel.errors import CallError, Status
 from tunnel.hosting.context import ModuleApi, ModuleContext, check_access
 from tunnel.hosting.modules import Prepared
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
     Access,
     ConnectedAgent,
+    IAuthenticator,
     IServerModuleApi,
     IStream,
     IStreamReceiver,
@@ -40,9 +40,11 @@ class ServerContext(ModuleContext):
 
     registry: Registry
     router: Router
-    identity: FileIdentity
+    authenticators: Authenticators
     listening: Listening
     external: ExternalServices
+    #: What takes the authenticators of a module out again, by module.
+    removals: dict[str, list[Callable[[], None]]] = attrs.Factory(dict)
     #: Ports that modules opened, by module.
     ports: dict[str, list[IListeningPort]] = attrs.Factory(dict)
 
@@ -51,6 +53,8 @@ class ServerContext(ModuleContext):
         # Not super(): attrs makes the class anew for its slots.
         ModuleContext.release(self, name)
         self.external.withdraw(name)
+        for remove in self.removals.pop(name, []):
+            remove()
         for port in self.ports.pop(name, []):
             Deferred.fromCoroutine(self.listening.close(port))
 
@@ -126,17 +130,15 @@ class ServerModuleApi(ModuleApi):
         )
         return [record.agent for record in found]
 
-    def authorize(self, kind: str, agent: str, token: str) -> Deferred[Access]:
+    def authorize(self, kind: str, agent: str, token: str) -> Access | Deferred[Access]:
         """Check a credential of a user."""
-        try:
-            if kind != "user":
-                raise CallError(
-                    Status.UNAUTHENTICATED,
-                    f"credentials of kind {kind[:20]!r} are not known here; use 'user'",
-                )
-            return succeed(self._context.identity.authorize_user(agent, token))
-        except CallError:
-            return fail(Failure())
+        return self._context.authenticators.authorize_user(kind, agent, token)
+
+    def add_authenticator(self, authenticator: IAuthenticator) -> None:
+        """Check credentials of further kinds with it."""
+        verifyObject(IAuthenticator, authenticator)
+        remove = self._context.authenticators.add(authenticator)
+        self._context.removals.setdefault(self.name, []).append(remove)
 
     def publish(self, topic: str, event: Any) -> None:
         """Tell every subscriber in this kas."""

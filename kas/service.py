@@ -36,7 +36,8 @@ from kas.config.own_address import interface_addresses, own_address, own_names
 from kas.config.schema import KasConfiguration
 from kas.fleet.balance import PER_SECOND, Balance
 from kas.fleet.fleet import Fleet
-from kas.identity.authenticator import FileIdentity
+from kas.identity.authenticators import Authenticators
+from kas.identity.file_authenticator import FileAuthenticator
 from kas.modules import ServerContext, ServerModuleApi
 from kas.observability.metrics import FleetCollector
 from kas.observability.overview import overview
@@ -128,7 +129,9 @@ class KasService(LogsItsOwnWay, Service):
             self._development_files,
         )
         self.balance = Balance(self.registry, self.fleet.directory, reactor, random)
-        self.identity = FileIdentity(state.file("identity.json"), reactor, now)
+        self.identity = FileAuthenticator(state.file("identity.json"), reactor, now)
+        self.authenticators = Authenticators(reactor)
+        self.authenticators.add(self.identity)
         self.last_seen = LastSeen(
             state,
             lambda: {one.agent.agent_id for one in self.registry},
@@ -169,7 +172,7 @@ class KasService(LogsItsOwnWay, Service):
             metrics=self.metrics,
             registry=self.registry,
             router=self.router,
-            identity=self.identity,
+            authenticators=self.authenticators,
             listening=self.listening,
             external=self.external_services,
         )
@@ -242,7 +245,7 @@ class KasService(LogsItsOwnWay, Service):
     async def _listen_for_agents(self) -> None:
         settings = self.configuration.agent.listen
         acceptor = self._acceptor = AgentAcceptor(
-            authenticate=self.identity.authenticate_agent,
+            authenticate=self.authenticators.authenticate_agent,
             registry=self.registry,
             dispatcher=self.dispatcher,
             bus=self.bus,

@@ -46,10 +46,12 @@ from tunnel.errors import AgentUnavailable
 
 __all__ = [
     "Access",
+    "AgentIdentity",
     "ConnectedAgent",
     "IAgentModule",
     "IAgentModuleApi",
     "IAgentModuleFactory",
+    "IAuthenticator",
     "IClientCall",
     "ICluster",
     "IKubernetesClient",
@@ -101,6 +103,48 @@ class Access:
     def who(self) -> str:
         """The credential in a sentence: ``user alice``."""
         return self.credential_id.replace(":", " ", 1)
+
+
+@attrs.frozen
+class AgentIdentity:
+    """An accepted token of an agent: which agent it is."""
+
+    agent_id: str
+    agent_name: str
+    #: Stable, safe to log, never the token itself: ``agent:<agent id>:<token id>``.
+    credential_id: str
+    #: The project that the agent belongs to; 0: none.
+    project_id: int = 0
+
+
+class IAuthenticator(Interface):
+    """
+    Checks the credentials of some kinds.
+
+    An answer that is known is returned at once, so that a request waits for nothing.
+    One that has to be asked for is a Deferred.  The request waits for it; should its
+    client leave, the Deferred is cancelled and has to release what it holds.  kas ends
+    one that takes too long in the same way, and bounds how many there are.
+
+    A refusal is a `tunnel.errors.CallError` of status UNAUTHENTICATED or
+    PERMISSION_DENIED, whose message the client sees; that nothing can be said now is
+    one of status UNAVAILABLE.
+    """
+
+    user_kinds: Sequence[str] = Attribute(
+        "The kinds of users' credentials: the first part of <kind>:<agent>:<token>."
+    )
+    agent_prefixes: Sequence[bytes] = Attribute("What tokens of agents begin with.")
+
+    def authenticate_agent(token: bytes) -> AgentIdentity | Deferred[AgentIdentity]:
+        """Which agent a token belongs to."""
+
+    def authorize_user(agent: str, token: str) -> Access | Deferred[Access]:
+        """
+        What a token may do at an agent.
+
+        :param agent: its id or name.
+        """
 
 
 @attrs.frozen
@@ -442,14 +486,27 @@ class IServerModuleApi(_IModuleApi):
         :raises CallError: UNAVAILABLE, no kas can know.
         """
 
-    def authorize(kind: str, agent: str, token: str) -> Any:
+    def authorize(kind: str, agent: str, token: str) -> Access | Deferred[Access]:
         """
         Check a credential of a user.
 
-        :param kind: who issued it: ``user`` for the identity file.
-        :param agent: id or name of the agent that is asked for.
-        :return: a Deferred of `Access`; fails with `tunnel.errors.CallError` of status
-            UNAUTHENTICATED or PERMISSION_DENIED, whose message may be shown.
+        What is known is returned at once, the rest as a Deferred, which should be
+        cancelled when the client leaves.  ``await maybeDeferred(api.authorize, …)``
+        takes both.
+
+        :param kind: which authenticator checks it: ``user`` for the identity file;
+            empty where the client named none.
+        :param agent: id or name of the agent that the client wants.
+        :raises tunnel.errors.CallError: UNAUTHENTICATED or PERMISSION_DENIED, whose
+            message may be shown, or UNAVAILABLE; at once, or as the failure of the
+            Deferred.
+        """
+
+    def add_authenticator(authenticator: IAuthenticator) -> None:
+        """
+        Check credentials of further kinds with it, until the module stops.
+
+        :raises ValueError: one of its kinds is checked already.
         """
 
     def publish(topic: str, event: Any) -> None:

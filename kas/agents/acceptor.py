@@ -8,14 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from kas.agents.registry import AgentConnection, Registry
-from kas.identity.authenticator import AgentIdentity
-from tunnel.errors import CallError, ErrorCode, SessionClosed
+from tunnel.errors import CallError, ErrorCode, SessionClosed, Status
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import (
+    AgentIdentity,
     ConnectedAgent,
     IStream,
     IStreamReceiver,
@@ -50,7 +52,8 @@ REFUSALS = (
 #: and loses nothing that can be resumed.
 AGENT_TIMING = Timing(ping_interval=6.0, dead_after=12.0)
 
-Authenticate = Callable[[bytes], AgentIdentity]
+#: See `tunnel.interfaces.IAuthenticator.authenticate_agent`.
+Authenticate = Callable[[bytes], AgentIdentity | Deferred[AgentIdentity]]
 
 
 class ConnectionRate:
@@ -103,6 +106,8 @@ class AgentAcceptor(TunnelOwner):
     draining: bool = False
     #: Agents that were refused, by one of `REFUSALS`.
     refusals: Counter[str] = attrs.Factory(Counter)
+    #: Agents whose token is being checked.
+    _checking: dict[TunnelProtocol, Deferred[AgentIdentity]] = attrs.Factory(dict)
     #: Tunnels that end with this turn of the reactor.
     _ending: set[TunnelProtocol] = attrs.Factory(set)
     #: What agents said when they left, until their tunnel is gone.
@@ -118,8 +123,7 @@ class AgentAcceptor(TunnelOwner):
             refuse("role", ErrorCode.PROTOCOL, "agents connect to this port")
             return
         if self.draining:
-            text = "this kas is being drained; try another"
-            refuse("draining", ErrorCode.SHUTDOWN, text)
+            self._refuse_while_draining(tunnel)
             return
         if not 0 < len(hello.instance_id) <= MAX_INSTANCE_ID:
             text = "HELLO without a usable instance id"
@@ -128,11 +132,48 @@ class AgentAcceptor(TunnelOwner):
         try:
             identity = self.authenticate(hello.credential)
         except CallError as error:
-            self._log.info(
-                "{peer} was refused: {reason}", peer=tunnel.peer, reason=error
-            )
-            refuse("credential", ErrorCode.UNAUTHENTICATED, error.message)
+            self._not_authenticated(tunnel, error)
             return
+        if not isinstance(identity, Deferred):
+            self._authenticated(tunnel, hello, identity)
+            return
+        self._checking[tunnel] = identity
+        identity.addCallbacks(
+            lambda identity: self._checked(tunnel, hello, identity),
+            lambda failure: self._not_checked(tunnel, failure),
+        )
+
+    def _checked(
+        self, tunnel: TunnelProtocol, hello: pb.Hello, identity: AgentIdentity
+    ) -> None:
+        if self._checking.pop(tunnel, None) is None:
+            return  # the agent left
+        if self.draining:
+            self._refuse_while_draining(tunnel)
+        else:
+            self._authenticated(tunnel, hello, identity)
+
+    def _not_checked(self, tunnel: TunnelProtocol, failure: Failure) -> None:
+        if self._checking.pop(tunnel, None) is not None:
+            error = failure.value
+            assert isinstance(error, CallError)
+            self._not_authenticated(tunnel, error)
+
+    def _not_authenticated(self, tunnel: TunnelProtocol, error: CallError) -> None:
+        self._log.info("{peer} was refused: {reason}", peer=tunnel.peer, reason=error)
+        refused = error.status in (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
+        # Otherwise nothing is known of the token, and agentk tries again.
+        code = ErrorCode.UNAUTHENTICATED if refused else ErrorCode.INTERNAL
+        self._refuse(tunnel, "credential", code, error.message)
+
+    def _refuse_while_draining(self, tunnel: TunnelProtocol) -> None:
+        text = "this kas is being drained; try another"
+        self._refuse(tunnel, "draining", ErrorCode.SHUTDOWN, text)
+
+    def _authenticated(
+        self, tunnel: TunnelProtocol, hello: pb.Hello, identity: AgentIdentity
+    ) -> None:
+        refuse = functools.partial(self._refuse, tunnel)
         if self.registry.is_full(identity.agent_id, hello.instance_id):
             text = "this agent has too many instances here"
             refuse("too-many-instances", ErrorCode.FLOOD, text)
@@ -227,6 +268,9 @@ class AgentAcceptor(TunnelOwner):
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         """The agent's connection is gone."""
         self._leaving.pop(tunnel, None)
+        checking = self._checking.pop(tunnel, None)
+        if checking is not None:
+            checking.cancel()
         connection = self.registry.remove(tunnel)
         if connection is None:
             return

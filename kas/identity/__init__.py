@@ -1,8 +1,9 @@
 """
-Who may connect and ask: the identity file, and signed tokens.
+Which agents may connect and which users may ask: credentials, and signed tokens.
 
-    file.py           what it says, parsed and written
-    store.py          changes of it, by kasctl
-    authenticator.py  who a token belongs to, while kas runs
-    jwt.py            signed tokens of the external and the private API
+    authenticators.py      all that check credentials, by kind
+    file_authenticator.py  the one of the identity file
+    file.py                what the file says, parsed and written
+    store.py               changes of it, by kasctl
+    jwt.py                 signed tokens of the external and the private API
 """

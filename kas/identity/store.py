@@ -1,7 +1,7 @@
 """
 Changes to the identity file, as `kasctl` makes them: one at a time, under the lock.
 
-A running kas notices by itself (`kas.identity.authenticator.FileIdentity`).
+A running kas notices by itself (`kas.identity.file_authenticator.FileAuthenticator`).
 """
 
 from __future__ import annotations

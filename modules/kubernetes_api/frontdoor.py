@@ -119,7 +119,7 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
     elif bearer.count(b":") > 1:
         raise unauthorized("the bearer token is not <kind>:<agent id>:<token>")
     elif named:
-        kind, agent, token = b"user", named, bearer
+        kind, agent, token = b"", named, bearer
     else:
         raise unauthorized(
             "neither the bearer token (<kind>:<agent id>:<token>) nor the path "

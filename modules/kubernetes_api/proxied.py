@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Protocol
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
@@ -98,6 +99,7 @@ class ProxiedRequest:
         "_trailers",
         "_watch",
         "access",
+        "checking",
         "exchange",
         "module",
         "target",
@@ -108,6 +110,8 @@ class ProxiedRequest:
         self.exchange = exchange
         self.target = target
         self.access: Access | None = None
+        #: The answer about its credential, until it comes.
+        self.checking: Deferred[Access] | None = None
         self._stream: IStream | None = None
         self._started_at = module.clock.seconds()
         self._informational = 0
@@ -219,6 +223,8 @@ class ProxiedRequest:
     def client_gone(self, reason: Exception) -> None:
         """See `tunnel.http1.RequestReceiver`."""
         self._end(broken=True)
+        if self.checking is not None:
+            self.checking.cancel()
 
     # From the agent.
 

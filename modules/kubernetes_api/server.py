@@ -164,29 +164,30 @@ class KubernetesApiServer:
             answer = fail()
         # Nearly always known already; a callback would cost more than the look-up.
         if isinstance(answer, Deferred):
-            access = getattr(answer, "result", None)
-            if not isinstance(access, Access):
-                exchange.pauseProducing()
-                answer.addCallbacks(
-                    self._authorized,
-                    self._not_authorized,
-                    callbackArgs=(request,),
-                    errbackArgs=(request,),
-                )
-                answer.addErrback(self._log_bug, request)
-                return request
+            exchange.pauseProducing()
+            request.checking = answer
+            answer.addCallbacks(
+                self._authorized,
+                self._not_authorized,
+                callbackArgs=(request,),
+                errbackArgs=(request,),
+            )
+            answer.addErrback(self._log_bug, request)
         else:
-            access = answer
-        self._begin(request, access)
+            self._begin(request, answer)
         return request
 
     def _authorized(self, access: Access, request: ProxiedRequest) -> None:
+        request.checking = None
         if not request.over:
             self._begin(request, access)
             request.exchange.resumeProducing()
 
     def _not_authorized(self, failure: Failure, request: ProxiedRequest) -> None:
+        request.checking = None
         error = failure.value
+        if request.over:
+            return  # the client left
         if isinstance(error, CallError):
             status = _STATUSES.get(error.status, 500)
             message = f"client -> kas: {error.message or error.status.name.lower()}"

@@ -21,7 +21,8 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from kas.api.services import ExternalServices
-from kas.identity.authenticator import FileIdentity
+from kas.identity.authenticators import Authenticators
+from kas.identity.file_authenticator import FileAuthenticator
 from kas.identity.store import IdentityStore
 from kas.modules import ServerContext, ServerModuleApi
 from kas.state.directory import StateDirectory
@@ -59,9 +60,11 @@ class _Case(SynchronousTestCase):
         self.store = IdentityStore(state, lambda: datetime.now(UTC))
         self.reactor = Reactor()
         self.world = World()
-        self.identity = FileIdentity(
+        self.identity = FileAuthenticator(
             state.file("identity.json"), self.reactor, time.time
         )
+        self.authenticators = Authenticators(self.reactor)
+        self.authenticators.add(self.identity)
         self.context = ServerContext(
             reactor=self.reactor,
             dispatcher=self.world.dispatcher,
@@ -69,7 +72,7 @@ class _Case(SynchronousTestCase):
             metrics=CollectorRegistry(),
             registry=self.world.registry,
             router=self.world.router,
-            identity=self.identity,
+            authenticators=self.authenticators,
             listening=Listening(self.reactor, program="kas"),
             external=ExternalServices(self.reactor),
         )
@@ -159,18 +162,21 @@ class ApiTests(_Case):
         self.identity.start()
         self.addCleanup(self.identity.stop)
         for agent in ("home", "1"):
-            access = self.successResultOf(self.api().authorize("user", agent, token))
-            self.assertEqual(access, Access("user:alice", "1", "home"))
+            for kind in ("user", ""):
+                access = self.api().authorize(kind, agent, token)
+                self.assertEqual(access, Access("user:alice", "1", "home"))
 
     def test_authorize_refuses(self) -> None:
-        """Always as a failed Deferred, and never with the token in it."""
+        """At once, saying which kinds there are, and never with the token in it."""
         for kind, token in (("user", "s3cret"), ("ci", "s3cret"), ("x" * 999, "")):
-            refusal = self.failureResultOf(
-                self.api().authorize(kind, "home", token), CallError
-            )
-            self.assertEqual(refusal.value.status, Status.UNAUTHENTICATED)
-            self.assertNotIn("s3cret", str(refusal.value))
-            self.assertLess(len(str(refusal.value)), 300)
+            with self.assertRaises(CallError) as refused:
+                self.api().authorize(kind, "home", token)
+            refusal = refused.exception
+            self.assertEqual(refusal.status, Status.UNAUTHENTICATED)
+            self.assertNotIn("s3cret", str(refusal))
+            self.assertLess(len(str(refusal)), 300)
+            if kind != "user":
+                self.assertIn("use 'user'", str(refusal))
 
     def test_events(self) -> None:
         """From one module to another."""

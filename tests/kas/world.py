@@ -11,10 +11,10 @@ from kas.agents.acceptor import AgentAcceptor, AgentFactory, ConnectionRate
 from kas.agents.registry import Registry
 from kas.directory.directory import Directory
 from kas.directory.records import KasRecord
-from kas.identity.authenticator import AgentIdentity
 from kas.routing.router import Router
 from tunnel.errors import CallError, SessionClosed, Status
 from tunnel.hosting.events import EventBus
+from tunnel.interfaces import AgentIdentity
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import (
     IAddress,
     IConsumer,
@@ -17,6 +17,7 @@ from twisted.internet.interfaces import (
 )
 from twisted.internet.task import Clock
 from zope.interface import implementer
+from zope.interface.verify import verifyObject
 
 from tunnel.config import Listen
 from tunnel.errors import (
@@ -33,6 +34,7 @@ from tunnel.interfaces import (
     Access,
     ConnectedAgent,
     IAgentModuleApi,
+    IAuthenticator,
     IServerModuleApi,
     IStream,
     IStreamReceiver,
@@ -155,6 +157,8 @@ class FakeServerModuleApi(_FakeApi):
         self._door = door
         #: token -> `Access`; anything else is refused.
         self.tokens: dict[str, Access] = {}
+        #: What the module added.
+        self.authenticators: list[IAuthenticator] = []
         #: What the module listens with: endpoint string -> factory.
         self.listening: dict[str, Any] = {}
 
@@ -208,11 +212,15 @@ class FakeServerModuleApi(_FakeApi):
             if agent_id in ("", agent.agent_id) and project_id in (0, agent.project_id)
         ]
 
-    def authorize(self, kind: str, agent: str, token: str) -> Deferred[Access]:
+    def authorize(self, kind: str, agent: str, token: str) -> Access | Deferred[Access]:
         access = self.tokens.get(token)
         if access is None:
-            return fail(CallError(Status.UNAUTHENTICATED, "unknown token"))
-        return succeed(access)
+            raise CallError(Status.UNAUTHENTICATED, "unknown token")
+        return access
+
+    def add_authenticator(self, authenticator: IAuthenticator) -> None:
+        verifyObject(IAuthenticator, authenticator)
+        self.authenticators.append(authenticator)
 
     def listen(self, endpoint: Any, factory: Any, path: str = "") -> Deferred[Any]:
         if isinstance(endpoint, Listen):

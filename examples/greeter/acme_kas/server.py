@@ -16,6 +16,7 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IServerModuleFactory,
 )
+from twisted.internet.defer import maybeDeferred
 from twisted.web.iweb import IRequest
 from twisted.web.server import Site
 from zope.interface import implementer, provider
@@ -128,8 +129,7 @@ class GreeterServer:
     async def _authorized(self, request: IRequest, agent: str) -> Access:
         header = request.getHeader(b"authorization") or b""
         token = header.removeprefix(b"Bearer ").decode("ascii", "replace")
-        access: Access = await self.api.authorize("user", agent, token)
-        return access
+        return await maybeDeferred(self.api.authorize, "", agent, token)
 
 
 def _json(request: IRequest, value: object) -> bytes:

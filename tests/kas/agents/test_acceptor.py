@@ -16,8 +16,8 @@ from kas.observability.site import Health
 from tests.kas.world import Agent, World, reason
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.hostile import HOSTILE
-from tunnel.errors import ErrorCode, StreamReset
-from tunnel.interfaces import ConnectedAgent
+from tunnel.errors import CallError, ErrorCode, Status, StreamReset
+from tunnel.interfaces import AgentIdentity, ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import GREETING_TIMEOUT, Timing
 from tunnel.testing import Pipe, RecordingReceiver
@@ -325,3 +325,63 @@ class RateTests(_Case):
         for _ in range(5):
             self.world.dial(hello(credential=b"x"))
         self.assertEqual(len(self.world.dial(hello()).welcomes), 1)
+
+
+class SlowTests(_Case):
+    """Agents whose token is checked by another server."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cancelled: list[object] = []
+        self.answer: Deferred[AgentIdentity] = Deferred(self.cancelled.append)
+        self.world.acceptor.authenticate = lambda token: self.answer
+        self.agent = self.world.dial(hello())
+        self.assertEqual((self.agent.welcomes, self.agent.closed), ([], []))
+
+    def accept(self) -> None:
+        self.answer.callback(AgentIdentity("7", "agent-7", "agent:7:t"))
+        self.agent.pipe.flush()
+
+    def test_accepted(self) -> None:
+        self.accept()
+        (welcome,) = self.agent.welcomes
+        self.assertEqual(welcome.agent_id, "7")
+        self.assertEqual(len(self.world.registry), 1)
+        self.assertEqual(self.world.acceptor._checking, {})
+
+    def test_refused(self) -> None:
+        self.answer.errback(CallError(Status.UNAUTHENTICATED, "no such token"))
+        self.agent.pipe.flush()
+        self.assertEqual(reason(self.agent).code, ErrorCode.UNAUTHENTICATED)
+        self.assertIn("no such token", str(reason(self.agent)))
+        self.assertEqual(self.world.acceptor.refusals["credential"], 1)
+        self.assertEqual(len(self.world.registry), 0)
+
+    def test_no_answer(self) -> None:
+        """That is no refusal: agentk tries again as after any other failure."""
+        self.answer.errback(CallError(Status.UNAVAILABLE, "try again"))
+        self.agent.pipe.flush()
+        self.assertEqual(reason(self.agent).code, ErrorCode.INTERNAL)
+
+    def test_agent_leaves(self) -> None:
+        """The check is cancelled, and nothing is kept."""
+        self.agent.pipe.transports[0].loseConnection()
+        self.agent.pipe.flush()
+        self.assertEqual(self.cancelled, [self.answer])
+        self.assertEqual(self.world.acceptor._checking, {})
+        self.assertEqual(len(self.world.registry), 0)
+        self.assertEqual(self.world.acceptor.refusals.total(), 0)
+
+    def test_drained_meanwhile(self) -> None:
+        self.world.acceptor.draining = True
+        self.accept()
+        self.assertEqual(reason(self.agent).code, ErrorCode.SHUTDOWN)
+        self.assertEqual(self.agent.welcomes, [])
+
+    def test_says_that_it_leaves(self) -> None:
+        self.agent.tunnel.go_away(pb.GoAway())
+        self.agent.pipe.flush()
+        self.world.clock.advance(0)
+        self.agent.pipe.flush()
+        self.assertEqual(self.cancelled, [self.answer])
+        self.assertEqual(len(self.world.registry), 0)

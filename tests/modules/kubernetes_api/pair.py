@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 from prometheus_client import CollectorRegistry
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
@@ -257,16 +257,12 @@ class ServerApi(Api):
     ) -> FakeStream:
         return self.link.open_stream(agent_id, method, receiver, metadata, options.fin)
 
-    def authorize(self, kind: str, agent: str, token: str) -> Deferred[Access]:
+    def authorize(self, kind: str, agent: str, token: str) -> Access | Deferred[Access]:
         self.asked.append((kind, agent, token))
         access = self.access.get(token)
-        if isinstance(access, Deferred):
+        if isinstance(access, Deferred | Access):
             return access
-        if isinstance(access, Access):
-            return succeed(access)
-        return fail(
-            access or CallError(Status.UNAUTHENTICATED, "the token is not known")
-        )
+        raise access or CallError(Status.UNAUTHENTICATED, "the token is not known")
 
     def listen(self, endpoint: Any, factory: Any, path: str = "") -> Deferred[None]:
         self.listening.append((endpoint, factory))

@@ -16,7 +16,7 @@ class CredentialTests(ProxyCase):
         for target, value, expected in (
             (b"/api", b"Bearer user:7:t", ("user", "7", "t", b"/api")),
             (b"/api", b"bearer ci:7:a:b", ("ci", "7", "a:b", b"/api")),
-            (b"/agents/x/api", b"Bearer t", ("user", "x", "t", b"/api")),
+            (b"/agents/x/api", b"Bearer t", ("", "x", "t", b"/api")),
             (b"/agents/x/api", b"Bearer pat:x:t", ("pat", "x", "t", b"/api")),
         ):
             entry = enter(head_of(b"Authorization: " + value, target=target), b"/")

@@ -69,7 +69,7 @@ class RequestTests(ProxyCase):
             self.world.origin.receive(HELLO)
             self.world.run()
             self.assertIn(b" 200 ", wire.taken())
-        self.assertEqual(self.world.server_api.asked[0], ("user", "agent-1", "alice"))
+        self.assertEqual(self.world.server_api.asked[0], ("", "agent-1", "alice"))
 
     def test_prefix(self) -> None:
         """Stripped, one slash kept; anything else is 400 before any look-up."""
@@ -276,11 +276,13 @@ class RequestTests(ProxyCase):
         self.assert_clean()
 
     def test_client_leaves_before_authorization(self) -> None:
-        """The answer of the look-up is of no more interest."""
-        waiting: Deferred[Any] = Deferred()
+        """The look-up is cancelled, and its answer is of no more interest."""
+        cancelled: list[object] = []
+        waiting: Deferred[Any] = Deferred(cancelled.append)
         self.world.server_api.access["slow"] = waiting
         wire = self.world.request(token=b"user:1:slow")
+        self.assertEqual(cancelled, [])
         wire.lose(clean=False)
-        waiting.callback(ALICE)
+        self.assertEqual(cancelled, [waiting])
         self.assertEqual(self.world.link.opened, [])
         self.assert_clean()

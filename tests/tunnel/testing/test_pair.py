@@ -160,14 +160,14 @@ class ModulePairTests(SynchronousTestCase):
         self.assertEqual(producer.told, [])
 
     def test_authorize(self) -> None:
-        """Tokens are what the test says; a refusal is a failed Deferred, as in kas."""
+        """Tokens are what the test says; a refusal is raised, as in kas."""
         access = Access("user:alice", "1", "agent-1")
         self.server.api.tokens["good"] = access
         answer = self.server.api.authorize("user", "agent-1", "good")
-        self.assertIs(self.successResultOf(answer), access)
-        refusal = self.server.api.authorize("user", "agent-1", "bad")
-        failure = self.failureResultOf(refusal, CallError)
-        self.assertEqual(failure.value.status, Status.UNAUTHENTICATED)
+        self.assertIs(answer, access)
+        with self.assertRaises(CallError) as refused:
+            self.server.api.authorize("user", "agent-1", "bad")
+        self.assertEqual(refused.exception.status, Status.UNAUTHENTICATED)
 
     def test_listen(self) -> None:
         """Nothing is opened; the factory is found by its endpoint."""

@@ -13,27 +13,27 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.identity.authenticator import POLL_INTERVAL, FileIdentity
 from kas.identity.file import FILE_NAME, Identities, Token, User, dump
+from kas.identity.file_authenticator import POLL_INTERVAL, FileAuthenticator
 from kas.identity.store import digest
 from tests.kas.identities import ALICE, START, IdentityCase, temporary
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import Access
 
 
-class FileIdentityTests(IdentityCase):
+class FileAuthenticatorTests(IdentityCase):
     """What a running kas makes of it."""
 
     def setUp(self) -> None:
         super().setUp()
         self.clock = Clock()
-        self.identity = FileIdentity(
+        self.identity = FileAuthenticator(
             self.state.file(FILE_NAME), self.clock, lambda: self.time.timestamp()
         )
         self.ended: list[str] = []
         self.identity.on_revoked(self.ended.append)
 
-    def started(self) -> FileIdentity:
+    def started(self) -> FileAuthenticator:
         self.identity.start()
         self.addCleanup(self.identity.stop)
         return self.identity
@@ -326,7 +326,7 @@ class IndexTests(SynchronousTestCase):
             users.append(User(f"u{n}", ("*",), token, START))
         path = temporary(self) / FILE_NAME
         path.write_bytes(dump(Identities(users=tuple(users))))
-        identity = FileIdentity(path, Clock(), lambda: 0.0)
+        identity = FileAuthenticator(path, Clock(), lambda: 0.0)
         identity.start()
         self.addCleanup(identity.stop)
         self.assertEqual(len(identity._index.user_tokens), 1000)

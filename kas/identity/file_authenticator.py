@@ -1,9 +1,9 @@
 """
-Who may connect and who may ask: the `file` authenticator, for a kas without GitLab.
+The authenticator for a kas without GitLab: which agents and users are in a file.
 
 It follows the identity file in the state directory, which `kasctl` changes.  A
-credential that is revoked ends what it opened: whoever holds tunnels or requests open
-subscribes to `FileIdentity.on_revoked`.
+credential that is revoked ends what it opened: what holds tunnels or requests open
+subscribes to `FileAuthenticator.on_revoked`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from kas.identity.file import ALL_AGENTS, Agent, Identities, User, parse
 from kas.identity.store import (
@@ -31,11 +32,11 @@ from kas.identity.store import (
 )
 from kas.state.directory import MAX_FILE
 from tunnel.errors import CallError, ConfigurationError, Status
-from tunnel.interfaces import Access
+from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
 from tunnel.util.files import WatchedFile, file_version
 from tunnel.util.for_each import for_each
 
-__all__ = ["POLL_INTERVAL", "AgentIdentity", "FileIdentity"]
+__all__ = ["POLL_INTERVAL", "FileAuthenticator"]
 
 #: Seconds between two looks at the file: revoking has to work within two.
 POLL_INTERVAL = 1.0
@@ -53,18 +54,6 @@ T = TypeVar("T")
 
 
 @attrs.frozen
-class AgentIdentity:
-    """Who an agent's token belongs to."""
-
-    agent_id: str
-    agent_name: str
-    #: Stable and safe to log: ``agent:<agent id>:<token id>``.
-    credential_id: str
-    #: The project that the agent belongs to; 0: none.
-    project_id: int = 0
-
-
-@attrs.frozen
 class _AgentToken:
     digest: bytes = attrs.field(repr=False)
     identity: AgentIdentity
@@ -78,8 +67,8 @@ class _UserToken:
     #: None: all of them.
     agents: frozenset[str] | None
     expires_at: float
-    #: What was answered before, by the agent that was asked for: this is asked for
-    #: every request.  Gone with the index, so never older than the file.
+    #: What was answered before, by the agent that was named: every request needs it.
+    #: Gone with the index, so never older than the file.
     answers: dict[str, Access] = attrs.field(factory=dict, repr=False, eq=False)
 
     @property
@@ -182,12 +171,12 @@ def _refused(message: str) -> CallError:
 
 
 def _kind(token: bytes) -> str:
-    """What a token begins with, which says whom it was made for."""
+    """What a token begins with, which says what it was made for."""
     parts = split_token(token)
     return "" if parts is None else parts[0]
 
 
-# Only who has the right token is told that it expired.
+# Only a client with the right token learns that it expired.
 
 
 def _expired_agent(entry: _AgentToken) -> str:
@@ -210,13 +199,19 @@ def _shown(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-class FileIdentity:
+@implementer(IAuthenticator)
+class FileAuthenticator:
     """
     Checks tokens against the identity file, and follows the file.
+
+    It has every answer at once.
 
     :param clock: paces the looks at the file.
     :param now: the time of day in seconds since 1970, for expiry.
     """
+
+    user_kinds = ("user",)
+    agent_prefixes = (f"{AGENT_PREFIX}-".encode(),)
 
     _log = Logger()
 
@@ -263,16 +258,16 @@ class FileIdentity:
 
     def on_revoked(self, callback: Callable[[str], object]) -> Callable[[], None]:
         """
-        Be told the id of every credential that ended or now means something else.
+        Call *callback* with the id of every credential that ended or changed.
 
-        Call the result to be told no more.
+        Call the result to end that.
         """
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
     def authenticate_agent(self, token: bytes) -> AgentIdentity:
         """
-        Whose token this is.
+        Which agent a token belongs to.
 
         :raises CallError: UNAUTHENTICATED, with a message for the operator of agentk.
         """
@@ -293,14 +288,14 @@ class FileIdentity:
         What *token* may do at *agent* (a name or an id).
 
         :raises CallError: UNAUTHENTICATED or PERMISSION_DENIED, with a message that may
-            be shown to whoever asked.
+            be shown to the client.
         """
         entry = self._user(token.encode("utf-8", "surrogateescape"))
         known = entry.answers.get(agent)
         if known is not None:
             return known
         found = self._index.agents.get(agent)
-        # the same answer for both: nobody can find out which agents there are
+        # the same answer for both: a client cannot find out which agents there are
         if found is None or (
             entry.agents is not None and found.name not in entry.agents
         ):
@@ -400,9 +395,9 @@ class FileIdentity:
             )
             if not kept:
                 self._log.info("credential {id} ended", id=credential_id)
-                self._tell(credential_id)
+                self._ended(credential_id)
 
-    def _tell(self, credential_id: str) -> None:
+    def _ended(self, credential_id: str) -> None:
         for_each(
             tuple(self._callbacks),
             lambda end: end(credential_id),

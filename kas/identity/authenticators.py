@@ -1,0 +1,134 @@
+"""
+Every authenticator of this kas, by the kind of credential that it checks.
+
+A user's credential names its kind: ``<kind>:<agent>:<token>``.  A token of an agent
+begins with something that tells its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
+
+__all__ = ["Authenticators"]
+
+#: Credentials that are checked at the same time, of all kinds, where the answer is not
+#: known at once.  Each holds a connection of a client that proved nothing yet.
+MAX_CHECKS = 1_000
+
+#: Seconds for one answer: an agent that waits for WELCOME learns why it gets none, and
+#: kubectl's users before they lose patience.
+CHECK_TIMEOUT = 8.0
+
+_T = TypeVar("_T")
+
+
+@attrs.define(eq=False)
+class Authenticators:
+    """
+    Checks credentials; the first authenticator also takes those that name no kind.
+
+    An answer that is known is returned at once.  One that is not is a Deferred, which
+    ends within `CHECK_TIMEOUT`; cancelling it cancels that of the authenticator.
+    """
+
+    _clock: IReactorTime
+    #: Of users, by kind; of agents, by what their tokens begin with.
+    _users: dict[str, IAuthenticator] = attrs.field(factory=dict, init=False)
+    _agents: dict[bytes, IAuthenticator] = attrs.field(factory=dict, init=False)
+    #: Answers that did not come yet.
+    checks: int = attrs.field(default=0, init=False)
+    _log = Logger()
+
+    def add(self, authenticator: IAuthenticator) -> Callable[[], None]:
+        """
+        Ask it from now on; call the result to end that.
+
+        :raises ValueError: another one has one of its kinds.
+        """
+        kinds, prefixes = authenticator.user_kinds, authenticator.agent_prefixes
+        taken = [f"{kind!r}" for kind in kinds if kind in self._users]
+        taken += [f"{prefix!r}" for prefix in prefixes if prefix in self._agents]
+        if taken:
+            raise ValueError(f"credentials of kind {taken[0]} are checked already")
+        self._users.update(dict.fromkeys(kinds, authenticator))
+        self._agents.update(dict.fromkeys(prefixes, authenticator))
+
+        def remove() -> None:
+            for kind in kinds:
+                self._users.pop(kind, None)
+            for prefix in prefixes:
+                self._agents.pop(prefix, None)
+
+        return remove
+
+    def authenticate_agent(
+        self, token: bytes
+    ) -> AgentIdentity | Deferred[AgentIdentity]:
+        """See `IAuthenticator.authenticate_agent`."""
+        answer = self._of_agent(token).authenticate_agent(token)
+        return self._bounded(answer) if isinstance(answer, Deferred) else answer
+
+    def authorize_user(
+        self, kind: str, agent: str, token: str
+    ) -> Access | Deferred[Access]:
+        """
+        See `IAuthenticator.authorize_user`.
+
+        :param kind: empty where the credential names none.
+        """
+        authenticator = self._users.get(kind)
+        if authenticator is None:
+            authenticator = self._of_no_kind(kind)
+        answer = authenticator.authorize_user(agent, token)
+        return self._bounded(answer) if isinstance(answer, Deferred) else answer
+
+    def _of_agent(self, token: bytes) -> IAuthenticator:
+        for prefix, authenticator in self._agents.items():
+            if token.startswith(prefix):
+                return authenticator
+        for authenticator in self._agents.values():
+            return authenticator
+        raise CallError(Status.UNAUTHENTICATED, "no agent can connect to this kas")
+
+    def _of_no_kind(self, kind: str) -> IAuthenticator:
+        if not kind:
+            for authenticator in self._users.values():
+                return authenticator
+        known = " or ".join(f"{one!r}" for one in self._users)
+        raise CallError(
+            Status.UNAUTHENTICATED,
+            f"credentials of kind {kind[:20]!r} are not known here; use {known}",
+        )
+
+    def _bounded(self, answer: Deferred[_T]) -> Deferred[_T]:
+        if self.checks >= MAX_CHECKS:
+            answer.addErrback(lambda _: None)
+            answer.cancel()
+            text = "too many credentials are being checked; try again"
+            raise CallError(Status.UNAVAILABLE, text)
+        self.checks += 1
+        answer.addTimeout(CHECK_TIMEOUT, self._clock, onTimeoutCancel=_too_late)
+        return answer.addBoth(self._checked)
+
+    def _checked(self, result: _T | Failure) -> _T | Failure:
+        self.checks -= 1
+        if isinstance(result, Failure) and not result.check(CallError, CancelledError):
+            self._log.failure("an authenticator failed", result)
+            text = "kas cannot check the credential; see the log of kas"
+            raise CallError(Status.INTERNAL, text)
+        return result
+
+
+def _too_late(result: object, seconds: float) -> None:
+    text = f"the credential could not be checked within {seconds:g} s; try again"
+    raise CallError(Status.UNAVAILABLE, text)
