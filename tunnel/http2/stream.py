@@ -141,10 +141,10 @@ class Http2Stream:
         """The stream is over; with a *reason*, before it was complete."""
         self.over = True
         self._out.clear()
-        producer, self._producer = self._producer, None
         reader, self.reader = self.reader, None
-        if reason is not None:
-            if reader is not None:
-                reader.gone(reason)
-            if producer is not None:
-                producer.stopProducing()
+        if reason is not None and reader is not None:
+            # It may unregister the producer, and go on with another stream.
+            reader.gone(reason)
+        producer, self._producer = self._producer, None
+        if reason is not None and producer is not None:
+            producer.stopProducing()

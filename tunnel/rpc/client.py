@@ -144,6 +144,8 @@ class ClientCall:
     ) -> None:
         #: Initial metadata of the answer, once it came.
         self.metadata: dict[str, str] = {}
+        #: What else the trailers say, once the call is over.
+        self.trailers: dict[str, str] = {}
         self._response_class = GetMessageClass(method.output_type)
         self._inbox = Inbox()
         self._trailers: bytes | None = None
@@ -208,6 +210,12 @@ class ClientCall:
         """Initial metadata, or the trailers."""
         if is_trailers(block):
             self._trailers = block
+            fields = decode_fields(block)
+            self.trailers = {
+                name: value
+                for name, value in fields.items()
+                if name not in ("status", "message", "details")
+            }
         else:
             self.metadata = decode_fields(block)
 

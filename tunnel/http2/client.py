@@ -1,0 +1,219 @@
+"""The client side: opens streams, as many at once as the server allows."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    Event,
+    InformationalResponseReceived,
+    RemoteSettingsChanged,
+    ResponseReceived,
+    TrailersReceived,
+)
+from twisted.internet.interfaces import INegotiated, IReactorTime
+from twisted.python.failure import Failure
+
+from tunnel.errors import ErrorCode, StreamReset, TunnelError
+from tunnel.http2.connection import Http2Connection, attempt
+from tunnel.http2.limits import Http2Limits, Rate
+from tunnel.http2.stream import Http2Stream, RawHeaders, StreamReader
+from tunnel.util.texts import clean
+
+__all__ = ["CLIENT_LIMITS", "ClientOwner", "Http2ClientConnection", "ResponseReader"]
+
+#: Bounds for what a server does: it may PING while it measures what we send, so each
+#: DATA frame of ours allows one; its windows are ours to fill with large answers; and
+#: it cuts off clients that PING often, of which five minutes are not.
+CLIENT_LIMITS = Http2Limits(
+    stream_window=256 * 1024,
+    control=Rate(200, 20),
+    control_per_data=1,
+    ping_after=300.0,
+)
+
+#: What RST_STREAM says, in the words of the tunnel; all else is INTERNAL.
+_RESETS = {
+    ErrorCodes.REFUSED_STREAM: ErrorCode.REFUSED,
+    ErrorCodes.CANCEL: ErrorCode.CANCELLED,
+    ErrorCodes.ENHANCE_YOUR_CALM: ErrorCode.FLOOD,
+}
+
+
+class ResponseReader(StreamReader, Protocol):
+    """What is told what arrives on a stream that we opened."""
+
+    def response_started(self, headers: RawHeaders) -> None: ...
+
+    def trailers_received(self, headers: RawHeaders) -> None: ...
+
+
+class ClientOwner(Protocol):
+    """What is told what becomes of a connection."""
+
+    def established(self, connection: Http2ClientConnection) -> None:
+        """The server's settings are here: streams can be opened."""
+
+    def has_room(self, connection: Http2ClientConnection) -> None:
+        """A stream is over, or the server allows more of them."""
+
+    def leaving(self, connection: Http2ClientConnection) -> None:
+        """The server takes no new streams; those that run go on."""
+
+    def lost(self, connection: Http2ClientConnection, reason: Exception) -> None:
+        """The connection is closed, established or not."""
+
+
+class _ClientStream(Http2Stream):
+    reader: ResponseReader | None
+
+
+class Http2ClientConnection(Http2Connection[_ClientStream]):
+    """One connection to a server."""
+
+    peer_is = "server"
+
+    def __init__(
+        self, owner: ClientOwner, clock: IReactorTime, limits: Http2Limits
+    ) -> None:
+        super().__init__(clock, limits, client_side=True)
+        self._owner = owner
+        #: The server's settings are here.
+        self.established = False
+        self._leaving = False
+        #: Streams that were opened.
+        self.opened = 0
+
+    def connectionMade(self) -> None:
+        """Send our settings, if the server speaks HTTP/2."""
+        # Without TLS nothing is negotiated: the server is known to speak it.
+        if self.is_tls and self.transport.negotiatedProtocol != b"h2":
+            self._why_closed = "the server does not speak HTTP/2"
+            self._closing = True
+            self.transport.abortConnection()
+            return
+        super().connectionMade()
+
+    @property
+    def room(self) -> bool:
+        """Another stream can be opened."""
+        most = min(self.limits.streams, self._h2.remote_settings.max_concurrent_streams)
+        return (
+            self.established
+            and not self._leaving
+            and not self._closing
+            and len(self._streams) < most
+        )
+
+    @property
+    def is_tls(self) -> bool:
+        """The transport is encrypted."""
+        return bool(INegotiated.providedBy(self.transport))
+
+    def open(
+        self, headers: RawHeaders, reader: ResponseReader, end: bool = False
+    ) -> Http2Stream:
+        """
+        Send a request; where there is `room` only.
+
+        :param end: it has no body.
+        """
+        if not self.room:
+            raise RuntimeError("this connection takes no more streams")
+        stream = _ClientStream(self, self._h2.get_next_available_stream_id())
+        stream.reader = reader
+        self._streams[stream.stream_id] = stream
+        self._guard.opened(stream.stream_id)
+        self.opened += 1
+        self.send_headers(stream, headers, end)
+        return stream
+
+    def _event(self, event: Event) -> None:
+        if isinstance(event, ResponseReceived | TrailersReceived):
+            stream = self._streams.get(event.stream_id or 0)
+            if stream is None or stream.reader is None:
+                return
+            headers: RawHeaders = event.headers
+            if isinstance(event, ResponseReceived):
+                stream.reader.response_started(headers)
+            else:
+                stream.reader.trailers_received(headers)
+        elif isinstance(event, InformationalResponseReceived):
+            self._guard.informational()
+        else:
+            super()._event(event)
+            if isinstance(event, RemoteSettingsChanged):
+                if not self.established:
+                    self.established = True
+                    self._owner.established(self)
+                else:
+                    self._owner.has_room(self)
+
+    def _ended(self, stream_id: int) -> None:
+        super()._ended(stream_id)
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            if not stream.sent:
+                # The answer is complete: the rest of the request is of no use.
+                attempt(self._h2.reset_stream, stream_id, ErrorCodes.NO_ERROR)
+            self.forget(stream, None)
+
+    def _sent_all(self, stream: _ClientStream) -> None:
+        """The answer is still to come."""
+
+    def forget(self, stream: _ClientStream, reason: TunnelError | None) -> None:
+        """A stream is over; with a *reason*, before it was complete."""
+        super().forget(stream, reason)
+        if self.room:
+            self._owner.has_room(self)
+
+    def _why_reset(self, code: ErrorCodes | int | None) -> TunnelError:
+        known = _RESETS.get(code) if isinstance(code, ErrorCodes) else None
+        name = getattr(code, "name", str(code))
+        return StreamReset(
+            known or ErrorCode.INTERNAL, f"the server reset the stream: {name}"
+        )
+
+    # The end.
+
+    def _wants_ping(self) -> bool:
+        """A connection without streams may be dead: the next stream will show it."""
+        return bool(self._streams)
+
+    def _peer_leaves(self, event: ConnectionTerminated) -> None:
+        first = not self._leaving
+        self._leaving = True
+        said = (event.additional_data or b"").decode("utf-8", "replace")
+        self._log.debug(
+            "a server says GOAWAY: {code} {said}",
+            code=event.error_code,
+            said=clean(said, 200),
+        )
+        last = event.last_stream_id or 0
+        error = StreamReset(ErrorCode.REFUSED, "the server takes no more calls")
+        for stream_id in [one for one in self._streams if one > last]:
+            # It never looked at them.
+            self.forget(self._streams[stream_id], error)
+        if first:
+            self._owner.leaving(self)
+
+    def _end_if_done(self) -> None:
+        if self._leaving and not self._streams:
+            self.close()
+
+    def leave(self, why: str) -> None:
+        """End every stream, and close."""
+        if not self._closing:
+            self._why_closed = why
+            self.go_away(0, ErrorCodes.NO_ERROR)
+            self.close()
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """Everything on it is over."""
+        super().connectionLost(reason)
+        said = self._why_closed
+        if reason is not None:
+            said = f"{said} ({reason.getErrorMessage()})"
+        self._owner.lost(self, TunnelError(said))
