@@ -15,6 +15,7 @@ from zope.interface.verify import verifyObject
 from kas.agents.registry import Registry
 from kas.api.services import ExternalServices
 from kas.identity.authenticators import Authenticators
+from kas.observability.audit import AuditLog
 from kas.routing.router import Router
 from kas.routing.stream import RoutedStream
 from tunnel.hosting.context import ModuleApi, ModuleContext, check_access
@@ -22,6 +23,8 @@ from tunnel.hosting.modules import Prepared
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
     Access,
+    AuditEvent,
+    AuditLevel,
     ConnectedAgent,
     IAuthenticator,
     IServerModuleApi,
@@ -43,6 +46,7 @@ class ServerContext(ModuleContext):
     authenticators: Authenticators
     listening: Listening
     external: ExternalServices
+    audit: AuditLog
     #: What takes the authenticators of a module out again, by module.
     removals: dict[str, list[Callable[[], None]]] = attrs.Factory(dict)
     #: Ports that modules opened, by module.
@@ -72,6 +76,15 @@ class ServerModuleApi(ModuleApi):
         super().__init__(context, module, fail)
         self._context = context
         self._prepared = module
+
+    @property
+    def audit_level(self) -> AuditLevel:
+        """Which events `audit` is called with."""
+        return self._context.audit.level
+
+    def audit(self, event: AuditEvent) -> None:
+        """Write one event to the audit log."""
+        self._context.audit.record(self.name, event)
 
     def handle_external(self, service: Any, implementation: object) -> None:
         """Answer calls of the external API."""

@@ -39,6 +39,7 @@ from kas.fleet.fleet import Fleet
 from kas.identity.authenticators import Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from kas.modules import ServerContext, ServerModuleApi
+from kas.observability.audit import AuditLog
 from kas.observability.metrics import FleetCollector
 from kas.observability.overview import overview
 from kas.observability.site import Health, make_site
@@ -165,6 +166,10 @@ class KasService(LogsItsOwnWay, Service):
                 now=now,
                 jitter=secrets.SystemRandom().random,
             )
+        self._audit = AuditLog(
+            configuration.observability.audit, self._kas_id.hex(), now
+        )
+        self.metrics.register(self._audit)
         self._context = context = ServerContext(
             reactor=reactor,
             dispatcher=self.dispatcher,
@@ -175,6 +180,7 @@ class KasService(LogsItsOwnWay, Service):
             authenticators=self.authenticators,
             listening=self.listening,
             external=self.external_services,
+            audit=self._audit,
         )
         self.modules = ModuleHost(
             modules,
@@ -207,6 +213,7 @@ class KasService(LogsItsOwnWay, Service):
         """Begin; a failure to do so ends the process with its reason."""
         super().startService()  # type: ignore[no-untyped-call]
         self.start_logging(self._reactor)
+        self._audit.start(self._reactor)
         start_or_exit(self._start(), self._reactor)
 
     async def _start(self) -> None:
@@ -319,6 +326,7 @@ class KasService(LogsItsOwnWay, Service):
     def reload(self) -> None:
         """See `tunnel.program.startup.Signalled`."""
         self.reopen_log()
+        self._audit.reopen()
         self._log.info("SIGHUP: certificates, identities and secrets are read again")
         reread_files()
 

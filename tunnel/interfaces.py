@@ -47,6 +47,8 @@ from tunnel.errors import AgentUnavailable
 __all__ = [
     "Access",
     "AgentIdentity",
+    "AuditEvent",
+    "AuditLevel",
     "ConnectedAgent",
     "IAgentModule",
     "IAgentModuleApi",
@@ -103,6 +105,32 @@ class Access:
     def who(self) -> str:
         """The credential in a sentence: ``user alice``."""
         return self.credential_id.replace(":", " ", 1)
+
+
+class AuditLevel(Enum):
+    """Which events the operator wants in the audit log."""
+
+    NONE = "none"
+    #: What changes something or runs a command, and what was refused.
+    CHANGES = "changes"
+    ALL = "all"
+
+
+@attrs.frozen
+class AuditEvent:
+    """
+    Something that an operator may be asked about later.
+
+    :ivar action: what it is, by a name of the module: ``kubernetes.request``.
+    :ivar access: by which credential, and of which agent; None: it was not accepted.
+    :ivar outcome: a status code, or a word.
+    :ivar details: more, for programs; never a secret.
+    """
+
+    action: str
+    access: Access | None = None
+    outcome: str = ""
+    details: Mapping[str, str | int | bool] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -435,6 +463,11 @@ class _IModuleApi(Interface):
 
 class IServerModuleApi(_IModuleApi):
     """What kas lends to a server half."""
+
+    audit_level: AuditLevel = Attribute("Which events `audit` is called with.")
+
+    def audit(event: AuditEvent) -> None:
+        """Write one event to the audit log; never waits."""
 
     def handle_external(service: ServiceDescriptor, implementation: object) -> None:
         """

@@ -143,6 +143,18 @@ class Logging:
 
 
 @attrs.frozen(kw_only=True)
+class Audit:
+    """``observability.audit``."""
+
+    file: Path = field(doc="takes one JSON object a line; SIGHUP opens it again")
+    events: Literal["changes", "all"] = field(
+        default="changes",
+        doc="changes: what changes something or runs a command, and what is refused; "
+        "all: every request",
+    )
+
+
+@attrs.frozen(kw_only=True)
 class Observability:
     """``observability``: how to see what kas does."""
 
@@ -157,6 +169,9 @@ class Observability:
     liveness_probe: LivenessProbe = field(factory=LivenessProbe, doc="liveness")
     readiness_probe: ReadinessProbe = field(factory=ReadinessProbe, doc="readiness")
     logging: Logging = field(factory=Logging, doc="logs")
+    audit: Audit | None = field(
+        default=None, doc="who asked what of which cluster; on when present"
+    )
     tracing: Section | None = field(
         default=None, doc="OpenTelemetry", validator=not_yet("remove the section")
     )

@@ -23,6 +23,7 @@ from tunnel.errors import (
 from tunnel.http1 import (
     Exchange,
     HeadError,
+    RequestHead,
     ResponseParser,
     UpstreamLimits,
     clean_trailers,
@@ -72,6 +73,13 @@ class Proxy(Protocol):
 
     @property
     def watches(self) -> set[ProxiedRequest]: ...
+
+    @property
+    def audits(self) -> bool: ...
+
+    def answered(
+        self, head: RequestHead, target: bytes, access: Access | None, status: int
+    ) -> None: ...
 
     def refuse(
         self, exchange: Exchange, status: int, message: str, fields: bytes = b""
@@ -180,6 +188,7 @@ class ProxiedRequest:
             hop = message.partition(":")[0]
             self.module.metrics.failed(hop)
             self.module.metrics.answered(status)
+            self.module.answered(self.exchange.head, self.target, self.access, status)
             if self.exchange.head.upgrade:
                 self.module.metrics.upgrades["failed"] += 1
             self._end()
@@ -296,6 +305,8 @@ class ProxiedRequest:
         metrics = self.module.metrics
         metrics.answered(status)
         metrics.took(self.module.clock.seconds() - self._started_at)
+        if self.module.audits:
+            self.module.answered(self.exchange.head, self.target, self.access, status)
 
     def _trailers_received(self, block: bytes) -> None:
         if self._trailers or self.exchange.upgraded:

@@ -32,11 +32,13 @@ from tunnel.http1 import (
 )
 from tunnel.interfaces import (
     Access,
+    AuditEvent,
+    AuditLevel,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
 )
-from tunnel.kubernetes import only_reads
+from tunnel.kubernetes import only_reads, request_info
 
 __all__ = ["KubernetesApiServer"]
 
@@ -104,6 +106,7 @@ class KubernetesApiServer:
         #: What ``Via`` says of us: the version, and which kas of several.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
         self._impersonations = Impersonations()
+        self.audits = api.audit_level is not AuditLevel.NONE
         #: Answers that are events.
         self.watches: set[ProxiedRequest] = set()
         self._by_credential: dict[str, set[ProxiedRequest]] = {}
@@ -269,7 +272,34 @@ class KubernetesApiServer:
     def _refused(self, exchange: Exchange, refused: Refused) -> None:
         self.metrics.answered(refused.status)
         self.metrics.failed("client -> kas")
+        self.answered(exchange.head, exchange.head.target, None, refused.status)
         self.refuse(exchange, refused.status, str(refused), refused.fields)
+
+    def answered(
+        self, head: RequestHead, target: bytes, access: Access | None, status: int
+    ) -> None:
+        """For `ProxiedRequest`: the audit log learns of an answer, once."""
+        if not self.audits:
+            return
+        if (
+            self.api.audit_level is AuditLevel.CHANGES
+            and status not in (401, 403)
+            and only_reads(head.method, target, bool(head.upgrade))
+        ):
+            return
+        info = request_info(head.method, target)
+        details = {
+            "verb": info.verb,
+            "path": info.path,
+            "group": info.group,
+            "version": info.version,
+            "resource": info.resource,
+            "subresource": info.subresource,
+            "namespace": info.namespace,
+            "name": info.name,
+        }
+        said = {name: value for name, value in details.items() if value}
+        self.api.audit(AuditEvent("kubernetes.request", access, str(status), said))
 
     def ended(self, request: ProxiedRequest, broken: bool) -> None:
         """For `ProxiedRequest`: it is over; told once."""

@@ -25,6 +25,7 @@ from kas.identity.authenticators import Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from kas.identity.store import IdentityStore
 from kas.modules import ServerContext, ServerModuleApi
+from kas.observability.audit import AuditLog
 from kas.state.directory import StateDirectory
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
@@ -75,6 +76,7 @@ class _Case(SynchronousTestCase):
             authenticators=self.authenticators,
             listening=Listening(self.reactor, program="kas"),
             external=ExternalServices(self.reactor),
+            audit=AuditLog(None, "", time.time),
         )
         self.failed: list[tuple[str, Exception]] = []
 

@@ -32,6 +32,8 @@ from tunnel.hosting.context import check_access
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
     Access,
+    AuditEvent,
+    AuditLevel,
     ConnectedAgent,
     IAgentModuleApi,
     IAuthenticator,
@@ -159,6 +161,9 @@ class FakeServerModuleApi(_FakeApi):
         self.tokens: dict[str, Access] = {}
         #: What the module added.
         self.authenticators: list[IAuthenticator] = []
+        #: What the module wrote to the audit log.
+        self.audited: list[AuditEvent] = []
+        self.audit_level = AuditLevel.ALL
         #: What the module listens with: endpoint string -> factory.
         self.listening: dict[str, Any] = {}
 
@@ -196,6 +201,9 @@ class FakeServerModuleApi(_FakeApi):
             fin=options.fin,
             timeout=options.timeout,
         )
+
+    def audit(self, event: AuditEvent) -> None:
+        self.audited.append(event)
 
     def handle_external(self, service: Any, implementation: object) -> None:
         self._door.handle(self.name, service, implementation)

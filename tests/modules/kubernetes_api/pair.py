@@ -24,6 +24,8 @@ from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, Stream
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
     Access,
+    AuditEvent,
+    AuditLevel,
     Impersonation,
     IStream,
     IStreamReceiver,
@@ -244,6 +246,8 @@ class ServerApi(Api):
     def __init__(self, link: Link, clock: Clock, configuration: Any) -> None:
         super().__init__(link, clock, configuration)
         self.asked: list[tuple[str, str, str]] = []
+        self.audit_level = AuditLevel.NONE
+        self.audited: list[AuditEvent] = []
         self.access: dict[str, Access | Exception | Deferred[Access]] = {}
         self.listening: list[tuple[Any, Any]] = []
 
@@ -256,6 +260,9 @@ class ServerApi(Api):
         options: StreamOptions = DEFAULT_OPTIONS,
     ) -> FakeStream:
         return self.link.open_stream(agent_id, method, receiver, metadata, options.fin)
+
+    def audit(self, event: AuditEvent) -> None:
+        self.audited.append(event)
 
     def authorize(self, kind: str, agent: str, token: str) -> Access | Deferred[Access]:
         self.asked.append((kind, agent, token))
@@ -311,12 +318,15 @@ ROOT = Access("user:root", "1", "agent-1", None)
 class World:
     """A client, kas, the tunnel, agentk and an API server, all in memory."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(
+        self, audit_level: AuditLevel = AuditLevel.NONE, **settings: Any
+    ) -> None:
         self.clock = Clock()
         self.link = Link()
         self.server_api = ServerApi(
             self.link, self.clock, KubernetesApiConfiguration(**settings)
         )
+        self.server_api.audit_level = audit_level
         self.server_api.access = {"alice": ALICE, "root": ROOT}
         self.cluster = Cluster()
         self.agent_api = AgentApi(

@@ -1,0 +1,118 @@
+"""
+The audit log: who asked what of which cluster, and what came of it.
+
+One JSON object a line, in a file of its own; a thread writes it, so a disk that hangs
+makes no request wait.  What cannot be written as fast as it comes is dropped, counted,
+and told in the file itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from kas.config.schema import Audit
+from tunnel.errors import ConfigurationError
+from tunnel.interfaces import AuditEvent, AuditLevel
+from tunnel.program.log_writer import FileSink, LogWriter
+from tunnel.util.texts import clean
+
+__all__ = ["MAX_TEXT", "AuditLog"]
+
+#: Characters of one text: paths may have 64 KiB, and whole ones fill the disk.
+MAX_TEXT = 2048
+
+
+class AuditLog(Collector):
+    """
+    Takes events, and has them written.
+
+    :param settings: None: nothing is written.
+    :param kas_id: of this process, in hexadecimal digits.
+    :param now: Unix time in seconds.
+    :raises ConfigurationError: the file cannot be written.
+    """
+
+    def __init__(
+        self, settings: Audit | None, kas_id: str, now: Callable[[], float]
+    ) -> None:
+        self._kas_id = kas_id
+        self._now = now
+        self._recorded = 0
+        self.level = AuditLevel.NONE
+        self._writer: LogWriter | None = None
+        if settings is not None:
+            self.level = AuditLevel(settings.events)
+            self._writer = LogWriter(_sink(settings.file), self._dropped_line)
+
+    def start(self, reactor: Any) -> None:
+        """From here on writing never waits."""
+        if self._writer is not None:
+            self._writer.start()
+            reactor.addSystemEventTrigger("after", "shutdown", self._writer.last_words)
+
+    def reopen(self) -> None:
+        """The file was moved: begin another one of its name."""
+        if self._writer is not None:
+            self._writer.reopen()
+
+    def record(self, module: str, event: AuditEvent) -> None:
+        """Write one event."""
+        if self._writer is None:
+            return
+        self._recorded += 1
+        line: dict[str, Any] = {"module": module, "action": event.action}
+        access = event.access
+        if access is not None:
+            line["credential"] = access.credential_id
+            line["agent_id"] = access.agent_id
+            line["agent"] = access.agent_name
+            if access.impersonation is not None:
+                line["as"] = access.impersonation.username
+        line["outcome"] = event.outcome
+        for name, value in event.details.items():
+            line.setdefault(name, value)
+        self._writer.write(self._line(line))
+
+    def _line(self, fields: dict[str, Any]) -> str:
+        time = datetime.fromtimestamp(self._now(), UTC).isoformat()
+        line = {"time": time, "kas": self._kas_id}
+        for name, value in fields.items():
+            line[name] = clean(value, MAX_TEXT) if isinstance(value, str) else value
+        return json.dumps(line, ensure_ascii=False) + "\n"
+
+    def _dropped_line(self, count: int) -> str:
+        return self._line({"action": "audit.dropped", "outcome": "", "count": count})
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        for name, text, value in (
+            ("kas_audit_events_total", "Events of the audit log", self._recorded),
+            (
+                "kas_audit_events_dropped_total",
+                "Those that could not be written as fast as they came",
+                0 if self._writer is None else self._writer.dropped,
+            ),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+
+
+def _sink(file: Path) -> FileSink:
+    try:
+        # The file tells of people: others on this machine have no business with it.
+        file.touch(mode=0o640, exist_ok=True)
+        return FileSink(file)
+    except OSError as error:
+        raise ConfigurationError(
+            [
+                f"observability.audit.file: {file}: cannot be written "
+                f"({error.strerror}); correct the path or its mode"
+            ]
+        ) from None

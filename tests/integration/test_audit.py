@@ -1,0 +1,71 @@
+"""The audit log of kas, beside that of the API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import ControlPlane
+from tests.integration.objects import config_maps
+from tests.integration.rawhttp import Way
+from tests.integration.stack import Agentk, Kas
+
+
+class AuditedKas(Kas):
+    """One with the section in its file."""
+
+    @property
+    def configuration(self) -> Path:
+        path = super().configuration
+        section = "observability:\n  audit: {file: audit.jsonl}\n"
+        path.write_text(path.read_text().replace("observability:\n", section))
+        return path
+
+
+@pytest.fixture
+def audited(tmp_path: Path, control_plane: ControlPlane) -> Iterator[AuditedKas]:
+    kas = AuditedKas(tmp_path / "kas")
+    kas.start()
+    agentk = Agentk(kas, kas.add_agent("main"), control_plane.agent)
+    agentk.start()
+    yield kas
+    agentk.stop()
+    kas.stop()
+
+
+def test_who_changed_what(
+    audited: AuditedKas, control_plane: ControlPlane, namespace: str
+) -> None:
+    """Both say the same of one request; kas says whose credential it was."""
+    kas = audited
+    said = kas.ctl("user", "add", "alice", "--agent", "main", "--as-agent")
+    token = next(word for word in said.split() if len(word) > 40)
+    way = Way("proxied", kas.proxy, kas.authority, f"user:1:{token}")
+    body = json.dumps({"metadata": {"name": "by-alice"}}).encode()
+    head = way.head(
+        "POST",
+        config_maps(namespace),
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    )
+    audit = control_plane.audit()
+    with way.connect() as connection:
+        connection.send(head + body)
+        assert connection.answer().status == 201
+    assert way.ask("GET", config_maps(namespace)).status == 200
+    (line,) = (kas.folder / "audit.jsonl").read_text().splitlines()
+    ours = json.loads(line)
+    theirs = next(
+        one for one in audit.wait_for(f"/{namespace}/config") if one["verb"] == "create"
+    )
+    reference = theirs["objectRef"]
+    assert (ours["verb"], ours["outcome"]) == (theirs["verb"], "201")
+    assert (ours["resource"], ours["namespace"]) == (
+        reference["resource"],
+        reference["namespace"],
+    )
+    assert (ours["credential"], ours["agent"]) == ("user:alice", "main")
+    assert token not in line

@@ -1,0 +1,97 @@
+"""The audit log: lines that a program can read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kas.config.schema import Audit
+from kas.observability.audit import MAX_TEXT, AuditLog
+from tunnel.errors import ConfigurationError
+from tunnel.interfaces import Access, AuditEvent, AuditLevel, Impersonation
+
+ALICE = Access("user:alice", "7", "edge", Impersonation("alice@example.org"))
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_one_line_for_each_event(tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    log = AuditLog(Audit(file=file), "a1", lambda: 0.0)
+    assert log.level is AuditLevel.CHANGES
+    details: dict[str, str | int | bool] = {
+        "verb": "create",
+        "name": "x\n\x1b[2J",
+        "dry": True,
+        "module": "other",
+    }
+    log.record("echo", AuditEvent("echo.say", ALICE, "201", details))
+    log.record("echo", AuditEvent("echo.say", None, "401"))
+    first, second = lines(file)
+    assert first == {
+        "time": "1970-01-01T00:00:00+00:00",
+        "kas": "a1",
+        "module": "echo",
+        "action": "echo.say",
+        "credential": "user:alice",
+        "agent_id": "7",
+        "agent": "edge",
+        "as": "alice@example.org",
+        "outcome": "201",
+        "verb": "create",
+        "name": "x??[2J",
+        "dry": True,
+    }
+    assert "credential" not in second
+    assert file.stat().st_mode & 0o007 == 0
+
+
+def test_long_texts(tmp_path: Path) -> None:
+    """What a client chose cannot fill the disk with one request."""
+    file = tmp_path / "audit.jsonl"
+    log = AuditLog(Audit(file=file), "a1", lambda: 0.0)
+    log.record("echo", AuditEvent("say", details={"path": "/" * 60_000}))
+    (line,) = lines(file)
+    assert len(line["path"]) == MAX_TEXT
+
+
+def test_off() -> None:
+    """Without the section nothing is written, and modules need not make events."""
+    log = AuditLog(None, "a1", lambda: 0.0)
+    assert log.level is AuditLevel.NONE
+    log.record("echo", AuditEvent("say"))
+    log.reopen()
+
+
+def test_a_moved_file(tmp_path: Path) -> None:
+    """As logrotate does it."""
+    file = tmp_path / "audit.jsonl"
+    log = AuditLog(Audit(file=file, events="all"), "a1", lambda: 0.0)
+    log.record("echo", AuditEvent("first"))
+    file.rename(tmp_path / "audit.jsonl.1")
+    log.reopen()
+    log.record("echo", AuditEvent("second"))
+    assert [one["action"] for one in lines(file)] == ["second"]
+
+
+def test_a_file_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        AuditLog(Audit(file=tmp_path / "none" / "x"), "a1", lambda: 0.0)
+    (problem,) = raised.value.problems
+    assert problem.startswith("observability.audit.file: ")
+    assert "No such file" in problem
+
+
+def test_metrics(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    log = AuditLog(Audit(file=tmp_path / "x"), "a1", lambda: 0.0)
+    registry.register(log)
+    log.record("echo", AuditEvent("say"))
+    assert registry.get_sample_value("kas_audit_events_total") == 1
+    assert registry.get_sample_value("kas_audit_events_dropped_total") == 0
