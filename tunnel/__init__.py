@@ -8,6 +8,7 @@ What authors of modules use, and nothing else is public:
     errors.py       every way to fail      details.py  what an error says to programs
     config/         configuration: YAML in, frozen classes out
     http1/          HTTP/1.1 for proxies
+    http2/          HTTP/2          grpc/    gRPC on it: both with both sides
     testing/        both ends of a tunnel in memory
 
 Each of these uses only those below it:

@@ -20,7 +20,7 @@ from kas.pb import directory_pb2 as pb
 from kas.pb import store_pb2
 from kas.redis import RedisClient, RedisRefused, RedisUnavailable
 
-__all__ = ["MAX_KAS", "Reader", "read_lease", "read_record"]
+__all__ = ["MAX_KAS", "StoreReader", "read_lease", "read_record"]
 
 #: Kas that are looked at.  A fleet has a handful; more come only from a crash loop, and
 #: those that are dead are cleaned up one by one.
@@ -37,7 +37,7 @@ MAX_DEAD_FIELDS = 100
 
 
 @attrs.define(eq=False)
-class Reader:
+class StoreReader:
     """
     Reads for one kas.
 

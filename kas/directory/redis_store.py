@@ -38,7 +38,7 @@ from kas.directory.redis_layout import (
     Place,
     read_events,
 )
-from kas.directory.redis_reading import MAX_KAS, Reader, read_lease, read_record
+from kas.directory.redis_reading import MAX_KAS, StoreReader, read_lease, read_record
 from kas.directory.store import StoreListener
 from kas.pb import directory_pb2, store_pb2
 from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
@@ -118,7 +118,7 @@ class RedisStore:
     _changed: OrderedDict[Place, AgentRecord | None] = attrs.field(
         factory=OrderedDict, init=False
     )
-    _reader: Reader = attrs.field(init=False)
+    _reader: StoreReader = attrs.field(init=False)
     _timers: Timers = attrs.field(init=False)
     #: What runs in the background, each at most once at a time.
     _running: dict[str, Deferred[None]] = attrs.field(factory=dict, init=False)
@@ -142,7 +142,7 @@ class RedisStore:
             self._layout.channel,
             self._layout.probe(),
         )
-        self._reader = Reader(self.client, self._layout, self._me.kas_id)
+        self._reader = StoreReader(self.client, self._layout, self._me.kas_id)
         self._timers = Timers(self._clock)
 
     def start(self, listener: StoreListener) -> None:
