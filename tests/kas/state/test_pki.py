@@ -1,4 +1,4 @@
-"""The development CA: made once, renewed in time, and never in somebody's way."""
+"""The development CA: made once, and renewed in time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from kas.state.directory import StateDirectory
 from kas.state.pki import (
@@ -23,10 +24,14 @@ from kas.state.pki import (
     ensure,
     is_for,
     names_of,
+    signed_by,
 )
 from tunnel.errors import ConfigurationError
 
 NAMES = ("ca.crt", "ca.key", "server.crt", "server.key")
+
+#: In the order in which the first start writes them.
+WRITTEN = ("ca.key", "ca.crt", "server.key", "server.crt")
 
 
 class World:
@@ -162,12 +167,27 @@ def test_a_lost_certificate_is_issued_again(world: World) -> None:
     assert world.ensure().pin == first.pin
 
 
-def test_a_start_that_was_cut_short(world: World) -> None:
-    # the key of the CA was written, and nothing else
+@pytest.mark.parametrize("written", range(1, len(WRITTEN)))
+def test_a_start_that_was_cut_short(world: World, written: int) -> None:
+    """The next one keeps what was written, and makes the rest to fit."""
     world.ensure()
-    for name in ("ca.crt", "server.crt", "server.key"):
+    for name in WRITTEN[written:]:
         os.unlink(world.state.file(name))
-    world.ensure()
+    before = world.content()
+    files = world.ensure()
+    after = world.content()
+    kept = WRITTEN[:written]
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    authority = x509.load_pem_x509_certificate(after["ca.crt"] or b"")
+    assert signed_by(world.certificate(), authority)
+    for certificate, name in (
+        (authority, "ca.key"),
+        (world.certificate(), "server.key"),
+    ):
+        key = serialization.load_pem_private_key(after[name] or b"", None)
+        assert key.public_key() == certificate.public_key()
+    assert files.ca_file == world.state.file("ca.crt")
+    assert world.ensure() == files
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "server.crt"])
