@@ -76,6 +76,8 @@ class ServerModuleApi(ModuleApi):
         super().__init__(context, module, fail)
         self._context = context
         self._prepared = module
+        #: Each request is authorized: see `Authenticators.authorize_user`.
+        self.authorize = context.authenticators.authorize_user
 
     @property
     def audit_level(self) -> AuditLevel:
@@ -142,10 +144,6 @@ class ServerModuleApi(ModuleApi):
             agent_id=agent_id, project_id=project_id
         )
         return [record.agent for record in found]
-
-    def authorize(self, kind: str, agent: str, token: str) -> Access | Deferred[Access]:
-        """Check a credential of a user."""
-        return self._context.authenticators.authorize_user(kind, agent, token)
 
     def add_authenticator(self, authenticator: IAuthenticator) -> None:
         """Check credentials of further kinds with it."""

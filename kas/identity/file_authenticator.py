@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -49,8 +48,6 @@ _USER_REFUSED = (
     "the token is not valid: kas does not know it, or it was revoked; "
     "ask for a new one ('kasctl kubeconfig --rotate')"
 )
-
-T = TypeVar("T")
 
 
 @attrs.frozen
@@ -273,7 +270,9 @@ class FileAuthenticator:
         """
         parts = split_token(token)
         if parts is not None and parts[0] == AGENT_PREFIX:
-            entry = self._known(self._agent_entry, parts[1])
+            entry = self._index.agent_tokens.get(parts[1])
+            if entry is None and self._read_again():
+                entry = self._index.agent_tokens.get(parts[1])
             if entry is not None and hmac.compare_digest(entry.digest, digest(token)):
                 if self._now() < entry.expires_at:
                     return entry.identity
@@ -313,7 +312,9 @@ class FileAuthenticator:
     def _user(self, token: bytes) -> _UserToken:
         parts = split_token(token)
         if parts is not None and parts[0] == USER_PREFIX:
-            entry = self._known(self._user_entry, parts[1])
+            entry = self._index.user_tokens.get(parts[1])
+            if entry is None and self._read_again():
+                entry = self._index.user_tokens.get(parts[1])
             if entry is not None and hmac.compare_digest(entry.digest, digest(token)):
                 if self._now() < entry.expires_at:
                     return entry
@@ -364,19 +365,11 @@ class FileAuthenticator:
         """Those that are not revoked."""
         return [agent for key, agent in self._index.agents.items() if key == agent.id]
 
-    def _agent_entry(self, token_id: str) -> _AgentToken | None:
-        return self._index.agent_tokens.get(token_id)
-
-    def _user_entry(self, token_id: str) -> _UserToken | None:
-        return self._index.user_tokens.get(token_id)
-
-    def _known(self, find: Callable[[str], T | None], token_id: str) -> T | None:
-        """The entry, which may have been added a moment ago: one look at the file."""
-        entry = find(token_id)
-        if entry is None and self._loop.running:
+    def _read_again(self) -> bool:
+        """Look at the file: a token that is not known may have been added just now."""
+        if self._loop.running:
             self._poll()
-            entry = find(token_id)
-        return entry
+        return self._loop.running
 
     def _poll(self) -> None:
         if self._file is not None:

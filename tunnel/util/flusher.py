@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
-
-from tunnel.util.for_each import for_each
+from twisted.logger import Logger
 
 
 class Flushable(Protocol):
@@ -24,6 +23,8 @@ class Flusher:
     hundred TLS records and system calls, written together they are one.
     """
 
+    _log = Logger()
+
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._dirty: set[Flushable] = set()
@@ -36,5 +37,9 @@ class Flusher:
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, set()
-        what = "the flush of a connection"
-        for_each(dirty, lambda connection: connection.flush(), what)
+        for connection in dirty:
+            try:
+                connection.flush()
+            except Exception:
+                # The others share nothing with it but this loop.
+                self._log.failure("the flush of a connection failed")
