@@ -54,7 +54,7 @@ class ServerContext(ModuleContext):
 
     def release(self, name: str) -> None:
         """Take back what a module registered."""
-        # Not super(): attrs makes the class anew for its slots.
+        # Not super(): attrs makes the class again for its slots.
         ModuleContext.release(self, name)
         self.external.withdraw(name)
         for remove in self.removals.pop(name, []):

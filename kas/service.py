@@ -438,7 +438,7 @@ class KasService(LogsItsOwnWay, Service):
         self.balance.send_away(self.registry, "kas stops", deadline=patience + grace)
         if self.fleet.directory.living():
             await self._let_agents_leave(patience)
-        # Health stays, because somebody watches the end.
+        # Health stays, because operators watch the end.
         for ports in self._context.ports.values():
             for port in ports:
                 await self.listening.close(port)

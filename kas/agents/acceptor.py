@@ -45,8 +45,8 @@ REFUSALS = (
     "too-many-instances",
 )
 
-#: How agents are to pace themselves.  Silence is what a kas that is frozen and a path
-#: that is cut look like, and until an agent gives its connection up nobody reaches it:
+#: The pace of agents.  Silence is what a kas that is frozen and a path that is cut look
+#: like, and until an agent gives its connection up no request reaches it:
 #: it asks after 6 seconds, and leaves after 12.  That is longer than a path needs to
 #: change and than a process of ours is ever busy; who is wrong about it connects again,
 #: and loses nothing that can be resumed.
@@ -60,7 +60,7 @@ class ConnectionRate:
     """How often one credential connected within the last minute."""
 
     #: Credentials that are watched at once; beyond it the oldest is forgotten, which
-    #: only ever lets somebody connect.
+    #: only ever lets an agent connect.
     MAX_CREDENTIALS = 100_000
 
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
@@ -102,7 +102,7 @@ class AgentAcceptor(TunnelOwner):
     kas_id: bytes
     now: Callable[[], float]
     timing: Timing = attrs.Factory(Timing)
-    #: New agents shall look for another kas.
+    #: New agents have to look for another kas.
     draining: bool = False
     #: Agents that were refused, by one of `REFUSALS`.
     refusals: Counter[str] = attrs.Factory(Counter)

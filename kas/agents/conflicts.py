@@ -25,7 +25,7 @@ MAX_PODS = 10_000
 #: Replacements of one pod that are remembered; a few more than it takes.
 MAX_REPLACED = 16
 
-RUNS_ANEW = "the pod runs anew, or another one has its POD_NAME"
+RUNS_AGAIN = "the pod runs again, or another one has its POD_NAME"
 
 _Pod = tuple[str, str, str]
 
@@ -39,7 +39,7 @@ class _Replaced:
 
 class Conflicts:
     """
-    Tells a pod that runs anew from two that replace each other.
+    Tells a pod that runs again from two that replace each other.
 
     The time is that at which the newer connections came.
     """
@@ -65,7 +65,7 @@ class Conflicts:
         pod.runs.append((now, older.instance_id))
         returns = len(pod.runs) - len({run for _, run in pod.runs})
         if returns <= MOST_RETURNS:
-            return RUNS_ANEW
+            return RUNS_AGAIN
         if now - pod.warned >= WARN_INTERVAL:
             pod.warned = now
             self._log.warn(

@@ -1,5 +1,5 @@
 """
-When each agent was last connected: what a client of one that is away is told.
+When each agent was last connected: clients of one that is away see it.
 
 A kas remembers what it saw itself in memory, and across restarts in its state
 directory.  Several kas tell each other through their store, which is asked only when a

@@ -16,12 +16,12 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.protocol import TunnelProtocol
 
 #: Instances (pods) of one agent here.  Two or three are usual; each is looked at for
-#: every request, and a token that somebody stole must not fill the table.
+#: every request, and a stolen token must not fill the table.
 MAX_INSTANCES = 256
 
 
 def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
-    """*newer* is a later run of agentk in the pod of *older*, whose run is over."""
+    """*newer* is a later run of agentk in the pod of *older*, which is over."""
     return (
         newer.instance_id != older.instance_id
         and bool(newer.pod_name)
@@ -33,7 +33,7 @@ def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
 
 @attrs.define(eq=False)
 class AgentConnection:
-    """One tunnel, and whose it is."""
+    """One tunnel, and the agent at its other end."""
 
     tunnel: TunnelProtocol
     agent: ConnectedAgent
@@ -43,7 +43,7 @@ class AgentConnection:
     leaving: bool = False
     #: No new streams go there; what runs may finish.
     retired: bool = False
-    #: When the agent last told of a change; see `kas.agents.reports`.
+    #: When the agent last reported a change; see `kas.agents.reports`.
     reported_at: float = -math.inf
 
 
@@ -51,7 +51,7 @@ class Registry:
     """
     Agents -> instances (pods) -> the newest connection of each.
 
-    Who waits for an agent is told as soon as one is added.
+    Waiters for an agent are called as soon as one is added.
     """
 
     _log = Logger()
@@ -61,7 +61,7 @@ class Registry:
         self._by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
         self._waiters = Waiters()
         self._conflicts = Conflicts()
-        #: Told the id of each agent that connects, here or at another kas.
+        #: Called with the id of each agent that connects, here or at another kas.
         self.on_connected: Callable[[str], None] = lambda agent_id: None
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class Registry:
                     pod=agent.pod_name,
                     why=why,
                 )
-                # It leaves by its end, which is told to everyone.
+                # It leaves by its end, which all kas learn of.
                 held.tunnel.end(ErrorCode.SUPERSEDED, why)
             else:
                 held.tunnel.ask()

@@ -1,4 +1,4 @@
-"""What agents tell kas of themselves while they are connected."""
+"""What agents report of themselves while they are connected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SERVICE = reports_pb2.DESCRIPTOR.services_by_name["AgentReports"]
 #: Characters of a problem that are kept.
 MAX_PROBLEM = 400
 
-#: Seconds between two changes of one connection: each is told to all kas.
+#: Seconds between two changes of one connection: each goes to all kas.
 MIN_INTERVAL = 2.0
 
 

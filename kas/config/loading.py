@@ -33,7 +33,7 @@ def load(
     :param environ: says where other kas reach this one.
     :param addresses: those of this machine.
     :raises ConfigurationError: with every problem of the file and of all modules; those
-        of modules are told whatever is wrong elsewhere in the file.
+        of modules see whatever is wrong elsewhere in the file.
     """
     problems: tuple[str, ...] = ()
     configuration = KasConfiguration()
@@ -99,7 +99,7 @@ def _line(problem: str) -> tuple[float, int]:
 def listeners(
     configuration: KasConfiguration, modules: Sequence[Prepared]
 ) -> Iterator[tuple[str, Listen]]:
-    """Whoever listens, by the place in the file."""
+    """What listens, by the place in the file."""
     yield "agent.listen", configuration.agent.listen
     yield "observability.listen", configuration.observability.listen
     if configuration.api is not None:

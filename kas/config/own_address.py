@@ -3,7 +3,7 @@ Where other kas reach this one.
 
 The names of the environment are those of GitLab's kas, so that a Helm chart carries
 over: `OWN_PRIVATE_API_URL` says it outright; or `OWN_PRIVATE_API_CIDR` says in which
-networks the address of this machine or pod is to be looked for, with
+networks the address of this machine or pod has to be found, with
 `OWN_PRIVATE_API_SCHEME` and `OWN_PRIVATE_API_PORT` for the rest of the URL.
 `OWN_PRIVATE_API_HOST` is the name that the certificates of all kas are verified by.
 """
@@ -93,7 +93,7 @@ def own_address(
 
     :param addresses: those of this machine's interfaces.
     :param port: what is really listened on, where the configuration says 0.
-    :raises ConfigurationError: it cannot be told, or what is set contradicts itself.
+    :raises ConfigurationError: it cannot be found, or what is set contradicts itself.
     """
     url = environ.get("OWN_PRIVATE_API_URL", "")
     cidr = environ.get("OWN_PRIVATE_API_CIDR", "")
@@ -163,7 +163,7 @@ def _url(
 
 
 def _agrees(listen: PrivateApiListen, name: str, value: str, scheme: str) -> None:
-    """Refuse a scheme by which nobody could talk to the listener."""
+    """Refuse a scheme by which no kas could reach the listener."""
     if listen.endpoint:
         return  # whether that is TLS is known to Twisted alone
     if scheme == "tcp" and listen.tls:

@@ -30,7 +30,7 @@ __all__ = [
     "redis_address",
 ]
 
-#: Where Redis and its sentinels listen unless told otherwise.
+#: Where Redis and its sentinels listen unless configured otherwise.
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 

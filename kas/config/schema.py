@@ -1,5 +1,5 @@
 """
-What kas can be told, under the names that operators know from GitLab's kas.
+What can be configured, under the names that operators know from GitLab's kas.
 
 The section of each feature module is kept as it is (`tunnel.config.Section`) and read
 with the module's own schema once the module is found.
@@ -197,7 +197,7 @@ class SignedListen(Listen):
     )
     max_connection_age: Duration = field(
         default=7200.0,
-        doc="after this a connection is asked to come anew",
+        doc="after this a connection is asked to come again",
         validator=is_positive,
     )
     shutdown_grace_period: Duration = field(

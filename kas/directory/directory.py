@@ -30,7 +30,7 @@ from tunnel.util.for_each import for_each
 
 __all__ = ["Directory"]
 
-#: Seconds between two looks for what is to be dropped.
+#: Seconds between two looks for what has to be dropped.
 SWEEP_INTERVAL = 60.0
 
 

@@ -41,7 +41,7 @@ class StoreReader:
     """
     Reads for one kas.
 
-    :ivar listener: is told of kas that live; None: it stopped.
+    :ivar listener: called with kas that live; None: it stopped.
     :ivar leases: the other kas that live, as of the last lease of ours.
     """
 

@@ -292,7 +292,7 @@ class RedisStore:
     # What is of another type than ours, and what that took with it.
 
     def redis_wrong_type(self, key: bytes) -> None:
-        """Nobody else has a place below our prefix: remove it, and write again."""
+        """No other program has a place below our prefix: remove it, and write again."""
         # A text is replaced whatever stood there.
         if self._stopping or key in self._strange or key == self._own_lease:
             return
@@ -530,9 +530,9 @@ class RedisStore:
         for batch in _batches(places):
             ended = [gone.get(place) or self._changed[place] for place in batch]
             there = [one for one in ended if one is not None]
-            told = layout.publish(ended=there)
+            events = layout.publish(ended=there)
             seen = layout.note_seen(batch, self._now())
-            await self.client.transaction(layout.remove(me, batch) + seen + told)
+            await self.client.transaction(layout.remove(me, batch) + seen + events)
         goodbye = layout.publish(left=me)
         await self.client.transaction(
             [("DEL", layout.held(me)), ("SREM", layout.everyone, me), *goodbye]

@@ -25,12 +25,12 @@ INTERVAL = 10.0
 #: died is counted until its lease is over, and its agents are here already.
 FIRST_LOOKS = 3
 
-#: The same after a move: those who left have to arrive, and to be told of.
+#: The same after a move: those that left have to arrive, and all kas to learn of it.
 NEXT_LOOKS = 2
 
-#: Seconds until all others know of an agent that came to one of them: it is told with
-#: the next lease, and read with the next but one.
-TOLD_SECONDS = 2 * INTERVAL
+#: Seconds until all others know of an agent that came to one of them: it is counted
+#: with the next lease, and read with the next but one.
+KNOWN_SECONDS = 2 * INTERVAL
 
 #: How far above the mean a kas may be before it sends agents away.  Moving one
 #: costs a handshake, and a tenth more agents is not felt.
@@ -52,7 +52,7 @@ class Balance:
     """
     Keeps the number of agents here near the mean of all kas.
 
-    Agents choose a kas through a name or a load balancer, so all that can be done is to
+    Agents choose a kas through a name or a load balancer, so kas can only
     ask some of them to choose again.
 
     :param random: between 0 and 1: who has to go.
@@ -66,7 +66,7 @@ class Balance:
     moved: int = 0
     _looks: int = FIRST_LOOKS
     #: Agents of all kas when some were last sent away, and until when not all of these
-    #: are counted by anybody.
+    #: are counted anywhere.
     _before: int = 0
     _until: float = 0.0
     _loop: LoopingCall = attrs.field(init=False)
@@ -145,7 +145,7 @@ class Balance:
         )
         chosen = self._some(self._here(), many)
         self._before = self._total()
-        self._until = self.clock.seconds() + self._spread(many) + TOLD_SECONDS
+        self._until = self.clock.seconds() + self._spread(many) + KNOWN_SECONDS
         return self.send_away(chosen, "other kas have fewer agents")
 
     def _some(

@@ -152,7 +152,7 @@ class Fleet:
         await self.directory.start()
 
     def update(self, *, draining: bool | None = None) -> None:
-        """What others shall know: how many agents are here, and whether we leave."""
+        """What others know of us: how many agents are here, and whether we leave."""
         self._me = attrs.evolve(
             self._me,
             agents=len(self.registry),
@@ -300,7 +300,7 @@ class Fleet:
     def _endpoint(self, url: str) -> IStreamClientEndpoint:
         address = parse_peer_url(url)
         if self._own.url.startswith("tls:") and address.scheme == "tcp":
-            # Whoever can write to Redis must not get our token in plain text.
+            # A program that can write to Redis must not get our token in plain text.
             raise ConfigurationError(["its address has no TLS, and ours has"])
         return client_endpoint(
             self.reactor,

@@ -37,7 +37,7 @@ class Relay:
     """
     One half of a relay: whatever arrives here leaves on *other*, unread.
 
-    It is also told of ACK and RESUMED, which pass in the same way.  As a producer it
+    ACK and RESUMED pass in the same way.  As a producer it
     stands for *other*: the half that it receives from can be full as well.
     """
 
@@ -45,7 +45,7 @@ class Relay:
 
     def __init__(self, other: StreamTransport) -> None:
         self.other = other
-        #: Nothing came yet, and somebody else may be asked instead.
+        #: Nothing came yet, and another instance may be asked instead.
         self.idempotent = False
         self._acked = 0
 

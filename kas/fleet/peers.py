@@ -68,9 +68,9 @@ class Peer(TunnelOwner):
     tunnel: TunnelProtocol | None = None
     _dialling: Deferred[Any] | None = None
     _greeting: TunnelProtocol | None = None
-    #: Who wants it, by the wish.
+    #: Callbacks of those that wait for it.
     _waiting: dict[object, Callable[[], None]] = attrs.Factory(dict)
-    #: The next attempt, while a pause lasts and somebody waits.
+    #: The next attempt, while a pause lasts and a request waits.
     _later: IDelayedCall | None = None
     _failures: int = 0
     _backoff: Backoff = attrs.field(init=False)
@@ -126,7 +126,7 @@ class Peer(TunnelOwner):
         self._waiting.pop(wish, None)
 
     def _pursue(self) -> None:
-        """Dial if somebody waits and nothing else is under way."""
+        """Dial if a request waits and nothing else is under way."""
         if not self._waiting or self._busy:
             return
         pause = self._retry_at - self._peers.clock.seconds()

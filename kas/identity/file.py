@@ -81,7 +81,7 @@ class Agent:
 
 @attrs.frozen
 class User:
-    """Somebody, or something, that may reach agents."""
+    """A person or a program that may reach agents."""
 
     name: str
     #: Names, or `ALL_AGENTS` alone.
@@ -187,7 +187,7 @@ def parse(data: bytes, file: str) -> Identities:
 
 
 def _backup(file: str) -> str:
-    """What there is to put in the place of a file that cannot be used."""
+    """What can be put in the place of a file that cannot be used."""
     path = Path(file).with_name(BACKUP_NAME)
     try:
         written = datetime.fromtimestamp(path.stat().st_mtime, UTC)

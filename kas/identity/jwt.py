@@ -38,7 +38,7 @@ LEEWAY = 60.0
 MAX_TOKEN = 8192
 
 #: Seconds for which a token may be valid from now on.  GitLab's are for a minute; a
-#: token that lasts is a password that nobody can take back.
+#: token that lasts is a password that cannot be revoked.
 MAX_LIFETIME = 3600.0
 
 #: Bytes of a secret, decoded: HMAC with fewer can be guessed (RFC 7518, 3.2).
@@ -73,7 +73,7 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
         raise ValueError(f"{path} cannot be read ({error.strerror})") from None
     if len(data) > MAX_SECRET_FILE:
         raise ValueError(f"{path} is larger than {MAX_SECRET_FILE} bytes: no secret")
-    # Without the path: the file may be another one, which nobody wants to lose.
+    # Without the path: the file may be another one, which must not be lost.
     make = (
         "correct the path, or make a secret with "
         "'(umask 077; head -c 32 /dev/urandom | base64 > NEW-FILE)'"
@@ -191,7 +191,7 @@ def verify(
 
     :param issuer: who has to have signed it; empty: not looked at.
     :param algorithms: those of `HMAC_ALGORITHMS` that are accepted here.
-    :raises CallError: UNAUTHENTICATED; the message may be shown to whoever sent it.
+    :raises CallError: UNAUTHENTICATED; the message may be shown to its sender.
     """
     if len(token) > MAX_TOKEN:
         _refuse(f"the token is longer than {MAX_TOKEN} characters")
@@ -213,7 +213,7 @@ def _signed(token: bytes, secrets: Iterable[bytes], algorithms: list[str]) -> by
     try:
         header = _jws.get_unverified_header(token)
         if "crit" in header:
-            # RFC 7515, 4.1.11: what is critical and not understood is to be refused.
+            # RFC 7515, 4.1.11: what is critical and not understood has to be refused.
             _refuse("the header has critical parameters")
         if header.get("alg") not in algorithms:
             _refuse(f"the algorithm has to be one of {', '.join(algorithms)}")

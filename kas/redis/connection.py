@@ -2,8 +2,8 @@
 One connection to Redis: the only file that touches txredisapi.
 
 Of txredisapi it uses the protocol with hiredis' parser, and nothing above that: its
-pools give no order, wait for ever while Redis is down, convert what looks like a
-number, do not verify certificates unless told how, hang on a wrong password, and have
+pools give no order, wait forever while Redis is down, convert what looks like a
+number, do not verify certificates by default, hang on a wrong password, and have
 no TLS for Sentinel.
 """
 
@@ -113,7 +113,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         self.ended: Deferred[str] = Deferred()
 
     def connectionMade(self) -> None:
-        """Say nothing: the base class would log in here, and log what it is told."""
+        """Say nothing: the base class would log in here, and log its answer."""
 
     def connectionLost(self, reason: Failure) -> None:
         super().connectionLost(reason)
@@ -175,7 +175,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
                 # Such as "max number of clients reached".
                 self.fail(f"{self.address} refuses the connection")
             else:
-                self.fail(f"{self.address} answers what nobody asked")
+                self.fail(f"{self.address} answers without a command")
             return
         call = self._calls[0]
         call.replies.append(reply)

@@ -1,7 +1,7 @@
 """
 What `kasctl` may tell a running kas: a socket in the state directory.
 
-Whoever can open it may already read the state directory, so there is nothing to prove.
+A program that can open it may read the state directory, so it proves nothing more.
 Each process has its own, by host and number, because several kas may share a directory.
 """
 

@@ -1,7 +1,7 @@
 """
 The state directory: what kas must remember between two starts, and nothing else.
 
-It holds private keys and the identity file, so nobody else may be able to write there.
+It holds private keys and the identity file, so no other user may write there.
 Files are replaced as a whole, never changed in place: a reader without the lock sees
 the old one or the new one.
 """
@@ -26,7 +26,7 @@ from tunnel.util.files import in_words, owner_of, replace_file
 __all__ = ["StateDirectory", "locate", "process_name"]
 
 _LOCK = "lock"
-# Who holds the lock writes one small file; longer means that somebody hangs.
+# Who holds the lock writes one small file; longer means that a program hangs.
 LOCK_TIMEOUT = 10.0
 _LOCK_RETRY = 0.05
 # Of a host's name, from its end, where those of pods differ: sockets have short paths.
@@ -39,7 +39,7 @@ MAX_FILE = 16 * 1024 * 1024
 
 def locate(option: str | None, environ: Mapping[str, str]) -> Path:
     """
-    Where the state directory is: told, or from systemd, or the user's own.
+    Where the state directory is: as configured, or from systemd, or the user's own.
 
     :param option: the value of ``--state-directory``.
     """
@@ -48,7 +48,7 @@ def locate(option: str | None, environ: Mapping[str, str]) -> Path:
     # systemd separates several by colons; the first is ours
     if first := environ.get("STATE_DIRECTORY", "").split(":")[0]:
         return Path(first)
-    # by the XDG specification a relative path there is to be ignored
+    # by the XDG specification a relative path there has to be ignored
     if (base := environ.get("XDG_STATE_HOME", "")).startswith("/"):
         return Path(base) / "kas"
     home = environ.get("HOME", "")
@@ -61,7 +61,7 @@ def locate(option: str | None, environ: Mapping[str, str]) -> Path:
 
 def process_name(pid: int | str) -> str:
     """
-    How the files of one process of this machine are told apart from others'.
+    How the files of one process of this machine are known from others'.
 
     With the name of the host, because a directory may be on a volume that several
     mount, and the number of the process is 1 in every container.

@@ -65,7 +65,7 @@ class ServerFiles:
     #: Of the server's key, as ``curl --pinnedpubkey`` takes it.
     pin: str
     expires_at: datetime
-    #: When `ensure` will do something again; None for a certificate of somebody else.
+    #: When `ensure` will do something again; None for a certificate of another CA.
     renew_at: datetime | None
 
 

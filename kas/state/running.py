@@ -5,7 +5,7 @@ Each process has a file, because several may share a directory, from several hos
 containers as well.  It is there from when the listeners are open until kas stops.  What
 a crash left behind is recognised by its process, which is gone, and removed by the next
 kas that starts on that host; of the processes of other hosts nothing can be said here,
-and nobody here could ask them.
+and no program here could ask them.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _sweep(state: StateDirectory) -> None:
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:
-                    # in nobody's way
+                    # harmless
                     _log.debug("{path} stays: {reason}", path=path, reason=error)
 
 
@@ -154,12 +154,12 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's, and alive
+        pass  # of another user, and alive
     return True
 
 
 def _read(state: StateDirectory, pid: int) -> Running | None:
-    # Nobody but programs writes it, and nothing depends on it: no reason to complain.
+    # Only programs write it, and nothing depends on it: no reason to complain.
     try:
         content = json.loads(state.read(file_name(pid)) or b"")
         listeners = tuple(

@@ -206,7 +206,7 @@ class DoubtTests(ManyCase):
         self.assertEqual((len(dark.streams), len(other.streams)), (1, 2))
 
     def test_another_process_here(self) -> None:
-        """The agent runs anew, and its former connection is dead."""
+        """The agent runs again, and its former connection is dead."""
         self.dead_then_new(self.one, self.one)
 
     def test_another_process_elsewhere(self) -> None:

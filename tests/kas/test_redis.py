@@ -101,7 +101,7 @@ class ConnectionTests(SynchronousTestCase):
 
     def test_unasked_answers(self) -> None:
         self.connection.dataReceived(b"+OK\r\n")
-        self.assertIn("nobody asked", self.connection.failed)
+        self.assertIn("without a command", self.connection.failed)
 
     def test_no_room_for_us(self) -> None:
         self.connection.dataReceived(b"-ERR max number of clients reached\r\n")

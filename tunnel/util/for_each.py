@@ -1,4 +1,4 @@
-"""What is done for many at once, and must not stop at the first that fails."""
+"""Call a function for each item; log exceptions and continue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def for_each(
     members: Iterable[_T], action: Callable[[_T], object], what: str, **fields: Any
 ) -> None:
     """
-    Do *action* with each; of one that fails the log tells, and the others go on.
+    Do *action* with each; one that fails is logged, and the others go on.
 
     :param what: is done, for the log: "the flush of a connection"; with the *fields*.
     """

@@ -1,5 +1,5 @@
 """
-Texts of a peer: made safe where they enter, so that nobody has to think of it later.
+Texts of a peer: made safe where they enter, so that no code has to think of it later.
 
 A text that a peer chose may hold line ends that begin a line of a log, sequences that a
 terminal obeys, or marks that turn the order of what is shown.  All of these are not

@@ -1,4 +1,4 @@
-"""Waiting for something that nobody announces."""
+"""Waiting for a condition that no event announces."""
 
 from __future__ import annotations
 

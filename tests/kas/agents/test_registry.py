@@ -198,7 +198,7 @@ class InstanceTests(RegistryCase):
     """How many instances one agent may have here."""
 
     def test_too_many(self) -> None:
-        """One token cannot fill the table; those that are in it may come anew."""
+        """One token cannot fill the table; those that are in it may come again."""
         self.patch(registry, "MAX_INSTANCES", 3)
         agents = [self.world.agent(instance=bytes([n])) for n in range(3)]
         one_more = self.world.agent(instance=b"x")

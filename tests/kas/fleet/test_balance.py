@@ -11,10 +11,10 @@ from kas.directory.records import KasRecord
 from kas.fleet.balance import (
     FIRST_LOOKS,
     INTERVAL,
+    KNOWN_SECONDS,
     NEXT_LOOKS,
     PER_SECOND,
     SPREAD,
-    TOLD_SECONDS,
     Balance,
 )
 from tests.kas.world import World
@@ -130,9 +130,9 @@ class BalanceTests(SynchronousTestCase):
         self.leave(4)
         for _ in range(3):
             self.assertEqual(self.balance.rebalance(), 0)
-            self.world.clock.advance(TOLD_SECONDS / 3)
+            self.world.clock.advance(KNOWN_SECONDS / 3)
         self.peers.counts = [4]
-        self.world.clock.advance(SPREAD + TOLD_SECONDS)
+        self.world.clock.advance(SPREAD + KNOWN_SECONDS)
         self.assertEqual(self.balance.rebalance(), 0)
         self.peers.counts = [0]
         self.assertEqual(self.balance.rebalance(), 2)
@@ -142,7 +142,7 @@ class BalanceTests(SynchronousTestCase):
         self.agents(8)
         self.peers.counts = [0]
         self.assertEqual(self.balance.rebalance(), 4)
-        self.world.clock.advance(10 * TOLD_SECONDS)
+        self.world.clock.advance(10 * KNOWN_SECONDS)
         self.assertEqual(self.balance.rebalance(), 0)
 
     def test_old_counts(self) -> None:
