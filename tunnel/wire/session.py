@@ -539,7 +539,6 @@ class Session:
     def _fault(
         self, stream: Stream, code: ErrorCode, message: str, out: Events
     ) -> None:
-        stream.move(StreamInput.SEND_RESET)
         self._outbox.reset(stream.id, code, message)
         self._streams.drop(stream)
         out.append(events.StreamEnded(stream.id, code, message, False))

@@ -12,8 +12,20 @@ from tests.tunnel.wire.helpers import deliver, frame, greeted, opened
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
-from tunnel.wire.framing import IGNORABLE, FrameType
-from tunnel.wire.limits import KIB, MAX_CREDIT, MAX_HELLO, Limits, PeerLimits
+from tunnel.wire.framing import FIN, IGNORABLE, FrameType
+from tunnel.wire.limits import (
+    KIB,
+    MAX_CREDIT,
+    MAX_HEADERS,
+    MAX_HELLO,
+    MAX_PAYLOAD,
+    MAX_PING,
+    MIN_WINDOW,
+    SLICE,
+    Limits,
+    PeerLimits,
+)
+from tunnel.wire.outbox import JOINED, SMALL
 from tunnel.wire.session import Session
 
 
@@ -65,7 +77,8 @@ def test_half_close_leaves_the_other_direction_open() -> None:
 
 
 def test_sending_stops_at_the_credit_and_goes_on_with_more() -> None:
-    dialler, listener = greeted()
+    limits = Limits(initial_window=MIN_WINDOW + 1)
+    dialler, listener = greeted(listener_limits=limits)
     sid = dialler.open_stream(pb.Open(method="/s/M"))
     total = 1_000_000
     dialler.send_data(sid, b"x" * total)
@@ -77,6 +90,13 @@ def test_sending_stops_at_the_credit_and_goes_on_with_more() -> None:
     deliver(listener, dialler)
     more = deliver(dialler, listener)
     assert sum(len(e.data) for e in more if isinstance(e, events.DataReceived)) == got
+    # A header block goes when there is credit for exactly all of it.
+    dialler.reset(sid, ErrorCode.CANCELLED)
+    sid = dialler.open_stream(pb.Open(method="/s/M"))
+    dialler.send_data(sid, b"x" * (MIN_WINDOW - 99))
+    dialler.send_headers(sid, b"h" * 100)
+    deliver(dialler, listener)
+    assert dialler.queued(sid) == 0
 
 
 def test_owner_is_told_to_wait_and_to_go_on() -> None:
@@ -294,44 +314,226 @@ def test_the_last_farewell_tells_what_was_never_seen() -> None:
     assert_session_ends(happened, ErrorCode.SHUTDOWN, "bye", by_peer=True)
 
 
+def test_largest_of_what_may_be_sent() -> None:
+    dialler, listener = greeted()
+    sid = dialler.open_stream(pb.Open())
+    deliver(dialler, listener)
+    block = b"h" * MAX_HEADERS
+    with pytest.raises(ValueError, match="a header block of 65537 bytes"):
+        dialler.send_headers(sid, block + b"h")
+    dialler.send_headers(sid, block)
+    assert deliver(dialler, listener) == [events.HeadersReceived(sid, block)]
+    ping = frame(FrameType.PING, 0, b"\x7a\x3e" + b"\0" * (MAX_PING - 2))
+    assert listener.receive_bytes(ping) == []
+    with pytest.raises(ValueError, match="OPEN of 65540 bytes"):
+        dialler.open_stream(pb.Open(metadata=b"x" * MAX_PAYLOAD))
+
+
+def test_why_a_stream_was_reset_reaches_the_peer_whole() -> None:
+    for peer_closed in (False, True):
+        dialler, listener = greeted()
+        sid = dialler.open_stream(pb.Open())
+        deliver(dialler, listener)
+        listener.reset(sid, ErrorCode.PATH_LOST, "gone", peer_closed=peer_closed)
+        happened = deliver(listener, dialler)
+        end = events.StreamEnded(sid, ErrorCode.PATH_LOST, "gone", True, peer_closed)
+        assert happened == [end]
+    dialler, listener = greeted()
+    sid = dialler.open_stream(pb.Open())
+    dialler.bytes_to_send()
+    dialler.reset(sid, ErrorCode.CANCELLED)
+    assert_frames(dialler, (FrameType.RESET, sid, pb.Reset(code=ErrorCode.CANCELLED)))
+
+
+def test_header_block_may_be_the_last() -> None:
+    dialler, listener = greeted()
+    sid = listener.open_stream(pb.Open(), fin=True)
+    deliver(listener, dialler)
+    dialler.send_headers(sid, b"trailers")
+    dialler.finish(sid)
+    assert deliver(dialler, listener) == [
+        events.HeadersReceived(sid, b"trailers", True)
+    ]
+    listener.consumed(sid, 8)
+    assert (dialler.open_streams, listener.open_streams) == (0, 0)
+
+
+def test_header_blocks_count_as_what_a_session_holds() -> None:
+    _, listener = greeted(listener_limits=Limits(session_bytes=10 * KIB))
+    listener.receive_bytes(opened(1) + frame(FrameType.HEADERS, 1, b"h" * 10 * KIB))
+    happened = listener.receive_bytes(frame(FrameType.HEADERS, 1, b"h"))
+    assert_stream_reset(happened, ErrorCode.MEMORY, stream=1, by_peer=False)
+
+
+def test_frames_of_two_streams_are_slices_in_turn() -> None:
+    dialler, _ = greeted()
+    one, two = (dialler.open_stream(pb.Open()) for _ in range(2))
+    dialler.bytes_to_send()
+    for sid in (one, two):
+        dialler.send_data(sid, b"x" * (2 * SLICE + 1))
+        assert dialler.queued(sid) == 2 * SLICE + 1
+    dialler.finish(two)
+    assert_frames(
+        dialler,
+        (FrameType.DATA, one, b"x" * SLICE),
+        (FrameType.DATA, two, b"x" * SLICE),
+        (FrameType.DATA, one, b"x" * SLICE),
+        (FrameType.DATA, two, b"x" * SLICE),
+        (FrameType.DATA, one, b"x"),
+        (FrameType.DATA, two, b"x", FIN),
+    )
+    assert (dialler.queued(one), dialler.queued(two), dialler.queued(99)) == (0, 0, 0)
+
+
+def test_slice_is_filled_to_the_last_byte() -> None:
+    dialler, _ = greeted()
+    one, two = (dialler.open_stream(pb.Open()) for _ in range(2))
+    dialler.bytes_to_send()
+    dialler.send_data(one, b"x" * (SLICE - 1))
+    dialler.send_data(one, b"y" * SMALL)
+    dialler.send_data(two, b"z")
+    assert_frames(
+        dialler,
+        (FrameType.DATA, one, b"x" * (SLICE - 1)),
+        (FrameType.DATA, one, b"y"),
+        (FrameType.DATA, two, b"z"),
+        (FrameType.DATA, one, b"y" * (SMALL - 1)),
+    )
+
+
+def test_only_small_pieces_are_joined() -> None:
+    dialler, _ = greeted()
+    sid = dialler.open_stream(pb.Open())
+    dialler.bytes_to_send()
+    for size in (SMALL, SMALL, SMALL - 1, JOINED - 1, 1, 1, 1):
+        dialler.send_data(sid, b"x" * size)
+    dialler.send_headers(sid, b"h")
+    dialler.send_data(sid, b"y")
+    dialler.send_data(sid, b"z")
+    assert_frames(
+        dialler,
+        (FrameType.DATA, sid, b"x" * SMALL),
+        (FrameType.DATA, sid, b"x" * (2 * SMALL - 1)),
+        (FrameType.DATA, sid, b"x" * JOINED),
+        (FrameType.DATA, sid, b"xx"),
+        (FrameType.HEADERS, sid, b"h"),
+        (FrameType.DATA, sid, b"yz"),
+    )
+
+
+def test_owner_waits_only_beyond_the_limits() -> None:
+    dialler, _ = greeted(Limits(send_high=100, send_low=10, send_pieces=4))
+    sid = dialler.open_stream(pb.Open())
+    dialler.bytes_to_send()
+    assert not dialler.send_data(sid, b"x" * 100)
+    assert dialler.send_data(sid, b"x")
+    dialler.bytes_to_send()
+    assert dialler.take_drained() == [sid]
+    for _ in range(4):
+        assert not dialler.send_headers(sid, b"")
+    assert dialler.send_headers(sid, b"")
+
+
+def test_credit_of_one_flush_adds_up() -> None:
+    dialler, listener = greeted()
+    window = listener.limits.initial_window
+    sid = dialler.open_stream(pb.Open())
+    dialler.send_data(sid, b"x" * window)
+    deliver(dialler, listener)
+    for _ in range(2):
+        listener.consumed(sid, window // 2)
+    assert_frames(listener, (FrameType.CREDIT, sid, pb.Credit(bytes=window)))
+    assert_frames(listener)
+
+
+def test_window_of_a_slow_reader_shrinks() -> None:
+    """The time that its owner reads reaches the window."""
+    dialler, listener = greeted()
+    window = listener.limits.initial_window
+    sid = dialler.open_stream(pb.Open())
+    dialler.send_data(sid, b"x" * window)
+    deliver(dialler, listener)
+    times = iter([0.0, 100.0, 200.0])
+    listener.consumed(sid, 1, lambda: next(times))
+    listener.consumed(sid, window // 2, lambda: next(times))
+    assert_frames(listener)
+    listener.consumed(sid, window - window // 2 - 1, lambda: next(times))
+    assert_frames(listener, (FrameType.CREDIT, sid, pb.Credit(bytes=MIN_WINDOW)))
+
+
+def test_resumed_stream_sends_and_receives() -> None:
+    dialler, listener = greeted()
+    sid = dialler.resume_stream(pb.Resume(resume_id=b"r" * 16))
+    resume = pb.Resume(resume_id=b"r" * 16)
+    assert_frames(dialler, (FrameType.RESUME, sid, resume))
+    payload = resume.SerializeToString()
+    listener.receive_bytes(frame(FrameType.RESUME, sid, payload))
+    data = frame(FrameType.DATA, sid, b"x" * 100)
+    assert listener.receive_bytes(data) == [events.DataReceived(sid, b"x" * 100)]
+
+
 # What a peer may do wrong: it costs its stream or its session.
 
 CREDIT_OF_NOTHING = frame(FrameType.CREDIT, 1, pb.Credit(bytes=0).SerializeToString())
 
 
 @pytest.mark.parametrize(
-    ("data", "code"),
+    ("data", "code", "text"),
     [
-        (b"\x7f\xff\xff\xff" + b"\0" * 6, ErrorCode.FRAME_SIZE),
-        (frame(FrameType.DATA, 0, b"x"), ErrorCode.PROTOCOL),
-        (frame(FrameType.DATA, 5, b"x"), ErrorCode.PROTOCOL),
-        (frame(FrameType.DATA, 2, b"x"), ErrorCode.PROTOCOL),
-        (opened(2), ErrorCode.PROTOCOL),
-        (opened(0), ErrorCode.PROTOCOL),
-        (opened(1) + opened(1), ErrorCode.PROTOCOL),
-        (opened(3) + opened(1), ErrorCode.PROTOCOL),
-        (opened(2**31 + 1), ErrorCode.PROTOCOL),
-        (opened(1) + frame(FrameType.DATA, 1), ErrorCode.PROTOCOL),
-        (opened(1) + CREDIT_OF_NOTHING, ErrorCode.PROTOCOL),
-        (frame(FrameType.PING, 1), ErrorCode.PROTOCOL),
-        (frame(FrameType.GO_AWAY, 1), ErrorCode.PROTOCOL),
-        (frame(FrameType.HELLO, 0), ErrorCode.PROTOCOL),
-        (frame(FrameType.WELCOME, 0), ErrorCode.PROTOCOL),
-        (frame(FrameType.RESUMED, 1), ErrorCode.PROTOCOL),
-        (frame(99, 0), ErrorCode.PROTOCOL),
-        (frame(FrameType.OPEN, 1, b"\xff\xff\xff"), ErrorCode.PROTOCOL),
-        (frame(FrameType.PING, 0, b"\xff" * 20), ErrorCode.PROTOCOL),
-        (frame(FrameType.PING, 0, b"\x7a" + b"\x3f" * 64), ErrorCode.FRAME_SIZE),
+        (
+            b"\x7f\xff\xff\xff" + b"\0" * 6,
+            ErrorCode.FRAME_SIZE,
+            "a frame of 2147483647 bytes; at most 65536 are taken",
+        ),
+        (frame(99, 0), ErrorCode.PROTOCOL, "frame type 99"),
+        (
+            frame(FrameType.PING, 0, b"\x7a" + b"\x3f" * 64),
+            ErrorCode.FRAME_SIZE,
+            "a PING that is too long",
+        ),
+        *(
+            (data, ErrorCode.PROTOCOL, text)
+            for data, text in (
+                (frame(FrameType.DATA, 0, b"x"), "stream 0 was never opened"),
+                (frame(FrameType.DATA, 5, b"x"), "stream 5 was never opened"),
+                (frame(FrameType.DATA, 2, b"x"), "stream 2 was never opened"),
+                (opened(2), "stream 2 is not yours"),
+                (opened(0), "stream 0 is not yours"),
+                (opened(1) + opened(1), "stream 1 was used"),
+                (opened(3) + opened(1), "stream 1 was used"),
+                (opened(2**31 + 1), "stream numbers are used up"),
+                (
+                    opened(1) + frame(FrameType.DATA, 1),
+                    "DATA with neither bytes nor FIN",
+                ),
+                (opened(1) + CREDIT_OF_NOTHING, "CREDIT of nothing"),
+                (frame(FrameType.PING, 1), "a connection's frame on a stream"),
+                (frame(FrameType.PONG, 1), "a connection's frame on a stream"),
+                (frame(FrameType.GO_AWAY, 1), "a connection's frame on a stream"),
+                (frame(FrameType.HELLO, 0), "HELLO out of place"),
+                (frame(FrameType.WELCOME, 0), "WELCOME out of place"),
+                (frame(FrameType.RESUMED, 1), "stream 1 was never opened"),
+                (opened(1) + frame(FrameType.RESUMED, 1), "RESUMED without RESUME"),
+                (
+                    frame(FrameType.OPEN, 1, b"\xff\xff\xff"),
+                    "a message that cannot be read",
+                ),
+                (
+                    frame(FrameType.PING, 0, b"\xff" * 20),
+                    "a message that cannot be read",
+                ),
+            )
+        ),
     ],
 )
-def test_session_ends_within_one_frame(data: bytes, code: ErrorCode) -> None:
+def test_session_ends_within_one_frame(data: bytes, code: ErrorCode, text: str) -> None:
     dialler, listener = greeted()
     happened = listener.receive_bytes(data + opened(99))
-    assert_session_ends(happened, code, by_peer=False)
+    assert_session_ends(happened, code, text, by_peer=False)
     assert listener.ended is happened[-1]
     # The peer is told why, as the last thing it hears.
     told = deliver(listener, dialler)
-    assert_session_ends(told, code, listener.ended.message, by_peer=True)
+    assert_session_ends(told, code, text, by_peer=True)
     assert listener.receive_bytes(opened(101)) == []
     assert_frames(listener)
 
@@ -455,47 +657,58 @@ def test_who_holds_most_is_shed_and_not_who_has_the_largest_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "attack"),
+    ("limits", "attack", "text"),
     [
         (
             Limits(resets_per_interval=10),
             [opened(2 * n + 1) + frame(FrameType.RESET, 2 * n + 1) for n in range(11)],
+            "too many RESETs",
         ),
-        (Limits(pings_per_interval=10), [frame(FrameType.PING, 0)] * 11),
+        (
+            Limits(pings_per_interval=10),
+            [frame(FrameType.PING, 0)] * 11,
+            "too many PINGs",
+        ),
         (
             Limits(small_frames_per_interval=10),
             [frame(99, 0, b"", IGNORABLE)] * 11,
+            "too many small frames",
         ),
         (
             Limits(small_frames_per_interval=10),
             [frame(FrameType.PONG, 0)] * 11,
+            "too many small frames",
         ),
         (
             Limits(small_frames_per_interval=10, max_streams=1),
             [opened(2 * n + 1) for n in range(11)],
+            "too many small frames",
+        ),
+        (
+            Limits(small_frames_per_interval=10),
+            [opened(1), *[frame(FrameType.HEADERS, 1)] * 10],
+            "too many small frames",
+        ),
+        (
+            Limits(small_frames_per_interval=10),
+            [opened(1), *[frame(FrameType.CREDIT, 1, b"\x08\x01")] * 10],
+            "too many small frames",
         ),
         (
             Limits(max_queued_control=10, pings_per_interval=100),
             [frame(FrameType.PING, 0)] * 11,
+            "answers are not being read",
         ),
     ],
 )
-def test_flood_ends_the_session(limits: Limits, attack: list[bytes]) -> None:
+def test_flood_ends_the_session(limits: Limits, attack: list[bytes], text: str) -> None:
     _, listener = greeted(listener_limits=limits)
     happened: list[events.Event] = []
     for data in attack[:-1]:
         happened += listener.receive_bytes(data)
     assert listener.ended is None
     happened += listener.receive_bytes(attack[-1])
-    assert_session_ends(happened, ErrorCode.FLOOD)
-
-
-def test_flood_of_header_blocks_without_a_byte_ends_the_session() -> None:
-    _, listener = greeted(listener_limits=Limits(small_frames_per_interval=10))
-    listener.receive_bytes(opened(1) + frame(FrameType.HEADERS, 1) * 9)
-    assert listener.ended is None
-    happened = listener.receive_bytes(frame(FrameType.HEADERS, 1))
-    assert_session_ends(happened, ErrorCode.FLOOD)
+    assert_session_ends(happened, ErrorCode.FLOOD, text, by_peer=False)
 
 
 def test_texts_of_a_peer_are_one_line_that_prints() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tunnel.errors import ProtocolError
 from tunnel.wire.limits import MAX_STREAM_ID
-from tunnel.wire.stream import RECEIVE_FIN, SEND_FIN
+from tunnel.wire.stream import RECEIVE_FIN, SEND_FIN, StreamState
 from tunnel.wire.table import StreamTable
 
 
@@ -52,6 +52,10 @@ def test_known(table: StreamTable) -> None:
     table.admit(2)
     theirs = table.accept(2, 10, 10)
     assert table.known(1) is ours and table.known(2) is theirs
+    ours.finishing = True
+    table.drop(ours)
+    assert ours.state is StreamState.CLOSED and ours.closed
+    assert not ours.finishing and not ours.sendable
     table.drop(ours)
     table.drop(theirs)
     assert table.known(1) is None and table.known(2) is None
@@ -87,3 +91,13 @@ def test_greediest(table: StreamTable) -> None:
     table.drop(table[5])
     assert table.buffered == 100
     assert table.greediest() is table[1]
+
+
+def test_clear(table: StreamTable) -> None:
+    """Nothing is left but the numbers that were used."""
+    stream = table.open(10, 10)
+    stream.window.received(4)
+    table.buffered += 4
+    table.clear()
+    assert (list(table), table.ours, table.theirs, table.buffered) == ([], 0, 0, 0)
+    assert table.open(10, 10).id == 3

@@ -160,3 +160,106 @@ def test_fast_path_is_probed_at_a_pace() -> None:
             estimator.probe_answered(now + 0.0001, 16 * MIB)
     # Ten seconds: a fifth of what a peer takes for a flood.
     assert 150 < probes <= 200
+
+
+class Ticks:
+    """A clock that a test sets, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.asked = 0
+
+    def __call__(self) -> float:
+        self.asked += 1
+        return self.now
+
+
+def test_reader_is_measured_after_exactly_half_a_window() -> None:
+    size, clock = 2 * MIN_WINDOW, Ticks()
+    window = ReceiveWindow(size)
+    window.received(size)
+    window.consumed(1, size, clock)
+    clock.now = 100.0
+    window.consumed(size // 2 - 2, size, clock)
+    assert (window.size, clock.asked) == (size, 1)
+    window.consumed(1, size, clock)
+    assert (window.size, clock.asked) == (MIN_WINDOW, 2)
+
+
+def test_reader_who_leaves_a_quarter_keeps_up() -> None:
+    for more, left in (0, 2 * MIN_WINDOW), (1, MIN_WINDOW):
+        size, clock = 2 * MIN_WINDOW, Ticks()
+        window = ReceiveWindow(size)
+        window.received(size * 3 // 4 + more)
+        window.consumed(1, size, clock)
+        clock.now = 100.0
+        window.consumed(size // 2 - 1, size, clock)
+        assert window.size == left
+
+
+def test_reader_who_keeps_up_gets_four_seconds() -> None:
+    clock = Ticks()
+    window = ReceiveWindow(200_000)
+    window.received(120_000)
+    window.consumed(1, 200_000, clock)
+    clock.now = 1.25
+    assert window.consumed(99_999, 10**9, clock) == 220_000
+    assert window.size == 320_000
+    # The next measurement begins there.
+    asked = clock.asked
+    window.received(160_000)
+    window.consumed(159_999, 320_000, clock)
+    assert clock.asked == asked
+    window.consumed(1, 320_000, clock)
+    assert clock.asked == asked + 1
+
+
+def test_window_doubles_once_before_it_is_measured() -> None:
+    clock = Ticks()
+    window = ReceiveWindow(200_000)
+    window.received(40_000)
+    window.consumed(40_000, 10**9, clock)
+    assert window.size == 400_000
+    asked = clock.asked
+    window.received(10)
+    window.consumed(10, 10**9, clock)
+    assert (window.size, clock.asked) == (400_000, asked)
+
+
+def test_probe_is_due_beyond_a_quarter_of_the_window() -> None:
+    estimator = WindowEstimator(400)
+    assert not estimator.received(100)
+    assert estimator.received(1)
+    assert estimator.probe(5.0)
+    assert not estimator.received(1000)
+    estimator.probe_answered(5.001, 400)
+    assert estimator.target == 400
+    assert not estimator.received(100)
+    assert estimator.received(1)
+    assert not estimator.probe(5.0 + estimator.PACE - 0.001)
+    assert not estimator.received(100)
+    assert estimator.received(1)
+    assert estimator.probe(5.0 + estimator.PACE)
+
+
+def test_estimate_in_numbers() -> None:
+    estimator = WindowEstimator(256 * KIB)
+    assert estimator.rtt == 0.0
+    assert estimator.probe_answered(0.0, 16 * MIB) == 256 * KIB
+
+    def probed(at: float, seconds: float, arrived: int) -> int:
+        assert estimator.probe(at)
+        estimator.received(arrived)
+        return estimator.probe_answered(at + seconds, 16 * MIB)
+
+    best = 2 * 1_000_000 + estimator.SLACK
+    assert probed(1.0, 0.5, 1_000_000) == best
+    # A longer round trip has a queue in it, and a lower rate proves nothing.
+    assert probed(2.0, 1.0, 1_500_000) == best
+    assert estimator.rtt == 0.5
+    assert probed(10.0, 2.0, 300_000) == 150_000
+    # After that the rate is measured again.
+    assert probed(20.0, 0.5, 200_000) == 400_000 + estimator.SLACK
+    # A second of queue is no reason to shrink.
+    assert probed(30.0, 1.5, 3_000_000) == best
+    assert probed(40.0, 3.0, 300) == MIN_WINDOW
