@@ -339,6 +339,7 @@ class WaitTests(_Case):
             self.open(receiver=RecordingReceiver())
         self.open()
         self.assertIn("too many requests wait for it already", str(self.reason()))
+        self.assertFalse(self.reason().waited)
         self.open("8", receiver=RecordingReceiver())
         self.assertEqual(self.router.waiting, MAX_WAITING + 1)
 
@@ -369,6 +370,7 @@ class WaitTests(_Case):
         agent = self.world.agent()
         self.assertEqual(agent.closed, [])
         self.assertEqual(self.reason().code, ErrorCode.INTERNAL)
+        self.assertFalse(self.reason().by_peer)
         self.assertEqual((len(agent.streams), other.closed), (1, []))
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 

@@ -46,6 +46,27 @@ class RepeatTests(ManyCase):
         self.assertEqual(len(agent.streams), MAX_LOST + 1)
         self.assertEqual(len(self.client.closed), 1)
 
+    def test_an_answer_without_a_head(self) -> None:
+        """With its first byte a request was answered, and is not done again."""
+        agent = self.many.agent(self.one)
+        self.one.open(self.client, fin=True, idempotent=True)
+        self.many.settle()
+        agent.streams[0][0].write(b"one")
+        self.many.settle()
+        self.break_and_return(agent)
+        self.assertEqual((self.client.data, len(agent.streams)), (b"one", 1))
+        self.assertEqual(len(self.client.closed), 1)
+
+    def test_steps_aside(self) -> None:
+        """From the first byte on, what an agent here answers goes to the user alone."""
+        agent = self.many.agent(self.one)
+        stream: Any = self.one.open(self.client)
+        self.many.settle()
+        self.assertIs(stream._stream.receiver, stream)
+        agent.streams[0][0].send_headers(b"head")
+        self.many.settle()
+        self.assertIs(stream._stream.receiver, self.client)
+
     def test_what_may_not_be_done_twice(self) -> None:
         agent = self.many.agent(self.one)
         self.one.open(self.client, fin=True)
@@ -152,7 +173,7 @@ class UserTests(ManyCase):
         stream.write(b"x")
         (reason,) = self.client.closed
         assert isinstance(reason, StreamReset)
-        self.assertEqual(reason.code, ErrorCode.MEMORY)
+        self.assertEqual((reason.code, reason.by_peer), (ErrorCode.MEMORY, False))
         self.assertEqual(self.one.router.waiting, 0)
         late = Producer()
         stream.registerProducer(late, True)
@@ -235,6 +256,38 @@ class UserTests(ManyCase):
 class WaitTests(ManyCase):
     """What a stream that waits leaves behind."""
 
+    def test_one_wait_at_a_time(self) -> None:
+        """However often it is refused and woken, it has one timer and one callback."""
+        agent = self.many.agent(self.one)
+        self.one.open(self.client, fin=True, idempotent=True)
+        self.many.settle()
+        agent.dialer._running = False
+        self.many.network.cut(self.one.agents_url)
+        router, waiting = self.one.router, self.one.registry.waiting
+        timers = len(self.many.clock.getDelayedCalls())
+        self.assertEqual((router.waiting, waiting), (1, 1))
+        for _ in range(5):
+            self.one.registry.wake("7")
+        self.assertEqual(self.one.registry.waiting, 1)
+        self.assertEqual(len(self.many.clock.getDelayedCalls()), timers)
+        self.many.later(ROUTING_TIMEOUT + 1)
+        self.assertEqual((router.waiting, self.one.registry.waiting), (0, 0))
+
+    def test_paused_and_resumed_once(self) -> None:
+        """A user's producer hears of each change once, whichever path says it."""
+        stream: Any = self.one.open(self.client)
+        producer = Producer()
+        stream.registerProducer(producer, True)
+        held = stream._producer
+        for told in (held.pauseProducing, held.pauseProducing, held.stopProducing):
+            told()
+        self.assertEqual(producer.told, ["pause"])
+        for told in (held.resumeProducing, held.resumeProducing):
+            told()
+        self.assertEqual(producer.told, ["pause", "resume"])
+        held.pauseProducing()
+        self.assertEqual(producer.told, ["pause", "resume", "pause"])
+
     def test_an_answer_that_comes_at_once(self) -> None:
         """Nobody is woken before he holds what ends his waiting."""
         directory = self.one.directory
@@ -288,6 +341,29 @@ class ResumptionTests(ManyCase):
         agent.streams[0][0].write(b"two")
         self.many.later(5)
         self.assertEqual((len(tries), self.client.data), (2, b"one two"))
+
+    def test_counted_where_it_goes(self) -> None:
+        """A stream that goes on through another kas makes that instance busy."""
+        agent = self.begin()
+        self.assertEqual(self.one.router.remote, 1)
+        agent.at = self.three
+        self.two.kill()
+        self.assertEqual(self.one.router.remote, 0)
+        self.many.later(3)
+        self.assertEqual(self.one.router.remote, 1)
+        self.stream.reset()
+        self.many.settle()
+        self.assertEqual(self.one.router.remote, 0)
+
+    def test_instance_without_the_stream(self) -> None:
+        """It says so, and nothing waits for the end of the grace."""
+        agent = self.begin()
+        agent.dialer.keeper._accepted.clear()
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(3)
+        (reason,) = self.client.closed
+        assert isinstance(reason, StreamReset)
+        self.assertEqual(reason.code, ErrorCode.NOT_RESUMABLE)
 
     def test_two_losses_in_a_row(self) -> None:
         agent = self.begin()
