@@ -270,6 +270,8 @@ class AgentRequest:
 
     def stream_closed(self, reason: Exception | None) -> None:
         """See `tunnel.interfaces.IStreamReceiver`."""
+        if self._over:
+            return
         request = self._request
         self._end(broken=reason is not None)
         if request is not None and reason is not None:
@@ -292,8 +294,8 @@ class AgentRequest:
         if len(block) > MAX_BLOCK:
             raise UpstreamError("the head of the answer is too large")
         metrics = module.metrics
-        metrics.answered(head.status)
-        metrics.took(module.api.clock.seconds() - self._started_at)
+        seconds = module.api.clock.seconds() - self._started_at
+        metrics.head_passed(head.status, seconds)
         if self._upgrade:
             metrics.upgrades["switched" if head.status == 101 else "refused"] += 1
         if head.status == 401:

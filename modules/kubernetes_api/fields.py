@@ -143,7 +143,11 @@ class Impersonations:
 
         :raises Refused: when the client wants to impersonate and may not.
         """
-        wanted = [name for name in head.taken if name.startswith(b"impersonate-")]
+        # A comprehension would be one more call for each request.
+        wanted = []
+        for name in head.taken:
+            if name.startswith(b"impersonate-"):
+                wanted.append(name)
         impersonation = access.impersonation
         if impersonation is None:
             return _own_impersonation(head, wanted) if wanted else b""

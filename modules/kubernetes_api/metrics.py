@@ -1,8 +1,8 @@
 """
 What both halves count.
 
-Plain numbers, turned into samples when somebody scrapes: a request touches half a dozen
-of them, and a counter of `prometheus_client` takes a lock and a microsecond each.
+Plain numbers, turned into samples when Prometheus scrapes: a request touches half a
+dozen of them, and a counter of `prometheus_client` takes a lock and a microsecond each.
 Labels are bounded: never an agent, a user or a path.
 """
 
@@ -50,14 +50,15 @@ class ProxyMetrics(Collector):
         #: Answers that were made on the way, by the hop that failed.
         self.failures: dict[str, int] = {}
 
-    def answered(self, status: int) -> None:
-        """The head of an answer was passed on."""
+    def head_passed(self, status: int, seconds: float) -> None:
+        """The head of an answer was passed on, *seconds* after that of the request."""
         self._answers[min(status // 100, 5) - 1] += 1
-
-    def took(self, seconds: float) -> None:
-        """From the head of the request to that of the answer."""
         self._heads[bisect_left(_BUCKETS, seconds)] += 1
         self._heads_sum += seconds
+
+    def answered(self, status: int) -> None:
+        """An answer was made here."""
+        self._answers[min(status // 100, 5) - 1] += 1
 
     def failed(self, hop: str) -> None:
         """An answer was made on the way; *hop* is one of a few constants."""

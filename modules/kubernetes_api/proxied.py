@@ -302,11 +302,10 @@ class ProxiedRequest:
         exchange.upgrade(block)
 
     def _head_passed(self, status: int) -> None:
-        metrics = self.module.metrics
-        metrics.answered(status)
-        metrics.took(self.module.clock.seconds() - self._started_at)
-        if self.module.audits:
-            self.module.answered(self.exchange.head, self.target, self.access, status)
+        module = self.module
+        module.metrics.head_passed(status, module.clock.seconds() - self._started_at)
+        if module.audits:
+            module.answered(self.exchange.head, self.target, self.access, status)
 
     def _trailers_received(self, block: bytes) -> None:
         if self._trailers or self.exchange.upgraded:

@@ -220,7 +220,7 @@ class UpstreamRequest:
             return
         if connection is None:
             self._early_finish = trailers
-        elif connection.is_raw:
+        elif self.upgrade and connection.is_raw:
             connection.half_close()
         elif not self.sent:
             if self.length == CHUNKED:
