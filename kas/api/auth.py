@@ -11,7 +11,7 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["AUDIENCE", "Authenticator"]
 
-#: Whom GitLab's tokens for kas are made for.
+#: The audience of GitLab's tokens for kas.
 AUDIENCE = "gitlab-kas"
 
 
@@ -20,7 +20,7 @@ class Authenticator:
     """
     Checks ``Authorization: Bearer <JSON Web Token>``.
 
-    :param issuer: who has to have signed the token; empty: not looked at.
+    :param issuer: that the token must name; empty: any.
     """
 
     secrets: Secrets

@@ -105,12 +105,12 @@ def make_site(
     """
     The factory for connections that do not begin with HTTP/2's preface.
 
-    :param closing: whether a connection, by its transport, shall end after the answer.
+    :param closing: whether a connection, by its transport, ends after the answer.
     :param busy: holds the transports of those with a request under way.
     """
 
     class BoundedRequest(_Request):  # type: ignore[misc]
-        """Has a time for its head and body, and keeps no body that nobody reads."""
+        """Bounds the time for head and body, and keeps no body without a token."""
 
         _late_call: IDelayedCall | None = None
         _exchange: Http1Exchange | None = None

@@ -93,7 +93,7 @@ class ExternalFactory(Factory):
     """
     Takes connections for the external API.
 
-    :param age: seconds after which a client is asked to come anew.
+    :param age: seconds after which a client is asked to connect again.
     :param jitter: a number between 0 and 1.
     """
 
@@ -193,7 +193,7 @@ class ExternalFactory(Factory):
         return len(self._busy) + sum(one.calls for one in self.http2)
 
     def drain(self, grace: float) -> None:
-        """Send everyone away who has nothing under way, and the others after that."""
+        """Close connections without calls, and the others after their calls."""
         self._draining = True
         for connection in tuple(self.http2):
             connection.drain(grace)

@@ -52,7 +52,7 @@ class ExternalServices:
         return self._dispatcher.services
 
     def method(self, path: str) -> MethodDescriptor | None:
-        """What ``/package.Service/Method`` is; None: nobody answers it."""
+        """What ``/package.Service/Method`` is; None: no module answers it."""
         entry = self._methods.get(path)
         return None if entry is None else entry[1]
 

@@ -65,7 +65,7 @@ class KubernetesApiAgent:
         self.cluster: ICluster = api.cluster_as_agentk
         settings: KubernetesApiAgentConfiguration = api.configuration
         self.metrics = ProxyMetrics("agentk_kubernetes_api")
-        # kas has done the judging; what it sends is only read here.
+        # kas has checked each request; what it sends is only read here.
         self.requests = RequestParser(
             taken=[b"authorization", b"via"], host_required=False
         )
@@ -89,7 +89,7 @@ class KubernetesApiAgent:
         self._unsubscribe = self.api.subscribe("agentk.draining", self._draining)
 
     def _draining(self, _: object) -> None:
-        # Whoever watches begins anew, at an agentk that stays.
+        # Clients begin their watches again, at an agentk that stays.
         for watch in tuple(self.watches):
             watch.end_watch()
 
@@ -155,7 +155,7 @@ class AgentRequest:
         self._sent = False
         self._received = False
         self._over = False
-        # Of a watch: where it stands, and whether it is to end at the next event.
+        # Of a watch: where it stands, and whether it ends at the next event.
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False

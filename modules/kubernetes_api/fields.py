@@ -74,7 +74,7 @@ _MAX_CACHED = 10_000
 
 
 class Refused(TunnelError):
-    """A request that goes no further, and what its client is told."""
+    """A request that goes no further, and the answer to its client."""
 
     def __init__(self, status: int, message: str, fields: bytes = b"") -> None:
         super().__init__(message)

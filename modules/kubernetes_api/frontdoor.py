@@ -67,7 +67,7 @@ def request_parser(max_count: int) -> RequestParser:
 
 
 def unauthorized(message: str) -> Refused:
-    """A 401 that can be told from the cluster's own."""
+    """A 401 that differs from the cluster's own."""
     return Refused(
         401,
         f"client -> kas: {message}",

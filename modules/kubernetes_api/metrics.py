@@ -47,7 +47,7 @@ class ProxyMetrics(Collector):
         self.bytes_sent = 0
         #: Answers to requests for an upgrade, by what came of it.
         self.upgrades = {"switched": 0, "refused": 0, "failed": 0}
-        #: Answers that were made on the way, by the hop that failed.
+        #: Answers that kas or agentk made, by the hop that failed.
         self.failures: dict[str, int] = {}
 
     def head_passed(self, status: int, seconds: float) -> None:
@@ -61,7 +61,7 @@ class ProxyMetrics(Collector):
         self._answers[min(status // 100, 5) - 1] += 1
 
     def failed(self, hop: str) -> None:
-        """An answer was made on the way; *hop* is one of a few constants."""
+        """An answer was made here; *hop* is one of a few constants."""
         self.failures[hop] = self.failures.get(hop, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
@@ -83,7 +83,7 @@ class ProxyMetrics(Collector):
         yield upgrades
         failures = CounterMetricFamily(
             f"{prefix}_failures",
-            "Requests answered with an error on the way, by the hop that failed.",
+            "Requests answered with an error by kas or agentk, by the hop that failed.",
             labels=["hop"],
         )
         for name, count in self.failures.items():

@@ -127,7 +127,7 @@ class ProxiedRequest:
         self._over = False
         # Of an upgraded connection, as long as the server has something to say.
         self._heartbeats: Heartbeats | None = None
-        # Of a watch: where it stands, and whether it is to end at the next event.
+        # Of a watch: where it stands, and whether it ends at the next event.
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
@@ -195,7 +195,7 @@ class ProxiedRequest:
             self.module.refuse(self.exchange, status, message, fields)
 
     def _end(self, broken: bool = False) -> None:
-        """Leave the module's books and drop the stream, if it is still there."""
+        """Count the request as over, and drop the stream if it is still there."""
         if self._over:
             return
         self._over = True
@@ -205,7 +205,7 @@ class ProxiedRequest:
         self.module.ended(self, broken)
         stream, self._stream = self._stream, None
         if stream is not None:
-            stream.reset(ErrorCode.CANCELLED, "nobody wants the answer")
+            stream.reset(ErrorCode.CANCELLED, "the client took no more")
 
     # From the client.
 
@@ -273,7 +273,7 @@ class ProxiedRequest:
         exchange.send_head(
             b"%b%b%b\r\n" % (head.start, head.fields, via),
             head.length,
-            # What the API server told its client: after a 413, for one.
+            # The API server closes its connection, too: after a 413, for one.
             close=not head.keep_alive,
         )
         exchange.registerProducer(self._stream, True)
@@ -287,7 +287,7 @@ class ProxiedRequest:
         exchange = self.exchange
         wanted = exchange.head.upgrade
         if not wanted or upgrade.lower() != wanted.lower():
-            self.fail(502, f"{_BROKEN_HOP}: an upgrade that nobody asked for")
+            self.fail(502, f"{_BROKEN_HOP}: an upgrade that the client did not ask for")
             return
         self._head_passed(101)
         self.module.metrics.upgrades["switched"] += 1
@@ -381,8 +381,8 @@ class ProxiedRequest:
         """
         Its agentk is probably dead; see `IPathReceiver`.
 
-        Who watches begins again where it was, at another agentk, and loses nothing;
-        waiting would only make what it knows old.
+        The client begins the watch again where it was, at another agentk, and loses
+        nothing; waiting would only make what it knows old.
         """
         if self._boundary is not None:
             self.end_watch()
@@ -401,8 +401,8 @@ class ProxiedRequest:
 def _explain(reason: Any) -> tuple[int, str, bytes]:
     """Status, message and fields for a stream that ended before its answer."""
     if isinstance(reason, AgentUnavailable):
-        # Who waited in kas should be told now: with Retry-After kubectl would ask ten
-        # times more, and say nothing for minutes.
+        # A client that waited in kas gets its answer now: with Retry-After kubectl
+        # would ask ten times more, and print nothing for minutes.
         again = b"" if reason.waited else b"\r\nRetry-After: 5"
         return 503, f"{_BROKEN_HOP}: {reason}", again
     if isinstance(reason, StreamReset):
@@ -420,10 +420,10 @@ def _explain(reason: Any) -> tuple[int, str, bytes]:
                 b"\r\nRetry-After: 1",
             )
         if reason.code in (ErrorCode.PATH_LOST, ErrorCode.NOT_RESUMABLE):
-            return 502, f"{_BROKEN_HOP}: the way to the agent broke ({reason})", b""
+            return 502, f"{_BROKEN_HOP}: the path to the agent broke ({reason})", b""
         if reason.code == ErrorCode.DEADLINE:
             return 504, f"{_BROKEN_HOP}: the agent did not answer in time", b""
-        return 502, f"{_BROKEN_HOP}: the agent gave the request up ({reason})", b""
+        return 502, f"{_BROKEN_HOP}: the agent gave up the request ({reason})", b""
     if isinstance(reason, SessionClosed):
         return (
             502,

@@ -1,4 +1,4 @@
-"""The half in kas: accepts kubectl, finds out who it is, and sends requests on."""
+"""The half in kas: accepts clients, asks who they are, and sends requests on."""
 
 from __future__ import annotations
 
@@ -244,8 +244,8 @@ class KubernetesApiServer:
                     self._log.failure("cannot open a stream for a request")
                     request.fail(500, "kas: an internal error; see the log of kas")
 
-    def _too_many(self, request: ProxiedRequest, whose: str) -> None:
-        message = f"client -> kas: too many requests {whose} are under way"
+    def _too_many(self, request: ProxiedRequest, which: str) -> None:
+        message = f"client -> kas: too many requests {which} are under way"
         request.fail(429, message, _FIELDS[429])
 
     def _fields(self, head: RequestHead, access: Access) -> bytes:
@@ -302,7 +302,7 @@ class KubernetesApiServer:
         self.api.audit(AuditEvent("kubernetes.request", access, str(status), said))
 
     def ended(self, request: ProxiedRequest, broken: bool) -> None:
-        """For `ProxiedRequest`: it is over; told once."""
+        """For `ProxiedRequest`: it is over; called once."""
         access = request.access
         if broken:
             self.metrics.broken += 1

@@ -1,8 +1,8 @@
 """
 The client side: one connection to an upstream, and the requests on it.
 
-Nothing is decoded, no redirect is followed, and nothing waits: what happens to a
-request is told to its `ResponseReceiver`.
+Nothing is decoded, no redirect is followed, and nothing waits: a request's
+`ResponseReceiver` is called for what happens to it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SAFE: Final = frozenset([b"GET", b"HEAD", b"OPTIONS"])
 
 
 class UpstreamError(TunnelError):
-    """The origin did not answer; *status* is what its client should be told."""
+    """The upstream did not answer; *status* is for the answer to the client."""
 
     def __init__(self, message: str, status: int = 502) -> None:
         super().__init__(message)
@@ -61,10 +61,10 @@ class UpstreamError(TunnelError):
 
 class ResponseReceiver(Protocol):
     """
-    What happens to a request at an origin.
+    What happens to a request at an upstream.
 
     The last call is either `response_failed` or `response_finished`; after a 101 the
-    latter means that the origin closed its half, and `response_failed` may still come
+    latter means that the upstream closed its half, and `response_failed` may still come
     if the connection breaks before ours is closed.
     """
 
@@ -81,12 +81,12 @@ class ResponseReceiver(Protocol):
         """The body is complete; *trailers* are fields."""
 
     def response_failed(self, reason: Exception) -> None:
-        """The origin did not answer, or not to the end."""
+        """The upstream did not answer, or not to the end."""
 
 
 @attrs.frozen
 class UpstreamLimits:
-    """Everything that an origin or our own callers can spend here."""
+    """Everything that an upstream or our own callers can spend here."""
 
     max_connections: int = 10_000  # each watch holds one; 2,000 must fit with room
     max_idle: int = 64  # kept for the next request; a burst of kubectl get fits
@@ -95,8 +95,8 @@ class UpstreamLimits:
     max_waiting: int = 1_000  # requests beyond max_connections, a head each
     waiting_seconds: float = 30.0  # for one of the connections to be free
     max_header_bytes: int = 64 * 1024  # as everywhere in the tunnel
-    max_informational: int = 20  # 1xx heads before an answer could go on for ever
-    max_retries: int = 3  # of a request whose kept connection was dead already
+    max_informational: int = 20  # 1xx heads; an upstream could send them forever
+    max_retries: int = 3  # of a request whose kept connection had been closed
     half_closed_seconds: float = 60.0  # a raw connection with one end, nothing moving
 
 
@@ -131,7 +131,7 @@ class ConnectionOwner(Protocol):
 @implementer(IPushProducer)
 class UpstreamRequest:
     """
-    A request on its way, and the only way to write its body.
+    One request: what writes its body, and what stops it.
 
     Once it is over or aborted every method does nothing.
     """
@@ -208,7 +208,7 @@ class UpstreamRequest:
         else:
             self._left -= len(data)
             if self._left < 0:
-                # The origin would take the rest for the next request.
+                # The upstream would take the rest for the next request.
                 self._give_up("the request's body is longer than its length")
             else:
                 connection.send(data)
@@ -234,9 +234,9 @@ class UpstreamRequest:
 
     def abort(self) -> None:
         """
-        Nobody wants the answer: stop at once, wherever it is.
+        Stop at once: the answer is of no use any more.
 
-        The receiver is told nothing more.
+        The receiver is not called again.
         """
         if self._closed:
             return
@@ -249,7 +249,7 @@ class UpstreamRequest:
             connection.drop()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Pause *producer* while the origin takes no more, or is not reached yet."""
+        """Pause *producer* while the upstream takes no more, or is not reached yet."""
         if self._closed:
             return
         self._producer = producer
@@ -279,7 +279,7 @@ class UpstreamRequest:
             self._connection.resume_reading()
 
     def stopProducing(self) -> None:
-        """Nobody wants the answer any more."""
+        """The consumer of the answer is gone."""
         self.abort()
 
     # For the pool and the connection.
@@ -310,7 +310,7 @@ class UpstreamRequest:
         self._closed = True
         producer, self._producer = self._producer, None
         if producer is not None:
-            # It may have been paused for the origin; what it still has is dropped.
+            # It may have been paused for the upstream; what it still has is dropped.
             producer.resumeProducing()
 
     def fail(self, reason: Exception) -> None:
@@ -327,7 +327,7 @@ class UpstreamRequest:
 
 
 class UpstreamConnection(HttpConnection):
-    """One connection to the origin; carries one request at a time."""
+    """One connection to the upstream; carries one request at a time."""
 
     _log = Logger()
 
@@ -360,7 +360,7 @@ class UpstreamConnection(HttpConnection):
 
     @property
     def is_raw(self) -> bool:
-        """The origin answered 101."""
+        """The upstream answered 101."""
         return self._state == _RAW
 
     def connectionMade(self) -> None:
@@ -399,7 +399,7 @@ class UpstreamConnection(HttpConnection):
             self.close_write()
 
     def drop(self) -> None:
-        """Close at once; nobody is told."""
+        """Close at once, without a call of the receiver."""
         self._request = None
         self._state = _DEAD
         self.abort()
@@ -431,13 +431,13 @@ class UpstreamConnection(HttpConnection):
                     self._body(data, False)
                     return b""
                 elif state == _IDLE:
-                    # Nobody asked: an answer to nothing, or to what it saw in a body.
+                    # An answer to no request, or to what the upstream saw in a body.
                     self.drop()
                     return b""
                 else:
                     return b""
         except HeadError as error:
-            self._break(UpstreamError(f"the origin broke HTTP: {error}"))
+            self._break(UpstreamError(f"the upstream broke HTTP: {error}"))
             return b""
         except Exception as error:
             self._log.failure("a receiver failed to take a response")
@@ -470,7 +470,7 @@ class UpstreamConnection(HttpConnection):
             return rest
         if status == 101:
             if not request.upgrade or head.upgrade.lower() != request.upgrade.lower():
-                raise HeadError(502, "an upgrade that nobody asked for")
+                raise HeadError(502, "an upgrade that the client did not ask for")
             self._state = _RAW
             bound_received(self._tcp)
             self._since = self._turn.now
@@ -585,10 +585,10 @@ class UpstreamConnection(HttpConnection):
         self._pool.lost(self)
 
     def _lose(self, broken: Failure | None) -> None:
-        """No more will be read: settle the request, if there is one."""
+        """No more will be read: end the request, if there is one."""
         self._read_all = True
         if self._buffer and self._state not in (_IDLE, _DEAD):
-            # It was read before; whoever asked us to wait must take it now.
+            # It was read before; a receiver that paused must take it now.
             self._paused = False
             self.refill()
         request, state = self._request, self._state
@@ -598,8 +598,8 @@ class UpstreamConnection(HttpConnection):
             self._request = None
             self._state = _DEAD
             if self._ended:
-                # All of the answer was read, and may be on its way still: what is lost
-                # is only that nobody takes our half any more.
+                # All of the answer was read, and may still be sent on: what is lost
+                # is only the other end of our half.
                 request.over()
             else:
                 self._told(request, UpstreamError(_why(broken)))
@@ -623,7 +623,7 @@ class UpstreamConnection(HttpConnection):
 
     def _may_retry(self, request: UpstreamRequest) -> bool:
         """
-        Whether the origin had closed before it could have seen the request.
+        Whether the upstream had closed before it could have seen the request.
 
         Only for what does nothing when it is done twice, and only where a kept
         connection explains the silence.
@@ -648,7 +648,7 @@ class UpstreamConnection(HttpConnection):
             if waited < limits.half_closed_seconds or self._stopped:
                 return
             if self._ended and self._request is not None:
-                # As in `_lose`: all of the answer was read, whoever waits for it.
+                # As in `_lose`: all of the answer was read.
                 self._request.over()
                 self.drop()
             else:
@@ -657,5 +657,5 @@ class UpstreamConnection(HttpConnection):
 
 def _why(broken: Failure | None) -> str:
     if broken is None:
-        return "the origin closed the connection before its answer was complete"
+        return "the upstream closed the connection before its answer was complete"
     return f"the connection broke: {broken.getErrorMessage() or broken.value!r}"

@@ -83,10 +83,10 @@ class Turn:
 @implementer(IHalfCloseableProtocol, IPushProducer)
 class HttpConnection(Protocol):
     """
-    The transport side of one connection; `feed` and the rest are for its two heirs.
+    The transport side of one connection; `feed` and more is for subclasses.
 
     While reading is paused nothing is delivered, not even what was already read, so
-    whoever pauses us holds no more than it had.
+    a consumer that pauses us holds no more than it had.
     """
 
     _log = Logger()
@@ -110,7 +110,7 @@ class HttpConnection(Protocol):
         self._stopped = False
         self._open = False
         self._may_half_close = False
-        #: When the phase began that the sweep is to bound.
+        #: When the phase began that the sweep bounds.
         self._since = 0.0
 
     def connectionMade(self) -> None:
@@ -142,7 +142,7 @@ class HttpConnection(Protocol):
             self._turn.flusher.mark(self)
 
     def send_now(self, data: bytes) -> None:
-        """Write what is complete: nothing more is to be expected in this turn."""
+        """Write what is complete: nothing more follows in this turn."""
         self._pending.append(data)
         self.flush()
 

@@ -64,7 +64,7 @@ _RESPONSE = re.compile(
 _PROTOCOL = re.compile(_TOKEN + rb"++(?:/" + _TOKEN + rb"++)?")
 _LENGTH = re.compile(rb"[0-9]+")
 _HOST = re.compile(rb"[0-9A-Za-z.\-_:\[\]%]*+")
-# An h2c pipe would carry requests that nobody here sees.
+# Behind an upgrade to h2c there would be requests that the proxy does not see.
 _REFUSED_UPGRADES = frozenset([b"h2c", b"h2", b"http/2.0"])
 _REFUSED_METHODS = frozenset([b"CONNECT", b"TRACE"])
 _NEEDS_LENGTH = frozenset([b"POST", b"PUT", b"PATCH"])
@@ -458,7 +458,7 @@ def _length_of(values: list[bytes]) -> int:
 
 
 def _wanted_upgrade(values: list[bytes]) -> bytes:
-    """The one protocol asked for; none when the request shall go on without."""
+    """The one protocol asked for; none where the request goes on without."""
     if len(values) > 1 or _PROTOCOL.fullmatch(values[0]) is None:
         return b""
     return b"" if values[0].lower() in _REFUSED_UPGRADES else values[0]

@@ -41,7 +41,7 @@ class _ConnectionFactory(Factory):
 
 class UpstreamPool:
     """
-    Sends requests to one origin.
+    Sends requests to one upstream.
 
     :param endpoint: makes the endpoint for one new connection; asked each time, since
         certificates rotate.
@@ -190,7 +190,7 @@ class UpstreamPool:
             self._idle.pop(0).close()
             room += 1
         if len(self._waiting) - max(room, 0) >= limits.max_waiting:
-            request.fail(UpstreamError("too many requests to the origin", 503))
+            request.fail(UpstreamError("too many requests to the upstream", 503))
             return
         self.turn.start()
         request.queued_at = self.turn.now

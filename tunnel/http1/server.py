@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _DRAIN_BYTES: Final = 1024 * 1024  # read and dropped so that an early answer arrives
-_UNREAD_BYTES: Final = 64 * 1024  # answers that wait for a client who asks for more
+_UNREAD_BYTES: Final = 64 * 1024  # answers that wait for a client that asks for more
 
 # How the rest of an answer is delimited, where it is not by a length.
 _CHUNKS: Final = -1
@@ -66,7 +66,7 @@ class Handler(Protocol):
 
 
 class RequestReceiver(Protocol):
-    """What happens to a request after its head, told to whoever handles it."""
+    """What a handler is called for after the head of a request."""
 
     def body_received(self, data: bytes) -> None:
         """Bytes of the body, or raw ones after an upgrade."""
@@ -75,22 +75,22 @@ class RequestReceiver(Protocol):
         """
         The body is complete; after an upgrade, the client closed its half.
 
-        Not told of a request without a body.
+        Not called for a request without a body.
         """
 
     def client_gone(self, reason: Exception) -> None:
         """
         The client left before `Exchange.finish` or `Exchange.abort`, or after an
-        upgrade before both halves were closed.  Told once, and nothing after it.
+        upgrade before both halves were closed.  Called once, and nothing after it.
         """
 
 
 @implementer(IPushProducer)
 class Exchange:
     """
-    One request, and the only way to answer it.
+    One request, and what answers it.
 
-    Blocks are taken as they are; whoever did not make them parses them first.  How the
+    Blocks are taken as they are: parse first what comes from elsewhere.  How the
     body is delimited is decided here.  Once the answer is finished or aborted, or the
     client has gone, every method does nothing.
     """
@@ -222,7 +222,7 @@ class Exchange:
                 self._connection.send(encode_last_chunk(trailers))
         self.finished = True
         if not self.upgraded:
-            # It is told nothing more, and it holds us: the two would wait for the
+            # It is not called again, and it holds us: the two would wait for the
             # garbage collector, with all that the request brought.
             self.receiver = None
         self._connection.exchange_finished(self, self._keep)
@@ -301,7 +301,9 @@ class FrontLimits:
     body_seconds: float = 60.0  # without one byte of a body, or of answers being read
     drain_seconds: float = 5.0  # for the client to notice an early answer
     half_closed_seconds: float = 60.0  # a raw connection with one end, nothing moving
-    max_connections: int = 20_000  # 2 KiB each when idle; the idlest gives way to more
+    max_connections: int = (
+        20_000  # 2 KiB each when idle; a new one ends the longest idle
+    )
 
 
 def _plain(status: int, message: str) -> tuple[bytes, bytes]:
@@ -403,7 +405,7 @@ class FrontProtocol(HttpConnection):
         # The time for a head runs from its first byte, for the rest from the last.
         # What comes after the answer buys no time: it is only dropped.
         if self._state == _RAW:
-            # A server that has finished waits for its client, and not for ever.
+            # A server that has finished waits for its client, but not forever.
             if self._exchange is None or not self._exchange.finished:
                 self._since = self._turn.now
         elif self._state != _DRAIN and (self._state != _HEAD or not self._buffer):
@@ -530,8 +532,8 @@ class FrontProtocol(HttpConnection):
             if exchange.finished:
                 self.close()
         elif exchange is not None:
-            # Whoever asks and closes half cannot be told from one who left; like the
-            # servers our users know, we stop working for it.
+            # A client that closes half after its request looks like one that left;
+            # like the servers our users know, we stop working for it.
             self._leave(ClientGone("the client closed the connection"))
             self.abort()
         else:
@@ -608,7 +610,7 @@ class FrontProtocol(HttpConnection):
         exchange.respond(status, fields + extra, body)
 
     def _fail(self) -> None:
-        """Our own side cannot go on with this exchange."""
+        """The handler failed: answer for it."""
         exchange = self._exchange
         if exchange is None or exchange.finished:
             return

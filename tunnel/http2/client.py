@@ -43,7 +43,7 @@ _RESETS = {
 
 
 class ResponseReader(StreamReader, Protocol):
-    """What is told what arrives on a stream that we opened."""
+    """Takes what arrives on a stream that we opened."""
 
     def response_started(self, headers: RawHeaders) -> None: ...
 
@@ -51,7 +51,7 @@ class ResponseReader(StreamReader, Protocol):
 
 
 class ClientOwner(Protocol):
-    """What is told what becomes of a connection."""
+    """Uses a connection, and is called when it changes."""
 
     def established(self, connection: Http2ClientConnection) -> None:
         """The server's settings are here: streams can be opened."""

@@ -56,7 +56,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
     """
     One connection, from either side.
 
-    It is the producer of its transport; its heirs say what events mean to them.
+    It is the producer of its transport; its subclasses say what events mean to them.
     """
 
     _log = Logger()
@@ -84,7 +84,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._closing = False
         self._flushing: IDelayedCall | None = None
         self._last_seen = clock.seconds()
-        #: What the streams are told that are not over when the connection is.
+        #: The reason for streams that are not over when the connection is.
         self._why_closed = f"the connection with the {self.peer_is} was closed"
 
     def connectionMade(self) -> None:
@@ -124,7 +124,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self.fail(ErrorCodes.ENHANCE_YOUR_CALM, "too much")
             return
         except ProtocolError as error:
-            # h2 has put its GOAWAY into what is to be sent.
+            # h2 has queued its GOAWAY.
             self._log.debug("a peer broke HTTP/2: {error}", error=str(error))
             self._h2.clear_outbound_data_buffer()
             self.fail(error.error_code, "")
@@ -241,7 +241,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         stream.closed(reason)
 
     def flush_soon(self) -> None:
-        """Something is to be sent, at the end of this turn of the reactor."""
+        """Write at the end of this turn of the reactor."""
         if self._flushing is None and not self._closing:
             self._flushing = self._clock.callLater(0, self._flush_now)
 

@@ -19,11 +19,11 @@ class Rate:
 class Http2Limits:
     """Bounds of one connection; the defaults are those of a server of calls."""
 
-    #: Streams at once, as with most gRPC servers; told to the other side.  A client
-    #: opens no more either, even where its server would allow it.
+    #: Streams at once, as with most gRPC servers; announced.  A client opens no more
+    #: either, even where its server would allow it.
     streams: int = 100
 
-    #: Bytes of one header list, counted as RFC 9113 says; told to the other side.  A
+    #: Bytes of one header list, counted as RFC 9113 says; announced.  A
     #: token has 300, all other fields together are below 1 KiB.
     header_list: int = 16 * 1024
 
@@ -43,7 +43,7 @@ class Http2Limits:
         Bytes that may be under way on all streams of one connection.
 
         As much as all of them together and one more, so that streams which are not
-        read stop nobody but themselves.
+        read stop only themselves.
         """
         return self.stream_window * (self.streams + 1)
 

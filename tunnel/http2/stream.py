@@ -16,7 +16,7 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 
 class StreamReader(Protocol):
-    """What is told what arrives on a stream, after the head."""
+    """Takes what arrives on a stream, after the head."""
 
     def body(self, data: bytes) -> None: ...
 
