@@ -1,5 +1,5 @@
 """
-What agentk can be told: flags and environment, under the names of GitLab's agentk.
+agentk's options: flags and environment, under the names of GitLab's agentk.
 
 There is little of it, because kas decides what it can; the one file is for the sections
 of agent modules.
@@ -72,7 +72,7 @@ class AgentkConfiguration:
 
 @attrs.frozen(kw_only=True)
 class AgentkOptions:
-    """Everything agentk was told, checked; see `read_options`."""
+    """All options of agentk, checked; see `read_options`."""
 
     kas_address: KasAddress
     #: CAs that are trusted besides the system's.
@@ -201,7 +201,7 @@ class _Flags:
         return None
 
     def _without_effect(self, address: KasAddress, options: dict[str, Any]) -> None:
-        # Silence would let somebody believe in a check that does not happen.
+        # Silence would let operators believe in a check that does not happen.
         if options["kas_headers"] and not address.is_websocket:
             self._problems.append(
                 f"--kas-header: {address.scheme}:// has no headers; "

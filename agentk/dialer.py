@@ -1,4 +1,4 @@
-"""Connects to kas, for ever: backoff, replacement while draining, no way to stick."""
+"""Connects to kas, again and again: backoff, and a new connection while draining."""
 
 from __future__ import annotations
 

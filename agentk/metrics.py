@@ -1,4 +1,4 @@
-"""The tunnel, as metrics; read when somebody asks."""
+"""Metrics of the tunnel, read at each scrape."""
 
 from __future__ import annotations
 

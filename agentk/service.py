@@ -180,7 +180,7 @@ class AgentkService(LogsItsOwnWay, Service):
             insecure=options.kas_insecure_skip_tls_verify,
             any_name=any_name,
             alpn=options.kas_address.alpn,
-            # What ends a WebSocket's TLS is a proxy of somebody else's.
+            # TLS of a WebSocket ends at a proxy, which is not ours.
             minimum_version=ssl.TLSVersion.TLSv1_2
             if options.kas_address.is_websocket
             else ssl.TLSVersion.TLSv1_3,

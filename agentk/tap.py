@@ -91,7 +91,7 @@ class Options(ProgramOptions):
         [
             "kas-insecure-skip-tls-verify",
             None,
-            "Trust whoever answers as kas. For tests only.",
+            "Trust any server that answers as kas. For tests only.",
         ],
         ["check", None, "Check the options, say what is wrong with them, and end."],
     ]

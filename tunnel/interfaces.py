@@ -79,7 +79,7 @@ __all__ = [
 
 @attrs.frozen
 class Impersonation:
-    """Whom the Kubernetes API server shall take a request for (`Impersonate-*`)."""
+    """The user as whom the Kubernetes API server runs a request (`Impersonate-*`)."""
 
     username: str
     groups: tuple[str, ...] = ()
@@ -258,7 +258,7 @@ class IWaitingStream(IStream):
 
 class IStreamReceiver(Interface):
     """
-    What happens on a stream, told to the one who owns our end.
+    What happens on a stream: calls for the owner of our end.
 
     An exception from any of these resets this one stream with INTERNAL, is logged, and
     harms no other stream.
@@ -275,7 +275,7 @@ class IStreamReceiver(Interface):
 
     def stream_closed(reason: Exception | None) -> None:
         """
-        The end, told exactly once; nothing is called after it.
+        The end, called exactly once; nothing is called after it.
 
         :param reason: None when both sides finished, else a TunnelError.
         """
@@ -474,7 +474,7 @@ class IServerModuleApi(_IModuleApi):
         Answer calls of GitLab and others, who come to the external API with a token.
 
         As `handle`, and the same object may be given to both; here ``call.agent`` is
-        None.  Where the external API is not configured, nobody calls.
+        None.  Where the external API is not configured, no client can call.
         """
 
     def client(
@@ -545,9 +545,9 @@ class IServerModuleApi(_IModuleApi):
     def publish(topic: str, event: Any) -> None:
         """Tell every subscriber in this kas."""
 
-    def subscribe(topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
+    def subscribe(topic: str, callback: Callable[[Any], None]) -> Callable[[], None]:
         """
-        Be told what is published; call the result to end it.
+        Call *callback* with what is published; call the result to end that.
 
         kas itself publishes ``agent.connected``, ``agent.disconnected`` and, when it
         tells something new of itself, ``agent.changed`` (`ConnectedAgent`),
@@ -815,9 +815,9 @@ class IAgentModuleApi(_IModuleApi):
     def client(service: ServiceDescriptor) -> IServiceClient:
         """What calls *service* at kas."""
 
-    def subscribe(topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
+    def subscribe(topic: str, callback: Callable[[Any], None]) -> Callable[[], None]:
         """
-        Be told about the tunnel: ``tunnel.connected`` and ``tunnel.disconnected``,
+        Call *callback* about the tunnel: ``tunnel.connected``, ``tunnel.disconnected``,
         and ``agentk.draining`` when agentk was told to stop: finish what runs.
 
         Call the result to end it.

@@ -7,8 +7,8 @@ Modules as plugins: what a dropin in ``twisted/plugins`` contains, and how it is
     greeter_server = ServerModule("greeter", "acme_kas.server.Greeter")
     greeter_agent = AgentModule("greeter", "acme_kas.agent.Greeter")
 
-A dropin holds strings: its module is imported when it is enabled, and not when somebody
-asks ``twistd --help``.
+A dropin holds strings: its module is imported when it is enabled, and not by
+``twistd --help``.
 """
 
 from __future__ import annotations

@@ -226,5 +226,5 @@ class _Run(ProcessProtocol):
             self.transport.signalProcess("KILL")
         except Exception:  # noqa: S110 - it ended at the same moment
             pass
-        # its children may hold the pipes open for ever
+        # its children may keep the pipes open forever
         self.transport.loseConnection()

@@ -372,7 +372,7 @@ def _unusable(cluster: _Cluster, user: _User) -> list[str]:
             )
         if plugin.interactive_mode == "Always":
             problems.append(
-                "exec: interactiveMode is Always, but nobody is there to answer; "
+                "exec: interactiveMode is Always, but agentk has no terminal; "
                 "use credentials that need no questions"
             )
         if not plugin.command:

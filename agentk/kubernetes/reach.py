@@ -59,7 +59,7 @@ class ClusterReach:
     problem: str = attrs.field(default="", init=False)
     _answered: bool = attrs.field(default=False, init=False)
     _failures: int = attrs.field(default=0, init=False)
-    #: What kas was told over the tunnel that is up.
+    #: The problem that was last reported over the tunnel that is up.
     _told: str = attrs.field(default="", init=False)
     _reporting: bool = attrs.field(default=False, init=False)
     _timer: IDelayedCall | None = attrs.field(default=None, init=False)
@@ -144,7 +144,7 @@ class ClusterReach:
         elif before and not problem:
             self._log.info("the Kubernetes API at {where} answers", where=self._where)
 
-    # What kas is told.
+    # Reports to kas.
 
     def _report(self) -> None:
         if self._reporting or self._told == self.problem:

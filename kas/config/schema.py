@@ -211,7 +211,7 @@ class ApiListen(SignedListen):
 
     address: str = field(default="127.0.0.1:8153", doc="host:port for GitLab")
     issuer: str = field(
-        default="gitlab", doc="who has to have signed (iss); '' for anybody"
+        default="gitlab", doc="issuer that tokens must name (iss); '' for any"
     )
 
 

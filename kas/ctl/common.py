@@ -42,7 +42,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @attrs.frozen
 class Ctl:
-    """What a command has been told, and where it may print."""
+    """The options of a command, and where it prints."""
 
     state_directory: str | None
     as_json: bool

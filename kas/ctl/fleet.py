@@ -1,4 +1,4 @@
-"""`kasctl drain` and `kasctl rebalance`: agents go to other kas, and nobody notices."""
+"""`kasctl drain` and `kasctl rebalance`: agents go to other kas, without a fault."""
 
 from __future__ import annotations
 

@@ -343,7 +343,7 @@ def add_user(
     read_only: bool,
     token_file: Path | None,
 ) -> None:
-    """Allow somebody to reach agents, and print the token."""
+    """Allow a user to reach agents, and print the token."""
     rights = make_rights(username, groups, as_agent, read_only)
     rights.require(name)
     with _hand_over(ctl, "user", _user_content, token_file) as show:

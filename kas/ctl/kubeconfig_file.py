@@ -116,7 +116,7 @@ def merge(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """
     Put what is in *new*, which is ours, into *old*; the names of its contexts there.
 
-    Clusters and users of these names are replaced: nobody else uses names like ours.  A
+    Clusters and users of these names are replaced: no other program uses such names.  A
     context that leads to another cluster, or there as another user, stays: ours is
     called like its cluster then, and where that is taken too ``USER@AGENT``.
 

@@ -53,7 +53,7 @@ DIAL_TIMEOUT = 3.0
 #: most.
 RETRY_FIRST, RETRY_MOST = 0.4, 5.0
 
-#: Peers that are remembered; far more than anybody runs.  Their addresses come from
+#: Peers that are remembered; far more than operators run.  Their addresses come from
 #: the store, which is trusted, and may still be full of nonsense.
 MAX_PEERS = 1_000
 

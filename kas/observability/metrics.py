@@ -1,4 +1,4 @@
-"""What several kas do together, as metrics; read when somebody asks."""
+"""Metrics of several kas together, read at each scrape."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Health:
     about: Callable[[], dict[str, Any]] = dict
     #: Agents that were refused, by the reason.
     refusals: Mapping[str, int] = attrs.Factory(dict)
-    #: All listeners are open, and nothing was told to stop.
+    #: All listeners are open, and nothing is stopping.
     ready: bool = False
 
     def status(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Health:
 
 
 class KasCollector(Collector):
-    """Gauges that are read when somebody asks, and cost nothing until then."""
+    """Gauges that are read at each scrape, and cost nothing until then."""
 
     def __init__(self, health: Health) -> None:
         self._health = health

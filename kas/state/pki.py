@@ -1,7 +1,7 @@
 """
 The development CA and the certificate of a kas that was given none.
 
-Made on the first start in the state directory, so that TLS works before anybody has
+Made on the first start in the state directory, so that TLS works before an operator has
 thought about certificates: ``ca.crt``, ``ca.key``, ``server.crt``, ``server.key``.
 Whoever puts own files there keeps them; only a certificate that this CA signed is
 renewed, with the same key, so that a pinned key stays right.

@@ -40,7 +40,7 @@ class AgentTrackerConfiguration:
 @provider(IServerModuleFactory)
 @implementer(IServerModule)
 class AgentTrackerServer:
-    """Answers `AgentTracker`, for GitLab, and `Agents`, for everybody else."""
+    """Answers `AgentTracker`, for GitLab, and `Agents`, for all other clients."""
 
     _log = Logger()
     configuration = AgentTrackerConfiguration
@@ -53,7 +53,7 @@ class AgentTrackerServer:
         api.handle_external(AGENTS, self)
 
     async def start(self) -> None:
-        """Nothing is to be done."""
+        """It needs no preparation."""
 
     async def stop(self) -> None:
         """Nothing is held."""

@@ -56,7 +56,7 @@ class OptionsTests(_Case):
             "--token-file= File with the agent's token; or $AGENTK_TOKEN.",
             "--kas-header= A header for the WebSocket to kas",
             "--observability-listen-address= Where /liveness, /readiness",
-            "--kas-insecure-skip-tls-verify Trust whoever answers as kas.",
+            "--kas-insecure-skip-tls-verify Trust any server that answers as kas.",
             "--configuration-file=",
             "--log-format= text, json, or auto",
             "--check",

@@ -20,7 +20,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # A configuration of a thousand modules is far smaller; more is a mistaken file.
 MAX_TEXT = 1024 * 1024
-# Deeper than any schema here; bounds the recursion of whoever walks the tree.
+# Deeper than any schema here; bounds the recursion of those who walk the tree.
 MAX_DEPTH = 32
 # Counted with every alias expanded, which is what defuses a "billion laughs" file.
 MAX_NODES = 20_000

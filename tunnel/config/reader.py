@@ -74,7 +74,7 @@ class Section:
 
     @classmethod
     def empty(cls, path: str, file: str = "(defaults)") -> Section:
-        """A section that nobody wrote: `read` gives the schema's defaults."""
+        """A section that is not in the file: `read` gives the schema's defaults."""
         return cls(Mapping(Mark(file)), path, Path.cwd())
 
     @property

@@ -63,9 +63,11 @@ class ModuleApi:
         """The module cannot go on."""
         self._fail(self.name, reason)
 
-    def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
-        """Be told what is published."""
-        return self._bus.subscribe(self.name, topic, told)
+    def subscribe(
+        self, topic: str, callback: Callable[[Any], None]
+    ) -> Callable[[], None]:
+        """Call *callback* with what is published."""
+        return self._bus.subscribe(self.name, topic, callback)
 
 
 def check_access(access: Access | None, agent_id: str) -> None:

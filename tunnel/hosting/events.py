@@ -1,4 +1,4 @@
-"""Events inside one program: topics, and who wants to be told."""
+"""Events inside one program: topics and their subscribers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
-Told = Callable[[Any], None]
+Callback = Callable[[Any], None]
 
 
 class EventBus:
@@ -16,13 +16,15 @@ class EventBus:
     _log = Logger()
 
     def __init__(self) -> None:
-        self._subscribers: dict[str, dict[object, tuple[str, Told]]] = {}
+        self._subscribers: dict[str, dict[object, tuple[str, Callback]]] = {}
 
-    def subscribe(self, owner: str, topic: str, told: Told) -> Callable[[], None]:
-        """Tell *told* what is published; call the result to end it."""
+    def subscribe(
+        self, owner: str, topic: str, callback: Callback
+    ) -> Callable[[], None]:
+        """Call *callback* with what is published; call the result to end that."""
         subscribers = self._subscribers.setdefault(topic, {})
         key = object()
-        subscribers[key] = (owner, told)
+        subscribers[key] = (owner, callback)
 
         def end() -> None:
             subscribers.pop(key, None)
@@ -36,9 +38,9 @@ class EventBus:
                 del subscribers[key]
 
     def publish(self, topic: str, event: Any) -> None:
-        """One subscriber that fails does not keep the others from being told."""
-        for owner, told in list(self._subscribers.get(topic, {}).values()):
+        """One subscriber that fails does not keep the others from being called."""
+        for owner, callback in list(self._subscribers.get(topic, {}).values()):
             try:
-                told(event)
+                callback(event)
             except Exception:
                 self._log.failure("{owner} failed on {topic}", owner=owner, topic=topic)

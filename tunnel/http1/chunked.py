@@ -25,7 +25,7 @@ _EXTENDED = re.compile(
 
 _LARGE = re.compile(rb"[0-9A-Fa-f]{17}")
 
-_MAX_LINE: Final = 256  # a size line; an extension has no meaning to anybody here
+_MAX_LINE: Final = 256  # a size line; an extension has no meaning here
 _MAX_EXTENSIONS: Final = 4096  # per body: padding every byte with one costs CPU only
 _MAX_TRAILERS: Final = 16 * 1024  # what a head may spend on its afterthoughts
 

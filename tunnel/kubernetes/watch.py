@@ -93,7 +93,7 @@ async def watch_events(
                 "timeoutSeconds": f"{seconds:.0f}",
             }
             lines = changes(asked)
-            # One whose other end is gone without a word would wait for ever.
+            # A connection that was lost without a packet would be read forever.
             late = clock.callLater(seconds + LATE, lines.close)
             begun = clock.seconds()
             try:

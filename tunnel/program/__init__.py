@@ -7,9 +7,9 @@ What kas and agentk share around their services.
     tuning.py       the process: memory, clock
     logs.py         the log: text, JSON lines, levels
     log_writer.py   its bytes, written by a thread
-    sdnotify.py     systemd is told
+    sdnotify.py     notifications for systemd
     listening.py    ports, from the configuration to a TLS listener
-    handshakes.py   TLS handshakes that failed, counted and told once a minute
+    handshakes.py   TLS handshakes that failed, counted, and logged once a minute
     site.py         small HTTP sites: health, metrics, the control socket
     metrics.py      the process and its certificates
 """

@@ -1,4 +1,4 @@
-"""TLS handshakes that failed at one listener: counted, and told of once in a while."""
+"""TLS handshakes that failed at one listener: counted, and logged once a minute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["INTERVAL", "FailedHandshakes"]
 #: Seconds between two lines of one listener: scanners come all the time.
 INTERVAL = 60.0
 
-#: What load balancers do to see that a port is open, and nobody has to mend.
+#: What load balancers do to see that a port is open: no failure.
 _ORDINARY = "closed"
 
 

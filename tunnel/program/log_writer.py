@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 class StreamSink:
-    """A file descriptor that somebody else opened, such as standard output."""
+    """A file descriptor that was open at the start, such as standard output."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -139,7 +139,7 @@ class LogWriter:
         self.dropped = 0
 
     def start(self) -> None:
-        """From here on nobody waits for the sink; repeating it does nothing."""
+        """From here on no caller waits for the sink; repeating it does nothing."""
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="log writer", daemon=True

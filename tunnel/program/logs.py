@@ -47,8 +47,7 @@ def json_line(event: LogEvent) -> str:
     """
     One event as one flat JSON object: time, level, logger, message, fields.
 
-    Only fields that are plain values are written; what an object looks like is nobody's
-    contract.
+    Only fields that are plain values are written; how an object prints is no contract.
     """
     line: dict[str, Any] = {
         "time": datetime.fromtimestamp(event.get("log_time", 0.0), UTC).isoformat(),

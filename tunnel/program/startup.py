@@ -21,7 +21,7 @@ class CannotStart(SystemExit, Exception):
     Ends the process with its reason and status 1.
 
     An `Exception` as well, because that is what twistd reports to the parent of a
-    daemon; the command would wait for ever otherwise.
+    daemon; the command would wait forever otherwise.
     """
 
 
@@ -55,7 +55,7 @@ def start_or_exit(start: Coroutine[Any, Any, None], reactor: Any) -> None:
     Run *start*; when it fails, the process ends with the reason and status 1.
 
     A failure before the reactor runs ends twistd right here, also one that is about to
-    become a daemon: its parent then reports the failure to whoever typed the command.
+    become a daemon: its parent then reports the failure to the operator.
 
     :raises CannotStart: it failed at once.
     """

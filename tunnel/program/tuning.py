@@ -41,7 +41,7 @@ def keep_time(
     steady: Callable[[], float] = time.monotonic,
 ) -> None:
     """
-    Let the timers of *reactor* run by a clock that nobody sets.
+    Let the timers of *reactor* run by a clock that is never set.
 
     Its own is the time of day: set back by an hour, it stops every timer for that long,
     leases and pings among them; set forward, it ends whatever waits.  From here on its

@@ -98,7 +98,7 @@ def error_from_end(reason: Exception | None) -> CallError:
 
 def error_for_caller(error: BaseException) -> CallError:
     """
-    What the caller is told about an exception of the handler.
+    The error for the caller, from an exception of the handler.
 
     Only a `CallError` speaks to the caller; the text of any other exception may hold
     what the caller must not see, and goes to the log instead.

@@ -77,8 +77,10 @@ class _FakeApi:
     def publish(self, topic: str, event: Any) -> None:
         self._end.bus.publish(topic, event)
 
-    def subscribe(self, topic: str, told: Callable[[Any], None]) -> Callable[[], None]:
-        return self._end.bus.subscribe(self.name, topic, told)
+    def subscribe(
+        self, topic: str, callback: Callable[[Any], None]
+    ) -> Callable[[], None]:
+        return self._end.bus.subscribe(self.name, topic, callback)
 
 
 @implementer(IListeningPort)

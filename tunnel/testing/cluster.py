@@ -1,4 +1,4 @@
-"""An API server in memory, for agent halves: says what a test told it to say."""
+"""An API server in memory, for tests of agent halves: its answers are the test's."""
 
 from __future__ import annotations
 

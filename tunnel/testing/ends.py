@@ -30,7 +30,7 @@ AGENT = ConnectedAgent("1", "agent-1", b"i", 1, 0.0)
 @implementer(IStreamReceiver)
 @attrs.define(eq=False, slots=False)
 class RecordingReceiver:
-    """An `IStreamReceiver` that remembers what it was told."""
+    """An `IStreamReceiver` that remembers what was called."""
 
     headers: list[bytes] = attrs.Factory(list)
     data: bytearray = attrs.Factory(bytearray)

@@ -81,7 +81,7 @@ class TLSConnection(Layer):
     Half-close works in both directions, by TLS's own ``close_notify``: a protocol above
     that provides `IHalfCloseableProtocol` is told when the peer has finished, and
     ``loseWriteConnection`` tells the peer that we have.  The end of the connection
-    below without ``close_notify`` may have been made by anybody on the path; it reaches
+    below without ``close_notify`` may come from any machine on the path; it reaches
     the protocol above as `ConnectionLost`, never as `ConnectionDone`.
     """
 

@@ -110,7 +110,7 @@ class GoAwayReceived:
 
 @attrs.define
 class SessionEnded:
-    """Nothing can be sent or received any more; the connection is to be closed."""
+    """Nothing can be sent or received any more; close the connection."""
 
     code: ErrorCode
     message: str = ""

@@ -18,7 +18,7 @@ MIB = 1024 * KIB
 #: Bytes before each payload: length, stream, type, flags.
 FRAME_HEADER = 10
 
-#: Largest payload that anybody may send before HELLO and WELCOME said otherwise.
+#: Largest payload of a frame before HELLO and WELCOME said otherwise.
 #: No stream holds the connection for longer than this many bytes.
 MAX_PAYLOAD = 64 * KIB
 

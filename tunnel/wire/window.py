@@ -167,7 +167,7 @@ class WindowEstimator:
         )
 
     def probe(self, now: float) -> bool:
-        """True when a probe is to be sent now, which the caller then does."""
+        """True when the caller has to send a probe now."""
         self._at_probe = self._arrived
         if now < self._next_probe:
             return False
