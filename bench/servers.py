@@ -26,7 +26,7 @@ from twisted.internet.endpoints import (
 from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.basic import LineReceiver
 
-from tunnel.http1 import Exchange, FrontFactory
+from tunnel.http1 import Exchange, HttpServerFactory
 from tunnel.program.tuning import settle, tune_allocator
 from tunnel.transport.tls import ReloadingServerContext
 from tunnel.transport.tlsio import wrap_server
@@ -201,7 +201,7 @@ def main() -> None:
     bodies = Bodies()
     factory: Any
     if options.name in ("front", "upstream"):
-        factory = FrontFactory(bodies, reactor)
+        factory = HttpServerFactory(bodies, reactor)
         if options.certificate:
             context = ReloadingServerContext(
                 options.certificate, options.key, clock=reactor, alpn=("http/1.1",)

@@ -26,7 +26,7 @@ from kas.state import pki
 from kas.state.directory import StateDirectory
 from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
-from tunnel.http1 import FrontFactory
+from tunnel.http1 import HttpServerFactory
 from tunnel.program.listening import Listening
 
 #: Seconds between two lines of the pod `ticker`.
@@ -73,7 +73,7 @@ class Sandbox:
         self.logs = {(space, name): PodLog(_now) for space, name, _ in PODS}
         fill(self.store)
         api = Api(self.token.encode(), self.store, self.logs, self.executions)
-        self.front = FrontFactory(
+        self.front = HttpServerFactory(
             api, reactor, parser=make_parser(), render_error=_render
         )
         self._ticks = 0

@@ -111,7 +111,7 @@ class Call:
 
 class Api:
     """
-    Handles the requests of a `tunnel.http1.FrontFactory`.
+    Handles the requests of a `tunnel.http1.HttpServerFactory`.
 
     :param token: what a client has to know.
     :param logs: of every pod, by namespace and name.
@@ -133,7 +133,7 @@ class Api:
         self.now = now
 
     def request_received(self, exchange: Exchange) -> RequestReceiver | None:
-        """See `tunnel.http1.Handler`."""
+        """See `tunnel.http1.RequestHandler`."""
         call = Call.of(exchange)
         if exchange.head.length == 0:
             return self.attempt(call, b"")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import attrs
 
 from tunnel.config import Duration, Listen, Size, field
-from tunnel.http1 import FrontLimits, UpstreamLimits
+from tunnel.http1 import HttpServerLimits, UpstreamLimits
 
 __all__ = [
     "KubernetesApiAgentConfiguration",
@@ -96,9 +96,9 @@ class KubernetesApiConfiguration:
         default=20_000, validator=_positive, doc="connections of clients"
     )
 
-    def front_limits(self) -> FrontLimits:
-        """For `tunnel.http1.FrontFactory`."""
-        return FrontLimits(
+    def front_limits(self) -> HttpServerLimits:
+        """For `tunnel.http1.HttpServerFactory`."""
+        return HttpServerLimits(
             max_header_bytes=self.max_header_bytes,
             max_header_count=self.max_header_count,
             header_seconds=self.header_timeout,

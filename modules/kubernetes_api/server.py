@@ -25,7 +25,7 @@ from tunnel import __version__
 from tunnel.errors import CallError, Status
 from tunnel.http1 import (
     Exchange,
-    FrontFactory,
+    HttpServerFactory,
     RequestHead,
     RequestReceiver,
     ResponseParser,
@@ -112,7 +112,7 @@ class KubernetesApiServer:
         self._by_credential: dict[str, set[ProxiedRequest]] = {}
         self._by_agent: dict[str, int] = {}
         self._unsubscribe: list[Callable[[], None]] = []
-        self.front = FrontFactory(
+        self.front = HttpServerFactory(
             self,
             api.clock,
             parser=request_parser(settings.max_header_count),
@@ -154,7 +154,7 @@ class KubernetesApiServer:
     # Requests.
 
     def request_received(self, exchange: Exchange) -> RequestReceiver | None:
-        """See `tunnel.http1.Handler`."""
+        """See `tunnel.http1.RequestHandler`."""
         try:
             entry = enter(exchange.head, self._prefix)
         except Refused as refused:

@@ -7,7 +7,7 @@ stay as they are; what a file has besides them may change at any time.
     head.py         start lines and fields, read and written strictly
     chunked.py      the chunked coding
     connection.py   what both sides share: one write per turn, one timer for all
-    server.py       `FrontFactory`: each request is an `Exchange` for a handler
+    server.py       `HttpServerFactory`: each request is an `Exchange` for a handler
     client.py       `UpstreamRequest`, and one connection to an upstream
     pool.py         `UpstreamPool`: which connection a request gets
 
@@ -37,9 +37,9 @@ from tunnel.http1.pool import UpstreamPool
 from tunnel.http1.server import (
     ClientGone,
     Exchange,
-    FrontFactory,
-    FrontLimits,
-    Handler,
+    HttpServerFactory,
+    HttpServerLimits,
+    RequestHandler,
     RequestReceiver,
 )
 
@@ -48,10 +48,10 @@ __all__ = [
     "UNTIL_CLOSE",
     "ClientGone",
     "Exchange",
-    "FrontFactory",
-    "FrontLimits",
-    "Handler",
     "HeadError",
+    "HttpServerFactory",
+    "HttpServerLimits",
+    "RequestHandler",
     "RequestHead",
     "RequestParser",
     "RequestReceiver",

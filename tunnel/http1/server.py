@@ -1,7 +1,7 @@
 """
 The server side: requests that are passed on, not rendered.
 
-A `FrontFactory` makes one connection object per client; each request becomes one
+A `HttpServerFactory` makes one connection object per client; each request becomes one
 `Exchange` for the factory's handler.  Nothing is awaited and nothing is buffered but
 heads.  Requests are served one after the other: pipelined ones wait unread, so answers
 cannot change places.
@@ -30,9 +30,9 @@ from tunnel.transport.eager import unsent
 __all__ = [
     "ClientGone",
     "Exchange",
-    "FrontFactory",
-    "FrontLimits",
-    "Handler",
+    "HttpServerFactory",
+    "HttpServerLimits",
+    "RequestHandler",
     "RequestReceiver",
 ]
 
@@ -55,8 +55,8 @@ _DRAIN: Final = 5  # answered and done; reading only so that the client reads, t
 _CLOSED: Final = 6
 
 
-class Handler(Protocol):
-    """What a front does with requests."""
+class RequestHandler(Protocol):
+    """Answers the requests of a `HttpServerFactory`."""
 
     def request_received(self, exchange: Exchange) -> RequestReceiver | None:
         """
@@ -109,7 +109,9 @@ class Exchange:
         "upgraded",
     )
 
-    def __init__(self, connection: FrontProtocol, head: RequestHead | None) -> None:
+    def __init__(
+        self, connection: HttpServerConnection, head: RequestHead | None
+    ) -> None:
         self._connection = connection
         self.head = _NO_HEAD if head is None else head
         self.receiver: RequestReceiver | None = None
@@ -291,7 +293,7 @@ class ClientGone(TunnelError):
 
 
 @attrs.frozen
-class FrontLimits:
+class HttpServerLimits:
     """Everything that a client can spend here."""
 
     max_header_bytes: int = 64 * 1024  # tokens and cookies are long; nothing else is
@@ -311,7 +313,7 @@ def _plain(status: int, message: str) -> tuple[bytes, bytes]:
     return b"\r\nContent-Type: application/json", body
 
 
-class FrontFactory(ServerFactory):
+class HttpServerFactory(ServerFactory):
     """
     Accepts connections and hands requests to *handler*.
 
@@ -324,30 +326,30 @@ class FrontFactory(ServerFactory):
 
     def __init__(
         self,
-        handler: Handler,
+        handler: RequestHandler,
         clock: IReactorTime,
         *,
         parser: RequestParser | None = None,
-        limits: FrontLimits | None = None,
+        limits: HttpServerLimits | None = None,
         write: Writer | None = None,
         render_error: Callable[[int, str], tuple[bytes, bytes]] = _plain,
     ) -> None:
         self.handler = handler
-        self.limits = limits or FrontLimits()
+        self.limits = limits or HttpServerLimits()
         self.parser = parser or RequestParser(max_count=self.limits.max_header_count)
         self.render_error = render_error
         #: Every connection there is.
-        self.connections: set[FrontProtocol] = set()
+        self.connections: set[HttpServerConnection] = set()
         #: Those without a request under way, the longest idle first.
-        self.idle: dict[FrontProtocol, None] = {}
+        self.idle: dict[HttpServerConnection, None] = {}
         #: Set by `drain`: no connection is kept for another request.
         self.draining = False
         self.turn = Turn(clock, self.connections, write)
 
     def buildProtocol(  # type: ignore[override]
         self, addr: IAddress | None
-    ) -> FrontProtocol:
-        return FrontProtocol(self)
+    ) -> HttpServerConnection:
+        return HttpServerConnection(self)
 
     def make_room(self) -> bool:
         """Drop the connection that is idle for longest; False: all are busy."""
@@ -368,13 +370,13 @@ class FrontFactory(ServerFactory):
             connection.abort()
 
 
-class FrontProtocol(HttpConnection):
+class HttpServerConnection(HttpConnection):
     """One connection of a client."""
 
     _log = Logger()
-    factory: FrontFactory
+    factory: HttpServerFactory
 
-    def __init__(self, factory: FrontFactory) -> None:
+    def __init__(self, factory: HttpServerFactory) -> None:
         # A head in the making must not be taken for one that came too early.
         super().__init__(factory.turn, factory.limits.max_header_bytes)
         self.factory = factory

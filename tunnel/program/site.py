@@ -20,7 +20,7 @@ from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tunnel.http1 import Exchange, FrontFactory, FrontLimits
+from tunnel.http1 import Exchange, HttpServerFactory, HttpServerLimits
 from tunnel.transport.sockets import is_local
 
 __all__ = [
@@ -42,7 +42,7 @@ MAX_CONNECTIONS = 256
 #: Connections at a time from this machine, whatever others do: the probes and kasctl.
 RESERVED = 32
 
-LIMITS = FrontLimits(
+LIMITS = HttpServerLimits(
     max_header_bytes=16 * 1024,  # no cookies, no tokens
     idle_seconds=75.0,  # scrapes come every minute, and keep their connection
     body_seconds=10.0,  # for an answer that is not read; there are no bodies
@@ -106,14 +106,18 @@ class Site(ServerFactory):
             for method, made in ((b"GET", pages), (b"POST", actions or {}))
         }
         reserved = attrs.evolve(LIMITS, max_connections=RESERVED)
-        self.others = FrontFactory(self, clock, limits=LIMITS, render_error=_refusal)
-        self.local = FrontFactory(self, clock, limits=reserved, render_error=_refusal)
+        self.others = HttpServerFactory(
+            self, clock, limits=LIMITS, render_error=_refusal
+        )
+        self.local = HttpServerFactory(
+            self, clock, limits=reserved, render_error=_refusal
+        )
 
     def buildProtocol(self, addr: IAddress | None) -> IProtocol:  # type: ignore[override]
         return (self.local if is_local(addr) else self.others).buildProtocol(addr)
 
     def request_received(self, exchange: Exchange) -> None:
-        """See `tunnel.http1.Handler`."""
+        """See `tunnel.http1.RequestHandler`."""
         made = self._make(exchange)
         if isinstance(made, Page):
             _answer(exchange, made)

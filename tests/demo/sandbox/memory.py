@@ -23,7 +23,7 @@ from demo.sandbox.feeds import PodLog
 from demo.sandbox.seed import PODS, fill
 from demo.sandbox.store import Store
 from tests.tunnel.http1.wire import Wire
-from tunnel.http1 import FrontFactory
+from tunnel.http1 import HttpServerFactory
 
 TOKEN = "secret"
 POD = "/api/v1/namespaces/default/pods/shell"
@@ -107,7 +107,7 @@ class Memory:
         self.api = Api(TOKEN.encode(), self.store, self.logs, self.executions, self.now)
         #: Who wants to know that something was written to a wire.
         self.readers: dict[Wire, Callable[[], None]] = {}
-        self.factory = FrontFactory(
+        self.factory = HttpServerFactory(
             self.api, self.reactor, parser=make_parser(), write=self._write
         )
 

@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.tunnel.http1.wire import Wire
-from tunnel.http1 import Exchange, FrontFactory, FrontLimits
+from tunnel.http1 import Exchange, HttpServerFactory, HttpServerLimits
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -47,12 +47,12 @@ class Recorder:
 class FrontCase(SynchronousTestCase):
     """One front, one connection, a recording handler."""
 
-    limits = FrontLimits()
+    limits = HttpServerLimits()
 
     def setUp(self) -> None:
         self.clock = Clock()
         self.handler = Recorder()
-        self.factory = FrontFactory(self.handler, self.clock, limits=self.limits)
+        self.factory = HttpServerFactory(self.handler, self.clock, limits=self.limits)
         self.wire = self.connect()
 
     def connect(self) -> Wire:

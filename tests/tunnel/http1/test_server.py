@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from tests.tunnel.http1.servers import OK, FrontCase, Recorder
 from tests.tunnel.http1.wire import Wire
 from tests.tunnel.producers import Producer
-from tunnel.http1 import Exchange, FrontFactory, FrontLimits
+from tunnel.http1 import Exchange, HttpServerFactory, HttpServerLimits
 
 
 class IsolationTests(FrontCase):
@@ -94,7 +94,7 @@ class GarbageTests(FrontCase):
         self.addCleanup(gc.enable)
         for at_once in True, False:
             handler = Holders(at_once)
-            wire = Wire(FrontFactory(handler, self.clock).buildProtocol(None))
+            wire = Wire(HttpServerFactory(handler, self.clock).buildProtocol(None))
             for size in 0, 3:
                 head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
                 wire.receive(head % size + b"x" * size)
@@ -310,7 +310,7 @@ def test_any_cut_gives_the_same_requests(
     later = data.draw(st.booleans())
     handler = Recorder()
     clock = Clock()
-    factory = FrontFactory(handler, clock)
+    factory = HttpServerFactory(handler, clock)
     wire = Wire(factory.buildProtocol(None))
 
     def answer(exchange: Exchange) -> None:
@@ -478,7 +478,7 @@ class BodyTests(FrontCase):
 
 
 class LimitTests(FrontCase):
-    """The limits that `FrontLimits` names, at their defaults."""
+    """The limits that `HttpServerLimits` names, at their defaults."""
 
     def test_header_bytes(self) -> None:
         """431 as soon as there is too much, complete or not (S05)."""
@@ -580,9 +580,9 @@ class LimitTests(FrontCase):
 
 
 class ConnectionLimitTests(FrontCase):
-    """`FrontLimits.max_connections`."""
+    """`HttpServerLimits.max_connections`."""
 
-    limits = FrontLimits(max_connections=2)
+    limits = HttpServerLimits(max_connections=2)
 
     def test_one_too_many(self) -> None:
         """With requests in all: 503 and Retry-After; room again when one has left."""
@@ -683,7 +683,7 @@ class SweepTests(FrontCase):
     def test_writer(self) -> None:
         """The program may lend a faster way to write."""
         written: list[tuple[Any, bytes]] = []
-        factory = FrontFactory(
+        factory = HttpServerFactory(
             self.handler, Clock(), write=lambda tcp, data: written.append((tcp, data))
         )
         wire = Wire(factory.buildProtocol(None))
