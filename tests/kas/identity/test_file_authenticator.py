@@ -266,6 +266,21 @@ class FileAuthenticatorTests(IdentityCase):
         self.pass_time()
         self.assertEqual(len(self.ended), 1)
 
+    def test_which_agents_there_are(self) -> None:
+        """By their ids, and only those that are not revoked."""
+        for name in ("prod", "test"):
+            self.store.add_agent(name)
+        self.store.revoke_agent("test")
+        identity = self.started()
+        found = identity.agent("1")
+        assert found is not None
+        self.assertEqual(found.name, "prod")
+        for other in ("prod", "2", "3"):
+            self.assertIsNone(identity.agent(other))
+        self.assertEqual(identity.agents(), [found])
+        self.assertTrue(identity.may_connect("1"))
+        self.assertFalse(identity.may_connect("2"))
+
     def test_one_who_may_only_look(self) -> None:
         """As the file says, also after it was written and read again."""
         self.store.add_agent("prod")
