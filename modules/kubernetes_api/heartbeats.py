@@ -1,13 +1,14 @@
 """
 PINGs of a client inside an upgraded connection, and which side answers them.
 
-The bytes of an exec pass a `Heartbeats` in kas and one in agentk; a pause does not.
-When the client reads no more, it is passed on in five hops: kas' `HttpConnection` to
-the client, the stream of kas/routing, the stream of the tunnel; there credit ends, and
-in agentk the stream pauses the `UpstreamRequest`, and that the `HttpConnection` to the
-API server.  The other way it is agentk's `HttpConnection`, the stream of the tunnel,
-the stream of kas/routing, the `Exchange`, and the `HttpConnection` to the client.
-A `Heartbeats` asks the consumer of the answer whether it is paused.
+The bytes of an exec pass a `Heartbeats` in kas and one in agentk; a pause does not: a
+`Heartbeats` asks the consumer of the answer whether it is paused.  From the
+`HttpConnection` of a client that reads no more to that of the API server, five objects
+pass a pause on: in kas the `RoutedStream`, its `ResumableStream` and that one's
+`StreamTransport`, where credit ends; in agentk the `ResumableStream` and the
+`UpstreamRequest`.  From an API server that reads no more it is agentk's
+`ResumableStream` and `StreamTransport`, and in kas the `ResumableStream` and the
+`Exchange`.
 """
 
 from __future__ import annotations
