@@ -8,6 +8,7 @@ How fast it is, as ratios to floors that are measured in the same run.
     load.py       load generators: wrk, latencies one by one, downloads, watches
     servers.py    floors and upstreams: python -m bench.servers NAME ...
     agents.py     many light agents in one process
+    hops.py       calls of our code for one GET: python -m bench.hops
 
 Machines of one kind differ by a factor of three, so no figure means anything but beside
 its floor.  Figures and floors alternate, and medians are compared.
