@@ -49,3 +49,41 @@ def test_instances_of_an_agent_are_bounded() -> None:
     for number in range(MAX_INSTANCES + 10):
         entry.disconnected(number.to_bytes(16, "big"), 1, 2)
     assert len(entry._instances) == MAX_GONE
+
+
+def test_forgets_only_what_was_wrong() -> None:
+    """A connection that another kas, or a newer one, has meanwhile is none of it."""
+    entry = CacheEntry("agent", 0.0)
+    there = record(generation=2)
+    entry.connected(there, 1)
+    entry.forget(record(generation=1))
+    entry.forget(record(generation=2, at=3))
+    assert list(entry.records()) == [there]
+    entry.forget(there)
+    assert list(entry.records()) == []
+    # Of one that is gone it is remembered, whatever led nowhere.
+    entry.disconnected(there.agent.instance_id, 2, 2)
+    entry.forget(there)
+    assert not entry.connected(there, 3)
+
+
+def test_what_nothing_new_is() -> None:
+    entry = CacheEntry("agent", 0.0)
+    assert entry.connected(record(generation=2), 1)
+    assert not entry.connected(record(generation=2), 2)
+    assert not entry.connected(record(generation=1), 3)
+    assert entry.connected(record(generation=3), 4)
+
+
+def test_a_look_up_that_is_older_than_an_event() -> None:
+    """What came while the store was read stays; the rest it did not have goes."""
+    entry = CacheEntry("agent", 0.0)
+    early, late = record(instance=1), record(instance=2)
+    entry.connected(early, 1)
+    entry.connected(late, 2)
+    assert not entry.looked_up([], 1)
+    assert list(entry.records()) == [late]
+    assert not entry.looked_up([], 2, lambda kas_id: True)
+    assert list(entry.records()) == [late]
+    assert entry.looked_up([early], 2)
+    assert list(entry.records()) == [early]

@@ -178,6 +178,16 @@ class FileAuthenticatorTests(IdentityCase):
         self.assertIn("this token of the agent prod expired at 2", said)
         self.identity.authenticate_agent(new.encode())
 
+    def test_ends_in_the_second_of_its_expiry(self) -> None:
+        """What a credential opened ends with it, and not one look later."""
+        self.store.add_agent("prod")
+        self.store.add_user("alice", ["prod"], None, timedelta(seconds=5))
+        self.started()
+        self.pass_time(5 - POLL_INTERVAL)
+        self.assertEqual(self.ended, [])
+        self.pass_time()
+        self.assertEqual(self.ended, ["user:alice"])
+
     def test_an_expired_user(self) -> None:
         self.store.add_agent("prod")
         _, token = self.store.add_user("alice", ["prod"], None, timedelta(seconds=5))
