@@ -16,23 +16,28 @@ from google.protobuf.message import Message
 from tunnel.errors import ErrorCode, SessionClosed, StreamReset
 from tunnel.wire.events import SessionEnded, StreamEnded
 from tunnel.wire.framing import FrameDecoder
+from tunnel.wire.outbox import FLUSH
 from tunnel.wire.session import Session
 
 __all__ = ["assert_frames", "assert_session_ends", "assert_stream_reset"]
 
 
-def assert_frames(session: Session, *expected: tuple[Any, ...]) -> None:
+def assert_frames(
+    session: Session, *expected: tuple[Any, ...], wanted: int = FLUSH
+) -> None:
     """
     *session* has exactly these frames to send: type, stream, payload, flags if any.
 
     A payload is bytes, or the message that they are.
+
+    :param wanted: as of `Session.bytes_to_send`.
     """
     decoder = FrameDecoder()
     sent: list[tuple[Any, ...]] = []
-    for kind, flags, stream_id, payload in decoder.feed(session.bytes_to_send()):
-        wanted = expected[len(sent)][2] if len(sent) < len(expected) else b""
-        if isinstance(wanted, Message):
-            sent.append((kind, stream_id, type(wanted).FromString(payload), flags))
+    for kind, flags, stream_id, payload in decoder.feed(session.bytes_to_send(wanted)):
+        model = expected[len(sent)][2] if len(sent) < len(expected) else b""
+        if isinstance(model, Message):
+            sent.append((kind, stream_id, type(model).FromString(payload), flags))
         else:
             sent.append((kind, stream_id, payload, flags))
     assert sent == [(*one, 0)[:4] for one in expected]

@@ -14,6 +14,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.wire import events
 from tunnel.wire.framing import FIN, IGNORABLE, FrameType
 from tunnel.wire.limits import (
+    FRAME_HEADER,
     KIB,
     MAX_CREDIT,
     MAX_HEADERS,
@@ -183,7 +184,8 @@ def test_streams_beyond_the_peers_limit_are_not_opened() -> None:
     dialler.open_stream(pb.Open())
     with pytest.raises(StreamReset) as caught:
         dialler.open_stream(pb.Open())
-    assert caught.value.code is ErrorCode.REFUSED
+    text = "too many streams"
+    assert_stream_reset([caught.value], ErrorCode.REFUSED, text, by_peer=False)
 
 
 def test_going_away_refuses_new_streams_and_keeps_old_ones() -> None:
@@ -195,8 +197,10 @@ def test_going_away_refuses_new_streams_and_keeps_old_ones() -> None:
     happened = deliver(listener, dialler)
     assert isinstance(happened[0], events.GoAwayReceived)
     assert happened[1:] == [events.StreamEnded(late, ErrorCode.REFUSED, "bye")]
-    with pytest.raises(SessionClosed):
+    with pytest.raises(SessionClosed) as caught:
         dialler.open_stream(pb.Open())
+    text = "the peer takes no new streams"
+    assert_session_ends([caught.value], ErrorCode.SHUTDOWN, text)
     dialler.send_data(old, b"still")
     happened = deliver(dialler, listener)
     assert events.DataReceived(old, b"still") in happened
@@ -401,6 +405,62 @@ def test_slice_is_filled_to_the_last_byte() -> None:
     )
 
 
+def test_flush_ends_with_the_slice_that_fills_it() -> None:
+    slice_frame = SLICE + FRAME_HEADER
+    for wanted, slices in (1, 1), (slice_frame, 1), (slice_frame + 1, 2):
+        dialler, _ = greeted()
+        streams = [dialler.open_stream(pb.Open()) for _ in range(3)]
+        dialler.bytes_to_send()
+        for sid in streams:
+            dialler.send_data(sid, b"x" * SLICE)
+        first = [(FrameType.DATA, sid, b"x" * SLICE) for sid in streams[:slices]]
+        assert_frames(dialler, *first, wanted=wanted)
+    # Each frame counts, also within a slice, and one that is only FIN.
+    dialler, _ = greeted()
+    one, two, three = (dialler.open_stream(pb.Open()) for _ in range(3))
+    dialler.bytes_to_send()
+    dialler.send_data(one, b"x" * SMALL)
+    dialler.send_data(one, b"y" * SMALL)
+    dialler.finish(two)
+    dialler.send_data(three, b"z")
+    assert_frames(
+        dialler,
+        (FrameType.DATA, one, b"x" * SMALL),
+        (FrameType.DATA, one, b"y" * SMALL),
+        wanted=2 * (SMALL + FRAME_HEADER),
+    )
+    assert_frames(dialler, (FrameType.DATA, two, b"", FIN), wanted=FRAME_HEADER)
+    # A stream alone gets what is left of the flush at once.
+    dialler.send_data(three, b"z" * 3 * SLICE)
+    assert_frames(
+        dialler,
+        (FrameType.DATA, three, b"z"),
+        (FrameType.DATA, three, b"z" * (2 * SLICE - 1)),
+        wanted=2 * SLICE,
+    )
+
+
+def test_owner_goes_on_at_the_low_limits() -> None:
+    high, low = 100, 10
+    for left, drained in (low, True), (low + 1, False):
+        dialler, _ = greeted(Limits(send_high=high, send_low=low))
+        sid = dialler.open_stream(pb.Open())
+        dialler.bytes_to_send()
+        assert dialler.send_data(sid, b"x" * (SLICE + left))
+        dialler.bytes_to_send(1)
+        assert dialler.take_drained() == ([sid] if drained else [])
+    dialler, _ = greeted(
+        Limits(send_high=MIN_WINDOW, send_low=MIN_WINDOW, send_pieces=4)
+    )
+    sid = dialler.open_stream(pb.Open())
+    dialler.bytes_to_send()
+    full = [dialler.send_headers(sid, b"h" * SLICE) for _ in range(5)]
+    assert full == [False, False, False, False, True]
+    for drained in False, False, True:
+        dialler.bytes_to_send(1)
+        assert dialler.take_drained() == ([sid] if drained else [])
+
+
 def test_only_small_pieces_are_joined() -> None:
     dialler, _ = greeted()
     sid = dialler.open_stream(pb.Open())
@@ -441,9 +501,15 @@ def test_credit_of_one_flush_adds_up() -> None:
     dialler.send_data(sid, b"x" * window)
     deliver(dialler, listener)
     for _ in range(2):
-        listener.consumed(sid, window // 2)
-    assert_frames(listener, (FrameType.CREDIT, sid, pb.Credit(bytes=window)))
-    assert_frames(listener)
+        for _ in range(2):
+            listener.consumed(sid, window // 2)
+        credit = pb.Credit(bytes=window)
+        assert_frames(listener, (FrameType.CREDIT, sid, credit))
+        assert_frames(listener)
+        credit_frame = frame(FrameType.CREDIT, sid, credit.SerializeToString())
+        assert dialler.receive_bytes(credit_frame) == []
+        dialler.send_data(sid, b"x" * window)
+        deliver(dialler, listener)
 
 
 def test_window_of_a_slow_reader_shrinks() -> None:
@@ -585,6 +651,7 @@ def test_bytes_beyond_the_credit_reset_the_stream_alone() -> None:
         listener.receive_bytes(frame(FrameType.DATA, 1, block))
     happened = listener.receive_bytes(frame(FrameType.DATA, 1, b"x"))
     assert_stream_reset(happened, ErrorCode.FLOW_CONTROL, stream=1, by_peer=False)
+    assert len(happened) == 1
     reset = pb.Reset(code=ErrorCode.FLOW_CONTROL, message="more than credit")
     assert_frames(listener, (FrameType.RESET, 1, reset))
     assert listener.buffered == 0
@@ -598,6 +665,7 @@ def test_bytes_after_fin_reset_the_stream_alone() -> None:
     listener.receive_bytes(opened(1, fin=True))
     happened = listener.receive_bytes(frame(FrameType.DATA, 1, b"x"))
     assert_stream_reset(happened, ErrorCode.PROTOCOL, stream=1, by_peer=False)
+    assert len(happened) == 1
     reset = pb.Reset(code=ErrorCode.PROTOCOL, message="bytes after FIN")
     assert_frames(listener, (FrameType.RESET, 1, reset))
     assert listener.ended is None
@@ -637,6 +705,29 @@ def test_stream_that_holds_most_is_shed_when_the_session_holds_too_much() -> Non
     reset = pb.Reset(code=ErrorCode.MEMORY, message=text)
     assert_frames(listener, (FrameType.RESET, 1, reset))
     assert listener.buffered == 50 * KIB
+
+
+def test_stream_that_is_over_is_shed_without_a_word_to_the_peer() -> None:
+    _, listener = greeted(listener_limits=Limits(session_bytes=100 * KIB))
+    listener.receive_bytes(opened(1) + opened(3))
+    listener.receive_bytes(frame(FrameType.DATA, 1, b"x" * 60 * KIB, FIN))
+    listener.finish(1)
+    listener.bytes_to_send()
+    assert listener.receive_bytes(frame(FrameType.DATA, 1, b"late")) == []
+    happened = listener.receive_bytes(frame(FrameType.DATA, 3, b"x" * 50 * KIB))
+    text = "its bytes were not consumed"
+    assert_stream_reset(happened, ErrorCode.MEMORY, text, stream=1, by_peer=False)
+    assert_frames(listener)
+    assert (listener.open_streams, listener.buffered) == (1, 50 * KIB)
+
+
+def test_streams_are_refused_while_going_away() -> None:
+    _, listener = greeted()
+    listener.go_away(pb.GoAway(deadline_ms=5000))
+    listener.bytes_to_send()
+    assert listener.receive_bytes(opened(1)) == []
+    reset = pb.Reset(code=ErrorCode.REFUSED, message="going away")
+    assert_frames(listener, (FrameType.RESET, 1, reset))
 
 
 def test_who_holds_most_is_shed_and_not_who_has_the_largest_stream() -> None:

@@ -44,6 +44,7 @@ def test_theirs(table: StreamTable, number: int, why: str) -> None:
         table.admit(number)
     assert table.last_theirs == 4
     table.admit(6)
+    StreamTable(dialler=False).admit(MAX_STREAM_ID)
 
 
 def test_known(table: StreamTable) -> None:
@@ -57,10 +58,12 @@ def test_known(table: StreamTable) -> None:
     assert ours.state is StreamState.CLOSED and ours.closed
     assert not ours.finishing and not ours.sendable
     table.drop(ours)
+    table.drop(table.open(10, 10))
+    assert table.known(3) is None
     table.drop(theirs)
     assert table.known(1) is None and table.known(2) is None
     assert (table.ours, table.theirs) == (0, 0)
-    for number in 0, 3, 4:
+    for number in 0, 4, 5:
         with pytest.raises(ProtocolError, match="never opened"):
             table.known(number)
 
