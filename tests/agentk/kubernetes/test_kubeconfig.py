@@ -189,7 +189,7 @@ def test_exec_with_nulls_as_clouds_write_it(tmp_path: Path) -> None:
             "{server: 'https://h'}",
             "{exec: {apiVersion: client.authentication.k8s.io/v1, command: p, "
             "interactiveMode: Always}}",
-            "nobody is there to answer",
+            "agentk has no terminal",
         ),
     ],
 )
