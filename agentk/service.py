@@ -33,7 +33,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
 from tunnel.program.logs import LogsItsOwnWay
-from tunnel.program.metrics import register
+from tunnel.program.process_metrics import register_process_metrics
 from tunnel.program.startup import start_or_exit
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
@@ -74,7 +74,9 @@ class AgentkService(LogsItsOwnWay, Service):
         self.cluster = cluster
         self._version = ClusterVersion(cluster, reactor)
         self.metrics = CollectorRegistry()
-        register(self.metrics, "agentk", self._listening, lambda: self.dropped_lines)
+        register_process_metrics(
+            self.metrics, "agentk", self._listening, lambda: self.dropped_lines
+        )
         self.bus = EventBus()
         self.dispatcher = Dispatcher(reactor, from_kas=True)
         self.kubernetes = KubernetesClients(cluster, reactor)

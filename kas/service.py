@@ -40,7 +40,7 @@ from kas.identity.authenticators import Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from kas.modules import ServerContext, ServerModuleApi
 from kas.observability.audit import AuditLog
-from kas.observability.metrics import FleetCollector
+from kas.observability.fleet_metrics import FleetCollector
 from kas.observability.overview import overview
 from kas.observability.site import Health, make_site
 from kas.routing.router import Router
@@ -54,7 +54,7 @@ from tunnel.interfaces import IServerModule
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
 from tunnel.program.logs import LogsItsOwnWay
-from tunnel.program.metrics import register
+from tunnel.program.process_metrics import register_process_metrics
 from tunnel.program.startup import start_or_exit
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
@@ -190,7 +190,9 @@ class KasService(LogsItsOwnWay, Service):
             clock=reactor,
             jitter=random,
         )
-        register(self.metrics, "kas", self.listening, lambda: self.dropped_lines)
+        register_process_metrics(
+            self.metrics, "kas", self.listening, lambda: self.dropped_lines
+        )
         self.refusals: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
         self.metrics.register(FleetCollector(self.fleet, self.router, self.balance))
         self.health = Health(

@@ -13,7 +13,7 @@ What authors of modules use, and nothing else is public:
 
 Each of these uses only those below it:
 
-    program/        what both programs share around their services
+    program/        what both programs share: startup, logs, ports, metrics
     hosting/        modules: found, made, started, restarted
     kubernetes/     the Kubernetes API       rpc/      calls over streams
     session/        the wire on Twisted

@@ -11,7 +11,7 @@ cache, events that come in, and a store (Redis) in which every kas writes down i
     known_kas.py        the other kas: which live, and which have to be asked directly
 
     store.py            what is needed of a store
-    redis_store.py      one in Redis: what is ours is written, and kept right
+    redis_store.py      one in Redis: our lease, what is ours, and its repair
     redis_reading.py    what other kas wrote
     redis_layout.py     keys, messages, and the commands that change what stands there
 """

@@ -176,7 +176,7 @@ class RedisStore:
         """Written with the next lease; that kas drains is written at once."""
         before, self._me = self._me, me
         if before.draining != me.draining:
-            self._later("lease", 0.0, self._lease)
+            self._later("lease", 0.0, self._lease_due)
 
     def put(self, record: AgentRecord) -> None:
         """Write a connection of ours down and tell everyone."""
@@ -247,7 +247,7 @@ class RedisStore:
         """It works (again)."""
         # Everything is written again anyway.
         self._sent = -1
-        self._later("lease", 0.0, self._lease)
+        self._later("lease", 0.0, self._lease_due)
         self._rewrite("")
         self._update_listening()
 
@@ -368,13 +368,13 @@ class RedisStore:
 
         return self.client.transaction([*first, *commands]).addCallback(check)
 
-    def _lease(self) -> None:
+    def _lease_due(self) -> None:
         interval = LEASE_INTERVAL * (0.9 + 0.2 * self._random())
-        self._later("lease", interval, self._lease)
+        self._later("lease", interval, self._lease_due)
         if self.client.up:
-            self._run("lease", self._renew())
+            self._run("lease", self._renew_lease())
 
-    async def _renew(self) -> None:
+    async def _renew_lease(self) -> None:
         layout, me = self._layout, self._me.kas_id
         known = list(self._reader.leases)
         commands: list[Command] = [

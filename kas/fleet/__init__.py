@@ -4,5 +4,5 @@ The other kas.
     fleet.py        what one kas of several has: directory, peers, private API
     peers.py        sessions to the others
     gateway.py      what they may ask of this one
-    balance.py      agents are sent to those that hold fewer
+    balance.py      sends agents elsewhere: when this kas leaves, or has too many
 """

@@ -1,6 +1,7 @@
 """
 The audit log: who asked what of which cluster, and what came of it.
 
+Modules decide which of their events are in it, by the level that the operator chose.
 One JSON object a line, in a file of its own; a thread writes it, so a disk that hangs
 makes no request wait.  What cannot be written as fast as it comes is dropped, counted,
 and told in the file itself.

@@ -1,5 +1,5 @@
 """
-Redis, made to fail at once.
+The client of Redis, made to fail at once; what is kept there is `kas.directory`'s.
 
     RedisClient ── commands ──> one connection, in order, MULTI/EXEC in one write
          │    ──── events ────> one connection that has subscribed

@@ -4,8 +4,9 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
     client --HTTP--> server.py (kas) --stream--> agent.py (agentk) --HTTP--> cluster
 
     config.py       the sections of kas and of agentk
-    server.py       the server half            proxied.py   one request in it
-    frontdoor.py    which agent is asked for, by whom, and for what
+    server.py       the server half: admits requests (limits, read-only); audit
+    proxied.py      one request in it
+    frontdoor.py    reads agent, credential and target from the head; decides nothing
     fields.py       header fields that the halves write, and what else they agree on
     agent.py        the agent half
     boundary.py     where one event of a watch ends

@@ -77,7 +77,7 @@ class Proxy(Protocol):
     @property
     def audits(self) -> bool: ...
 
-    def answered(
+    def audit_answer(
         self, head: RequestHead, target: bytes, access: Access | None, status: int
     ) -> None: ...
 
@@ -188,7 +188,9 @@ class ProxiedRequest:
             hop = message.partition(":")[0]
             self.module.metrics.failed(hop)
             self.module.metrics.answered(status)
-            self.module.answered(self.exchange.head, self.target, self.access, status)
+            self.module.audit_answer(
+                self.exchange.head, self.target, self.access, status
+            )
             if self.exchange.head.upgrade:
                 self.module.metrics.upgrades["failed"] += 1
             self._end()
@@ -305,7 +307,7 @@ class ProxiedRequest:
         module = self.module
         module.metrics.head_passed(status, module.clock.seconds() - self._started_at)
         if module.audits:
-            module.answered(self.exchange.head, self.target, self.access, status)
+            module.audit_answer(self.exchange.head, self.target, self.access, status)
 
     def _trailers_received(self, block: bytes) -> None:
         if self._trailers or self.exchange.upgraded:

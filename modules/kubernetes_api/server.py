@@ -177,13 +177,13 @@ class KubernetesApiServer:
             )
             answer.addErrback(self._log_bug, request)
         else:
-            self._begin(request, answer)
+            self._admit(request, answer)
         return request
 
     def _authorized(self, access: Access, request: ProxiedRequest) -> None:
         request.checking = None
         if not request.over:
-            self._begin(request, access)
+            self._admit(request, access)
             request.exchange.resumeProducing()
 
     def _not_authorized(self, failure: Failure, request: ProxiedRequest) -> None:
@@ -206,7 +206,7 @@ class KubernetesApiServer:
         self._log.failure("cannot begin a request", failure)
         request.fail(500, "kas: an internal error; see the log of kas")
 
-    def _begin(self, request: ProxiedRequest, access: Access) -> None:
+    def _admit(self, request: ProxiedRequest, access: Access) -> None:
         settings = self._settings
         mine = self._by_credential.get(access.credential_id)
         if mine is None:
@@ -272,10 +272,10 @@ class KubernetesApiServer:
     def _refused(self, exchange: Exchange, refused: Refused) -> None:
         self.metrics.answered(refused.status)
         self.metrics.failed("client -> kas")
-        self.answered(exchange.head, exchange.head.target, None, refused.status)
+        self.audit_answer(exchange.head, exchange.head.target, None, refused.status)
         self.refuse(exchange, refused.status, str(refused), refused.fields)
 
-    def answered(
+    def audit_answer(
         self, head: RequestHead, target: bytes, access: Access | None, status: int
     ) -> None:
         """For `ProxiedRequest`: the audit log learns of an answer, once."""

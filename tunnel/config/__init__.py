@@ -30,7 +30,7 @@ How it is made::
     problems.py     what is wrong, said in one line
     reference.py    what a schema knows, listed
     listen.py       the schema of every listener
-    certificates.py tries the certificates that one names
+    certificates.py checks the certificates that one names; they are followed elsewhere
     names.py        names that a certificate is made for
 """
 

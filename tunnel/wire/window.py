@@ -119,6 +119,8 @@ class WindowEstimator:
     """
     How large the windows of a session should be: twice its bandwidth-delay product.
 
+    The owner of the connection calls it (`tunnel.session.protocol.TunnelProtocol`).
+
     A probe is a ping that is sent while data flows.  What arrives until its pong came
     back is the bandwidth; the shortest round trip ever seen is the delay, because a
     longer one includes the queue that a larger window would only make longer.  Where

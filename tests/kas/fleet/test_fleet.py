@@ -22,7 +22,7 @@ from kas.directory.records import KasRecord
 from kas.fleet.balance import Balance
 from kas.fleet.fleet import Fleet
 from kas.fleet.gateway import GatewayFactory
-from kas.observability.metrics import FleetCollector
+from kas.observability.fleet_metrics import FleetCollector
 from kas.routing.router import Router
 from kas.state import pki
 from kas.state.directory import StateDirectory

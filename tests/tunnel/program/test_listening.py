@@ -26,7 +26,7 @@ from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
 from tunnel.program.handshakes import INTERVAL
 from tunnel.program.listening import EXPIRY_INTERVAL, Listening
-from tunnel.program.metrics import register
+from tunnel.program.process_metrics import register_process_metrics
 from tunnel.transport.tls import HANDSHAKE_LABELS
 
 _END = datetime(2031, 5, 6, 7, 8, tzinfo=UTC)
@@ -74,7 +74,7 @@ class _Case(SynchronousTestCase):
         from tunnel.program.site import exposition
 
         registry = CollectorRegistry()
-        register(registry, "agentk", self.listening, lambda: 7)
+        register_process_metrics(registry, "agentk", self.listening, lambda: 7)
         return exposition(registry).body.decode()
 
 

@@ -20,7 +20,7 @@ from tunnel.config import validity
 from tunnel.errors import ConfigurationError
 from tunnel.program.listening import Listening
 
-__all__ = ["ProgramCollector", "register"]
+__all__ = ["ProgramCollector", "register_process_metrics"]
 
 
 @attrs.define(eq=False)
@@ -71,7 +71,7 @@ class ProgramCollector(Collector):
         yield expiry
 
 
-def register(
+def register_process_metrics(
     metrics: CollectorRegistry,
     program: str,
     listening: Listening,
