@@ -35,7 +35,7 @@ def rooms(package: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "package", packages(), ids=lambda one: str(one.relative_to(ROOT))
+    "package", list(packages()), ids=lambda one: str(one.relative_to(ROOT))
 )
 def test_map(package: Path) -> None:
     """The docstring of a package names every file and folder in it, and no other."""

@@ -170,6 +170,7 @@ def make_kubectl(
             transport,
             # Discovery is asked once; each version and way on its own.
             folder / f"cache-{way}-{version}",
+            ours=version == "own",
         )
 
     return make

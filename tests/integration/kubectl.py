@@ -49,6 +49,7 @@ class Kubectl:
     One program with one kubeconfig.
 
     :ivar transport: ``websocket`` or ``spdy``, for exec, attach, cp and port-forward.
+    :ivar ours: of the control plane's version, and not what the machine has.
     """
 
     program: Path
@@ -56,6 +57,7 @@ class Kubectl:
     namespace: str = "default"
     transport: str = "websocket"
     cache: Path | None = None
+    ours: bool = True
 
     def command(self, *arguments: str | Path) -> list[str]:
         """The whole command line."""
@@ -114,14 +116,17 @@ class Kubectl:
 
 def expect(kubectl: Kubectl, run: Callable[[], T], wanted: T) -> None:
     """
-    Have *run* give *wanted*; over SPDY at the third time at the latest.
+    Have *run* give *wanted*, with some clients at the third time at the latest.
 
     With SPDY a busy kubelet now and then ends a short command's connection before its
-    output is through, and kubectl takes that for success: so it is without kas, too.
+    output is through, and kubectl takes that for success.  And kubectl 1.32 begins to
+    read a WebSocket before it knows its channels ("Unknown stream id 1, discarding
+    message"): 4 of 120 on a busy machine.  Both are as frequent without kas.
     """
-    again = 2 if kubectl.transport == "spdy" else 0
+    again = 2 if kubectl.transport == "spdy" or not kubectl.ours else 0
     if not any(run() == wanted for _ in range(again)):
-        assert run() == wanted
+        got = run()
+        assert got == wanted, f"{got!r}, and not {wanted!r}"
 
 
 class Running:
