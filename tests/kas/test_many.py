@@ -6,9 +6,7 @@ from functools import partial
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IPushProducer
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
 from kas.fleet import gateway, peers
 from kas.fleet.peers import PEER_LIMITS, PEER_TIMING, RETRY_MOST
@@ -16,6 +14,7 @@ from kas.routing.router import ROUTING_TIMEOUT
 from kas.routing.stream import RoutedStream
 from tests.kas.many import Kas, Many, ManyCase
 from tests.proto.echo_pb2 import Text
+from tests.tunnel.producers import Producer
 from tests.tunnel.rpc.echo import ECHO
 from tunnel.errors import AgentUnavailable, ErrorCode, StreamReset
 from tunnel.interfaces import IStream, IStreamReceiver
@@ -189,20 +188,9 @@ class RouteTests(ManyCase):
         self.many.settle()
         stream.pauseProducing()
         answer, _ = agent.streams[0]
-        told: list[str] = []
-
-        @implementer(IPushProducer)
-        class Producer:
-            def pauseProducing(self) -> None:
-                told.append("pause")
-
-            def resumeProducing(self) -> None:
-                told.append("resume")
-
-            def stopProducing(self) -> None:
-                told.append("stop")
-
-        answer.registerProducer(Producer(), True)
+        producer = Producer()
+        told = producer.told
+        answer.registerProducer(producer, True)
         while not told:
             answer.write(b"x" * 65536)
             self.many.settle()

@@ -10,7 +10,7 @@ from kas.directory.directory import Directory
 from kas.routing.router import LOOK_AGAIN, ROUTING_TIMEOUT
 from kas.routing.stream import MAX_BUFFERED, MAX_LOST, Resumption
 from tests.kas.many import GRACE, Agentk, ManyCase
-from tests.tunnel.session.harness import Producer
+from tests.tunnel.producers import Producer
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent
 from tunnel.testing import RecordingReceiver

@@ -11,7 +11,6 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import (
     IHalfCloseableProtocol,
-    IPushProducer,
     IStreamClientEndpoint,
 )
 from twisted.internet.protocol import Factory, Protocol
@@ -165,26 +164,6 @@ class MemoryEndpoint:
         self.protocol = factory.buildProtocol(self.ADDRESS)
         self.protocol.makeConnection(self.transport)
         return succeed(self.protocol)
-
-
-@implementer(IPushProducer)
-class Producer:
-    """Notes what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        self.resumed: Deferred[None] = Deferred()
-
-    def pauseProducing(self) -> None:
-        self.told.append("pause")
-
-    def resumeProducing(self) -> None:
-        self.told.append("resume")
-        if not self.resumed.called:
-            self.resumed.callback(None)
-
-    def stopProducing(self) -> None:
-        self.told.append("stop")
 
 
 class BufferPeer:

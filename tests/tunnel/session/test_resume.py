@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from tests.tunnel.asserts import assert_session_ends
-from tests.tunnel.session.harness import Producer
+from tests.tunnel.producers import Producer
 from tests.tunnel.session.paths import GRACE, ID, LIMITS, LOST, Path, ResumableTestCase
 from tunnel.errors import ErrorCode, ProtocolError, SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent

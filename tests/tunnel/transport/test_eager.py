@@ -16,7 +16,8 @@ from twisted.internet.task import deferLater
 from twisted.internet.testing import StringTransport
 from twisted.internet.threads import deferToThread
 
-from tests.tunnel.session.harness import Producer, Recorder, Recorders
+from tests.tunnel.producers import Producer
+from tests.tunnel.session.harness import Recorder, Recorders
 from tunnel.transport import eager
 
 

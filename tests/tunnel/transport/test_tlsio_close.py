@@ -5,7 +5,8 @@ from __future__ import annotations
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure
 
-from tests.tunnel.session.harness import HalfCloseableRecorder, Producer
+from tests.tunnel.producers import Producer
+from tests.tunnel.session.harness import HalfCloseableRecorder
 from tests.tunnel.transport.tls_layer import DONE, LayerTestCase
 from tunnel.transport.tlsio import CLOSE_TIMEOUT
 

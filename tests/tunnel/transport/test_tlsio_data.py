@@ -7,7 +7,8 @@ import ssl
 from twisted.internet.error import ConnectionAborted, ConnectionLost
 from twisted.python.failure import Failure
 
-from tests.tunnel.session.harness import BufferPeer, Producer
+from tests.tunnel.producers import Producer
+from tests.tunnel.session.harness import BufferPeer
 from tests.tunnel.transport.tls_layer import DONE, LayerTestCase, trusting
 
 

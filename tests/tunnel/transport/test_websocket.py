@@ -13,7 +13,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from tests.tunnel.session.harness import MemoryEndpoint, Producer, Recorders
+from tests.tunnel.producers import Producer
+from tests.tunnel.session.harness import MemoryEndpoint, Recorders
 from tests.tunnel.transport.websocket_layer import (
     BINARY,
     CLOSE,
