@@ -41,5 +41,6 @@ class Flusher:
             try:
                 connection.flush()
             except Exception:
-                # The others share nothing with it but this loop.
+                # The others share nothing with it but this loop.  Not `for_each`, whose
+                # two calls each request would pay.
                 self._log.failure("the flush of a connection failed")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 
 #: Seconds between two looks.
 STEP = 0.1
@@ -24,7 +24,5 @@ async def until(
         left = end - clock.seconds()
         if left <= 0:
             return False
-        pause: Deferred[None] = Deferred()
-        clock.callLater(min(step, left), pause.callback, None)
-        await pause
+        await deferLater(clock, min(step, left))
     return True
