@@ -8,26 +8,38 @@ of agent modules.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar
 
 import attrs
 from twisted.logger import Logger
 
-from tunnel.config import Invalid, Listen, PartlyRead, Section, field, read_file
+from tunnel.config import (
+    ExistingFile,
+    Invalid,
+    Listen,
+    PartlyRead,
+    Section,
+    Text,
+    authorities,
+    field,
+    read_file,
+    read_flags,
+)
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import Prepared, load_modules
+from tunnel.http1 import UpstreamLimits
 from tunnel.plugin import AgentModule
 from tunnel.transport.address import KasAddress, parse_kas_address
-from tunnel.transport.tls import client_context
 
 __all__ = [
     "AgentkConfiguration",
     "AgentkOptions",
+    "KubernetesConfiguration",
     "ProbeListen",
     "TokenSource",
-    "read_modules",
+    "read_configuration",
     "read_options",
     "read_token",
 ]
@@ -41,7 +53,27 @@ _TOKEN = re.compile(rb"[\x21-\x7e]+")
 _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
 
-T = TypeVar("T")
+
+def _kas(instance: object, attribute: object, text: str) -> None:
+    try:
+        parse_kas_address(text)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = (part.strip() for part in text.partition(":"))
+    if not (colon and _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
+        raise ValueError
+    return name, value
+
+
+def _positive(instance: object, attribute: object, value: int) -> None:
+    if value <= 0:
+        raise ValueError("must be more than 0")
+
+
+_Header = Annotated[tuple[str, str], Text(_header, "'Name: value'")]
 
 
 @attrs.frozen(kw_only=True)
@@ -52,39 +84,100 @@ class ProbeListen(Listen):
     address: str = field(default=":8080", doc="host:port for probes and metrics")
 
 
-#: How the keys of that are said on the command line.
-_OPTIONS = {
-    "network": "observability-listen-network",
-    "address": "observability-listen-address",
-    "certificate_file": "observability-cert-file",
-    "key_file": "observability-key-file",
-}
+@attrs.frozen(kw_only=True)
+class AgentkOptions:
+    """What the command line and the environment say; see `read_options`."""
+
+    #: The flags of what stands in a section.
+    FLAGS: ClassVar[Mapping[str, str]] = {
+        "observability.network": "observability-listen-network",
+        "observability.address": "observability-listen-address",
+        "observability.certificate_file": "observability-cert-file",
+        "observability.key_file": "observability-key-file",
+    }
+
+    kas_address: str = field(
+        validator=_kas, doc="where kas is, such as tls://kas.example:8150"
+    )
+    ca_cert_file: ExistingFile | None = field(
+        default=None,
+        validator=authorities,
+        doc="CAs that are trusted besides the system's",
+    )
+    # Secret: there are tokens in some.
+    kas_header: tuple[_Header, ...] = field(
+        default=(), secret=True, doc="for WebSockets"
+    )
+    kas_insecure_skip_tls_verify: bool = field(
+        default=False, doc="trust any server that answers as kas"
+    )
+    kas_tls_server_name: str = field(
+        default="", doc="the name to verify kas' certificate by"
+    )
+    observability: ProbeListen = field(factory=ProbeListen, doc="probes and metrics")
+    namespace: str = field(
+        default="", doc="of the pod; empty: the service account may know it"
+    )
+    pod_name: str = field(default="", doc="of the pod")
+
+    @property
+    def kas(self) -> KasAddress:
+        """Where kas listens."""
+        return parse_kas_address(self.kas_address)
+
+    def __attrs_post_init__(self) -> None:
+        if problems := list(self._without_effect()):
+            raise ExceptionGroup("agentk", problems)
+
+    def _without_effect(self) -> Iterator[Invalid]:
+        # Silence would let operators believe in a check that does not happen.
+        kas = self.kas
+        if self.kas_header and not kas.is_websocket:
+            yield Invalid(
+                f"{kas.scheme}:// has no headers; use wss://, or remove it",
+                "kas_header",
+            )
+        if kas.scheme not in ("tls", "wss"):
+            for key in (
+                "ca_cert_file",
+                "kas_tls_server_name",
+                "kas_insecure_skip_tls_verify",
+            ):
+                if getattr(self, key):
+                    yield Invalid(
+                        f"{kas.scheme}: has no TLS; use tls:// or wss://, or remove it",
+                        key,
+                    )
+
+
+@attrs.frozen(kw_only=True)
+class KubernetesConfiguration:
+    """``kubernetes``: the connections to the API server, which all modules share."""
+
+    max_connections: int = field(
+        default=10_000, validator=_positive, doc="connections to the API server"
+    )
+    max_idle_connections: int = field(
+        default=64, validator=_positive, doc="of them, kept between requests"
+    )
+
+    def upstream_limits(self) -> UpstreamLimits:
+        """For `tunnel.http1.UpstreamPool`."""
+        return UpstreamLimits(
+            max_connections=self.max_connections, max_idle=self.max_idle_connections
+        )
 
 
 @attrs.frozen(kw_only=True)
 class AgentkConfiguration:
     """``--configuration-file``."""
 
+    kubernetes: KubernetesConfiguration = field(
+        factory=KubernetesConfiguration, doc="connections to the API server"
+    )
     modules: dict[str, Section] = field(
         factory=dict, doc="one section per agent module, by the module's name"
     )
-
-
-@attrs.frozen(kw_only=True)
-class AgentkOptions:
-    """All options of agentk, checked; see `read_options`."""
-
-    kas_address: KasAddress
-    #: CAs that are trusted besides the system's.
-    ca_cert_file: Path | None = None
-    #: For WebSockets.
-    kas_headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
-    kas_insecure_skip_tls_verify: bool = False
-    kas_tls_server_name: str = ""
-    observability: ProbeListen = attrs.field(factory=ProbeListen)
-    #: Of the pod; what is empty here may still be known of the service account.
-    pod_namespace: str = ""
-    pod_name: str = ""
 
 
 def read_options(flags: Mapping[str, Any], environ: Mapping[str, str]) -> AgentkOptions:
@@ -94,149 +187,32 @@ def read_options(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Agentk
     :param flags: may lack keys; ``kas-header`` is a list.
     :raises ConfigurationError: with every problem.
     """
-    return _Flags(flags, environ).options()
+    given = dict(flags)
+    given["namespace"] = flags.get("namespace") or environ.get("POD_NAMESPACE")
+    given["pod-name"] = environ.get("POD_NAME")
+    return read_flags(given, AgentkOptions, AgentkOptions.FLAGS)
 
 
-class _Flags:
-    """The flags while they are being checked."""
-
-    def __init__(self, flags: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-        self._flags = flags
-        self._environ = environ
-        self._problems: list[str] = []
-
-    def options(self) -> AgentkOptions:
-        address = self._address()
-        headers = self._headers()
-        options: dict[str, Any] = {
-            "ca_cert_file": self._authorities(),
-            "kas_headers": headers,
-            "kas_insecure_skip_tls_verify": bool(
-                self._flags.get("kas-insecure-skip-tls-verify")
-            ),
-            "kas_tls_server_name": self._text("kas-tls-server-name"),
-            "observability": self._observability(),
-            "pod_namespace": self._text("namespace")
-            or self._environ.get("POD_NAMESPACE", ""),
-            "pod_name": self._environ.get("POD_NAME", ""),
-        }
-        if address is not None:
-            self._without_effect(address, options)
-        if self._problems or address is None:
-            raise ConfigurationError(self._problems)
-        return AgentkOptions(kas_address=address, **options)
-
-    def _text(self, name: str) -> str:
-        return str(self._flags.get(name) or "").strip()
-
-    def _attempt(self, name: str, make: Callable[[], T]) -> T | None:
-        try:
-            return make()
-        except ConfigurationError as error:
-            self._problems += [f"--{name}: {problem}" for problem in error.problems]
-            return None
-
-    def _address(self) -> KasAddress | None:
-        text = self._text("kas-address")
-        if not text:
-            self._problems.append(
-                "--kas-address: is missing; write, for instance, tls://kas.example:8150"
-            )
-            return None
-        return self._attempt("kas-address", lambda: parse_kas_address(text))
-
-    def _file(self, name: str) -> Path | None:
-        text = self._text(name)
-        if not text:
-            return None
-        # twistd changes the working directory later
-        path = Path(text).absolute()
-        if not path.is_file():
-            self._problems.append(
-                f"--{name}: {path} does not exist, or is no file; correct the path"
-            )
-        return path
-
-    def _authorities(self) -> Path | None:
-        path = self._file("ca-cert-file")
-        if path is not None and path.is_file():
-            # For its complaints: each start makes a context of its own.
-            self._attempt("ca-cert-file", lambda: client_context(ca_file=str(path)))
-        return path
-
-    def _headers(self) -> tuple[tuple[str, str], ...]:
-        headers = []
-        for text in self._flags.get("kas-header") or ():
-            name, colon, value = (part.strip() for part in text.partition(":"))
-            if (
-                colon
-                and _HEADER_NAME.fullmatch(name)
-                and _HEADER_VALUE.fullmatch(value)
-            ):
-                headers.append((name, value))
-            else:
-                # without the value, which may be a secret, as may what has no colon
-                which = repr(name[:40]) if colon else "a header without a colon"
-                self._problems.append(
-                    f"--kas-header: {which} is not like 'Name: value'"
-                )
-        return tuple(headers)
-
-    def _observability(self) -> ProbeListen | None:
-        given: dict[str, Any] = {
-            key: self._text(_OPTIONS[key]) for key in ("network", "address")
-        }
-        before = len(self._problems)
-        files = {
-            key: self._file(_OPTIONS[key]) for key in ("certificate_file", "key_file")
-        }
-        if len(self._problems) == before:
-            given |= files  # else it is said already what is wrong with them
-        try:
-            return ProbeListen(**{k: v for k, v in given.items() if v})
-        except* Invalid as group:
-            for error in group.exceptions:
-                option = _OPTIONS[getattr(error, "key", "address")]
-                self._problems.append(f"--{option}: {error}")
-        return None
-
-    def _without_effect(self, address: KasAddress, options: dict[str, Any]) -> None:
-        # Silence would let operators believe in a check that does not happen.
-        if options["kas_headers"] and not address.is_websocket:
-            self._problems.append(
-                f"--kas-header: {address.scheme}:// has no headers; "
-                "use wss://, or remove it"
-            )
-        if address.scheme in ("tls", "wss"):
-            return
-        for name, key in (
-            ("ca-cert-file", "ca_cert_file"),
-            ("kas-tls-server-name", "kas_tls_server_name"),
-            ("kas-insecure-skip-tls-verify", "kas_insecure_skip_tls_verify"),
-        ):
-            if options[key]:
-                self._problems.append(
-                    f"--{name}: {address.scheme}: has no TLS; use tls:// or wss://, "
-                    "or remove it"
-                )
-
-
-def read_modules(file: str | None) -> list[Prepared]:
+def read_configuration(
+    file: str | None,
+) -> tuple[AgentkConfiguration, list[Prepared]]:
     """
-    The modules that run by default, and those that the file asks for.
+    The file, and the modules that run by default or that it asks for.
 
     :param file: the value of ``--configuration-file``.
     :raises ConfigurationError: with every problem of the file and of all modules.
     """
     problems: tuple[str, ...] = ()
-    sections: dict[str, Section] = {}
+    configuration = AgentkConfiguration()
+    sections = configuration.modules
     if file := (file or "").strip():
         try:
-            sections = read_file(Path(file).absolute(), AgentkConfiguration).modules
+            configuration = read_file(Path(file).absolute(), AgentkConfiguration)
+            sections = configuration.modules
         except PartlyRead as error:
             problems = error.problems
             sections = error.below("modules")
-    return load_modules(AgentModule, sections, problems)
+    return configuration, load_modules(AgentModule, sections, problems)
 
 
 def read_token(file: str | None, environ: MutableMapping[str, str]) -> TokenSource:

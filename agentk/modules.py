@@ -11,6 +11,7 @@ from zope.interface import implementer
 from agentk.dialer import Dialer
 from tunnel.hosting.context import ModuleApi, ModuleContext
 from tunnel.hosting.modules import Prepared
+from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import Access, IAgentModuleApi, ICluster
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.rpc.client import ServiceClient
@@ -48,6 +49,11 @@ class AgentModuleApi(ModuleApi):
         """The API server with agentk's own credential."""
         cluster: ICluster = self._kubernetes.cluster
         return cluster
+
+    @property
+    def upstream(self) -> UpstreamPool:
+        """The connections to it."""
+        return self._kubernetes.pool
 
     def kubernetes_for(self, access: Access | None) -> KubernetesClient:
         """The API server, with the rights of a caller."""

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
-from agentk.config import AgentkOptions, TokenSource
+from agentk.config import AgentkConfiguration, AgentkOptions, TokenSource
 from agentk.dialer import Dialer
 from agentk.health import make_site
 from agentk.kubernetes.cluster import ClusterAccess
@@ -27,6 +27,7 @@ from tunnel import __version__
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.events import EventBus
 from tunnel.hosting.modules import ModuleHost, Prepared
+from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import IAgentModule
 from tunnel.kubernetes import KubernetesClients
 from tunnel.pb import tunnel_pb2 as pb
@@ -38,6 +39,7 @@ from tunnel.program.startup import start_or_exit
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
+from tunnel.transport import eager
 from tunnel.transport.address import client_endpoint
 from tunnel.transport.tls import client_context
 from tunnel.util.files import reread_files
@@ -55,6 +57,7 @@ class AgentkService(LogsItsOwnWay, Service):
     def __init__(
         self,
         options: AgentkOptions,
+        configuration: AgentkConfiguration,
         token: TokenSource,
         cluster: ClusterAccess,
         modules: list[Prepared],
@@ -79,7 +82,12 @@ class AgentkService(LogsItsOwnWay, Service):
         )
         self.bus = EventBus()
         self.dispatcher = Dispatcher(reactor, from_kas=True)
-        self.kubernetes = KubernetesClients(cluster, reactor)
+        self._upstream = UpstreamPool(
+            cluster.endpoint,
+            reactor,
+            limits=configuration.kubernetes.upstream_limits(),
+            write=eager.write,
+        )
         self.dialer = Dialer(
             endpoint=self._endpoint,
             hello=self._hello,
@@ -89,7 +97,7 @@ class AgentkService(LogsItsOwnWay, Service):
             random=secrets.SystemRandom().random,
             flusher=Flusher(reactor),
             keepalive=Keepalive(reactor),
-            where=f"kas at {options.kas_address}",
+            where=f"kas at {options.kas}",
         )
         self.metrics.register(TunnelCollector(self.dialer))
         self.reach = ClusterReach(
@@ -106,7 +114,7 @@ class AgentkService(LogsItsOwnWay, Service):
             dispatcher=self.dispatcher,
             bus=self.bus,
             metrics=self.metrics,
-            kubernetes=self.kubernetes,
+            kubernetes=KubernetesClients(cluster, self._upstream, reactor),
             dialer=self.dialer,
         )
         self.modules = ModuleHost(
@@ -126,13 +134,13 @@ class AgentkService(LogsItsOwnWay, Service):
 
     async def _start(self) -> None:
         options = self._options
-        if options.kas_address.secure:
+        if options.kas.secure:
             self._context = self._make_context()
         else:
             self._log.warn(
                 "{address} is not encrypted: the token and all traffic can be read on "
                 "the way; use tls:// or wss://",
-                address=str(options.kas_address),
+                address=str(options.kas),
             )
         await self._listening.listen(
             options.observability,
@@ -181,10 +189,10 @@ class AgentkService(LogsItsOwnWay, Service):
             ca_file=str(options.ca_cert_file) if options.ca_cert_file else None,
             insecure=options.kas_insecure_skip_tls_verify,
             any_name=any_name,
-            alpn=options.kas_address.alpn,
+            alpn=options.kas.alpn,
             # TLS of a WebSocket ends at a proxy, which is not ours.
             minimum_version=ssl.TLSVersion.TLSv1_2
-            if options.kas_address.is_websocket
+            if options.kas.is_websocket
             else ssl.TLSVersion.TLSv1_3,
         )
 
@@ -197,11 +205,11 @@ class AgentkService(LogsItsOwnWay, Service):
 
         return client_endpoint(
             self._reactor,
-            options.kas_address,
+            options.kas,
             tls_context_source=context,
             server_name=options.kas_tls_server_name,
             environ=self._environ,
-            headers=options.kas_headers,
+            headers=options.kas_header,
             clock=self._reactor,
             any_name_source=partial(self._make_context, any_name=True),
         )
@@ -214,7 +222,7 @@ class AgentkService(LogsItsOwnWay, Service):
             agent=pb.AgentMeta(
                 version=__version__,
                 pod_namespace=(
-                    self._options.pod_namespace or self.cluster.target.namespace
+                    self._options.namespace or self.cluster.target.namespace
                 ),
                 pod_name=self._options.pod_name,
                 kubernetes_version=self._version.known,
@@ -236,7 +244,7 @@ class AgentkService(LogsItsOwnWay, Service):
         self.bus.publish("agentk.draining", None)
         await stopping
         await self.modules.stop()
-        self.kubernetes.close()
+        self._upstream.close()
         self.reach.stop()
         self.cluster.stop()
         await self._listening.close_all()

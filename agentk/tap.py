@@ -10,9 +10,10 @@ from typing import ClassVar
 from twisted.application.service import IService
 
 from agentk.config import (
+    AgentkConfiguration,
     AgentkOptions,
     TokenSource,
-    read_modules,
+    read_configuration,
     read_options,
     read_token,
 )
@@ -97,6 +98,7 @@ class Options(ProgramOptions):
     ]
 
     checked: AgentkOptions
+    configuration: AgentkConfiguration
     modules: list[Prepared]
     token: TokenSource
     cluster: ClusterAccess
@@ -117,7 +119,9 @@ class Options(ProgramOptions):
         self.checked = read_options(self, os.environ)
 
     def _modules(self) -> None:
-        self.modules = read_modules(self["configuration-file"])
+        self.configuration, self.modules = read_configuration(
+            self["configuration-file"]
+        )
 
     def _token(self) -> None:
         self.token = read_token(self["token-file"], os.environ)
@@ -138,7 +142,12 @@ def makeService(options: Options) -> IService:
     tune_allocator()
     keep_time(reactor)
     service = AgentkService(
-        options.checked, options.token, options.cluster, options.modules, reactor
+        options.checked,
+        options.configuration,
+        options.token,
+        options.cluster,
+        options.modules,
+        reactor,
     )
     try:
         service.log_as_told(

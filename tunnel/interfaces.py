@@ -43,6 +43,7 @@ from zope.interface import Attribute, Interface
 
 from tunnel.config import Listen
 from tunnel.errors import AgentUnavailable
+from tunnel.http1 import UpstreamPool
 
 __all__ = [
     "Access",
@@ -793,6 +794,11 @@ class IAgentModuleApi(_IModuleApi):
     cluster_as_agentk: ICluster = Attribute(
         "The API server with agentk's own credential, for a module that "
         "speaks HTTP itself.  Nothing is checked: who uses it answers for each request."
+    )
+
+    upstream: UpstreamPool = Attribute(
+        "The connections to it, which all of agentk shares.  What a module began there "
+        "it ends when it stops (`give_up`); it never closes the pool."
     )
 
     def kubernetes_for(access: Access | None) -> IKubernetesClient:

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from tunnel.errors import TunnelError
+from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import ICluster
 from tunnel.kubernetes import KubernetesClients
 from tunnel.pb import tunnel_pb2 as pb
@@ -63,13 +64,14 @@ class ClusterVersion:
 
     async def _ask(self) -> bytes:
         # On a connection of its own: one that was kept says nothing of new ones.
-        clients = KubernetesClients(self._cluster, self._reactor)
+        pool = UpstreamPool(self._cluster.endpoint, self._reactor)
+        clients = KubernetesClients(self._cluster, pool, self._reactor)
         try:
             response = await clients.as_agentk().request(
                 "GET", "/version", timeout=TIMEOUT
             )
         finally:
-            clients.close()
+            pool.close()
         if response.status != 200:
             raise OtherAnswer(response.status)
         return response.body

@@ -26,8 +26,8 @@ from tunnel.http1 import (
     RequestParser,
     ResponseHead,
     ResponseParser,
+    ResponseReceiver,
     UpstreamError,
-    UpstreamPool,
     UpstreamRequest,
     clean_trailers,
     is_value,
@@ -63,19 +63,13 @@ class KubernetesApiAgent:
         # kas wrote the caller's Impersonate-* into each request, and held read-only
         # users to reading: what comes here is sent as it is.
         self.cluster: ICluster = api.cluster_as_agentk
-        settings: KubernetesApiAgentConfiguration = api.configuration
         self.metrics = ProxyMetrics("agentk_kubernetes_api")
         # kas has checked each request; what it sends is only read here.
         self.requests = RequestParser(
             taken=[b"authorization", b"via"], host_required=False
         )
-        self.pool = UpstreamPool(
-            self.cluster.endpoint,
-            api.clock,
-            limits=settings.upstream_limits(),
-            parser=ResponseParser(taken=[b"via", FAILED_HOP]),
-            write=api.write,
-        )
+        self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
+        self.pool = api.upstream
         #: Answers that are events.
         self.watches: set[AgentRequest] = set()
         self._counting = False
@@ -94,14 +88,17 @@ class KubernetesApiAgent:
             watch.end_watch()
 
     async def stop(self) -> None:
-        """Drop every connection; requests under way get an error."""
-        self.pool.close()
+        """Requests under way get an error."""
+        self.pool.give_up(self._owns)
         if self._counting:
             self._counting = False
             self.api.metrics.unregister(self.metrics)
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
+
+    def _owns(self, receiver: ResponseReceiver) -> bool:
+        return isinstance(receiver, AgentRequest) and receiver.belongs_to(self)
 
     def accept(self, stream: IStream, opened: Any) -> IStreamReceiver:
         """One stream: one request."""
@@ -161,6 +158,10 @@ class AgentRequest:
         self._ending = False
         module.metrics.in_flight += 1
 
+    def belongs_to(self, module: KubernetesApiAgent) -> bool:
+        """Whether *module* accepted it."""
+        return self._module is module
+
     def begin(self, block: bytes) -> None:
         """Send the request that *block* describes."""
         module = self._module
@@ -196,6 +197,7 @@ class AgentRequest:
             target,
             fields,
             self,
+            parser=module.responses,
             length=head.length,
             upgrade=head.upgrade,
             expect_continue=head.expect_continue,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import attrs
 
 from tunnel.config import Duration, Listen, Size, field
-from tunnel.http1 import HttpServerLimits, UpstreamLimits
+from tunnel.http1 import HttpServerLimits
 
 __all__ = [
     "KubernetesApiAgentConfiguration",
@@ -112,15 +112,7 @@ class KubernetesApiConfiguration:
 class KubernetesApiAgentConfiguration:
     """``kubernetes_api`` of agentk."""
 
-    max_connections: int = field(
-        default=10_000, validator=_positive, doc="connections to the API server"
-    )
-    max_idle_connections: int = field(
-        default=64, validator=_positive, doc="of them, kept between requests"
-    )
-
-    def upstream_limits(self) -> UpstreamLimits:
-        """For `tunnel.http1.UpstreamPool`."""
-        return UpstreamLimits(
-            max_connections=self.max_connections, max_idle=self.max_idle_connections
-        )
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = {
+        name: f"kubernetes.{name} now, and counts for all modules: move it there"
+        for name in ("max_connections", "max_idle_connections")
+    }

@@ -38,10 +38,10 @@ def authority_file(folder: Path) -> str:
 
 def test_defaults() -> None:
     got = read_options(TLS, {})
-    assert (got.kas_address.scheme, got.kas_address.port) == ("tls", 8150)
+    assert (got.kas.scheme, got.kas.port) == ("tls", 8150)
     assert got.observability.endpoint_string().startswith("tcp")
     assert got.observability.address == ":8080"
-    assert (got.ca_cert_file, got.pod_namespace) == (None, "")
+    assert (got.ca_cert_file, got.namespace) == (None, "")
 
 
 def test_everything(tmp_path: Path) -> None:
@@ -58,18 +58,18 @@ def test_everything(tmp_path: Path) -> None:
         },
         {"POD_NAMESPACE": "agents", "POD_NAME": "agentk-0"},
     )
-    assert got.kas_headers == (("X-A", "b: c"), ("Y", "z"))
+    assert got.kas_header == (("X-A", "b: c"), ("Y", "z"))
     assert got.kas_insecure_skip_tls_verify is True
     assert (
         got.observability.endpoint_string() == "tcp:0:interface=127.0.0.1:backlog=4096"
     )
     assert got.ca_cert_file == Path(authority)
-    assert (got.pod_namespace, got.pod_name) == ("agents", "agentk-0")
+    assert (got.namespace, got.pod_name) == ("agents", "agentk-0")
 
 
 def test_namespace() -> None:
     got = read_options({**TLS, "namespace": "n"}, {"POD_NAMESPACE": "agents"})
-    assert got.pod_namespace == "n"
+    assert got.namespace == "n"
 
 
 def test_all_problems_at_once(tmp_path: Path) -> None:
@@ -98,7 +98,8 @@ def test_no_address() -> None:
 def test_an_unknown_network() -> None:
     (found,) = problems({**TLS, "observability-listen-network": "udp"})
     assert found == (
-        "--observability-listen-network: expected one of: tcp, tcp4, tcp6, unix"
+        "--observability-listen-network: expected one of: tcp, tcp4, tcp6, unix; "
+        "got 'udp'"
     )
 
 

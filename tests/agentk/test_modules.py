@@ -14,6 +14,7 @@ from tests.modules.kubernetes_api.pair import Cluster
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.errors import CallError, Status
 from tunnel.hosting.modules import Prepared
+from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import IAgentModuleApi
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.pb import tunnel_pb2 as pb
@@ -36,7 +37,9 @@ class ApiTests(DialCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.clients = KubernetesClients(cast(Any, Cluster()), self.clock)
+        cluster = Cluster()
+        pool = UpstreamPool(cluster.endpoint, self.clock)
+        self.clients = KubernetesClients(cast(Any, cluster), pool, self.clock)
         self.context = AgentContext(
             reactor=self.clock,
             dispatcher=self.dispatcher,
@@ -65,6 +68,7 @@ class ApiTests(DialCase):
         api = self.api()
         verifyObject(IAgentModuleApi, api)
         self.assertIs(api.cluster_as_agentk, self.clients.cluster)
+        self.assertIs(api.upstream, self.clients.pool)
         self.assertIsInstance(api.kubernetes_as_agentk(), KubernetesClient)
         self.assertRaises(CallError, api.kubernetes_for, None)
         self.assertIs(api.clock, self.clock)

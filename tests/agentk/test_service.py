@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
@@ -11,7 +11,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from agentk.config import TokenSource, read_options
+from agentk.config import AgentkConfiguration, TokenSource, read_options
 from agentk.kubernetes.kubeconfig import Target
 from agentk.service import STOP_GRACE, AgentkService
 from tests.kas.world import World
@@ -57,6 +57,9 @@ class Cluster:
     def __init__(self, happened: list[str]) -> None:
         self.happened = happened
         self.problem: Exception | None = None
+
+    def endpoint(self) -> NoReturn:
+        raise AssertionError("nothing here asks the API server")
 
     async def start(self) -> None:
         self.happened.append("start cluster")
@@ -109,6 +112,7 @@ class _Case(SynchronousTestCase):
         cluster: Any = self.cluster
         return AgentkService(
             read_options(flags, environ),
+            AgentkConfiguration(),
             TokenSource(None, b"7"),
             cluster,
             [Prepared("module", Module, None)],

@@ -103,7 +103,7 @@ class OptionsTests(_Case):
         """The first thing that is needed is named with an example."""
         lines = self.refused()
         self.assertIn(
-            "--kas-address: is missing; write, for instance, tls://", lines[0]
+            "--kas-address: is missing; write where kas is, such as tls://", lines[0]
         )
 
     def test_flags_at_once(self) -> None:
@@ -117,7 +117,7 @@ class OptionsTests(_Case):
         )
         flags = [line.partition(":")[0] for line in lines]
         self.assertEqual(
-            flags, ["--log-level", "--kas-address", "--kas-header", "--ca-cert-file"]
+            flags, ["--log-level", "--kas-address", "--ca-cert-file", "--kas-header"]
         )
 
     def test_header_without_a_colon(self) -> None:

@@ -14,6 +14,7 @@ from twisted.internet.task import react
 
 from agentk.kubernetes.cluster import find_cluster
 from tunnel.errors import CallError
+from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import WatchEvent
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 
@@ -98,9 +99,10 @@ async def steps(client: KubernetesClient, namespace: str) -> None:
 def main(reactor: Any, kubeconfig: str, namespace: str) -> Deferred[None]:
     async def run() -> None:
         cluster = find_cluster(reactor, time.time, kubeconfig, None, os.environ)
-        clients = KubernetesClients(cluster, reactor)
+        pool = UpstreamPool(cluster.endpoint, reactor)
+        clients = KubernetesClients(cluster, pool, reactor)
         await steps(clients.as_agentk(), namespace)
-        clients.close()
+        pool.close()
 
     return Deferred.fromCoroutine(run())
 

@@ -23,6 +23,7 @@ A problem reads ``file:line:column: path: what is wrong, and what to do``.
 How it is made::
 
     files.py        a file, or its text, as an instance of a schema
+    flags.py        what was said on a command line, likewise
     nodes.py        the tree of the text, each value with its place
     reader.py       walks that tree along a schema
     schema.py       what a schema is written with
@@ -41,6 +42,7 @@ from tunnel.config.certificates import (
     validity,
 )
 from tunnel.config.files import place_of, read, read_file
+from tunnel.config.flags import read_flags
 from tunnel.config.listen import Listen
 from tunnel.config.problems import nearest
 from tunnel.config.reader import PartlyRead, Section
@@ -69,5 +71,6 @@ __all__ = [
     "place_of",
     "read",
     "read_file",
+    "read_flags",
     "validity",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 import socket
@@ -104,20 +105,16 @@ class Listen:
     )
 
     def __attrs_post_init__(self) -> None:
-        problems = list(self._about_tls())
-        try:
-            problems += self._about_address()
-        finally:
-            # Also where an address that is wrong itself cannot be looked at.
-            if problems:
-                raise ExceptionGroup("listen", problems)
+        problems: list[Invalid] = []
+        for check in (self._about_address, self._about_tls):
+            # Where a key is wrong itself, what depends on it cannot be looked at.
+            with contextlib.suppress(AttributeError):
+                problems += check()
+        if problems:
+            raise ExceptionGroup("listen", problems)
 
     def _about_address(self) -> Iterator[Invalid]:
         default = attrs.fields_dict(type(self))["address"].default
-        # a file's value was checked before; flags of a command line were not
-        if self.network not in (networks := ("tcp", "tcp4", "tcp6", "unix")):
-            yield Invalid(f"expected one of: {', '.join(networks)}", "network")
-            return
         if self.endpoint:
             if self.address != default:
                 yield Invalid("'address' and 'endpoint' exclude each other", "endpoint")

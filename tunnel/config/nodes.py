@@ -42,18 +42,22 @@ class Mark:
 
 @attrs.frozen(eq=False)
 class Scalar:
-    """One value, as it was written."""
+    """
+    One value, as it was written.
+
+    :ivar quoted: None where nothing has quotes: on a command line.
+    """
 
     mark: Mark
     text: str
-    quoted: bool = False
+    quoted: bool | None = False
     size: int = 1
     height: int = 1
 
     @property
     def is_null(self) -> bool:
         """Nothing, or one of YAML's words for it."""
-        return not self.quoted and self.text in _NULLS
+        return self.quoted is False and self.text in _NULLS
 
 
 @attrs.frozen(eq=False)

@@ -120,9 +120,13 @@ class Reader:
     def raise_problems(self) -> None:
         """Raise everything that was found, in the order of the file."""
         if self._problems:
-            self._problems.sort(key=lambda p: (p.mark.line, p.mark.column))
-            problems = [str(problem) for problem in self._problems]
+            problems = [str(problem) for problem in self.problems]
             raise PartlyRead(problems, self._sections)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What was found, in the order of the file."""
+        return sorted(self._problems, key=lambda p: (p.mark.line, p.mark.column))
 
     def _problem(self, node: Node, path: str, message: str) -> Any:
         self._problems.append(Problem(node.mark, path, message))
@@ -176,7 +180,7 @@ class Reader:
         found = f"expected {how.expected}, got {shown(node, secret)}"
         if node.quoted and how in UNQUOTED:
             return self._problem(node, path, found + " in quotes; remove the quotes")
-        if how is SCALARS[str] and not node.quoted and not is_text(node.text):
+        if how is SCALARS[str] and node.quoted is False and not is_text(node.text):
             return self._problem(node, path, found + "; put it in quotes")
         try:
             return how.parse(node.text)
@@ -311,9 +315,7 @@ class Reader:
                 self._problem(key, path, hint)
         for name, (attribute, _) in known.items():
             if attribute.default is attrs.NOTHING and name not in entries:
-                doc = attribute.metadata.get(DOC, "")
-                hint = f" ({doc})" if doc else ""
-                self._problem(mapping, path, f"the key {name!r} is missing{hint}")
+                self._missing(mapping, path, name, attribute)
                 doubtful.add(name)
         if others:
             values[others] = sections
@@ -328,6 +330,13 @@ class Reader:
             for error in leaves(group):
                 self._invalid(error, mapping, entries, path)
         return _FAILED
+
+    def _missing(
+        self, mapping: Mapping, path: str, name: str, attribute: attrs.Attribute[Any]
+    ) -> None:
+        doc = attribute.metadata.get(DOC, "")
+        hint = f" ({doc})" if doc else ""
+        self._problem(mapping, path, f"the key {name!r} is missing{hint}")
 
     def _validate(
         self, node: Node, attribute: attrs.Attribute[Any], value: Any, path: str

@@ -107,9 +107,6 @@ class ConnectionOwner(Protocol):
     def limits(self) -> UpstreamLimits: ...
 
     @property
-    def parser(self) -> ResponseParser: ...
-
-    @property
     def turn(self) -> Turn: ...
 
     def opened(self, connection: UpstreamConnection) -> None:
@@ -150,6 +147,7 @@ class UpstreamRequest:
         "fields",
         "length",
         "method",
+        "parser",
         "queued_at",
         "receiver",
         "retries",
@@ -165,6 +163,7 @@ class UpstreamRequest:
         target: bytes,
         fields: bytes,
         receiver: ResponseReceiver,
+        parser: ResponseParser,
         length: int,
         upgrade: bytes,
         expect_continue: bool,
@@ -174,6 +173,8 @@ class UpstreamRequest:
         self.target = target
         self.fields = fields
         self.receiver = receiver
+        #: What it cuts out of the head of the answer is for *receiver*.
+        self.parser = parser
         self.length = length
         self.upgrade = upgrade
         self.expect_continue = expect_continue
@@ -354,6 +355,11 @@ class UpstreamConnection(HttpConnection):
         return self._request is not None
 
     @property
+    def request(self) -> UpstreamRequest | None:
+        """What is under way."""
+        return self._request
+
+    @property
     def reusable(self) -> bool:
         """Another request can begin."""
         return self._state == _IDLE and self._open
@@ -459,7 +465,7 @@ class UpstreamConnection(HttpConnection):
         self._scanned = 0
         if end > limit:
             raise HeadError(502, f"a head beyond {limit} bytes")
-        head = self._pool.parser.parse(data[: end + 2], request.method)
+        head = request.parser.parse(data[: end + 2], request.method)
         rest = data[end + 4 :]
         status = head.status
         if status < 200 and status != 101:

@@ -28,6 +28,9 @@ from tunnel.http1.head import ResponseParser
 
 __all__ = ["UpstreamPool"]
 
+#: Cuts nothing out of heads.
+_WHOLE = ResponseParser()
+
 
 class _ConnectionFactory(Factory):
     noisy = False
@@ -45,7 +48,6 @@ class UpstreamPool:
 
     :param endpoint: makes the endpoint for one new connection; asked each time, since
         certificates rotate.
-    :param parser: what to cut out of response heads.
     :param write: how to write to a transport, when not by its own ``write``.
     """
 
@@ -55,13 +57,11 @@ class UpstreamPool:
         clock: IReactorTime,
         *,
         limits: UpstreamLimits | None = None,
-        parser: ResponseParser | None = None,
         write: Writer | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._clock = clock
         self.limits = limits or UpstreamLimits()
-        self.parser = parser or ResponseParser()
         #: Every connection there is, idle ones included.
         self.connections: set[UpstreamConnection] = set()
         self.turn = Turn(clock, self.connections, write, self._swept)
@@ -94,6 +94,7 @@ class UpstreamPool:
         fields: bytes,
         receiver: ResponseReceiver,
         *,
+        parser: ResponseParser = _WHOLE,
         length: int = 0,
         upgrade: bytes = b"",
         expect_continue: bool = False,
@@ -105,10 +106,19 @@ class UpstreamPool:
         request fails at once.
 
         :param fields: ``Host`` included, nothing about length or connection.
+        :param parser: what to cut out of the head of the answer.
         :param length: bytes of the body, or `tunnel.http1.head.CHUNKED`.
         """
         request = UpstreamRequest(
-            self, method, target, fields, receiver, length, upgrade, expect_continue
+            self,
+            method,
+            target,
+            fields,
+            receiver,
+            parser,
+            length,
+            upgrade,
+            expect_continue,
         )
         if self._closed:
             request.fail(UpstreamError("the client was shut down", 503))
@@ -121,6 +131,19 @@ class UpstreamPool:
                     return request
         self._wait(request)
         return request
+
+    def give_up(self, owned: Callable[[ResponseReceiver], bool]) -> None:
+        """Fail the requests under way, of those whose receivers are *owned*."""
+        error = UpstreamError("the client was shut down", 503)
+        for request in tuple(self._waiting):
+            if owned(request.receiver):
+                self.forget(request)
+                request.fail(error)
+        for connection in tuple(self.connections):
+            running = connection.request
+            if running is not None and owned(running.receiver):
+                connection.drop()
+                running.fail(error)
 
     def close(self) -> None:
         """Drop every connection; requests under way fail."""

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from tunnel.errors import CallError, Status
-from tunnel.http1 import ResponseParser, UpstreamError, UpstreamPool
+from tunnel.http1 import UpstreamError, UpstreamPool
 from tunnel.interfaces import (
     Access,
     ICluster,
@@ -63,26 +63,26 @@ _CONTENT_TYPE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 class KubernetesClients:
     """
-    Makes clients for callers; all of them share one pool of connections.
+    Makes clients for callers.
 
     :param cluster: the API server, and agentk's credential for it.
+    :param pool: the connections to it; what made the pool closes it.
     :param jitter: a factor between 0 and 1, for pauses and for how long watches last.
     """
 
     def __init__(
         self,
         cluster: ICluster,
+        pool: UpstreamPool,
         clock: IReactorTime,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.cluster: Any = cluster
+        self.pool = pool
         self.clock = clock
         self.jitter = jitter
         #: What kinds there are is the same for every caller.
         self.discovery = Discovery(clock.seconds)
-        self.pool = UpstreamPool(
-            lambda: self.cluster.endpoint(), clock, parser=ResponseParser()
-        )
 
     def acting_for(self, access: Access | None) -> KubernetesClient:
         """
@@ -102,10 +102,6 @@ class KubernetesClients:
     def as_agentk(self) -> KubernetesClient:
         """A client with the rights of agentk's own account."""
         return KubernetesClient(self, None)
-
-    def close(self) -> None:
-        """Drop every connection; requests under way fail."""
-        self.pool.close()
 
 
 @implementer(IKubernetesClient)

@@ -29,6 +29,7 @@ from tunnel.errors import (
     TunnelError,
 )
 from tunnel.hosting.context import check_access
+from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
     Access,
@@ -256,8 +257,12 @@ class FakeAgentModuleApi(_FakeApi):
         self.cluster_as_agentk = cluster
 
     @cached_property
+    def upstream(self) -> UpstreamPool:
+        return UpstreamPool(lambda: self.cluster_as_agentk.endpoint(), self.clock)
+
+    @cached_property
     def _kubernetes(self) -> KubernetesClients:
-        return KubernetesClients(self.cluster_as_agentk, self.clock)
+        return KubernetesClients(self.cluster_as_agentk, self.upstream, self.clock)
 
     def kubernetes_for(self, access: Access | None) -> KubernetesClient:
         return self._kubernetes.acting_for(access)

@@ -21,6 +21,7 @@ from modules.kubernetes_api.server import KubernetesApiServer
 from tests.tunnel.http1.pools import Endpoint
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import AgentUnavailable, CallError, ErrorCode, Status, StreamReset
+from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
     Access,
@@ -309,6 +310,7 @@ class AgentApi(Api):
     ) -> None:
         super().__init__(link, clock, configuration)
         self.cluster_as_agentk = cluster
+        self.upstream = UpstreamPool(cluster.endpoint, clock)
 
 
 ALICE = Access("user:alice", "1", "agent-1", Impersonation("alice", ("dev", "ops")))

@@ -9,6 +9,7 @@ from zope.interface.verify import verifyObject
 from modules.kubernetes_api.config import KubernetesApiConfiguration
 from tests.modules.kubernetes_api.cases import EXEC, HELLO, ProxyCase
 from tests.modules.kubernetes_api.pair import ROOT
+from tests.tunnel.http1.pools import Answer
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     IAgentModule,
@@ -49,6 +50,18 @@ class ModuleTests(ProxyCase):
         # Made and started once more, as after a failure.
         self.successResultOf(Deferred.fromCoroutine(server.start()))
         self.successResultOf(Deferred.fromCoroutine(server.stop()))
+
+    def test_agent_half_stops(self) -> None:
+        """Its requests end with 503; what else runs in agentk's pool goes on."""
+        world = self.world
+        client = world.request()
+        other = Answer()
+        world.agent_api.upstream.request(b"GET", b"/version", b"", other)
+        self.successResultOf(Deferred.fromCoroutine(world.agent.stop()))
+        world.run()
+        self.assertTrue(client.taken().startswith(b"HTTP/1.1 503 "))
+        world.origin.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+        self.assertEqual(other.body, b"hi")
 
     def test_draining(self) -> None:
         """What runs finishes, and its connection takes no further request."""

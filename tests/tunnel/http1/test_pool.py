@@ -248,6 +248,24 @@ class PoolTests(PoolCase):
             self.assertEqual(len(answer.failures), 1)
         self.assert_empty()
 
+    def test_give_up(self) -> None:
+        """The requests of one owner fail, whether sent or not; others' go on."""
+        mine, _ = self.send()
+        theirs, _ = self.send()
+        self.endpoint.at_once = False
+        my_waiting, _ = self.send()
+        their_waiting, _ = self.send()
+        owned = (mine, my_waiting)
+        self.pool.give_up(lambda receiver: receiver in owned)
+        for answer in owned:
+            self.assertEqual(status_of(answer), 503)
+        for answer in (theirs, their_waiting):
+            self.assertEqual(answer.failures, [])
+        self.endpoint.wires[1].receive(HELLO)
+        self.assertEqual(theirs.body, b"hello")
+        self.endpoint.wires[1].receive(HELLO)
+        self.assertEqual(their_waiting.body, b"hello")
+
 
 class LimitTests(PoolCase):
     """`UpstreamLimits`, each exceeded."""

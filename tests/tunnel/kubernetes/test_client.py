@@ -14,6 +14,7 @@ from zope.interface.verify import verifyObject
 from tests.modules.kubernetes_api.pair import ALICE, ROOT, Cluster
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import CallError, Status
+from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import Access, IKubernetesClient, Impersonation
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.kubernetes.answers import MAX_BODY
@@ -27,7 +28,8 @@ class ClientTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.cluster = Cluster()
-        self.clients = KubernetesClients(cast(Any, self.cluster), self.clock)
+        self.pool = UpstreamPool(self.cluster.endpoint, self.clock)
+        self.clients = KubernetesClients(cast(Any, self.cluster), self.pool, self.clock)
         self.alice = self.clients.acting_for(ALICE)
 
     @property
@@ -164,10 +166,10 @@ class ClientTests(SynchronousTestCase):
             self.failureResultOf(asking, ValueError)
         self.assertEqual(self.cluster.connections.wires, [])
 
-    def test_close(self) -> None:
+    def test_closed_pool(self) -> None:
         """Requests under way fail."""
         client: KubernetesClient = self.clients.as_agentk()
         asking = self.ask(client.request("POST", PODS, b"{}"))
-        self.clients.close()
+        self.pool.close()
         self.origin.settle()
         self.assertEqual(self.fails(asking).status, Status.UNAVAILABLE)

@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.errors import CallError, Status
+from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import KubernetesResource
 from tunnel.kubernetes import KubernetesClients
 from tunnel.kubernetes.discovery import MISSING_SECONDS, path_of
@@ -53,7 +54,8 @@ class DiscoveryTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
-        self.client = KubernetesClients(self.cluster, self.clock).as_agentk()
+        pool = UpstreamPool(self.cluster.endpoint, self.clock)
+        self.client = KubernetesClients(self.cluster, pool, self.clock).as_agentk()
 
     def find(self, api_version: str, kind: str) -> Any:
         finding = Deferred.fromCoroutine(self.client.resource(api_version, kind))

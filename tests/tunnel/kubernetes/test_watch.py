@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.modules.kubernetes_api.pair import Cluster
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import CallError, Status
+from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import KubernetesResource, WatchEvent
 from tunnel.kubernetes import KubernetesClients
 from tunnel.kubernetes.answers import MAX_LINE, MAX_WAITING
@@ -56,7 +57,10 @@ class WatchTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.cluster = Cluster()
-        clients = KubernetesClients(cast(Any, self.cluster), self.clock, lambda: 0.0)
+        pool = UpstreamPool(self.cluster.endpoint, self.clock)
+        clients = KubernetesClients(
+            cast(Any, self.cluster), pool, self.clock, lambda: 0.0
+        )
         self.events = clients.as_agentk().watch(PODS, "a", label_selector="x=y")
         self.seen: list[str] = []
         self.reading: Deferred[None] | None = None
