@@ -35,20 +35,19 @@ def tune_allocator() -> bool:
     )
 
 
-def keep_time(
-    reactor: Any,
-    day: Callable[[], float] = time.time,
-    steady: Callable[[], float] = time.monotonic,
-) -> None:
+def keep_time(reactor: Any, steady: Callable[[], float] = time.monotonic) -> None:
     """
     Let the timers of *reactor* run by a clock that is never set.
 
     Its own is the time of day: set back by an hour, it stops every timer for that long,
     leases and pings among them; set forward, it ends whatever waits.  From here on its
-    ``seconds`` is no time of day any more, though it begins as one.
+    ``seconds`` is *steady* itself and no time of day: a request asks it ten times.
     """
-    ahead = day() - steady()
-    reactor.seconds = lambda: ahead + steady()
+    ahead = reactor.seconds() - steady()
+    reactor.seconds = steady
+    for call in reactor.getDelayedCalls():
+        call.seconds = steady
+        call.delay(-ahead)
 
 
 def settle() -> None:

@@ -28,7 +28,8 @@ class TimeTests(SynchronousTestCase):
         self.reactor.runUntilCurrent()
 
     def keep_time(self) -> None:
-        keep_time(self.reactor, lambda: self.day, lambda: self.steady)
+        self.reactor.seconds = lambda: self.day
+        keep_time(self.reactor, lambda: self.steady)
 
     def test_set(self) -> None:
         """By an hour, forward and back: nothing is early, and nothing late."""
@@ -46,11 +47,16 @@ class TimeTests(SynchronousTestCase):
             self.fired.clear()
 
     def test_what_was_planned_before(self) -> None:
-        """Stays where it was."""
+        """Stays where it was, also when both programs run in one process."""
         self.reactor.seconds = lambda: self.day
         self.later("early", 5.0)
+        later = self.reactor.callLater(1.0, self.fired.append, "put off")
         self.keep_time()
+        keep_time(self.reactor, lambda: self.steady)
+        later.reset(6.0)
         self.pass_time(4.9)
         self.assertEqual(self.fired, [])
         self.pass_time(0.2)
         self.assertEqual(self.fired, ["early"])
+        self.pass_time(1.0)
+        self.assertEqual(self.fired, ["early", "put off"])
