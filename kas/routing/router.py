@@ -11,18 +11,21 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from kas.agents.registry import Registry, is_restart
 from kas.directory.directory import Directory
 from kas.directory.records import AgentRecord
 from kas.fleet.peers import Peer, Peers
-from kas.routing.path import AgentPath
 from tunnel.errors import SessionClosed, StreamReset
-from tunnel.interfaces import ConnectedAgent
+from tunnel.interfaces import ConnectedAgent, IStreamReceiver
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.session.protocol import TunnelProtocol
 from tunnel.session.resume import Keeper
+from tunnel.session.stream import StreamTransport
 
-__all__ = ["Absences", "Router"]
+__all__ = ["Absences", "AgentPath", "Router"]
 
 #: Seconds that a stream waits for its agent: a restart of agentk, or of its node's
 #: network, takes less; kubectl's users wait no longer without a word.
@@ -303,3 +306,45 @@ class Router:
                 self.registry.wake(agent_id)
         if self._waiting:
             self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
+
+
+# Not frozen: one is made for each request.
+@attrs.define
+class AgentPath:
+    """One path to one instance of an agent."""
+
+    tunnel: TunnelProtocol
+    agent: ConnectedAgent
+    #: Where another kas has the agent, which is one more hop; None: it is here.
+    record: AgentRecord | None = None
+
+    def open(
+        self, open_: pb.Open, receiver: IStreamReceiver, fin: bool, idempotent: bool
+    ) -> StreamTransport:
+        """Open a stream; raises as `TunnelProtocol.open_stream`."""
+        if self.record is None:
+            if open_.HasField("target"):
+                open_.ClearField("target")
+            return self.tunnel.open_stream(open_, receiver, fin=fin)
+        open_.target.CopyFrom(self._target())
+        open_.target.repeatable = idempotent
+        return self._charge(self.tunnel.open_stream(open_, receiver, fin=fin))
+
+    def resume(self, resume: pb.Resume, receiver: IStreamReceiver) -> StreamTransport:
+        """Resume a stream; raises as `TunnelProtocol.resume_stream`."""
+        if self.record is None:
+            return self.tunnel.resume_stream(resume, receiver)
+        resume.target.CopyFrom(self._target())
+        return self._charge(self.tunnel.resume_stream(resume, receiver))
+
+    def _target(self) -> pb.Target:
+        return pb.Target(
+            agent_id=self.agent.agent_id,
+            instance_id=self.agent.instance_id,
+            generation=self.agent.generation,
+        )
+
+    def _charge(self, stream: StreamTransport) -> StreamTransport:
+        # In a session with a kas no agent may use up what the others need.
+        stream.charge(self.agent.agent_id)
+        return stream

@@ -9,8 +9,7 @@ from typing import Any
 from twisted.internet.interfaces import IConsumer, IDelayedCall, IPushProducer
 from zope.interface import implementer
 
-from kas.routing.path import AgentPath
-from kas.routing.router import Router
+from kas.routing.router import AgentPath, Router
 from tunnel.errors import (
     AgentUnavailable,
     ErrorCode,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from kas.routing.path import AgentPath
+from kas.routing.router import AgentPath
 from tests.kas.many import Kas
 from tests.kas.model import ModelAgent
 
