@@ -3,10 +3,9 @@ The protocol without I/O: bytes in, events out; commands in, bytes out.
 
     limits.py    every bound of a connection, each with its reason
     framing.py   bytes -> frames and back
-    window.py    credit of one stream, and how large it should be
-    stream.py    the states of one stream and what waits to be sent on it
+    window.py    how large the windows of a connection should be
+    stream.py    one stream: states, credit, what waits; and the table of all of them
     events.py    what a session tells its owner
-    table.py     the streams of one connection by their numbers
     outbox.py    what waits to be sent on a connection, and who is next
     session.py   all of it: what a connection is asked to do, and what its peer does
 

@@ -32,6 +32,10 @@ SLICE = 16 * KIB
 #: may be missing, and a whole header block still has to fit into the rest.
 MIN_WINDOW = 2 * MAX_HEADERS
 
+#: Seconds' worth of bytes that a stream may keep under way to a reader who is behind:
+#: what comes after them waits that long.
+AHEAD = 1.0
+
 #: Credit of a stream can never pass this; it has to fit a signed 32-bit number.
 MAX_CREDIT = 2**31 - 1
 

@@ -31,8 +31,8 @@ from tunnel.wire.stream import (
     SEND_FIN,
     Stream,
     StreamInput,
+    StreamTable,
 )
-from tunnel.wire.table import StreamTable
 
 __all__ = ["FrameBudget", "Session"]
 
@@ -203,7 +203,7 @@ class Session:
         """
         The application is done with *count* bytes of a stream.
 
-        :param seconds: as for `tunnel.wire.window.ReceiveWindow.consumed`.
+        :param seconds: as for `tunnel.wire.stream.ReceiveWindow.consumed`.
         """
         streams = self._streams
         stream = streams.get(stream_id)

@@ -1,13 +1,15 @@
-"""One stream: its states, its credit, and what waits to be sent on it."""
+"""One stream (its states, its credit, what waits on it), and all of a connection."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
 from enum import Enum
+from typing import Final
 
+from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.wire.framing import FrameType
-from tunnel.wire.window import ReceiveWindow
+from tunnel.wire.limits import AHEAD, MAX_STREAM_ID, MIN_WINDOW
 
 
 class StreamState(Enum):
@@ -64,6 +66,9 @@ SEND_FIN, RECEIVE_FIN = _I.SEND_FIN, _I.RECEIVE_FIN
 #: Frame types as plain numbers: they are compared for every frame.
 HEADERS = int(FrameType.HEADERS)
 DATA = int(FrameType.DATA)
+
+#: As `AHEAD`, for a reader who took all that came: its true rate may be larger.
+CATCH_UP: Final = 4.0
 
 #: What waits to be sent: frame type, bytes.
 Chunk = tuple[int, bytes]
@@ -141,3 +146,219 @@ class Stream:
         kind, data = self.queue[0]
         # A header block is never cut, so it waits until all of it may go.
         return self.send_credit >= (len(data) if kind == HEADERS else 1)
+
+
+class ReceiveWindow:
+    """
+    How much the peer may still send us on one stream.
+
+    Credit goes back when the application has *consumed* bytes, never when they merely
+    arrive; that is what lets a slow reader slow its sender down.  At any time
+    ``available + buffered + unannounced == size``.
+
+    The size follows the reader: what it takes in about a second.  It at most doubles
+    while half of it is consumed, because the first bytes of a slow reader vanish in its
+    buffers.
+    """
+
+    __slots__ = (
+        "_base",
+        "_since",
+        "_taken",
+        "available",
+        "buffered",
+        "size",
+        "unannounced",
+    )
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        #: What the peer may still send.
+        self.available = size
+        #: Arrived and not consumed.
+        self.buffered = 0
+        #: Consumed, and not yet given back.
+        self.unannounced = 0
+        # What was consumed, and since when, and how large the window was then.
+        self._taken = 0
+        self._since: float | None = None
+        self._base = size
+
+    def received(self, count: int) -> bool:
+        """Note *count* arrived bytes; False when the peer had no credit for them."""
+        if count > self.available:
+            return False
+        self.available -= count
+        self.buffered += count
+        return True
+
+    def consumed(
+        self, count: int, target: int, seconds: Callable[[], float] | None = None
+    ) -> int:
+        """
+        Note *count* bytes as used; return the credit to announce, or 0.
+
+        :param target: the size that the path would carry.
+        :param seconds: tells the time; asked when the size may change.  Without it the
+            window grows to *target*, whatever its reader takes.
+        """
+        if count > self.buffered:
+            raise ValueError(f"{count} bytes consumed, {self.buffered} were there")
+        self.buffered -= count
+        self.unannounced += count
+        if seconds is None:
+            self._resize(max(self.size, target))
+        else:
+            self._follow(count, target, seconds)
+        # Announce at half the window: fewer frames than one per chunk, and the
+        # sender still never waits while half the window is free.
+        if self.unannounced * 2 < self.size:
+            return 0
+        grant, self.unannounced = self.unannounced, 0
+        self.available += grant
+        return grant
+
+    def _follow(self, count: int, target: int, seconds: Callable[[], float]) -> None:
+        """Find the size: after each half of a window, and when the target grew."""
+        if self._since is None:
+            self._since = seconds()
+        self._taken += count
+        measured = self._taken * 2 >= self._base
+        if not measured and self.size >= min(target, 2 * self._base):
+            return
+        now = seconds()
+        # A clock that stepped back gives nonsense once, and must not divide by zero.
+        rate = self._taken / max(now - self._since, 1e-6)
+        # Less is under way between two looks of a reader who keeps up.
+        if self.buffered * 4 <= self.size:
+            least, wanted = min(self.size, max(target, MIN_WINDOW)), rate * CATCH_UP
+        elif measured:
+            least, wanted = MIN_WINDOW, rate * AHEAD
+        else:
+            return
+        most = max(min(target, 2 * self._base), least)
+        self._resize(int(min(max(wanted, least), most)))
+        if measured:
+            self._taken, self._since, self._base = 0, now, self.size
+
+    def _resize(self, size: int) -> None:
+        """Take credit back that was not announced yet, or add some."""
+        size = max(size, self.size - self.unannounced)
+        self.unannounced += size - self.size
+        self.size = size
+
+
+class StreamTable(dict[int, Stream]):
+    """
+    The streams that are not over, and which numbers were used.
+
+    The side that dialled has the odd numbers.  They only grow, so that of one which is
+    not here it is known whether it ever was.
+
+    (A dictionary, because it is asked for every frame and every write.)
+    """
+
+    __slots__ = ("_parity", "buffered", "last_theirs", "next_ours", "ours", "theirs")
+
+    def __init__(self, dialler: bool) -> None:
+        super().__init__()
+        self._parity = 1 if dialler else 0
+        #: What the next one of ours gets.
+        self.next_ours = 1 if dialler else 2
+        #: The last one that the peer opened.
+        self.last_theirs = 0
+        #: How many are open that we opened, and that the peer did.
+        self.ours = 0
+        self.theirs = 0
+        #: Bytes that arrived on all of them and were not consumed.
+        self.buffered = 0
+
+    def is_ours(self, stream_id: int) -> bool:
+        """Whether a number is one of our side's."""
+        return stream_id & 1 == self._parity
+
+    def open(self, send_credit: int, window: int) -> Stream:
+        """A new one of ours."""
+        stream_id = self.next_ours
+        self.next_ours += 2
+        self.ours += 1
+        stream = self[stream_id] = Stream(stream_id, send_credit, window)
+        return stream
+
+    def admit(self, stream_id: int) -> None:
+        """
+        Take note that the peer opens one, whether it is accepted or not.
+
+        :raises ProtocolError: it must not have this number.
+        """
+        if not stream_id or stream_id & 1 == self._parity:
+            raise ProtocolError(ErrorCode.PROTOCOL, f"stream {stream_id} is not yours")
+        if stream_id <= self.last_theirs:
+            raise ProtocolError(ErrorCode.PROTOCOL, f"stream {stream_id} was used")
+        if stream_id > MAX_STREAM_ID:
+            raise ProtocolError(ErrorCode.PROTOCOL, "stream numbers are used up")
+        self.last_theirs = stream_id
+
+    def accept(self, stream_id: int, send_credit: int, window: int) -> Stream:
+        """One of the peer's whose number was admitted."""
+        self.theirs += 1
+        stream = self[stream_id] = Stream(stream_id, send_credit, window)
+        return stream
+
+    def known(self, stream_id: int) -> Stream | None:
+        """
+        One that the peer speaks of; None when it is over.
+
+        :raises ProtocolError: it was never opened.
+        """
+        stream = self.get(stream_id)
+        if stream is None:
+            ours = stream_id & 1 == self._parity
+            last = self.next_ours - 2 if ours else self.last_theirs
+            if not stream_id or stream_id > last:
+                raise ProtocolError(
+                    ErrorCode.PROTOCOL, f"stream {stream_id} was never opened"
+                )
+        return stream
+
+    def retire(self, stream: Stream) -> None:
+        """Forget one that both sides finished, once its bytes are consumed."""
+        if stream.closed and not stream.window.buffered:
+            self._remove(stream)
+
+    def drop(self, stream: Stream) -> None:
+        """Forget one that was reset, with all that it holds."""
+        self.buffered -= stream.window.buffered
+        stream.queue.clear()
+        stream.finishing = False
+        stream.close()
+        self._remove(stream)
+
+    def _remove(self, stream: Stream) -> None:
+        if self.pop(stream.id, None) is not None:
+            if stream.id & 1 == self._parity:
+                self.ours -= 1
+            else:
+                self.theirs -= 1
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        super().clear()
+        self.ours = self.theirs = 0
+        self.buffered = 0
+
+    def greediest(self) -> Stream:
+        """
+        Which one to give up when all of them hold too much.
+
+        The largest stream of the holder that holds most with all of its streams: a
+        holder of many small ones costs no other holder a stream.
+        """
+        held: Counter[Hashable] = Counter()
+        for stream in self.values():
+            held[stream.holder] += stream.window.buffered
+        most = max(held, key=held.__getitem__)
+        return max(
+            (one for one in self.values() if one.holder == most),
+            key=lambda stream: stream.window.buffered,
+        )
