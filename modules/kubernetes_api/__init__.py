@@ -4,10 +4,10 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
     client --HTTP--> server.py (kas) --stream--> agent.py (agentk) --HTTP--> cluster
 
     config.py       the sections of kas and of agentk
-    server.py       the server half: admits requests (limits, read-only); audit
-    proxied.py      one request in it
+    server.py       the server half: admits requests (limits, read-only), and joins each
+                    with the stream to its agent; audit
     frontdoor.py    reads agent, credential and target from the head; decides nothing
-    fields.py       header fields that the halves write, and what else they agree on
+    fields.py       header fields that both halves write, and what else they agree on
     agent.py        the agent half
     boundary.py     where one event of a watch ends
     heartbeats.py   PINGs inside an upgraded connection, and who answers them

@@ -12,11 +12,12 @@ import re
 
 import attrs
 
-from modules.kubernetes_api.fields import Refused
+from tunnel.errors import TunnelError
 from tunnel.http1 import RequestHead, RequestParser
-from tunnel.kubernetes import climbs
+from tunnel.interfaces import Access, Impersonation
+from tunnel.kubernetes import climbs, impersonation_fields
 
-__all__ = ["Entry", "enter", "request_parser"]
+__all__ = ["Entry", "Impersonations", "Refused", "enter", "request_parser"]
 
 _BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
 # Names are DNS labels, ids are numbers or what an authenticator makes of them.
@@ -24,6 +25,21 @@ _AGENT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _CREDENTIAL = re.compile(rb"([a-z_]{1,32}):(%b):(.+)" % _AGENT.pattern)
 
 _AGENTS = b"/agents/"
+
+_ALLOWED = re.compile(rb"impersonate-(?:user|group|uid|extra-.+)")
+_SINGLE = (b"impersonate-user", b"impersonate-uid")
+
+# Credentials in use at one time; an entry is a few hundred bytes.
+_MAX_CACHED = 10_000
+
+
+class Refused(TunnelError):
+    """A request that goes no further, and the answer to its client."""
+
+    def __init__(self, status: int, message: str, fields: bytes = b"") -> None:
+        super().__init__(message)
+        self.status = status
+        self.fields = fields
 
 
 @attrs.define(eq=False)
@@ -144,3 +160,58 @@ def _bearer(head: RequestHead) -> bytes:
     if match is None:
         raise unauthorized("only Bearer is accepted in Authorization")
     return match[1]
+
+
+class Impersonations:
+    """
+    The `Impersonate-*` fields of credentials.
+
+    They are the same for each request of a credential, so they are made once.
+    """
+
+    def __init__(self) -> None:
+        self._cached: dict[str, tuple[Impersonation, bytes]] = {}
+
+    def fields(self, access: Access, head: RequestHead) -> bytes:
+        """
+        What to add to a request of *access*.
+
+        :raises Refused: when the client wants to impersonate and may not.
+        """
+        # A comprehension would be one more call for each request.
+        wanted = []
+        for name in head.taken:
+            if name.startswith(b"impersonate-"):
+                wanted.append(name)
+        impersonation = access.impersonation
+        if impersonation is None:
+            return _own_impersonation(head, wanted) if wanted else b""
+        if wanted:
+            raise Refused(
+                400,
+                "client -> kas: nested impersonation is not supported: requests of "
+                f"{access.who} already run as {impersonation.username}; "
+                "leave out --as and --as-group",
+            )
+        cached = self._cached.get(access.credential_id)
+        if cached is not None and cached[0] is impersonation:
+            return cached[1]
+        try:
+            fields = impersonation_fields(impersonation)
+        except ValueError as error:
+            raise Refused(500, f"kas: {error} in this credential") from None
+        if len(self._cached) >= _MAX_CACHED:
+            self._cached.clear()
+        self._cached[access.credential_id] = (impersonation, fields)
+        return fields
+
+
+def _own_impersonation(head: RequestHead, names: list[bytes]) -> bytes:
+    """The client's own headers; the API server decides whether it may."""
+    lines = []
+    for name in names:
+        values = head.taken[name]
+        if _ALLOWED.fullmatch(name) is None or (name in _SINGLE and len(values) > 1):
+            raise Refused(400, f"client -> kas: {name.decode()} is unknown or repeated")
+        lines += [b"\r\n%b: %b" % (name, value) for value in values]
+    return b"".join(lines)

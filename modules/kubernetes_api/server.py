@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -11,34 +12,56 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer, provider
 
+from modules.kubernetes_api.boundary import Boundary
 from modules.kubernetes_api.config import KubernetesApiConfiguration
 from modules.kubernetes_api.fields import (
     FAILED_HOP,
-    Impersonations,
-    Refused,
+    MAX_BLOCK,
+    METHOD,
+    passed_by,
     status_answer,
 )
-from modules.kubernetes_api.frontdoor import enter, request_parser
+from modules.kubernetes_api.frontdoor import (
+    Impersonations,
+    Refused,
+    enter,
+    request_parser,
+)
+from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
-from modules.kubernetes_api.proxied import ProxiedRequest
 from tunnel import __version__
-from tunnel.errors import CallError, Status
+from tunnel.errors import (
+    AgentUnavailable,
+    CallError,
+    ErrorCode,
+    SessionClosed,
+    Status,
+    StreamReset,
+    TunnelError,
+)
 from tunnel.http1 import (
     Exchange,
+    HeadError,
     HttpServerFactory,
     RequestHead,
     RequestReceiver,
     ResponseParser,
+    UpstreamLimits,
+    clean_trailers,
+    encode_request,
 )
 from tunnel.interfaces import (
     Access,
     AuditEvent,
     AuditLevel,
+    IPathReceiver,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
+    IStream,
+    StreamOptions,
 )
-from tunnel.kubernetes import only_reads, request_info
+from tunnel.kubernetes import Lasts, lasts, only_reads, request_info
 
 __all__ = ["KubernetesApiServer"]
 
@@ -58,6 +81,18 @@ _FIELDS = {
     401: b"\r\nWWW-Authenticate: Bearer\r\nGitlab-Unauthorized: true",
     429: b"\r\nRetry-After: 1",
     503: b"\r\nRetry-After: 5",
+}
+
+_MAX_INFORMATIONAL = UpstreamLimits().max_informational
+
+_BROKEN_HOP = "kas -> agent"
+
+#: Every way to open a stream: (fin, idempotent, resumable).
+_OPTIONS = {
+    (fin, idempotent, resumable): StreamOptions(
+        fin=fin, idempotent=idempotent, resumable=resumable
+    )
+    for fin, idempotent, resumable in itertools.product((False, True), repeat=3)
 }
 
 # All clusters share kas' origin: what one of them says to a browser about its own must
@@ -278,7 +313,7 @@ class KubernetesApiServer:
     def audit_answer(
         self, head: RequestHead, target: bytes, access: Access | None, status: int
     ) -> None:
-        """For `ProxiedRequest`: the audit log learns of an answer, once."""
+        """The audit log learns of an answer, once."""
         if not self.audits:
             return
         if (
@@ -302,7 +337,7 @@ class KubernetesApiServer:
         self.api.audit(AuditEvent("kubernetes.request", access, str(status), said))
 
     def ended(self, request: ProxiedRequest, broken: bool) -> None:
-        """For `ProxiedRequest`: it is over; called once."""
+        """A request is over; called once."""
         access = request.access
         if broken:
             self.metrics.broken += 1
@@ -326,3 +361,352 @@ class KubernetesApiServer:
 
 def _render(status: int, message: str) -> tuple[bytes, bytes]:
     return status_answer(status, f"client -> kas: {message}", b"")
+
+
+@implementer(IPathReceiver)
+class ProxiedRequest:
+    """
+    Joins an `Exchange` with the stream to the agent: it is the receiver of both.
+
+    They pause each other by themselves.
+    """
+
+    __slots__ = (
+        "_boundary",
+        "_ending",
+        "_heartbeats",
+        "_informational",
+        "_over",
+        "_started_at",
+        "_stream",
+        "_trailers",
+        "_watch",
+        "access",
+        "checking",
+        "exchange",
+        "module",
+        "target",
+    )
+
+    def __init__(
+        self, module: KubernetesApiServer, exchange: Exchange, target: bytes
+    ) -> None:
+        self.module = module
+        self.exchange = exchange
+        self.target = target
+        self.access: Access | None = None
+        #: The answer about its credential, until it comes.
+        self.checking: Deferred[Access] | None = None
+        self._stream: IStream | None = None
+        self._started_at = module.clock.seconds()
+        self._informational = 0
+        self._trailers = b""
+        self._over = False
+        # Of an upgraded connection, as long as the server has something to say.
+        self._heartbeats: Heartbeats | None = None
+        # Of a watch: where it stands, and whether it ends at the next event.
+        self._watch = False
+        self._boundary: Boundary | None = None
+        self._ending = False
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will happen."""
+        return self._over
+
+    def open(self, fields: bytes) -> None:
+        """Send the request on, with *fields* in place of the client's."""
+        exchange = self.exchange
+        head = exchange.head
+        block = encode_request(
+            head.method,
+            self.target,
+            fields,
+            length=head.length,
+            upgrade=head.upgrade,
+            expect_continue=head.expect_continue,
+        )
+        if len(block) > MAX_BLOCK:
+            self.fail(431, "client -> kas: the head of the request is too large")
+            return
+        assert self.access is not None
+        fin = head.length == 0 and not head.upgrade
+        goes_on = lasts(head.method, self.target)
+        self._watch = goes_on is Lasts.WATCH
+        try:
+            stream = self.module.api.open_stream(
+                self.access.agent_id,
+                METHOD,
+                self,
+                block,
+                _OPTIONS[
+                    fin,
+                    fin and head.method in (b"GET", b"HEAD"),
+                    bool(head.upgrade) or goes_on is not Lasts.NO,
+                ],
+            )
+        except TunnelError as error:
+            self.fail(*_explain(error))
+            return
+        # It may have been closed before it was returned.
+        if not self._over:
+            self._stream = stream
+            if head.length:
+                stream.registerProducer(exchange, True)
+
+    def fail(self, status: int, message: str, fields: bytes = b"") -> None:
+        """Answer with an error, or break off if an answer has begun."""
+        if self._over:
+            return
+        if self.exchange.head_sent:
+            self._end(broken=True)
+            self.exchange.abort()
+        else:
+            hop = message.partition(":")[0]
+            self.module.metrics.failed(hop)
+            self.module.metrics.answered(status)
+            self.module.audit_answer(
+                self.exchange.head, self.target, self.access, status
+            )
+            if self.exchange.head.upgrade:
+                self.module.metrics.upgrades["failed"] += 1
+            self._end()
+            self.module.refuse(self.exchange, status, message, fields)
+
+    def _end(self, broken: bool = False) -> None:
+        """Count the request as over, and drop the stream if it is still there."""
+        if self._over:
+            return
+        self._over = True
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
+        self.module.watches.discard(self)
+        self.module.ended(self, broken)
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.reset(ErrorCode.CANCELLED, "the client took no more")
+
+    # From the client.
+
+    def body_received(self, data: bytes) -> None:
+        """See `tunnel.http1.RequestReceiver`."""
+        if self._stream is not None:
+            self.module.metrics.bytes_received += len(data)
+            if self._heartbeats is not None:
+                self._heartbeats.from_client(data)
+            else:
+                self._stream.write(data)
+
+    def body_finished(self, trailers: bytes) -> None:
+        """See `tunnel.http1.RequestReceiver`."""
+        stream = self._stream
+        if stream is not None:
+            if self._heartbeats is not None:
+                self._heartbeats.client_finished()
+            stream.unregisterProducer()
+            if trailers:
+                stream.send_headers(trailers[2:] + b"\r\n")
+            stream.finish()
+
+    def client_gone(self, reason: Exception) -> None:
+        """See `tunnel.http1.RequestReceiver`."""
+        self._end(broken=True)
+        if self.checking is not None:
+            self.checking.cancel()
+
+    # From the agent.
+
+    def headers_received(self, block: bytes) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if self._over:
+            return
+        exchange = self.exchange
+        if exchange.head_sent:
+            self._trailers_received(block)
+            return
+        try:
+            head = self.module.responses.parse(block, exchange.head.method)
+        except HeadError as error:
+            self.fail(502, f"{_BROKEN_HOP}: {error}")
+            return
+        status = head.status
+        via = passed_by(head, self.module.pseudonym)
+        if status == 101:
+            self._switch(head.upgrade, head.block(via))
+            return
+        if status < 200:
+            self._informational += 1
+            if self._informational > _MAX_INFORMATIONAL:
+                self.fail(502, f"{_BROKEN_HOP}: too many informational answers")
+            else:
+                exchange.informational(head.block())
+            return
+        self._head_passed(status)
+        if exchange.head.upgrade:
+            self.module.metrics.upgrades["refused"] += 1
+        hop = head.taken.get(FAILED_HOP)
+        if hop is not None:
+            self.module.metrics.failed(
+                "agent -> API server" if hop == [b"api-server"] else "agent"
+            )
+        exchange.send_head(
+            b"%b%b%b\r\n" % (head.start, head.fields, via),
+            head.length,
+            # The API server closes its connection, too: after a 413, for one.
+            close=not head.keep_alive,
+        )
+        exchange.registerProducer(self._stream, True)
+        if status == 200 and self._watch:
+            self._boundary = Boundary(head.fields)
+            self.module.watches.add(self)
+            if self._ending:
+                self.end_watch()
+
+    def _switch(self, upgrade: bytes, block: bytes) -> None:
+        exchange = self.exchange
+        wanted = exchange.head.upgrade
+        if not wanted or upgrade.lower() != wanted.lower():
+            self.fail(502, f"{_BROKEN_HOP}: an upgrade that the client did not ask for")
+            return
+        self._head_passed(101)
+        self.module.metrics.upgrades["switched"] += 1
+        stream = self._stream
+        assert stream is not None
+        # Both ways before the first byte moves: early ones of the client come at once.
+        self._heartbeats = Heartbeats(
+            wanted, self.module.clock, stream.write, exchange.write, exchange
+        )
+        stream.registerProducer(exchange, True)
+        exchange.registerProducer(stream, True)
+        exchange.upgrade(block)
+
+    def _head_passed(self, status: int) -> None:
+        module = self.module
+        module.metrics.head_passed(status, module.clock.seconds() - self._started_at)
+        if module.audits:
+            module.audit_answer(self.exchange.head, self.target, self.access, status)
+
+    def _trailers_received(self, block: bytes) -> None:
+        if self._trailers or self.exchange.upgraded:
+            self.fail(502, f"{_BROKEN_HOP}: a header block that belongs nowhere")
+            return
+        try:
+            self._trailers = clean_trailers(block)
+        except HeadError as error:
+            self.fail(502, f"{_BROKEN_HOP}: {error}")
+
+    def data_received(self, data: bytes) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if self._over:
+            return
+        if not self.exchange.head_sent:
+            self.fail(502, f"{_BROKEN_HOP}: a body without a head")
+            return
+        self.module.metrics.bytes_sent += len(data)
+        if self._heartbeats is not None:
+            self._heartbeats.from_server(data)
+        else:
+            self.exchange.write(data)
+        if self._boundary is not None:
+            self._boundary.feed(data)
+            if self._ending:
+                self.end_watch()
+                return
+        if self.exchange.finished:
+            # More than the head promised: the client was cut off.
+            self._end(broken=True)
+
+    def fin_received(self) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        if self._over:
+            return
+        exchange = self.exchange
+        if not exchange.head_sent:
+            self.fail(502, f"{_BROKEN_HOP}: the agent ended the request unanswered")
+        elif exchange.upgraded:
+            if self._heartbeats is not None:
+                self._heartbeats.client_finished()
+                self._heartbeats = None
+            exchange.finish()
+        else:
+            if exchange.complete and not exchange.head.upgrade:
+                # Both halves of the stream are finished: it closes by itself.
+                self._stream = None
+            self._end()
+            exchange.finish(self._trailers)
+
+    def stream_closed(self, reason: Exception | None) -> None:
+        """See `tunnel.interfaces.IStreamReceiver`."""
+        self._stream = None
+        if self._over:
+            return
+        if reason is None:
+            self._end()
+            self.exchange.finish()
+        else:
+            self.fail(*_explain(reason))
+
+    def end_watch(self) -> None:
+        """End the answer between two events, as an API server does after a while."""
+        self._ending = True
+        if self._boundary is not None and self._boundary.between and not self._over:
+            self._end()
+            self.exchange.finish()
+
+    def path_in_doubt(self) -> None:
+        """kas takes another path where that is fine."""
+
+    def path_missing(self) -> None:
+        """
+        Its agentk is probably dead; see `IPathReceiver`.
+
+        The client begins the watch again where it was, at another agentk, and loses
+        nothing; waiting would only make what it knows old.
+        """
+        if self._boundary is not None:
+            self.end_watch()
+            if not self._over:
+                self.fail(502, f"{_BROKEN_HOP}: the agent's connection was closed")
+
+    def revoke(self) -> None:
+        """The credential is not valid any longer."""
+        self.fail(
+            401,
+            "client -> kas: the credential was revoked",
+            b"\r\nWWW-Authenticate: Bearer\r\nGitlab-Unauthorized: true",
+        )
+
+
+def _explain(reason: Any) -> tuple[int, str, bytes]:
+    """Status, message and fields for a stream that ended before its answer."""
+    if isinstance(reason, AgentUnavailable):
+        # A client that waited in kas gets its answer now: with Retry-After kubectl
+        # would ask ten times more, and print nothing for minutes.
+        again = b"" if reason.waited else b"\r\nRetry-After: 5"
+        return 503, f"{_BROKEN_HOP}: {reason}", again
+    if isinstance(reason, StreamReset):
+        if reason.code == ErrorCode.UNKNOWN_METHOD:
+            return (
+                502,
+                f"{_BROKEN_HOP}: the agent does not serve the Kubernetes API; "
+                "enable its module kubernetes_api",
+                b"",
+            )
+        if reason.code in (ErrorCode.REFUSED, ErrorCode.SHUTDOWN):
+            return (
+                503,
+                f"{_BROKEN_HOP}: the agent takes no more requests now ({reason})",
+                b"\r\nRetry-After: 1",
+            )
+        if reason.code in (ErrorCode.PATH_LOST, ErrorCode.NOT_RESUMABLE):
+            return 502, f"{_BROKEN_HOP}: the path to the agent broke ({reason})", b""
+        if reason.code == ErrorCode.DEADLINE:
+            return 504, f"{_BROKEN_HOP}: the agent did not answer in time", b""
+        return 502, f"{_BROKEN_HOP}: the agent gave up the request ({reason})", b""
+    if isinstance(reason, SessionClosed):
+        return (
+            502,
+            f"{_BROKEN_HOP}: the agent's connection was lost ({reason}); try again",
+            b"",
+        )
+    return 502, f"{_BROKEN_HOP}: {reason}", b""
