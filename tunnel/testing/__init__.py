@@ -6,6 +6,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     ends.py     `connected` joins two greeted tunnels by one
     apis.py     what each half of a module gets
     cluster.py  `FakeCluster` answers as the Kubernetes API what a test says
+    objects.py  `FakeObjects`: what is in that cluster, created, applied and watched
     pair.py     `ModulePair` runs both halves of a module against each other
 
 For example::
@@ -23,10 +24,12 @@ Nothing here opens a socket or waits for real time.
 from tunnel.testing.cluster import FakeCluster, FakeRequest
 from tunnel.testing.ends import RecordingReceiver, connected
 from tunnel.testing.memory import MemoryTransport, Pipe
+from tunnel.testing.objects import FakeObjects
 from tunnel.testing.pair import ModulePair
 
 __all__ = [
     "FakeCluster",
+    "FakeObjects",
     "FakeRequest",
     "MemoryTransport",
     "ModulePair",

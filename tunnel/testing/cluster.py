@@ -22,18 +22,12 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from tunnel.interfaces import ICluster
+from tunnel.testing.objects import FakeObjects, Refusal, Watcher
 
 __all__ = ["FakeCluster", "FakeRequest"]
 
 #: What is answered where a test said nothing.
-_NOT_FOUND = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "status": "Failure",
-    "reason": "NotFound",
-    "message": "the test has no answer to this",
-    "code": 404,
-}
+_NOT_FOUND = Refusal(404, "NotFound", "the test has no answer to this")
 
 
 @attrs.frozen
@@ -56,9 +50,12 @@ class FakeRequest:
 @implementer(ICluster)
 class FakeCluster:
     """
-    Answers requests from what `answer` was told; takes no chunked bodies.
+    Answers requests from what `answer` was told, and others from `objects`.
+
+    It takes no chunked bodies.
 
     :ivar requests: all of them, in their order.
+    :ivar objects: what is in the cluster.
     :ivar refuses: connections are refused, as where no API server runs.
     """
 
@@ -70,6 +67,7 @@ class FakeCluster:
         self._clock = clock
         self.requests: list[FakeRequest] = []
         self.refuses = False
+        self.objects = FakeObjects(clock.seconds)
         self._answers: dict[tuple[str, str], tuple[int, bytes]] = {}
 
     def answer(self, method: str, path: str, body: Any, status: int = 200) -> None:
@@ -83,14 +81,23 @@ class FakeCluster:
             body = json.dumps(body).encode()
         self._answers[method, path] = (status, body)
 
-    def _take(self, request: FakeRequest) -> bytes:
+    def take(self, request: FakeRequest) -> tuple[int, bytes] | Watcher:
+        """The answer to a request: status and body, or what comes line by line."""
         self.requests.append(request)
-        nothing = 404, json.dumps(_NOT_FOUND).encode()
-        status, body = self._answers.get((request.method, request.path), nothing)
-        return (
-            b"HTTP/1.1 %d Fake\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n%b" % (status, len(body), body)
-        )
+        told = self._answers.get((request.method, request.path))
+        if told is not None:
+            return told
+        kind = request.fields.get("content-type", [""])[0]
+        try:
+            found = self.objects.respond(
+                request.method, request.path, kind, request.body
+            )
+        except Refusal as refusal:
+            found = refusal.code, refusal.status
+        if isinstance(found, Watcher):
+            return found
+        status, said = found or (404, _NOT_FOUND.status)
+        return status, json.dumps(said).encode()
 
     # ICluster
 
@@ -136,12 +143,35 @@ class _Connection:
         self._client = client
         self._received = b""
         self._lost = False
+        self._watcher: Watcher | None = None
+        self._watching: Any = None
 
     def write(self, data: bytes) -> None:
         self._received += data
         while (request := self._read()) is not None:
-            answer = self._cluster._take(request)
-            self._clock.callLater(0, self._deliver, answer)
+            answer = self._cluster.take(request)
+            if isinstance(answer, Watcher):
+                self._follow(answer)
+            else:
+                status, body = answer
+                self._send(b"%b: %d" % (_head(status, b"Content-Length"), len(body)))
+                self._send(b"\r\n\r\n" + body)
+
+    def _follow(self, watcher: Watcher) -> None:
+        self._send(_head(200, b"Transfer-Encoding") + b": chunked\r\n\r\n")
+        watcher.begin(lambda line: self._send(b"%x\r\n%b\r\n" % (len(line), line)))
+        self._cluster.objects.watchers.add(watcher)
+        self._watcher = watcher
+        self._watching = self._clock.callLater(watcher.seconds, self._watched)
+
+    def _watched(self) -> None:
+        if self._watcher is not None:
+            self._cluster.objects.watchers.discard(self._watcher)
+            self._watcher = None
+            self._send(b"0\r\n\r\n")
+
+    def _send(self, data: bytes) -> None:
+        self._clock.callLater(0, self._deliver, data)
 
     def _read(self) -> FakeRequest | None:
         head, end, rest = self._received.partition(b"\r\n\r\n")
@@ -177,6 +207,9 @@ class _Connection:
     def _lose(self) -> None:
         if not self._lost:
             self._lost = True
+            if self._watcher is not None:
+                self._cluster.objects.watchers.discard(self._watcher)
+                self._watching.cancel()
             self._client.connectionLost(connectionDone)
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
@@ -195,3 +228,10 @@ class _Connection:
         return IPv4Address("TCP", "127.0.0.1", 6443)
 
     getHost = getPeer
+
+
+def _head(status: int, framing: bytes) -> bytes:
+    return b"HTTP/1.1 %d Fake\r\nContent-Type: application/json\r\n%b" % (
+        status,
+        framing,
+    )

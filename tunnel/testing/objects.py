@@ -1,0 +1,570 @@
+"""Objects of a Kubernetes API in memory: read, changed and watched as in a real one."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import attrs
+
+from tunnel.interfaces import KubernetesObject, KubernetesResource
+
+__all__ = ["FakeObjects", "Refusal", "Watcher"]
+
+_VERBS = frozenset("get list watch create update patch delete".split())
+
+#: What is there from the beginning: group and version, and per plural the kind;
+#: small letters at its end: cluster-wide.
+_KINDS = {
+    "v1": "configmaps=ConfigMap secrets=Secret pods=Pod services=Service "
+    "serviceaccounts=ServiceAccount events=Event namespaces=Namespace/ nodes=Node/",
+    "apps/v1": "deployments=Deployment daemonsets=DaemonSet statefulsets=StatefulSet",
+    "batch/v1": "jobs=Job cronjobs=CronJob",
+    "coordination.k8s.io/v1": "leases=Lease",
+    "rbac.authorization.k8s.io/v1": "roles=Role rolebindings=RoleBinding "
+    "clusterroles=ClusterRole/ clusterrolebindings=ClusterRoleBinding/",
+}
+
+_LABEL = re.compile(r"(!)?([^=!,() ]+)(?:(=|==|!=)([^=!,() ]*))?")
+
+#: A field within an object: the keys that lead to it.
+_Field = tuple[str, ...]
+_Key = tuple[str, str, str, str]
+
+
+@attrs.frozen
+class Refusal(Exception):
+    """What an API server answers in place of an object."""
+
+    code: int
+    reason: str
+    message: str
+
+    @property
+    def status(self) -> KubernetesObject:
+        """The body of the answer."""
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "reason": self.reason,
+            "message": self.message,
+            "code": self.code,
+        }
+
+
+@attrs.define(eq=False)
+class Watcher:
+    """One request that watches."""
+
+    seconds: float
+    _wanted: Callable[[KubernetesResource, KubernetesObject], bool]
+    _send: Callable[[bytes], None] | None = None
+    _early: list[bytes] = attrs.field(factory=list)
+
+    def begin(self, send: Callable[[bytes], None]) -> None:
+        """Send events, a line each, beginning with those that have been already."""
+        self._send = send
+        for line in self._early:
+            send(line)
+
+    def tell(
+        self, kind: str, resource: KubernetesResource, found: KubernetesObject
+    ) -> None:
+        """An object has changed."""
+        if self._wanted(resource, found):
+            line = json.dumps({"type": kind, "object": found}).encode() + b"\n"
+            if self._send is None:
+                self._early.append(line)
+            else:
+                self._send(line)
+
+
+@attrs.define(eq=False)
+class _Stored:
+    object: KubernetesObject
+    resource: KubernetesResource
+    #: Field manager -> what it has set.
+    owners: dict[str, set[_Field]] = attrs.field(factory=dict)
+
+
+class FakeObjects:
+    """
+    Objects that requests create, apply, patch, delete, list and watch.
+
+    As a real API server does: versions, conflicts of field managers, preconditions,
+    finalizers, pages, dry runs, events from a version on.  Otherwise than there:
+    objects are not checked against schemas, lists within them are one field each,
+    nothing is filled in, no controller and no garbage collection runs, and of patches
+    it takes JSON merge patches and server-side apply.
+
+    :param seconds: the time, as of the clock of the test.
+    """
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._kinds: dict[tuple[str, str], KubernetesResource] = {}
+        self._stored: dict[_Key, _Stored] = {}
+        self._version = 0
+        self._events: list[tuple[int, str, KubernetesResource, KubernetesObject]] = []
+        self._forgotten = 0
+        #: Pages of lists that were begun, by what continues them.
+        self._pages: dict[str, list[KubernetesObject]] = {}
+        self.watchers: set[Watcher] = set()
+        for api_version, kinds in _KINDS.items():
+            group, _, version = api_version.rpartition("/")
+            for one in kinds.split():
+                name, _, kind = one.partition("=")
+                wide = kind.endswith("/")
+                self.add_kind(
+                    KubernetesResource(
+                        group, version, kind.rstrip("/"), name, not wide, _VERBS
+                    )
+                )
+
+    # For tests.
+
+    def add_kind(self, resource: KubernetesResource) -> None:
+        """Have a further kind, as one that a CustomResourceDefinition makes."""
+        self._kinds[resource.api_version, resource.name] = resource
+
+    def put(self, found: KubernetesObject) -> KubernetesObject:
+        """Store an object, as some other client of the API server."""
+        resource = self._resource_of(found)
+        key = _key(resource, found["metadata"].get("namespace", ""), _name(found))
+        return self._write(resource, key, deepcopy(found), "test")
+
+    def find(
+        self, api_version: str, kind: str, name: str, namespace: str = ""
+    ) -> KubernetesObject | None:
+        """The object as it is now; None: there is none."""
+        resource = self._resource_of({"apiVersion": api_version, "kind": kind})
+        stored = self._stored.get(_key(resource, namespace, name))
+        return None if stored is None else deepcopy(stored.object)
+
+    def remove(
+        self, api_version: str, kind: str, name: str, namespace: str = ""
+    ) -> None:
+        """Delete an object, whatever its finalizers, as some other client."""
+        resource = self._resource_of({"apiVersion": api_version, "kind": kind})
+        self._drop(_key(resource, namespace, name))
+
+    def forget(self) -> None:
+        """Watches cannot go on from any version that there has been (410)."""
+        self._events.clear()
+        self._forgotten = self._version
+        self._pages.clear()
+
+    def _resource_of(self, found: Mapping[str, Any]) -> KubernetesResource:
+        for one in self._kinds.values():
+            if (one.api_version, one.kind) == (found["apiVersion"], found["kind"]):
+                return one
+        raise KeyError(f"{found['apiVersion']} {found['kind']}: see `add_kind`")
+
+    # For requests.
+
+    def respond(
+        self, method: str, target: str, content_type: str, body: bytes
+    ) -> tuple[int, Any] | Watcher | None:
+        """
+        Status and object of the answer, or a watch; None: nothing has such a path.
+
+        :raises Refusal: as an API server would.
+        """
+        path, _, text = target.partition("?")
+        query = dict(parse_qsl(text, keep_blank_values=True))
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        if path in ("/api", "/apis"):
+            return 200, self._discovery(path == "/api")
+        if parts[0] == "api":
+            api_version, parts = "/".join(parts[1:2]), parts[2:]
+        elif parts[0] == "apis":
+            api_version, parts = "/".join(parts[1:3]), parts[3:]
+        else:
+            return None
+        namespace = ""
+        if (
+            len(parts) > 2
+            and parts[0] == "namespaces"
+            and (api_version, parts[2]) in self._kinds
+        ):
+            namespace, parts = parts[1], parts[2:]
+        resource = self._kinds.get((api_version, parts[0])) if parts else None
+        if resource is None or len(parts) > 3 or parts[2:] not in ([], ["status"]):
+            return None
+        if len(parts) == 1:
+            return self._collection(method, resource, namespace, query, body)
+        key = _key(resource, namespace, parts[1])
+        return self._one(method, resource, key, query, content_type, body)
+
+    def _discovery(self, core: bool) -> Any:
+        groups: dict[str, dict[str, list[Any]]] = {}
+        for one in self._kinds.values():
+            if (one.group == "") is core:
+                groups.setdefault(one.group, {}).setdefault(one.version, []).append(
+                    {
+                        "resource": one.name,
+                        "responseKind": {"kind": one.kind},
+                        "scope": "Namespaced" if one.namespaced else "Cluster",
+                        "verbs": sorted(one.verbs),
+                    }
+                )
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": "apidiscovery.k8s.io/v2",
+            "items": [
+                {
+                    "metadata": {"name": group},
+                    "versions": [
+                        {"version": version, "resources": resources}
+                        for version, resources in versions.items()
+                    ],
+                }
+                for group, versions in groups.items()
+            ],
+        }
+
+    def _collection(
+        self,
+        method: str,
+        resource: KubernetesResource,
+        namespace: str,
+        query: dict[str, str],
+        body: bytes,
+    ) -> tuple[int, Any] | Watcher:
+        if method == "POST":
+            made = json.loads(body)
+            if resource.namespaced:
+                made.setdefault("metadata", {}).setdefault("namespace", namespace)
+            key = _key(resource, namespace, _name(made))
+            if key in self._stored:
+                raise _refused(resource, key, 409, "AlreadyExists", "already exists")
+            return 201, self._write(resource, key, made, *_how(query))
+        if method != "GET":
+            raise Refusal(405, "MethodNotAllowed", f"no {method} of a collection here")
+
+        def wanted(kind: KubernetesResource, one: KubernetesObject) -> bool:
+            metadata = one["metadata"]
+            return (
+                kind == resource
+                and namespace in ("", metadata.get("namespace", ""))
+                and _labelled(query.get("labelSelector", ""), metadata)
+                and _fielded(query.get("fieldSelector", ""), one)
+            )
+
+        if query.get("watch") in ("true", "1"):
+            return self._watch(wanted, query)
+        going_on = query.get("continue", "")
+        if going_on:
+            if going_on not in self._pages:
+                raise Refusal(410, "Expired", "The provided continue parameter is old")
+            found = self._pages.pop(going_on)
+        else:
+            found = [
+                deepcopy(stored.object)
+                for _, stored in sorted(self._stored.items())
+                if wanted(stored.resource, stored.object)
+            ]
+        limit = int(query.get("limit") or 0) or len(found)
+        metadata = {"resourceVersion": str(self._version)}
+        if len(found) > limit:
+            metadata["continue"] = f"{self._version}.{len(self._pages)}"
+            self._pages[metadata["continue"]] = found[limit:]
+        return 200, {
+            "kind": f"{resource.kind}List",
+            "apiVersion": resource.api_version,
+            "metadata": metadata,
+            "items": found[:limit],
+        }
+
+    def _watch(
+        self,
+        wanted: Callable[[KubernetesResource, KubernetesObject], bool],
+        query: dict[str, str],
+    ) -> Watcher:
+        since = int(query.get("resourceVersion") or 0)
+        if since < self._forgotten:
+            message = f"too old resource version: {since} ({self._version})"
+            raise Refusal(410, "Expired", message)
+        watcher = Watcher(float(query.get("timeoutSeconds") or 1800), wanted)
+        for version, kind, resource, found in self._events:
+            if version > since:
+                watcher.tell(kind, resource, found)
+        return watcher
+
+    def _one(
+        self,
+        method: str,
+        resource: KubernetesResource,
+        key: _Key,
+        query: dict[str, str],
+        content_type: str,
+        body: bytes,
+    ) -> tuple[int, Any]:
+        stored = self._stored.get(key)
+        said = json.loads(body) if body else {}
+        if method == "PATCH" and content_type == "application/apply-patch+yaml":
+            new = 201 if stored is None else 200
+            return new, self._apply(resource, key, said, query)
+        if stored is None:
+            raise _refused(resource, key, 404, "NotFound", "not found")
+        if method == "GET":
+            return 200, deepcopy(stored.object)
+        if method == "DELETE":
+            return 200, self._delete(key, stored, said)
+        if method == "PUT":
+            changed = said
+        elif method == "PATCH" and content_type == "application/merge-patch+json":
+            changed = _merged(stored.object, said)
+        else:
+            message = f"there is no {method} of {content_type} in FakeObjects"
+            raise Refusal(415, "UnsupportedMediaType", message)
+        version = said.get("metadata", {}).get("resourceVersion")
+        if version not in (None, stored.object["metadata"]["resourceVersion"]):
+            raise _refused(resource, key, 409, "Conflict", "has been modified")
+        return 200, self._write(resource, key, changed, *_how(query))
+
+    def _delete(self, key: _Key, stored: _Stored, options: Any) -> Any:
+        metadata = stored.object["metadata"]
+        for name, expected in options.get("preconditions", {}).items():
+            if metadata[name] != expected:
+                message = f"the precondition {name} {expected} is not met"
+                raise _refused(stored.resource, key, 409, "Conflict", message)
+        if "All" not in options.get("dryRun", ()):
+            if metadata.get("finalizers"):
+                going = deepcopy(stored.object)
+                going["metadata"].setdefault("deletionTimestamp", self._time())
+                return self._write(stored.resource, key, going, "test")
+            self._drop(key)
+        return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+
+    def _apply(
+        self,
+        resource: KubernetesResource,
+        key: _Key,
+        applied: KubernetesObject,
+        query: dict[str, str],
+    ) -> KubernetesObject:
+        manager, dry = _how(query)
+        fields = dict(_fields(applied))
+        # What is in an object is fields of their own; an empty one has none.
+        mine = {field for field, value in fields.items() if value != {}}
+        stored = self._stored.get(key)
+        if stored is None:
+            return self._write(resource, key, applied, manager, dry, mine)
+        taken = {
+            (owner, field)
+            for owner, owned in stored.owners.items()
+            if owner != manager
+            for field in owned & mine
+            if _get(stored.object, field) != fields[field]
+        }
+        if taken and query.get("force") != "true":
+            each = [
+                f'conflict with "{owner}": .{".".join(field)}'
+                for owner, field in sorted(taken)
+            ]
+            count = f"{len(each)} conflict{'s' * (len(each) > 1)}"
+            message = f"Apply failed with {count}: {', '.join(each)}"
+            raise Refusal(409, "Conflict", message)
+        changed = deepcopy(stored.object)
+        others = set[_Field]().union(
+            *(owned for owner, owned in stored.owners.items() if owner != manager)
+        )
+        for field in stored.owners.get(manager, set()) - mine - others:
+            _remove(changed, field)
+        for field, value in fields.items():
+            if field in mine or not isinstance(_get(changed, field), dict):
+                _set(changed, field, value)
+        return self._write(resource, key, changed, manager, dry, mine)
+
+    # Storing.
+
+    def _write(
+        self,
+        resource: KubernetesResource,
+        key: _Key,
+        found: KubernetesObject,
+        manager: str,
+        dry: bool = False,
+        applied: set[_Field] | None = None,
+    ) -> KubernetesObject:
+        """
+        Store *found*.
+
+        :param applied: the fields that *manager* has from now on; None: besides those
+            that it had, the ones that change.
+        """
+        stored = self._stored.get(key)
+        before = stored.object if stored is not None else {"metadata": {}}
+        old, new = dict(_fields(before)), dict(_fields(found))
+        changes = {field for field in new if old.get(field) != new[field]}
+        if dry:
+            return found
+        owners = stored.owners if stored is not None else {}
+        for owner, owned in owners.items():
+            owned &= set(new)
+            if owner != manager:
+                owned -= changes
+        if applied is None:
+            owners.setdefault(manager, set()).update(changes)
+        else:
+            owners[manager] = applied
+        if stored is not None and old == new:
+            return deepcopy(before)
+        kept = before["metadata"]
+        found["apiVersion"], found["kind"] = resource.api_version, resource.kind
+        self._version += 1
+        metadata = found["metadata"]
+        metadata.update(
+            name=key[3],
+            uid=kept.get("uid", f"uid-{self._version}"),
+            creationTimestamp=kept.get("creationTimestamp", self._time()),
+            resourceVersion=str(self._version),
+        )
+        if resource.namespaced:
+            metadata["namespace"] = key[2]
+        if "spec" in found:
+            again = found["spec"] != before.get("spec")
+            metadata["generation"] = kept.get("generation", 0) + again
+        self._stored[key] = _Stored(found, resource, owners)
+        if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
+            self._drop(key)
+        else:
+            event = "ADDED" if stored is None else "MODIFIED"
+            self._tell(event, resource, found)
+        return deepcopy(found)
+
+    def _drop(self, key: _Key) -> None:
+        stored = self._stored.pop(key)
+        self._version += 1
+        last = deepcopy(stored.object)
+        last["metadata"]["resourceVersion"] = str(self._version)
+        self._tell("DELETED", stored.resource, last)
+
+    def _tell(
+        self, kind: str, resource: KubernetesResource, found: KubernetesObject
+    ) -> None:
+        found = deepcopy(found)
+        self._events.append((self._version, kind, resource, found))
+        for watcher in tuple(self.watchers):
+            watcher.tell(kind, resource, found)
+
+    def _time(self) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._seconds()))
+
+
+def _key(resource: KubernetesResource, namespace: str, name: str) -> _Key:
+    return (
+        resource.group,
+        resource.name,
+        namespace if resource.namespaced else "",
+        name,
+    )
+
+
+def _name(found: KubernetesObject) -> str:
+    name: str = found["metadata"]["name"]
+    return name
+
+
+def _how(query: Mapping[str, str]) -> tuple[str, bool]:
+    """The field manager, and whether it is a dry run."""
+    return query.get("fieldManager") or "unknown", query.get("dryRun") == "All"
+
+
+def _refused(
+    resource: KubernetesResource, key: _Key, code: int, reason: str, what: str
+) -> Refusal:
+    kind = f"{resource.name}.{resource.group}" if resource.group else resource.name
+    return Refusal(code, reason, f'{kind} "{key[3]}" {what}')
+
+
+#: What says which object it is, or comes from the API server alone.
+_NOBODYS = {("apiVersion",), ("kind",)} | {
+    ("metadata", name)
+    for name in (
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "generation",
+        "managedFields",
+    )
+}
+
+
+def _fields(found: Any, path: _Field = ()) -> Iterator[tuple[_Field, Any]]:
+    """Each field that a manager can own, and its value."""
+    for name, value in found.items():
+        field = (*path, name)
+        if isinstance(value, dict) and value:
+            yield from _fields(value, field)
+        elif field not in _NOBODYS:
+            yield field, value
+
+
+def _get(found: Any, field: _Field) -> Any:
+    for name in field:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _set(found: Any, field: _Field, value: Any) -> None:
+    for name in field[:-1]:
+        inner = found.get(name)
+        if not isinstance(inner, dict):
+            inner = found[name] = {}
+        found = inner
+    found[field[-1]] = value
+
+
+def _remove(found: Any, field: _Field) -> None:
+    inner = _get(found, field[:-1])
+    if isinstance(inner, dict):
+        inner.pop(field[-1], None)
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = deepcopy(old) if isinstance(old, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged(merged.get(name), value)
+    return merged
+
+
+def _labelled(selector: str, metadata: Mapping[str, Any]) -> bool:
+    labels = metadata.get("labels") or {}
+    for part in filter(None, selector.split(",")):
+        found = _LABEL.fullmatch(part.strip())
+        if found is None or (found[1] and found[3]):
+            raise Refusal(400, "BadRequest", f"FakeObjects cannot select by {part!r}")
+        without, name, relation, value = found.groups()
+        if relation:
+            if (labels.get(name) == value) is (relation == "!="):
+                return False
+        elif (name in labels) is bool(without):
+            return False
+    return True
+
+
+def _fielded(selector: str, one: KubernetesObject) -> bool:
+    for part in filter(None, selector.split(",")):
+        name, _, value = part.replace("==", "=").partition("=")
+        differs = name.endswith("!")
+        found = _get(one, tuple(name.rstrip("!").split(".")))
+        if ((found or "") == value) is differs:
+            return False
+    return True
