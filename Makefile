@@ -5,6 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST = $(BIN)/python -m pytest
+WORKERS ?= auto
+# Those that compare times run alone, then the others side by side, each file in one
+# process.  Both parts run, whatever the first gave; 5 says that a part has no test.
+both_parts = alone=0; beside=0; \
+	$(PYTEST) -m "alone$(if $(1), and $(1))" $(2) $(PYTEST_ARGS) || alone=$$?; \
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		-m "not alone$(if $(1), and $(1))" $(2) $(PYTEST_ARGS) || beside=$$?; \
+	for status in $$alone $$beside; do \
+		case $$status in 0 | 5) ;; *) exit $$status ;; esac; \
+	done
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
@@ -25,16 +35,16 @@ demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself
 	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 test: $(STAMP)  ## all tests that can run here; tells which could not
-	$(PYTEST) $(PYTEST_ARGS)
+	$(call both_parts)
 
 unit: $(STAMP)  ## the tests that start no server
-	$(PYTEST) -m "not integration" $(PYTEST_ARGS)
+	$(PYTEST) -n $(WORKERS) --dist loadfile -m "not integration" $(PYTEST_ARGS)
 
 integration: $(STAMP)  ## the tests with real processes and servers
-	$(PYTEST) -m integration $(PYTEST_ARGS)
+	$(call both_parts,integration)
 
 faults: $(STAMP)  ## what breaks, and who notices, at length; build/faults.json
-	TXKAS_FAULTS=long $(PYTEST) -m faults tests/faults $(PYTEST_ARGS)
+	export TXKAS_FAULTS=long; $(call both_parts,faults,tests/faults)
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .

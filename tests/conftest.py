@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import os
 import re
 import signal
-import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests.integration import processes
+from tests.faults import record
+from tests.integration import cluster, needs, processes
+from tests.integration.cluster import ControlPlane
 
-#: Seconds for one test and its fixtures.  Far more than any takes: this is for those
-#: that would never end.  Coverage makes one that only computes four times as slow.
-UNIT_SECONDS = 300 if "coverage" in sys.modules else 60
-INTEGRATION_SECONDS = 300
+#: Seconds for one test and its fixtures.  Far more than any takes, beside others on a
+#: busy machine and under coverage: this is for those that would never end.
+UNIT_SECONDS = 300
+INTEGRATION_SECONDS = 600
 #: ... and for an experiment of `make faults`.
 FAULTS_SECONDS = 1200
 
@@ -32,6 +35,12 @@ LOG_TAIL = 6000
 
 #: What all tests of a folder are.
 MARKS = {"integration": ("integration",), "faults": ("integration", "faults")}
+
+#: Which folders begin: their tests take longest, and the others fill what is left.
+FIRST = ("faults", "integration")
+
+#: Most of what takes long waits.
+WORKERS_PER_CORE = 2
 
 # Time limits are above; how long one example takes says how busy the machine is.  In CI
 # examples are the same in every run; elsewhere new ones are looked for.
@@ -60,13 +69,25 @@ def _seconds(item: pytest.Item) -> int:
     return UNIT_SECONDS
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """How many processes run tests side by side."""
+    return WORKERS_PER_CORE * (os.cpu_count() or 1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark those of the folders that start processes."""
-    here = Path(__file__).parent
+    """Mark those of the folders that start processes, and put them first."""
     for item in items:
-        if item.path.is_relative_to(here):
-            for mark in MARKS.get(item.path.relative_to(here).parts[0], ()):
-                item.add_marker(mark)
+        for mark in MARKS.get(_folder(item), ()):
+            item.add_marker(mark)
+    order = {name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(_folder(item), len(order)))
+
+
+def _folder(item: pytest.Item) -> str:
+    here = Path(__file__).parent
+    if not item.path.is_relative_to(here):
+        return ""
+    return item.path.relative_to(here).parts[0]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -111,11 +132,71 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.fixture(scope="session")
+def control_plane(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> ControlPlane:
+    """An API server with everything around it, for all processes that run tests."""
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(pytestconfig, "workerinput"):
+        folder = folder.parent
+    stack = ExitStack()
+    # At the end it waits for the other processes: no test has to do that in its time.
+    pytestconfig.add_cleanup(stack.close)
+    return stack.enter_context(
+        cluster.shared(needs.kubernetes(), folder / "control-plane")
+    )
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, worker_id: str) -> Iterator[str]:
+    """A name of its own in which pods can start; removed, but not waited for."""
+    yield from _namespace(control_plane, worker_id)
+
+
+@pytest.fixture(scope="module")
+def shared_namespace(control_plane: ControlPlane, worker_id: str) -> Iterator[str]:
+    """The same for a whole file."""
+    yield from _namespace(control_plane, worker_id)
+
+
+def _namespace(control_plane: ControlPlane, worker_id: str) -> Iterator[str]:
+    name = f"ns-{worker_id}-{next(_numbers):03}"
+    control_plane.add_namespace(name)
+    yield name
+    control_plane.remove_namespace(name)
+
+
 _NEEDS = re.compile(r"(?:Skipped: )?needs (?P<what>.*?): (?P<command>.*)", re.DOTALL)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say what was skipped, and the command that brings it."""
+    """Say what the experiments measured, and what was not tested."""
+    _tell_figures(terminalreporter)
+    _tell_skipped(terminalreporter)
+
+
+def _tell_figures(terminalreporter: Any) -> None:
+    """The figures, good and bad; kept in ``build/faults.json``."""
+    found: dict[str, list[record.Figure]] = {}
+    for report in itertools.chain(*terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            # Each report of a test has those of its earlier ones.
+            figures = record.noted(report.user_properties)
+            if len(figures) > len(found.get(report.nodeid, ())):
+                found[report.nodeid] = figures
+    if found:
+        figures = [figure for _, one in sorted(found.items()) for figure in one]
+        terminalreporter.section("faults")
+        terminalreporter.line(record.table(figures))
+        record.write(figures)
+
+
+def _tell_skipped(terminalreporter: Any) -> None:
+    """What was skipped, and the command that brings it."""
     counts: dict[str, int] = defaultdict(int)
     for report in terminalreporter.stats.get("skipped", []):
         if not isinstance(report.longrepr, tuple):

@@ -24,7 +24,7 @@ def _run(*command: str) -> bool:
 def _drop(action: str, direction: str, port: int, probability: float) -> bool:
     match = ["-m", "statistic", "--mode", "random", "--probability", str(probability)]
     rule = ["INPUT", "-i", "lo", "-p", "tcp", direction, str(port), *match]
-    return _run("iptables", action, *rule, "-j", "DROP")
+    return _run("iptables", "-w", action, *rule, "-j", "DROP")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import attrs
@@ -10,6 +11,8 @@ import attrs
 from tests.integration.processes import ROOT
 
 RESULTS = ROOT / "build" / "faults.json"
+
+_PROPERTY = "figure"
 
 
 @attrs.define
@@ -24,9 +27,13 @@ class Figure:
 
 @attrs.define
 class Record:
-    """All figures of a run, in the order in which they came."""
+    """
+    The figures of one test, which its report takes to the process that ends the run.
 
-    figures: list[Figure] = attrs.Factory(list)
+    :param properties: of the report.
+    """
+
+    properties: list[tuple[str, object]]
 
     def note(self, experiment: str, figure: str, pass_line: str, ok: bool) -> None:
         """
@@ -34,27 +41,33 @@ class Record:
 
         :raises AssertionError: it is not where it has to be.
         """
-        self.figures.append(Figure(experiment, figure, pass_line, ok))
+        found = Figure(experiment, figure, pass_line, ok)
+        self.properties.append((_PROPERTY, attrs.asdict(found)))
         assert ok, f"{experiment}: {figure}; it has to be: {pass_line}"
 
-    def write(self, path: Path = RESULTS) -> None:
-        """Keep them for programs, beside those of experiments that did not run now."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        ran = {one.experiment for one in self.figures}
-        kept = []
-        if path.exists():
-            kept = [
-                one
-                for one in json.loads(path.read_text())
-                if one["experiment"] not in ran
-            ]
-        content = [*kept, *(attrs.asdict(one) for one in self.figures)]
-        path.write_text(json.dumps(content, indent=1) + "\n")
 
-    def table(self) -> str:
-        """For people."""
-        return "\n".join(
-            f"{'ok  ' if one.ok else 'FAIL'}  {one.experiment:<7} "
-            f"{one.figure}  [{one.pass_line}]"
-            for one in self.figures
-        )
+def noted(properties: Iterable[tuple[str, object]]) -> list[Figure]:
+    """The figures in a report of a test."""
+    return [Figure(**value) for name, value in properties if name == _PROPERTY]  # type: ignore[arg-type]
+
+
+def write(figures: Sequence[Figure], path: Path = RESULTS) -> None:
+    """Keep them for programs, beside those of experiments that did not run now."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ran = {one.experiment for one in figures}
+    kept = []
+    if path.exists():
+        kept = [
+            one for one in json.loads(path.read_text()) if one["experiment"] not in ran
+        ]
+    content = [*kept, *(attrs.asdict(one) for one in figures)]
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def table(figures: Iterable[Figure]) -> str:
+    """For people."""
+    return "\n".join(
+        f"{'ok  ' if one.ok else 'FAIL'}  {one.experiment:<7} "
+        f"{one.figure}  [{one.pass_line}]"
+        for one in figures
+    )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
 
+from tests.integration.ports import free_port
 from tests.integration.processes import Process, eventually
 from tests.integration.redisserver import RedisServer
 from tests.integration.stack import Agentk, Kas
@@ -27,28 +26,13 @@ private_api:
 """
 
 
-#: Below those that the system gives to clients: what is restarted needs its port back.
-_PORTS = itertools.count(12_000 + os.getpid() * 37 % 18_000)
-
-
-def free_port() -> int:
-    """One that nobody listens on now, and that is given to nobody else."""
-    while True:
-        port = next(_PORTS)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return port
-
-
 @attrs.define(eq=False)
 class FleetKas(Kas):
     """One kas of several: they share identities and the development CA."""
 
     number: int = 0
     shared: Path = Path()
-    private: int = 0
+    private: int = attrs.Factory(free_port)
     redis_address: str = ""
     more: str = ""
     #: Who has to have signed the certificates that kas show to each other.
@@ -62,11 +46,6 @@ class FleetKas(Kas):
     def prepare(self) -> None:
         """Write what its configuration needs."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Fixed from the beginning: peers and balancers know them.
-        self.agents = self.agents or free_port()
-        self.proxy = self.proxy or free_port()
-        self.observability = self.observability or free_port()
-        self.private = self.private or free_port()
         secret = self.shared / "private-api-secret"
         if not secret.exists():
             secret.write_text(base64.b64encode(os.urandom(32)).decode())

@@ -22,8 +22,12 @@ from tunnel.session.keepalive import LOOK, LOOKS_TO_END
 from tunnel.session.protocol import CLOSE_TIMEOUT
 
 #: Seconds after which a connection is closed whose successor is another process: what
-#: the question takes, and a second for the rest.
-CLOSED = LOOK * LOOKS_TO_END + 1
+#: the question takes, and what a busy machine takes for the rest.
+CLOSED = LOOK * LOOKS_TO_END + 3
+
+#: Seconds after which requests go on: without waiting for the five that the question
+#: takes.  It is one on an idle machine.
+PROMPT = 3
 
 #: Seconds of silence after which agentk asks, and those after which it dials anew.
 ASKS, DIALS = AGENT_TIMING.ping_interval + 2, AGENT_TIMING.dead_after + 4
@@ -112,8 +116,8 @@ def test_another_process(
         "F03",
         f"{where}: what hung was answered {took:.2f} s after the new process came, "
         f"requests after that took {slowest:.2f} s at most",
-        "<= 1 s, <= 1 s",
-        took <= 1 and slowest <= 1 and set(answers) == {"GET 200"},
+        f"<= {PROMPT} s, <= {PROMPT} s",
+        took <= PROMPT and slowest <= PROMPT and set(answers) == {"GET 200"},
     )
     eventually(
         lambda: sum(connections(stage, number, name) for number in range(3)) == 1,
@@ -142,8 +146,8 @@ def test_another_process(
         "bug 18",
         f"{rounds} kills: first request after each {slowest:.2f} s at most, {left} "
         "connection left",
-        "<= 1 s, 1",
-        slowest <= 1 and left == 1,
+        f"<= {PROMPT} s, 1",
+        slowest <= PROMPT and left == 1,
     )
 
 
@@ -189,8 +193,10 @@ def test_same_process(stage: Stage, record: Record) -> None:
             "bug 17",
             f"{where}: the older is out of service {gone:.2f} s after the newer came; "
             f"what hung there ended {took:.2f} s after it: {', '.join(answers)}",
-            "<= 1 s, <= 1 s, GET 200 and POST 502",
-            gone <= 1 and took <= 1 and answers == ["GET 200", "GET 200", "POST 502"],
+            f"<= {PROMPT} s, <= {PROMPT} s, GET 200 and POST 502",
+            gone <= PROMPT
+            and took <= PROMPT
+            and answers == ["GET 200", "GET 200", "POST 502"],
         )
         # What changes is written a little later, together.
         eventually(lambda name=name: _held(stage, name) == 1, 5, "one is in Redis")  # type: ignore[misc]

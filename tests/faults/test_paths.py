@@ -94,6 +94,7 @@ RATE = 12.5e6
 BESIDE_BULK = 50
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("milliseconds", [100, 300])
 def test_long_path(
     milliseconds: int,

@@ -26,6 +26,9 @@ from tests.faults.redis_experiments import (
 from tests.faults.redis_stand import Stand
 from tests.integration.processes import eventually
 
+#: Each compares latencies during a fault with those before.
+pytestmark = pytest.mark.alone
+
 # F15: Redis is away.
 
 

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import ssl
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.integration.ports import free_port
 from tests.integration.processes import ROOT, Process, eventually
 
 _UP = ROOT / "tests" / "kube" / "up"
 
 
+#: Seconds for a control plane to be ready, on a busy machine.
+_START_SECONDS = 180
+
+
 class ControlPlane:
     """
-    etcd, API server, controllers and a kubelet, started in *folder*.
+    etcd, API server, controllers and a kubelet that run, and their files in *folder*.
 
     :ivar agent: a kubeconfig with all rights, that of a service account.
     :ivar limited: one that may view ``default`` and impersonate.
@@ -27,13 +35,6 @@ class ControlPlane:
     def __init__(self, assets: Path, folder: Path) -> None:
         self.assets = assets
         self.folder = folder
-        self.process = Process(
-            "control plane",
-            [sys.executable, _UP, folder, "--audit", "--fake-nodes", "0"],
-            folder.parent / "up.log",
-            environment={"KUBEBUILDER_ASSETS": str(assets)},
-        )
-        self.process.wait_for(r"ready: ", 90)
         self.server: str = json.loads((folder / "ready.json").read_text())["server"]
         self.agent = folder / "agent.kubeconfig"
         self.limited = folder / "limited.kubeconfig"
@@ -74,16 +75,66 @@ class ControlPlane:
         with opener.open(request, timeout=60) as answer:
             return json.loads(answer.read())
 
+    def add_namespace(self, name: str) -> None:
+        """Make one in which pods can start."""
+        self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
+        eventually(lambda: self.call("GET", accounts)["items"], 60, "a service account")
+
+    def remove_namespace(self, name: str) -> None:
+        """Remove it and all that is in it, in its own time."""
+        self.call("DELETE", f"/api/v1/namespaces/{name}")
+
     def audit(self) -> Audit:
         """What the API server notes from now on."""
         return Audit(self.folder / "audit.log")
 
-    def stop(self) -> None:
-        """End all of it."""
-        try:
-            self.process.stop()
-        finally:
-            self.process.kill()
+
+@contextmanager
+def shared(assets: Path, folder: Path) -> Iterator[ControlPlane]:
+    """
+    One control plane for all processes that ask for *folder* at the same time.
+
+    Whoever is first starts it, and at its end waits for the others.
+    """
+    folder.mkdir(exist_ok=True)
+    kube = folder / "kube"
+    with ExitStack() as stack:
+        starting = stack.enter_context((folder / "starting").open("w"))
+        used = stack.enter_context((folder / "used").open("w"))
+        fcntl.flock(starting, fcntl.LOCK_EX)
+        fcntl.flock(used, fcntl.LOCK_SH)
+        if not (kube / "ready.json").exists():
+            process = _start(assets, kube)
+            stack.callback(_stop, process)
+            stack.callback(fcntl.flock, used, fcntl.LOCK_EX)
+        fcntl.flock(starting, fcntl.LOCK_UN)
+        yield ControlPlane(assets, kube)
+
+
+def _start(assets: Path, folder: Path) -> Process:
+    process = Process(
+        "control plane",
+        [
+            *(sys.executable, _UP, folder, "--audit", "--fake-nodes", "0"),
+            *("--ports", *(str(free_port()) for _ in range(3))),
+        ],
+        folder.parent / "up.log",
+        environment={"KUBEBUILDER_ASSETS": str(assets)},
+    )
+    try:
+        process.wait_for(r"ready: ", _START_SECONDS)
+    except BaseException:
+        process.kill()
+        raise
+    return process
+
+
+def _stop(process: Process) -> None:
+    try:
+        process.stop()
+    finally:
+        process.kill()
 
 
 class Audit:

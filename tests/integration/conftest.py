@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ import attrs
 import pytest
 from twisted.logger import LogEvent, globalLogPublisher
 
-from tests.integration import needs, processes
+from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl
 from tests.integration.rawhttp import Way
@@ -25,14 +24,6 @@ from tests.integration.stack import Agentk, Kas
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For everything that lives as long as the tests."""
     return tmp_path_factory.mktemp("kas")
-
-
-@pytest.fixture(scope="session")
-def control_plane(folder: Path) -> Iterator[ControlPlane]:
-    """An API server with everything around it."""
-    plane = ControlPlane(needs.kubernetes(), folder / "kube")
-    yield plane
-    plane.stop()
 
 
 @pytest.fixture(scope="session")
@@ -104,37 +95,6 @@ def events() -> Iterator[list[LogEvent]]:
     globalLogPublisher.addObserver(observer)
     yield found
     globalLogPublisher.removeObserver(observer)
-
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A name of its own in which pods can start; removed, but not waited for."""
-    yield from _namespace(control_plane)
-
-
-@pytest.fixture(scope="module")
-def shared_namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """The same for a whole file."""
-    yield from _namespace(control_plane)
-
-
-def _namespace(control_plane: ControlPlane) -> Iterator[str]:
-    name = f"ns-{next(_numbers):03}"
-    make_namespace(control_plane, name)
-    yield name
-    control_plane.call("DELETE", f"/api/v1/namespaces/{name}")
-
-
-def make_namespace(control_plane: ControlPlane, name: str) -> None:
-    """A namespace in which pods can start."""
-    control_plane.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    path = f"/api/v1/namespaces/{name}/serviceaccounts"
-    processes.eventually(
-        lambda: control_plane.call("GET", path)["items"], 20, "a service account"
-    )
 
 
 @pytest.fixture(scope="session")

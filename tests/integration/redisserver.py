@@ -12,6 +12,7 @@ import hiredis
 from twisted.internet.task import deferLater
 
 from tests.integration import needs
+from tests.integration.ports import free_port
 from tests.integration.processes import Process, eventually
 
 INSTALL = "apt-get install redis-server"
@@ -25,13 +26,6 @@ async def until(look: Callable[[], Any], what: str, seconds: float = 20) -> None
     while not look():
         assert time.monotonic() < end, f"after {seconds} s not yet: {what}"
         await deferLater(cast(Any, reactor), 0.005, lambda: None)
-
-
-def free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 class RedisServer:

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import yaml
 
+from tests.integration.ports import free_port
 from tests.integration.processes import Process, eventually, kasctl, twistd
 from tests.integration.rawhttp import Way
 
@@ -70,7 +71,7 @@ class Program:
 @attrs.define(eq=False)
 class Kas(Program):
     """
-    One kas with a state directory in *folder*; it keeps its ports for ever.
+    One kas with a state directory in *folder*; it keeps its ports.
 
     :ivar settings: added to the configuration file, as YAML text.
     :ivar tls: False for what stands behind a server that does TLS.
@@ -80,8 +81,10 @@ class Kas(Program):
     settings: str = ""
     tls: bool = True
     prefix: str = "/"
-    agents: int = 0
-    proxy: int = 0
+    # Fixed from the beginning: peers and balancers know them.
+    agents: int = attrs.Factory(free_port)
+    proxy: int = attrs.Factory(free_port)
+    observability: int = attrs.field(factory=free_port, kw_only=True)
 
     @property
     def state(self) -> Path:
@@ -126,6 +129,7 @@ class Kas(Program):
             environment=environment,
         )
         process.wait_for("kas is ready")
+        # Where the configuration left it to the system.
         self.agents = self._port("agents")
         self.proxy = self._port("kubernetes_api")
         self.observability = self._port("health and metrics")

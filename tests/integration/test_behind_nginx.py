@@ -12,6 +12,7 @@ import pytest
 from tests.integration import needs, pods
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl, expect
+from tests.integration.ports import free_port
 from tests.integration.processes import Process, eventually
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas
@@ -59,10 +60,8 @@ def fronted(folder: Path, control_plane: ControlPlane) -> Iterator[tuple[Kas, Wa
     kas.start()
     kas.stop()
     kas.tls = False
-    kas.agents = kas.proxy = 0
     kas.start()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     configuration = kas.folder / "nginx.conf"
     configuration.write_text(
         _CONFIGURATION.format(

@@ -17,9 +17,10 @@ from kas.state import pki
 from kas.state.directory import StateDirectory
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl
+from tests.integration.ports import free_port
 from tests.integration.processes import ROOT, eventually, script
 from tests.integration.rawhttp import Way
-from tests.integration.redisserver import RedisServer, free_port
+from tests.integration.redisserver import RedisServer
 from tests.integration.stack import Agentk, Kas
 from tests.integration.test_in_cluster import unshare
 
@@ -50,9 +51,7 @@ def deployed(
 ) -> Iterator[_Deployed]:
     """Made as the manifest says, one replica, at ports that are free here."""
     kubectl = make_kubectl("direct", namespace=namespace)
-    kas = _Deployed(
-        tmp_path, agents=free_port(), proxy=free_port(), observability=free_port()
-    )
+    kas = _Deployed(tmp_path)
     redis = RedisServer(tmp_path)
     try:
         kas.ctl("agent", "add", "main", "--token-file", tmp_path / "main.token")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.integration.cluster import ControlPlane
-from tests.integration.conftest import make_namespace
 from tests.integration.kubectl import Kubectl
 from tests.integration.processes import eventually
 from tests.integration.transcript import Transcript
@@ -47,7 +46,7 @@ def both(
         for way in "direct", "proxied":
             # The same length, because tables are as wide as what is in them.
             name = f"{row.__name__.replace('_', '-')}-{version}-{way:-<7}x"
-            make_namespace(control_plane, name)
+            control_plane.add_namespace(name)
             made.append(name)
             transcript = Transcript(make_kubectl(way, version, name))
             row(transcript)
@@ -59,7 +58,7 @@ def both(
 
     yield run
     for name in made:
-        control_plane.call("DELETE", f"/api/v1/namespaces/{name}")
+        control_plane.remove_namespace(name)
 
 
 def test_discovery(both: Both) -> None:

@@ -43,6 +43,7 @@ def test_stop(how: signal.Signals, lone_kas: Kas, lone_agentk: Agentk) -> None:
 
 def test_kasctl_knows_the_ports(lone_kas: Kas) -> None:
     """Ports that the configuration names, or the system chose, need no option."""
+    lone_kas.agents = lone_kas.proxy = lone_kas.observability = 0
     lone_kas.start()
     lone_kas.ctl("agent", "add", "main")
     content = lone_kas.ctl_json("kubeconfig", "--agent", "main", "--as-agent")

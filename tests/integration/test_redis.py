@@ -13,6 +13,7 @@ from kas.config.redis import Redis, RedisServer
 from kas.redis import RedisRefused
 from kas.redis.connection import MAX_WAITING
 from tests.integration import redisserver
+from tests.integration.ports import free_port
 from tests.integration.redisclients import CHANNEL, client, failure, tcp
 from tests.integration.redisserver import until
 
@@ -208,7 +209,7 @@ async def test_out_of_memory(redis: redisserver.RedisServer) -> None:
 @pytest_twisted.ensureDeferred
 async def test_became_a_replica(redis: redisserver.RedisServer) -> None:
     async with client(tcp(redis)) as (one, _):
-        redis("REPLICAOF", "127.0.0.1", redisserver.free_port())
+        redis("REPLICAOF", "127.0.0.1", free_port())
         await until(
             lambda: (
                 one.call("SET", "p:k", "x").addErrback(lambda f: None) and not one.up
@@ -222,7 +223,7 @@ async def test_became_a_replica(redis: redisserver.RedisServer) -> None:
 
 @pytest_twisted.ensureDeferred
 async def test_nobody_there(tmp_path: Path) -> None:
-    address = RedisServer(address=f"127.0.0.1:{redisserver.free_port()}")
+    address = RedisServer(address=f"127.0.0.1:{free_port()}")
     async with client(Redis(server=address), wait=False) as (one, owner):
         await until(lambda: "refused" in one.reason, "a reason")
         assert "refused" in str(await failure(one.call("PING")))

@@ -12,6 +12,7 @@ from twisted.logger import LogEvent
 from kas.config.redis import Redis, RedisSentinel, RedisTls
 from kas.redis.dialling import Dialler
 from tests.integration import redisserver
+from tests.integration.ports import free_port
 from tests.integration.processes import Process, eventually
 from tests.integration.redisclients import CHANNEL, client
 from tests.integration.redisserver import until
@@ -32,7 +33,7 @@ class Sentinels:
             *("--tls-ca-cert-file", str(self.ca), "--tls-auth-clients", "no"),
             *("--tls-replication", "yes"),
         )
-        self.ports = [redisserver.free_port() for _ in range(3)]
+        self.ports = [free_port() for _ in range(3)]
         login = ("--user", "kas", "on", ">data-secret", "~*", "&*", "+@all")
         self.master = redisserver.RedisServer(
             folder, "one", "--tls-port", str(self.ports[0]), *self.tls, *login
@@ -54,7 +55,7 @@ class Sentinels:
         self.sentinel = Sentinel(folder, configuration, str(self.ports[2]), *self.tls)
 
     def settings(self) -> Redis:
-        nobody = f"127.0.0.1:{redisserver.free_port()}"
+        nobody = f"127.0.0.1:{free_port()}"
         return Redis(
             sentinel=RedisSentinel(
                 master_name="main",

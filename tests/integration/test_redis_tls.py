@@ -11,6 +11,7 @@ import pytest_twisted
 
 from kas.config.redis import Redis, RedisServer, RedisTls
 from tests.integration import redisserver
+from tests.integration.ports import free_port
 from tests.integration.redisclients import client, failure, tcp
 from tests.integration.redisserver import until
 from tests.tunnel.transport import certificates
@@ -25,7 +26,7 @@ class TlsServer:
         cert, key = certificates.server_identity().write(folder, "server")
         mine = certificates.client_identity().write(folder, "client")
         self.cert, self.key = map(Path, mine)
-        self.tls_port = redisserver.free_port()
+        self.tls_port = free_port()
         self.server = redisserver.RedisServer(
             folder,
             "redis-tls",
