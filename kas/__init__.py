@@ -14,6 +14,7 @@ The server: accepts agents, and carries requests to them.
     fleet/          the other kas
     routing/        from "a stream to agent 7" to the path that it takes
     api/            the external API: Connect and gRPC
+    web/            HTTP by twisted.web, bounded
     observability/  health, metrics, status and the audit log
     state/          the state directory: certificates, who runs
     ctl/            `kasctl`

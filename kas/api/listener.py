@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import (
-    IAddress,
-    IListeningPort,
-    IProtocol,
-    IProtocolFactory,
-)
+from twisted.internet.interfaces import IAddress, IProtocol
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from kas.api.auth import Authenticator
 from kas.api.front import Front
@@ -25,6 +17,7 @@ from kas.api.limits import DEFAULT_LIMITS, ExternalLimits
 from kas.api.services import ExternalServices
 from kas.config.schema import ApiListen
 from kas.identity.jwt import Secrets
+from kas.web.draining import DrainingFactory, DrainingListener
 from tunnel.errors import ConfigurationError
 from tunnel.http2.server import Http2ServerConnection
 from tunnel.http2.stream import Http2Stream, RawHeaders
@@ -32,12 +25,6 @@ from tunnel.program.listening import Listening
 from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationError
 
 __all__ = ["ExternalApi", "ExternalFactory"]
-
-#: Seconds between two looks at whether what runs is done, while draining.
-DRAIN_STEP = 0.1
-
-#: Seconds that the last bytes get to leave at the end.
-CLOSE_TIME = 1.0
 
 # What no request of HTTP/1.1 begins with, and every connection of HTTP/2.
 _PREFACE = b"PRI * HTTP/2.0\r\n"
@@ -88,8 +75,7 @@ class _Greeting(Handover):
         self._lower.loseConnection()
 
 
-@implementer(IProtocolFactory)
-class ExternalFactory(Factory):
+class ExternalFactory(DrainingFactory):
     """
     Takes connections for the external API.
 
@@ -97,7 +83,6 @@ class ExternalFactory(Factory):
     :param jitter: a number between 0 and 1.
     """
 
-    noisy = False
     _log = Logger()
 
     def __init__(
@@ -192,6 +177,11 @@ class ExternalFactory(Factory):
         """How many are under way."""
         return len(self._busy) + sum(one.calls for one in self.http2)
 
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self.open)
+
     def drain(self, grace: float) -> None:
         """Close connections without calls, and the others after their calls."""
         self._draining = True
@@ -212,13 +202,15 @@ class ExternalFactory(Factory):
             one.give_up()
 
 
-class ExternalApi:
+class ExternalApi(DrainingListener):
     """
     The external API of one kas, from its section of the configuration.
 
     :param now: the time of day.
     :raises ConfigurationError: the secret cannot be used.
     """
+
+    factory: ExternalFactory
 
     def __init__(
         self,
@@ -230,10 +222,6 @@ class ExternalApi:
         now: Callable[[], float],
         jitter: Callable[[], float],
     ) -> None:
-        self._settings = settings
-        self._listening = listening
-        self._reactor = reactor
-        self._port: IListeningPort | None = None
         try:
             secrets = Secrets(
                 settings.authentication_secret_file,
@@ -242,56 +230,18 @@ class ExternalApi:
             )
         except ValueError as error:
             raise ConfigurationError([f"api.listen: {error}"]) from None
-        self.factory = ExternalFactory(
+        factory = ExternalFactory(
             Front(services, Authenticator(secrets, settings.issuer, now)),
             reactor,
             age=settings.max_connection_age,
             jitter=jitter,
         )
-
-    async def start(self) -> None:
-        """Listen."""
-        self._port = await self._listening.listen(
-            self._settings,
-            self.factory,
+        super().__init__(
+            settings,
+            factory,
+            listening,
+            reactor,
             what="the external API",
             setting="api.listen.address",
             alpn=("h2", "http/1.1"),
-            # Ruby's gRPC of older GitLabs may not speak 1.3 yet.
-            minimum=ssl.TLSVersion.TLSv1_2,
-            room=self.factory.room,
         )
-
-    async def drain(self) -> None:
-        """
-        Accept nothing more, send clients away, and let what runs finish.
-
-        Connections are taken for a while yet: load balancers still send them.
-        """
-        await self._sleep(self._settings.listen_grace_period)
-        if self._port is not None:
-            port, self._port = self._port, None
-            await self._listening.close(port)
-        left = self._settings.shutdown_grace_period
-        self.factory.drain(left)
-        while left > 0 and self.factory.calls:
-            await self._sleep(DRAIN_STEP)
-            left -= DRAIN_STEP
-
-    async def stop(self) -> None:
-        """Cut what is left."""
-        if self._port is not None:
-            port, self._port = self._port, None
-            await self._listening.close(port)
-        self.factory.close()
-        left = CLOSE_TIME
-        while left > 0 and self.factory.open:
-            await self._sleep(DRAIN_STEP)
-            left -= DRAIN_STEP
-        self.factory.abort()
-
-    async def _sleep(self, seconds: float) -> None:
-        if seconds > 0:
-            slept: Deferred[None] = Deferred()
-            self._reactor.callLater(seconds, slept.callback, None)
-            await slept

@@ -1,0 +1,196 @@
+"""Requests of twisted.web whose size and time are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from io import BytesIO
+from typing import Any, Protocol
+
+import attrs
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.web.resource import Resource
+from twisted.web.server import Request, Site
+
+from tunnel.errors import CallError
+from tunnel.grpc.memory import RequestMemory, RequestShare
+
+__all__ = ["BoundedRequest", "BoundedSite", "Bounds", "RequestLimits"]
+
+# They are untyped.
+_Request: Any = Request
+_Site: Any = Site
+
+
+class RequestLimits(Protocol):
+    """What a client can spend with one request."""
+
+    @property
+    def request(self) -> float:
+        """Seconds for its head and body."""
+
+    @property
+    def idle(self) -> float:
+        """Seconds between two requests, and between two pieces of one."""
+
+    @property
+    def body(self) -> int:
+        """Bytes of its body, which is whole in memory before it is looked at."""
+
+
+@attrs.frozen
+class Bounds:
+    """
+    What the requests of one listener share.
+
+    :ivar memory: for bodies.
+    :ivar closing: whether a connection, by its transport, ends after the answer.
+    :ivar busy: holds the transports of those with a request under way.
+    """
+
+    limits: RequestLimits
+    clock: IReactorTime
+    memory: RequestMemory
+    closing: Callable[[object], bool]
+    busy: set[object]
+
+
+class BoundedRequest(_Request):  # type: ignore[misc]
+    """
+    Bounds the time for head and body, and the memory of the body.
+
+    Of a head twisted.web takes 500 fields and 16 KiB.
+    """
+
+    _late_call: IDelayedCall | None = None
+    #: It was answered before it was complete.
+    _refused = False
+
+    def __init__(self, bounds: Bounds, *arguments: Any, **rest: Any) -> None:
+        super().__init__(*arguments, **rest)
+        self._bounds = bounds
+        self._kept = 0
+        #: The body is not kept.
+        self.discard = False
+        #: What the body holds of the memory.
+        self.share = RequestShare(bounds.memory)
+        # It is gone from the channel when the client is.
+        self._transport: object = self.channel.transport
+        self._late_call = bounds.clock.callLater(bounds.limits.request, self._late)
+
+    def begun(self) -> None:
+        """The head is here, and nothing of the body: may set `discard`."""
+
+    def answer(self) -> None:
+        """Everything is here."""
+        raise NotImplementedError
+
+    def gone(self) -> None:
+        """The client left before the answer was complete."""
+
+    def gotLength(self, length: int | None) -> None:
+        """The head is here."""
+        self.content = BytesIO()
+        self.begun()
+        if length is not None and length > self._bounds.limits.body:
+            self._too_large()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """A part of the body."""
+        self._kept += len(data)
+        if self._kept > self._bounds.limits.body:
+            self._too_large()
+        elif not self.discard:
+            try:
+                self.share.hold(self._kept)
+            except CallError:
+                self._refuse(b"503 Service Unavailable\r\nRetry-After: 1")
+            else:
+                self.content.write(data)
+
+    def process(self) -> None:
+        """Everything is here."""
+        if self._refused:
+            # Its last bytes came with those that were too many.
+            return
+        self._in_time()
+        self._bounds.busy.add(self._transport)
+        if self.discard:
+            self._close()
+        self._close_when_due()
+        self.answer()
+
+    def finish(self) -> None:
+        """The answer is complete."""
+        self._over()
+        self._close_when_due()
+        super().finish()
+
+    def _close_when_due(self) -> None:
+        if self.channel is not None and self._bounds.closing(self._transport):
+            self._close()
+
+    def _close(self) -> None:
+        self.channel.persistent = False
+        if not self.startedWriting:
+            self.setHeader(b"connection", b"close")
+
+    def connectionLost(self, reason: Any) -> None:
+        """The client is gone."""
+        self._in_time()
+        self._over()
+        # Not when the garbage is collected next.
+        self.content = BytesIO()
+        self.gone()
+        super().connectionLost(reason)
+
+    def _over(self) -> None:
+        self.share.release()
+        self._bounds.busy.discard(self._transport)
+
+    def _in_time(self) -> None:
+        call, self._late_call = self._late_call, None
+        if call is not None and call.active():
+            call.cancel()
+
+    def _late(self) -> None:
+        self.channel.forceAbortClient()
+
+    def _too_large(self) -> None:
+        self._refuse(b"413 Content Too Large")
+
+    def _refuse(self, status: bytes) -> None:
+        if not self._refused:
+            self._refused = self.discard = True
+            self._in_time()
+            self.share.release()
+            self.content = BytesIO()
+            self.channel.transport.write(
+                b"HTTP/1.1 " + status + b"\r\n"
+                b"Connection: close\r\nContent-Length: 0\r\n\r\n"
+            )
+            self.channel.loseConnection()
+
+
+class BoundedSite(_Site):  # type: ignore[misc]
+    """
+    A site for such requests, without HTTP/2, which `tunnel.http2` does.
+
+    :param request: made for each, with *bounds* and what twisted.web gives.
+    """
+
+    noisy = False
+
+    def __init__(self, request: Callable[..., BoundedRequest], bounds: Bounds) -> None:
+        super().__init__(
+            Resource(),
+            partial(request, bounds),
+            timeout=bounds.limits.idle,
+            reactor=bounds.clock,
+        )
+
+    def acceptableProtocols(self) -> list[bytes]:
+        return [b"http/1.1"]
+
+    def log(self, request: Any) -> None:
+        """Requests are counted; a line each would be too much."""
