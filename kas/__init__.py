@@ -14,7 +14,8 @@ The server: accepts agents, and carries requests to them.
     fleet/          the other kas
     routing/        from "a stream to agent 7" to the path that it takes
     api/            the external API: Connect and gRPC
-    web/            HTTP by twisted.web, bounded
+    storage/        where modules' stores are kept
+    web/            the listener for modules' pages, and bounded requests
     observability/  health, metrics, status and the audit log
     state/          the state directory: certificates, who runs
     ctl/            `kasctl`

@@ -9,6 +9,8 @@ from typing import Any
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
+from twisted.web.resource import IResource
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
@@ -20,6 +22,8 @@ from kas.routing.router import Router
 from kas.routing.stream import RoutedStream
 from tunnel.hosting.context import ModuleApi, ModuleContext, check_access
 from tunnel.hosting.modules import Prepared
+from tunnel.hosting.pages import Pages
+from tunnel.hosting.stores import NamespaceStore, Stores
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
     Access,
@@ -47,6 +51,10 @@ class ServerContext(ModuleContext):
     listening: Listening
     external: ExternalServices
     audit: AuditLog
+    stores: Stores
+    pages: Pages
+    #: Whether there is a listener for pages.
+    has_web: bool = False
     #: What takes the authenticators of a module out again, by module.
     removals: dict[str, list[Callable[[], None]]] = attrs.Factory(dict)
     #: Ports that modules opened, by module.
@@ -57,6 +65,8 @@ class ServerContext(ModuleContext):
         # Not super(): attrs makes the class again for its slots.
         ModuleContext.release(self, name)
         self.external.withdraw(name)
+        self.pages.withdraw(name)
+        self.stores.release(name)
         for remove in self.removals.pop(name, []):
             remove()
         for port in self.ports.pop(name, []):
@@ -66,6 +76,8 @@ class ServerContext(ModuleContext):
 @implementer(IServerModuleApi)
 class ServerModuleApi(ModuleApi):
     """See `tunnel.interfaces.IServerModuleApi`."""
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -178,3 +190,18 @@ class ServerModuleApi(ModuleApi):
             return port
 
         return Deferred.fromCoroutine(opened())
+
+    def store(self, namespace: str) -> NamespaceStore:
+        """Small durable values of this module."""
+        return self._context.stores.open(self.name, namespace)
+
+    def web(self, prefix: str, resource: IResource) -> None:
+        """Serve *resource* below *prefix*."""
+        self._context.pages.mount(self.name, prefix, resource)
+        if not self._context.has_web:
+            self._log.info(
+                "module {name} has pages at {prefix}, which are not served: there is "
+                "no 'web' in the configuration",
+                name=self.name,
+                prefix=prefix,
+            )

@@ -47,9 +47,14 @@ from kas.routing.router import Router
 from kas.state import pki, running
 from kas.state.control import ControlSocket
 from kas.state.directory import StateDirectory
+from kas.storage.file_backend import FileBackend
+from kas.web.draining import DrainingListener
+from kas.web.listener import WebListener
 from tunnel.errors import ConfigurationError, ErrorCode
 from tunnel.hosting.events import EventBus
 from tunnel.hosting.modules import ModuleHost, Prepared
+from tunnel.hosting.pages import Pages
+from tunnel.hosting.stores import StoreBackend, Stores
 from tunnel.interfaces import IServerModule
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
@@ -166,6 +171,12 @@ class KasService(LogsItsOwnWay, Service):
                 now=now,
                 jitter=secrets.SystemRandom().random,
             )
+        pages = Pages()
+        self.web: WebListener | None = None
+        if configuration.web is not None:
+            self.web = WebListener(configuration.web, pages, self.listening, reactor)
+            self.metrics.register(self.web.collector)
+        self._stores = Stores(self._make_backend, reactor)
         self._audit = AuditLog(
             configuration.observability.audit, self._kas_id.hex(), now
         )
@@ -181,6 +192,9 @@ class KasService(LogsItsOwnWay, Service):
             listening=self.listening,
             external=self.external_services,
             audit=self._audit,
+            stores=self._stores,
+            pages=pages,
+            has_web=self.web is not None,
         )
         self.modules = ModuleHost(
             modules,
@@ -244,6 +258,8 @@ class KasService(LogsItsOwnWay, Service):
         self.balance.start()
         if self.external is not None:
             await self.external.start()
+        if self.web is not None:
+            await self.web.start()
         running.tell(self._state, self.listening.opened)
         self.health.ready = True
         sdnotify.notify("READY=1")
@@ -292,6 +308,15 @@ class KasService(LogsItsOwnWay, Service):
                 "agents connect without TLS: tokens and traffic can be read on the "
                 "way; set certificate_file and key_file in agent.listen"
             )
+
+    def _make_backend(self) -> StoreBackend:
+        redis = self.configuration.redis
+        if redis is None:
+            return FileBackend(self._state, self._reactor, self._now)
+        # Here, because it imports the reactor.
+        from kas.storage.redis_backend import RedisBackend
+
+        return RedisBackend(redis, self._reactor, secrets.SystemRandom().random)
 
     def _revoked(self, credential_id: str) -> None:
         self.registry.revoke(credential_id)
@@ -445,10 +470,16 @@ class KasService(LogsItsOwnWay, Service):
             for port in ports:
                 await self.listening.close(port)
         self.bus.publish("kas.draining", None)
-        external = Deferred.fromCoroutine(self._drain_external())
+        draining = [
+            Deferred.fromCoroutine(self._end(one))
+            for one in (self.external, self.web)
+            if one is not None
+        ]
         await until(self._idle, self._reactor, grace)
-        await external
+        for ended in draining:
+            await ended
         await self.modules.stop()
+        await self._stores.stop()
         self.router.keeper.stop()
         for connection in self.registry:
             connection.tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
@@ -458,10 +489,9 @@ class KasService(LogsItsOwnWay, Service):
         self.last_seen.stop()
         self.identity.stop()
 
-    async def _drain_external(self) -> None:
-        if self.external is not None:
-            await self.external.drain()
-            await self.external.stop()
+    async def _end(self, listener: DrainingListener) -> None:
+        await listener.drain()
+        await listener.stop()
 
     async def _let_agents_leave(self, patience: float) -> None:
         since = self._reactor.seconds()

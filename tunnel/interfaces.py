@@ -22,7 +22,7 @@ from collections.abc import (
 )
 from enum import Enum
 from ssl import SSLContext
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 from google.protobuf.descriptor import ServiceDescriptor
@@ -45,6 +45,10 @@ from tunnel.config import Listen
 from tunnel.errors import AgentUnavailable
 from tunnel.http1 import UpstreamPool
 
+if TYPE_CHECKING:
+    # agentk serves no pages: it does without twisted.web.
+    from twisted.web.resource import IResource
+
 __all__ = [
     "Access",
     "AgentIdentity",
@@ -64,6 +68,7 @@ __all__ = [
     "IServerModuleApi",
     "IServerModuleFactory",
     "IServiceClient",
+    "IStore",
     "IStream",
     "IStreamReceiver",
     "IWaitingStream",
@@ -72,6 +77,9 @@ __all__ = [
     "KubernetesResource",
     "KubernetesResponse",
     "KubernetesVersion",
+    "StoreEvent",
+    "StoreEventType",
+    "StoredValue",
     "StreamOptions",
     "WatchEvent",
     "WatchEventType",
@@ -389,6 +397,108 @@ class IServiceClient(Interface):
         """A call whose requests and responses are streams."""
 
 
+@attrs.frozen
+class StoredValue:
+    """
+    What stands at a key of an `IStore`.
+
+    :ivar version: another one after each change; it says nothing but that.
+    """
+
+    value: bytes = attrs.field(repr=lambda value: f"{len(value)} bytes")
+    version: int
+
+
+class StoreEventType(Enum):
+    """What a `StoreEvent` says."""
+
+    #: From here on every change is told; any of those before may have been missed.
+    RESET = "RESET"
+    SET = "SET"
+    #: Deleted, or expired.
+    DELETED = "DELETED"
+
+
+@attrs.frozen
+class StoreEvent:
+    """
+    One event of a watch: that a key changed.  Read it for its value of now.
+
+    :ivar key: empty for RESET.
+    :ivar version: of the change; 0 for RESET.
+    """
+
+    type: StoreEventType
+    key: str = ""
+    version: int = 0
+
+
+class IStore(Interface):
+    """
+    Small durable values by key, in a namespace of one module.
+
+    With several kas all of them see the same.  A key is text of 1 to 256 bytes in
+    UTF-8 without control characters, a value at most 64 KiB; a namespace has at most
+    10,000 keys and 16 MiB.
+
+    Every way to fail is a `tunnel.errors.CallError`: INVALID_ARGUMENT for keys and
+    values that cannot be; RESOURCE_EXHAUSTED for what passes a limit; UNAVAILABLE
+    while the place of the store is; DATA_LOSS when the file of the store is damaged.
+    After UNAVAILABLE a change may have been made or not.  What was begun is done,
+    although its Deferred is cancelled.
+    """
+
+    def get(key: str) -> Awaitable[StoredValue | None]:
+        """What stands at *key*; None: nothing, or it has expired."""
+
+    def set(
+        key: str,
+        value: bytes,
+        *,
+        version: int | None = None,
+        expires_after: float | None = None,
+    ) -> Awaitable[int]:
+        """
+        Put *value* at *key*, and return its version.
+
+        :param version: only if this is what stands there (compare-and-set); 0: only if
+            nothing does (create); None: whatever does.
+        :param expires_after: seconds until it is gone, at most ten years; None: never.
+        :raises CallError: ABORTED, something else stands there: get it, and decide
+            again.
+        """
+
+    def delete(key: str, *, version: int | None = None) -> Awaitable[bool]:
+        """
+        Delete *key*; whether there was anything.
+
+        :param version: only if this is what stands there.
+        :raises CallError: ABORTED, something else does.
+        """
+
+    def keys(prefix: str = "", *, limit: int = 500) -> AsyncGenerator[list[str], None]:
+        """
+        Keys that begin with *prefix*, sorted, page by page.
+
+        Of keys that change meanwhile a page may have the old state or the new one.
+
+        :param limit: keys of one page, at most 1000.
+        """
+
+    def watch(prefix: str = "") -> AsyncGenerator[StoreEvent, None]:
+        """
+        Changes of keys that begin with *prefix*, for as long as it is read.
+
+        Begins with RESET, and says RESET again whenever changes may have been missed:
+        Redis was away or lost what was stored, or 1000 events waited for the reader.
+        So one loop does for both: on RESET read all, on SET and DELETED read the key.
+        Own changes are told, too.  It ends when the module stops; to end it before,
+        close it (`contextlib.aclosing`) or cancel what reads it.
+
+        :raises CallError: RESOURCE_EXHAUSTED, the namespace has 100 watches.
+        """
+
+
 class _IModule(Interface):
     name: str = Attribute("The name under which the module is configured.")
 
@@ -564,6 +674,30 @@ class IServerModuleApi(_IModuleApi):
 
         :param endpoint: a section, or a Twisted endpoint string.
         :param path: what precedes every path there; `kasctl` tells clients of it.
+        """
+
+    def store(namespace: str) -> IStore:
+        """
+        Small durable values of this module, which no other module reaches.
+
+        They are in a file of kas' state directory, or in Redis where that is
+        configured, and outlive the module.  Cheap; the same namespace gives the same
+        store.
+
+        :param namespace: at most 63 of ``a-z 0-9 - _``; a module has at most 32.
+        :raises ValueError: it cannot be a namespace, or is one too many.
+        """
+
+    def web(prefix: str, resource: IResource) -> None:
+        """
+        Serve *resource* below *prefix* on kas' listener for pages and webhooks.
+
+        Until the module stops.  Where ``web`` is not configured, no client can ask.
+        kas checks no credential there: the resource does, with `authorize` or its own.
+
+        :param prefix: ``/name`` or deeper, without a slash at its end.
+        :raises ValueError: it cannot be one, or a module has it, or one above or below
+            it, already.
         """
 
 

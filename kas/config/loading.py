@@ -49,7 +49,8 @@ def load(
             own_address(configuration.private_api.listen, environ, addresses)
         except ConfigurationError as error:
             problems += error.problems
-    present = {"api"} if configuration.api is not None else set()
+    optional = {"api": configuration.api, "web": configuration.web}
+    present = {name for name, section in optional.items() if section is not None}
     try:
         modules = load_modules(ServerModule, sections, (*problems, *unknown), present)
     except ConfigurationError as error:
@@ -106,6 +107,8 @@ def listeners(
         yield "api.listen", configuration.api.listen
     if configuration.private_api is not None:
         yield "private_api.listen", configuration.private_api.listen
+    if configuration.web is not None:
+        yield "web.listen", configuration.web.listen
     for module in modules:
         listen = getattr(module.configuration, "listen", None)
         if isinstance(listen, Listen):

@@ -27,6 +27,7 @@ from tunnel.config import (
     Invalid,
     Listen,
     Section,
+    Size,
     authorities,
     field,
     read,
@@ -39,6 +40,7 @@ __all__ = [
     "KasConfiguration",
     "Observability",
     "ObservabilityListen",
+    "Web",
     "read_configuration",
     "read_configuration_file",
 ]
@@ -242,6 +244,44 @@ class PrivateApi:
 
 
 @attrs.frozen(kw_only=True)
+class WebListen(Listen):
+    """``web.listen``: pages and webhooks of modules."""
+
+    address: str = field(default="127.0.0.1:8156", doc="host:port for modules' pages")
+    shutdown_grace_period: Duration = field(
+        default=10.0, doc="how long requests that run may take after that"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Web:
+    """``web``."""
+
+    listen: WebListen = field(factory=WebListen, doc="where modules' pages are")
+    request_timeout: Duration = field(
+        default=30.0,
+        doc="how long the head and the body of a request may take to arrive",
+        validator=is_positive,
+    )
+    idle_timeout: Duration = field(
+        default=60.0,
+        doc="how long a connection is kept between two requests, and how long the body "
+        "of one may pause",
+        validator=is_positive,
+    )
+    max_body_bytes: Size = field(
+        default=4 * 1024 * 1024,
+        doc="size of the body of a request; then 413",
+        validator=is_positive,
+    )
+    max_connections: int = field(
+        default=1000,
+        doc="connections of clients; more are closed",
+        validator=is_positive,
+    )
+
+
+@attrs.frozen(kw_only=True)
 class KasConfiguration:
     """The whole file; without one, kas runs alone with what is the default here."""
 
@@ -258,6 +298,9 @@ class KasConfiguration:
     private_api: PrivateApi | None = field(
         default=None,
         doc="calls between several kas",
+    )
+    web: Web | None = field(
+        default=None, doc="pages and webhooks of modules; on when present"
     )
     gitlab: Section | None = field(
         default=None,

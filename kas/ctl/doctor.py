@@ -33,6 +33,7 @@ from kas.state.running import (
     KUBERNETES_API,
     OBSERVABILITY,
     OTHER_KAS,
+    WEB,
     Running,
 )
 from tunnel.config import Listen, expiry_problem, validity
@@ -57,6 +58,8 @@ _NAMES = {
     "api.listen": "external API",
     OTHER_KAS: "private API port",
     "private_api.listen": "private API port",
+    WEB: "pages",
+    "web.listen": "pages",
 }
 
 

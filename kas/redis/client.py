@@ -149,6 +149,8 @@ class RedisClient:
     :param probe: sent as a transaction on each new connection; only if Redis likes all
         of it the breaker closes.  It should write, because a Redis that only answers
         questions is no use.
+    :param purpose: for the log: " for" whom it is, if not for kas itself.
+    :param while_down: the same: what it means that it is down.
     """
 
     _settings: Redis
@@ -156,6 +158,8 @@ class RedisClient:
     _random: Callable[[], float]
     _channel: str
     _probe: Sequence[Command] = ()
+    _purpose: str = ""
+    _while_down: str = "what is known already goes on"
     counters: Counters = attrs.field(factory=Counters, init=False)
     #: Why the breaker is open; empty while it is closed.
     reason: str = attrs.field(default="not connected yet", init=False)
@@ -341,7 +345,11 @@ class RedisClient:
         self.reason = ""
         self._said.clear()
         self._same_server(self._events, connection.address)
-        self._log.info("Redis at {address} works", address=connection.address)
+        self._log.info(
+            "Redis at {address} works{purpose}",
+            address=connection.address,
+            purpose=self._purpose,
+        )
         self._tell(lambda owner: owner.redis_up())
 
     def _down(self, reason: str) -> None:
@@ -349,7 +357,9 @@ class RedisClient:
         if reason not in self._said and len(self._said) < MAX_REASONS:
             self._said.add(reason)
             self._log.warn(
-                "Redis cannot be used, what is known already goes on: {reason}",
+                "Redis cannot be used{purpose}, {meaning}: {reason}",
+                purpose=self._purpose,
+                meaning=self._while_down,
                 reason=reason,
             )
         if was_up:

@@ -28,6 +28,7 @@ __all__ = [
     "KUBERNETES_API",
     "OBSERVABILITY",
     "OTHER_KAS",
+    "WEB",
     "Running",
     "file_name",
     "forget",
@@ -45,6 +46,7 @@ OBSERVABILITY = "health and metrics"
 KUBERNETES_API = "kubernetes_api"
 EXTERNAL_API = "the external API"
 OTHER_KAS = "other kas"
+WEB = "pages of modules"
 
 # "every address", for whom the own machine has its own
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104

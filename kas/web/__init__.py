@@ -1,6 +1,7 @@
 """
-HTTP by twisted.web, bounded.
+HTTP by twisted.web: modules' pages and webhooks, and what bounds any request.
 
-    requests.py   requests whose size and time are bounded
-    draining.py   a listener that ends in order
+    listener.py   the listener that modules' pages share
+    requests.py   requests that are bounded, for this listener and the external API
+    draining.py   a listener that ends in order, for both as well
 """

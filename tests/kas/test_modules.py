@@ -17,6 +17,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.resource import Resource
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
@@ -32,10 +33,12 @@ from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.config import Listen
 from tunnel.errors import CallError, ConfigurationError, ErrorCode, Status, StreamReset
 from tunnel.hosting.modules import RESTART_FIRST, ModuleHost, Prepared
+from tunnel.hosting.pages import Pages
+from tunnel.hosting.stores import Stores
 from tunnel.interfaces import Access, IServerModule, IServerModuleApi, StreamOptions
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
-from tunnel.testing import RecordingReceiver
+from tunnel.testing import FakeStore, RecordingReceiver
 
 ECHO = DESCRIPTOR.services_by_name["Echo"]
 
@@ -77,6 +80,8 @@ class _Case(SynchronousTestCase):
             listening=Listening(self.reactor, program="kas"),
             external=ExternalServices(self.reactor),
             audit=AuditLog(None, "", time.time),
+            stores=Stores(lambda: FakeStore(self.reactor), self.reactor),
+            pages=Pages(),
         )
         self.failed: list[tuple[str, Exception]] = []
 
@@ -259,6 +264,8 @@ class Busy:
         self.made.append(self)
         api.handle_stream(f"/{api.name}", lambda stream, open_: RecordingReceiver())
         api.subscribe("moon", self.heard.append)
+        api.web(f"/{api.name}", Resource())
+        self.store = api.store("things")
 
     async def start(self) -> None:
         port = {"one": 8161, "two": 8162}[self.name]
@@ -293,6 +300,14 @@ class FailureTests(_Case):
         self.agent.pipe.flush()
         return receiver.closed
 
+    def keep(self, module: Busy, value: bytes) -> None:
+        storing = Deferred.fromCoroutine(module.store.set("k", value))
+        self.successResultOf(storing)
+
+    def stored(self, module: Busy) -> bytes | None:
+        found = self.successResultOf(Deferred.fromCoroutine(module.store.get("k")))
+        return found.value if found else None
+
     def assert_unknown(self, method: str) -> None:
         (reason,) = self.ask(method)
         assert isinstance(reason, StreamReset)
@@ -301,8 +316,11 @@ class FailureTests(_Case):
     def test_alone(self) -> None:
         """Its handlers, subscriptions and ports are withdrawn; then it is back."""
         self.assertEqual(self.ask("/one"), [])
+        self.keep(self.one, b"kept")
         self.one.api.fail(ValueError("gone"))
         self.assert_unknown("/one")
+        self.assertIsNone(self.context.pages.find([b"one"]))
+        self.assertIsNotNone(self.context.pages.find([b"two"]))
         self.assertEqual(self.ask("/two"), [])
         self.world.bus.publish("moon", 1)
         self.assertEqual((self.one.heard, self.two.heard), ([], [1]))
@@ -313,6 +331,9 @@ class FailureTests(_Case):
         self.reactor.advance(RESTART_FIRST)
         self.assertEqual(len(Busy.made), 3)
         self.assertEqual(self.ask("/one"), [])
+        self.assertIsNotNone(self.context.pages.find([b"one"]))
+        self.assertEqual(self.stored(Busy.made[2]), b"kept")
+        self.assertIsNone(self.stored(self.two))
         self.world.bus.publish("moon", 2)
         self.assertEqual((Busy.made[2].heard, self.two.heard), ([2], [1, 2]))
         self.assertEqual([one[0] for one in self.reactor.tcpServers].count(8161), 2)
@@ -327,6 +348,8 @@ class FailureTests(_Case):
         self.assertEqual(sum(map(len, self.context.ports.values())), 2)
         self.assertEqual(len(self.context.listening._ports), 2)
         self.assertEqual(len(self.world.bus._subscribers["moon"]), 2)
+        self.assertEqual(len(self.context.pages._mounts), 2)
+        self.assertEqual(len(self.context.stores._open), 2)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_stop(self) -> None:

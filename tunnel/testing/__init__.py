@@ -7,6 +7,8 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     apis.py     what each half of a module gets
     cluster.py  `FakeCluster` answers as the Kubernetes API what a test says
     objects.py  `FakeObjects`: what is in that cluster, created, applied and watched
+    store.py    `FakeStore` keeps what modules store
+    web.py      requests of modules' pages
     pair.py     `ModulePair` runs both halves of a module against each other
 
 For example::
@@ -26,11 +28,13 @@ from tunnel.testing.ends import RecordingReceiver, connected
 from tunnel.testing.memory import MemoryTransport, Pipe
 from tunnel.testing.objects import FakeObjects
 from tunnel.testing.pair import ModulePair
+from tunnel.testing.store import FakeStore
 
 __all__ = [
     "FakeCluster",
     "FakeObjects",
     "FakeRequest",
+    "FakeStore",
     "MemoryTransport",
     "ModulePair",
     "Pipe",

@@ -16,6 +16,7 @@ from twisted.internet.interfaces import (
     IPushProducer,
 )
 from twisted.internet.task import Clock
+from twisted.web.resource import IResource
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
@@ -29,6 +30,8 @@ from tunnel.errors import (
     TunnelError,
 )
 from tunnel.hosting.context import check_access
+from tunnel.hosting.pages import Pages
+from tunnel.hosting.stores import NamespaceStore, Stores
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
@@ -155,11 +158,24 @@ class FakeServerModuleApi(_FakeApi):
     `IServerModuleApi` for one agent, ``1`` or ``agent-1``, that is connected.
 
     :param door: takes what the module gives to `handle_external`.
+    :param stores: makes what it gets from `store`.
+    :param pages: takes what the module gives to `web`.
     """
 
-    def __init__(self, end: End, name: str, configuration: Any, *, door: Dispatcher):
+    def __init__(
+        self,
+        end: End,
+        name: str,
+        configuration: Any,
+        *,
+        door: Dispatcher,
+        stores: Stores,
+        pages: Pages,
+    ) -> None:
         super().__init__(end, name, configuration)
         self._door = door
+        self._stores = stores
+        self._pages = pages
         #: token -> `Access`; anything else is refused.
         self.tokens: dict[str, Access] = {}
         #: What the module added.
@@ -238,6 +254,12 @@ class FakeServerModuleApi(_FakeApi):
             endpoint = endpoint.endpoint_string()
         self.listening[endpoint] = factory
         return succeed(_Port())
+
+    def store(self, namespace: str) -> NamespaceStore:
+        return self._stores.open(self.name, namespace)
+
+    def web(self, prefix: str, resource: IResource) -> None:
+        self._pages.mount(self.name, prefix, resource)
 
 
 @implementer(IAgentModuleApi)

@@ -10,9 +10,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from tunnel.hosting.pages import Pages
+from tunnel.hosting.stores import Stores
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing.apis import FakeAgentModuleApi, FakeServerModuleApi
 from tunnel.testing.ends import End, connected
+from tunnel.testing.store import FakeStore
+from tunnel.testing.web import Answer, visit
 
 __all__ = ["ModulePair"]
 
@@ -28,11 +32,15 @@ class ModulePair:
 
     :param cluster: what agent halves are given as the Kubernetes API, an `ICluster`
         such as `FakeCluster`.
+    :ivar store: keeps what server halves store, and fails when it is told to.
     """
 
     def __init__(self, clock: Clock, *, cluster: Any = None) -> None:
         self.clock = clock
         self.cluster = cluster
+        self.store = FakeStore(clock)
+        self._stores = Stores(lambda: self.store, clock)
+        self._pages = Pages()
         self.agent, self.server, self.pipe = connected(clock)
         self._modules: list[tuple[End, str, Any]] = []
         # Whoever calls the external API, and what answers there.
@@ -41,7 +49,12 @@ class ModulePair:
 
     def server_half(self, factory: Any, **configuration: Any) -> Any:
         """Make a server half; its API is at ``.api`` of the result if it kept it."""
-        api = partial(FakeServerModuleApi, door=self.door.dispatcher)
+        api = partial(
+            FakeServerModuleApi,
+            door=self.door.dispatcher,
+            stores=self._stores,
+            pages=self._pages,
+        )
         return self._make(api, self.server, factory, configuration)
 
     def agent_half(self, factory: Any, **configuration: Any) -> Any:
@@ -60,6 +73,28 @@ class ModulePair:
         """Calls what server halves gave to `handle_external`, as GitLab would."""
         return self._outside.client(service)
 
+    def visit(
+        self,
+        path: str,
+        method: str = "GET",
+        body: bytes = b"",
+        wait: float = 0,
+        **fields: str,
+    ) -> Answer:
+        """
+        What is answered to a request of a page that a server half gave to `web`.
+
+        :param path: with its query.
+        :param wait: seconds by which the clock moves before there has to be an answer.
+        :param fields: of the head, with ``_`` for ``-``.
+        """
+        return visit(self._pages, path, method, body, fields, partial(self._pass, wait))
+
+    def _pass(self, seconds: float) -> None:
+        self.settle()
+        self.clock.advance(seconds)
+        self.settle()
+
     def start(self) -> None:
         """Start all of them."""
         for _, _, module in self._modules:
@@ -71,6 +106,8 @@ class ModulePair:
             end.dispatcher.withdraw(name)
             end.bus.withdraw(name)
             self.door.dispatcher.withdraw(name)
+            self._pages.withdraw(name)
+            self._stores.release(name)
             self.run(module.stop())
 
     def settle(self) -> None:

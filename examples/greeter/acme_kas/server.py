@@ -78,6 +78,8 @@ class GreeterServer:
         self.api = api
         #: Agent id, name.
         self.sightings: deque[tuple[str, str]] = deque(maxlen=api.configuration.keep)
+        #: By agent id: how often it has greeted, since ever and for all kas.
+        self.greeted = api.store("greeted")
         api.handle(SIGHTINGS, self)
 
     async def start(self) -> None:
@@ -91,7 +93,21 @@ class GreeterServer:
     async def report(self, request: Sighting, call: Any) -> ReportResponse:
         """``Sightings.Report``, called by agents."""
         self.sightings.append((call.agent.agent_id, request.name[:MAX_NAME]))
+        await self._count(call.agent.agent_id)
         return ReportResponse()
+
+    async def _count(self, agent_id: str) -> None:
+        """One more; if another kas counts at the same time, after that."""
+        while True:
+            found = await self.greeted.get(agent_id)
+            count, version = (int(found.value), found.version) if found else (0, 0)
+            try:
+                await self.greeted.set(agent_id, b"%d" % (count + 1), version=version)
+            except CallError as error:
+                if error.status != Status.ABORTED:
+                    raise
+            else:
+                return
 
     @app.route("/greet/<agent>", methods=["GET"])
     async def greet(self, request: IRequest, agent: str) -> bytes:
@@ -119,6 +135,13 @@ class GreeterServer:
         access = await self._authorized(request, agent)
         names = [name for who, name in self.sightings if who == access.agent_id]
         return _json(request, {"names": names})
+
+    @app.route("/greeted/<agent>", methods=["GET"])
+    async def counted(self, request: IRequest, agent: str) -> bytes:
+        """How often an agent has greeted."""
+        access = await self._authorized(request, agent)
+        found = await self.greeted.get(access.agent_id)
+        return _json(request, {"count": int(found.value) if found else 0})
 
     @app.handle_errors(CallError)
     def failed(self, request: IRequest, failure: Any) -> bytes:

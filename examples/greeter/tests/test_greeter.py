@@ -56,6 +56,19 @@ class GreeterTests(SynchronousTestCase):
             self.get("/sightings/agent-1"), (200, {"names": ["Grace", "Mary"]})
         )
 
+    def test_counts(self) -> None:
+        """How often is kept, and not forgotten with the module."""
+        self.assertEqual(self.get("/greeted/agent-1"), (200, {"count": 0}))
+        for name in ("Ada", "Grace", "Mary"):
+            self.get(f"/greet/agent-1?name={name}")
+        self.pair.stop()
+        self.server = self.pair.server_half(GreeterServer)
+        self.server.api.tokens["t0ken"] = Access("user:alice", "1", "agent-1")
+        self.pair.run(self.server.start())
+        self.assertEqual(self.get("/greeted/agent-1"), (200, {"count": 3}))
+        self.pair.store.down = True
+        self.assertEqual(self.get("/greeted/agent-1")[0], 503)
+
     def test_nobody_to_greet(self) -> None:
         """What the agent refuses is an HTTP error with its reason."""
         self.assertEqual(

@@ -71,6 +71,11 @@ def test_beside_what_is_wrong_with_modules(tmp_path: Path) -> None:
             "agent.listen.address, by default",
         ),
         (
+            "web: {listen: {address: '127.0.0.1:8151'}}\n",
+            "1:16: web.listen.address: 127.0.0.1:8151 is taken by "
+            "observability.listen.address, by default",
+        ),
+        (
             "agent: {listen: {network: unix, address: /a}}\n"
             "observability: {listen: {network: unix, address: /a}}\n",
             "2:41: observability.listen.address: /a is taken by "
@@ -92,6 +97,8 @@ def test_two_at_one_address(tmp_path: Path, text: str, said: str) -> None:
         "agent: {listen: {address: '127.0.0.2:8151'}}\n",
         "agent: {listen: {endpoint: 'tcp:8151:interface=127.0.0.1'}}\n",
         "agent: {listen: {network: unix, address: /a}}\n",
+        "web: {}\n",
+        "web: {max_body_bytes: 1MiB, idle_timeout: 5s}\n",
     ],
 )
 def test_each_at_its_own(tmp_path: Path, text: str) -> None:
@@ -140,3 +147,10 @@ def test_the_external_api_brings_its_module(tmp_path: Path) -> None:
     assert [one.name for one in load(file)[1]] == ["kubernetes_api"]
     file.write_text("api: {listen: {authentication_secret_file: secret}}\n")
     assert [one.name for one in load(file)[1]] == ["agent_tracker", "kubernetes_api"]
+
+
+def test_pages_without_room(tmp_path: Path) -> None:
+    """Limits of nothing are none."""
+    text = "web: {max_body_bytes: 0, max_connections: 0, request_timeout: 0s}\n"
+    said = problems(tmp_path, text)
+    assert [one.count("must be more than 0") for one in said] == [1, 1, 1]

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.resource import Resource
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
@@ -93,6 +94,44 @@ class ModulePairTests(SynchronousTestCase):
         verifyObject(IServerModuleApi, self.server.api)
         verifyObject(IAgentModuleApi, self.agent.api)
         self.assertEqual((self.server.api.name, self.agent.api.name), ("echo", "echo"))
+
+    def test_pages(self) -> None:
+        """What a module serves is asked without a socket."""
+
+        class Page(Resource):
+            isLeaf = True
+
+            def render(self, request: Any) -> bytes:
+                request.setHeader(b"x-said", request.getHeader("x-told") or b"")
+                text = b"%s %r %s" % (
+                    request.method,
+                    request.postpath,
+                    request.content.read(),
+                )
+                return text
+
+        page = Page()
+        self.server.api.web("/echo/it", page)
+        answer = self.pair.visit("/echo/it/a?b", "POST", b"body", x_told="it")
+        self.assertEqual((answer.status, answer.fields["x-said"]), (200, "it"))
+        self.assertEqual(answer.body, b"POST [b'a'] body")
+        self.assertEqual(self.pair.visit("/echo").status, 404)
+        with self.assertRaisesRegex(ValueError, "module echo has /echo/it"):
+            self.pair.server_half(Listener).api.web("/echo", page)
+        self.pair.stop()
+        self.assertEqual(self.pair.visit("/echo/it").status, 404)
+
+    def test_store(self) -> None:
+        """Each module has its own; the test has all of them in its hands."""
+        other = self.pair.server_half(Listener)
+        store = self.server.api.store("things")
+        self.pair.run(store.set("k", b"1", version=0))
+        self.assertIsNone(self.pair.run(other.api.store("things").get("k")))
+        self.pair.store.down = True
+        with self.assertRaises(CallError):
+            self.pair.run(store.get("k"))
+        self.pair.store.down = False
+        self.assertEqual(self.pair.run(store.get("k")).value, b"1")
 
     def test_calls(self) -> None:
         """Both ways."""

@@ -1,0 +1,8 @@
+"""
+Where the stores of modules keep their values; what a store is, is `tunnel.hosting`'s.
+
+    file_backend.py     a file of the state directory, for a kas that is alone
+    redis_backend.py    Redis, for several
+
+Importing the second installs a reactor, as importing txredisapi does.
+"""

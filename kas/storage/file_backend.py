@@ -1,0 +1,405 @@
+"""
+Stores of modules in one file of the state directory: ``store.sqlite``.
+
+SQLite, because it is what is wanted and was written already: a change is on disk when
+its Deferred fires, one that was cut short by a crash is as if it had never begun, and
+neither costs more than what changed.  Every call waits for the disk, so it is made in a
+thread, one after the other.
+
+With its rollback journal, which is another file beside it while something is written,
+and not with a write-ahead log: that needs shared memory, which network volumes lack.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, TypeVar
+
+import attrs
+from twisted.internet.defer import DeferredLock
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+
+from kas.state.directory import StateDirectory
+from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.hosting.stores import (
+    DEFAULT_LIMITS,
+    BackendListener,
+    StoreLimits,
+    next_version,
+)
+from tunnel.interfaces import StoredValue, StoreEvent, StoreEventType
+
+__all__ = ["FILE", "FileBackend"]
+
+_T = TypeVar("_T")
+
+#: The file, and what the one kas that uses it has locked.
+FILE = "store.sqlite"
+_LOCK = "store.lock"
+
+#: In the file's header: that it is ours, and the version of the tables below.
+_APPLICATION = 0x74786B73  # "txks"
+_FORMAT = 1
+
+_TABLES = f"""
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {_FORMAT};
+CREATE TABLE namespaces (
+    name TEXT PRIMARY KEY, version INTEGER NOT NULL, bytes INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE entries (
+    name TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    expires INTEGER,  -- microseconds since 1970
+    value BLOB NOT NULL
+);
+CREATE UNIQUE INDEX by_key ON entries (name, key);
+CREATE INDEX by_expiry ON entries (name, expires) WHERE expires IS NOT NULL;
+"""
+
+#: What SQLite says of a file that is not whole.
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+#: Lines of SQLite's own report about a damaged file, in the log.
+_REPORTED = 5
+
+
+@attrs.define(eq=False)
+class FileBackend:
+    """
+    Implements `tunnel.hosting.stores.StoreBackend`.
+
+    :param reactor: lends the threads.
+    :param now: the time of day.
+    """
+
+    hears = True
+    sweep_interval = math.inf
+
+    _state: StateDirectory
+    _reactor: Any
+    _now: Callable[[], float]
+    _limits: StoreLimits = DEFAULT_LIMITS
+    _listener: BackendListener | None = attrs.field(default=None, init=False)
+    _one_at_a_time: DeferredLock = attrs.field(factory=DeferredLock, init=False)
+    _database: sqlite3.Connection | None = attrs.field(default=None, init=False)
+    #: Open while the file is ours.
+    _lock: int = attrs.field(default=-1, init=False)
+    #: What changed in the transaction that runs.
+    _changes: list[tuple[str, StoreEvent]] = attrs.field(factory=list, init=False)
+    #: What was logged, until it works again.
+    _said: str = attrs.field(default="", init=False)
+    _stopped: bool = attrs.field(default=False, init=False)
+    _log = Logger()
+
+    def start(self, listener: BackendListener) -> None:
+        """See `StoreBackend`."""
+        self._listener = listener
+
+    async def stop(self) -> None:
+        """Close the file, after what is being done."""
+        self._stopped = True
+        await self._one_at_a_time.run(self._in_thread, self._close)
+
+    async def get(self, name: str, key: str) -> StoredValue | None:
+        """See `IStore`."""
+
+        def read(database: sqlite3.Connection) -> StoredValue | None:
+            row = database.execute(
+                "SELECT value, version FROM entries WHERE name = ? AND key = ?"
+                " AND (expires IS NULL OR expires > ?)",
+                (name, key, self._microseconds()),
+            ).fetchone()
+            return None if row is None else StoredValue(*row)
+
+        return await self._do(read)
+
+    async def set(
+        self,
+        name: str,
+        key: str,
+        value: bytes,
+        version: int | None,
+        expires_after: float | None,
+    ) -> int:
+        """See `IStore`."""
+
+        def write(database: sqlite3.Connection) -> int:
+            self._expire(database, name)
+            there, size = _there(database, name, key)
+            if version is not None and version != there:
+                raise CallError(Status.ABORTED, f"{key} has another version: {there}")
+            count = "SELECT count(*) FROM entries WHERE name = ?"
+            if not there:
+                (keys,) = database.execute(count, (name,)).fetchone()
+                if keys >= self._limits.keys:
+                    raise CallError(
+                        Status.RESOURCE_EXHAUSTED,
+                        f"{name} has {self._limits.keys} keys, which is the limit",
+                    )
+            more = len(key.encode()) + len(value) - size
+            done, total = self._change(database, name, more)
+            if total > self._limits.bytes:
+                raise CallError(
+                    Status.RESOURCE_EXHAUSTED,
+                    f"{name} would have more than {self._limits.bytes} bytes, which is "
+                    "the limit",
+                )
+            expires = None
+            if expires_after is not None:
+                expires = self._microseconds() + math.ceil(expires_after * 1_000_000)
+            database.execute(
+                "INSERT INTO entries (name, key, version, expires, value)"
+                " VALUES (?, ?, ?, ?, ?) ON CONFLICT (name, key) DO UPDATE SET"
+                " version = excluded.version, expires = excluded.expires,"
+                " value = excluded.value",
+                (name, key, done, expires, value),
+            )
+            self._changes.append((name, StoreEvent(StoreEventType.SET, key, done)))
+            return done
+
+        return await self._do(write)
+
+    async def delete(self, name: str, key: str, version: int | None) -> bool:
+        """See `IStore`."""
+
+        def write(database: sqlite3.Connection) -> bool:
+            self._expire(database, name)
+            there, size = _there(database, name, key)
+            if not there:
+                return False
+            if version is not None and version != there:
+                raise CallError(Status.ABORTED, f"{key} has another version: {there}")
+            self._remove(database, name, key, size)
+            return True
+
+        return await self._do(write)
+
+    async def page(
+        self, name: str, prefix: str, after: str, limit: int
+    ) -> tuple[list[str], str]:
+        """See `StoreBackend`."""
+
+        def read(database: sqlite3.Connection) -> tuple[list[str], str]:
+            # The order of TEXT is that of its bytes, and so of its code points.
+            rows = database.execute(
+                "SELECT key FROM entries WHERE name = ? AND key >= ? AND key > ?"
+                " AND (expires IS NULL OR expires > ?) ORDER BY key LIMIT ?",
+                (name, prefix, after, self._microseconds(), limit),
+            ).fetchall()
+            found = [key for (key,) in rows if key.startswith(prefix)]
+            return found, found[-1] if len(found) == limit else ""
+
+        return await self._do(read)
+
+    async def sweep(self, name: str) -> float:
+        """See `StoreBackend`."""
+
+        def write(database: sqlite3.Connection) -> float:
+            self._expire(database, name)
+            first = "SELECT min(expires) FROM entries WHERE name = ?"
+            (next_,) = database.execute(first, (name,)).fetchone()
+            if next_ is None:
+                return math.inf
+            return max(0.0, float(next_ - self._microseconds()) / 1_000_000)
+
+        return await self._do(write)
+
+    # In one transaction.
+
+    def _microseconds(self) -> int:
+        return int(self._now() * 1_000_000)
+
+    def _expire(self, database: sqlite3.Connection, name: str) -> None:
+        rows = database.execute(
+            "SELECT key, length(value) FROM entries WHERE name = ? AND expires <= ?",
+            (name, self._microseconds()),
+        ).fetchall()
+        for key, length in rows:
+            self._remove(database, name, key, len(key.encode()) + length)
+
+    def _remove(
+        self, database: sqlite3.Connection, name: str, key: str, size: int
+    ) -> None:
+        done, _ = self._change(database, name, -size)
+        database.execute("DELETE FROM entries WHERE name = ? AND key = ?", (name, key))
+        self._changes.append((name, StoreEvent(StoreEventType.DELETED, key, done)))
+
+    def _change(
+        self, database: sqlite3.Connection, name: str, more: int
+    ) -> tuple[int, int]:
+        """The version of a change, and the bytes of the namespace after it."""
+        ask = "SELECT version, bytes FROM namespaces WHERE name = ?"
+        last, size = database.execute(ask, (name,)).fetchone() or (0, 0)
+        version = next_version(last, self._now())
+        database.execute(
+            "INSERT OR REPLACE INTO namespaces (name, version, bytes) VALUES (?, ?, ?)",
+            (name, version, size + more),
+        )
+        return version, size + more
+
+    # The file.
+
+    async def _do(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        def done_in_thread() -> tuple[_T, list[tuple[str, StoreEvent]]]:
+            self._changes = []
+            database = self._open()
+            # The lock of a writer at once: it would be too late to wait for it when
+            # another program has written since what was read.
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(database)
+                database.execute("COMMIT")
+            except BaseException:
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+                raise
+            return result, self._changes
+
+        try:
+            result, changes = await self._one_at_a_time.run(
+                self._in_thread, done_in_thread
+            )
+        except (sqlite3.Error, OSError, ConfigurationError) as error:
+            raise self._failed(error) from None
+        if self._said:
+            self._said = ""
+            self._log.info("{file} can be used again", file=self._path)
+        if self._listener is not None:
+            for name, event in changes:
+                self._listener.changed(name, event)
+        return result  # type: ignore[no-any-return]
+
+    def _in_thread(self, work: Callable[[], _T]) -> Any:
+        return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work)
+
+    @property
+    def _path(self) -> str:
+        return str(self._state.file(FILE))
+
+    def _open(self) -> sqlite3.Connection:
+        if self._stopped:
+            raise CallError(Status.UNAVAILABLE, "kas stops")
+        if self._database is not None:
+            return self._database
+        self._take()
+        file = self._state.file(FILE)
+        with self._state.lock():
+            if not file.exists() and not file.is_symlink():
+                # Whole from its first moment on: one that is cut short is damaged.
+                self._state.write(FILE, _empty())
+        if not file.stat().st_size:
+            raise sqlite3.DatabaseError("the file is empty")
+        database = sqlite3.connect(
+            f"file:{_quoted(self._path)}?mode=rw",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            _check(database)
+        except BaseException:
+            database.close()
+            raise
+        self._database = database
+        return database
+
+    def _take(self) -> None:
+        """Make the file ours: what another kas changed, watches here would not see."""
+        if self._lock >= 0:
+            return
+        lock = os.open(
+            self._state.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise ConfigurationError(
+                [
+                    "another kas uses it; several share a Redis, or have a state "
+                    "directory each"
+                ]
+            ) from None
+        except OSError:
+            os.close(lock)
+            raise
+        self._lock = lock
+
+    def _close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+
+    def _failed(self, error: Exception) -> CallError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        damaged = isinstance(error, sqlite3.DatabaseError) and (
+            code in _DAMAGED or type(error) is sqlite3.DatabaseError
+        )
+        reason = str(error)
+        if reason != self._said:
+            self._said = reason
+            if damaged:
+                self._log.error(
+                    "{file}, in which modules store what they need, is damaged "
+                    "({reason}); nothing was changed: stop kas, and restore the file "
+                    "from a backup, or move it away to begin with nothing",
+                    file=self._path,
+                    reason=reason,
+                )
+            else:
+                self._log.error(
+                    "{file} cannot be used, so modules store nothing: {reason}",
+                    file=self._path,
+                    reason=reason,
+                )
+        if damaged:
+            return CallError(Status.DATA_LOSS, f"{self._path} is damaged: {reason}")
+        return CallError(Status.UNAVAILABLE, f"{self._path}: {reason}")
+
+
+def _empty() -> bytes:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(_TABLES)
+        return database.serialize()
+
+
+def _check(database: sqlite3.Connection) -> None:
+    """:raises sqlite3.DatabaseError: the file is not one of ours, or is damaged."""
+    # On disk before COMMIT returns, the removal of the journal too.
+    database.execute("PRAGMA synchronous = EXTRA")
+    report = database.execute(f"PRAGMA quick_check({_REPORTED})").fetchall()
+    if report != [("ok",)]:
+        text = "; ".join(str(line) for (line,) in report)
+        raise sqlite3.DatabaseError(" ".join(text.split())[:500])
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if application != _APPLICATION:
+        raise sqlite3.DatabaseError("another program made it")
+    if version != _FORMAT:
+        raise ConfigurationError(
+            [f"it has format {version}, and this kas knows {_FORMAT}"]
+        )
+
+
+def _there(database: sqlite3.Connection, name: str, key: str) -> tuple[int, int]:
+    """The version of what stands at a key, and the bytes of both; 0: nothing does."""
+    row = database.execute(
+        "SELECT version, length(value) FROM entries WHERE name = ? AND key = ?",
+        (name, key),
+    ).fetchone()
+    return (0, 0) if row is None else (row[0], len(key.encode()) + row[1])
+
+
+def _quoted(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")

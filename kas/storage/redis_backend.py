@@ -1,0 +1,400 @@
+"""
+Stores of modules in Redis.  All keys begin with ``<key_prefix>:txkas1:store:``.
+
+=============================  ====  ==================================================
+Key                            Type  Content
+=============================  ====  ==================================================
+``<module>/<namespace>``       hash  ``epoch``, ``version`` (of the last change),
+                                     ``bytes``, and for each key ``=<key>`` as
+                                     ``<version>:<expires>:<value>``; 0: never
+``<module>/<namespace>/keys``  zset  its keys, all with score 0, so in order
+``<module>/<namespace>/ends``  zset  keys that expire, by when
+channel ``<...>:store``              ``S`` or ``D``, version, namespace, key
+=============================  ====  ==================================================
+
+Nothing of it expires by itself: Redis is the only place where it is, and has to keep
+it.  Times are microseconds since 1970 by the clock of Redis, which all kas share.
+
+Each operation is one script, which does all of it or nothing.  It is sent as text each
+time: one that has to be loaded before is unknown after a restart or a failover.
+
+An epoch is drawn when a namespace has none.  That another one is there than the last
+time, or an older version, tells that Redis lost what was written: that is logged, and
+the watches are told to read again.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.logger import Logger
+
+from kas.config.redis import Redis
+from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
+from tunnel.errors import CallError, Status
+from tunnel.hosting.stores import DEFAULT_LIMITS, BackendListener, StoreLimits
+from tunnel.interfaces import StoredValue, StoreEvent, StoreEventType
+
+__all__ = ["RedisBackend"]
+
+#: Seconds between two looks at a namespace, which find out what a kas that died would
+#: have removed, and that Redis lost something.
+LOOK_INTERVAL = 10.0
+
+#: What expired and is removed at once; the next operation removes what is left.  Redis
+#: does nothing else for a millisecond.
+_SWEEP = 500
+
+#: Bytes of a message on the channel that is read at all; ours have a key and a name.
+_MAX_MESSAGE = 1024
+
+# KEYS: the hash, and both sets.
+# ARGV: channel, namespace, now or '', epoch to begin with, what to do, with what.
+_SCRIPT = """\
+local hash, order, ends = KEYS[1], KEYS[2], KEYS[3]
+local channel, name, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local fresh, what = ARGV[4], ARGV[5]
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local meta = redis.call('HMGET', hash, 'epoch', 'version', 'bytes')
+local epoch, version = meta[1] or '', tonumber(meta[2] or 0)
+local bytes = tonumber(meta[3] or 0)
+
+local function text(number) return string.format('%.0f', number) end
+
+local function split(stored)
+  local _, last, its_version, expires = string.find(stored, '^(%d+):(%d+):')
+  return its_version, tonumber(expires), last
+end
+
+local function changed(kind, key)
+  version = math.max(version + 1, now)
+  if epoch == '' then epoch = fresh end
+  local told = text(version)
+  redis.call('HSET', hash, 'epoch', epoch, 'version', told, 'bytes', text(bytes))
+  redis.call('PUBLISH', channel, kind .. ' ' .. told .. ' ' .. name .. ' ' .. key)
+end
+
+local function remove(key)
+  local stored = redis.call('HGET', hash, '=' .. key)
+  redis.call('ZREM', ends, key)
+  redis.call('ZREM', order, key)
+  if stored then
+    local _, _, last = split(stored)
+    redis.call('HDEL', hash, '=' .. key)
+    bytes = bytes - #key - (#stored - last)
+    changed('D', key)
+  end
+end
+
+local function answer(status, ...) return {epoch, text(version), status, ...} end
+
+local function live(key)
+  local stored = redis.call('HGET', hash, '=' .. key)
+  if not stored then return nil end
+  local its_version, expires, last = split(stored)
+  if expires > 0 and expires <= now then return nil end
+  return stored, its_version, last
+end
+
+if what == 'get' then
+  local stored, its_version, last = live(ARGV[6])
+  if not stored then return answer('nothing') end
+  return answer('found', its_version, string.sub(stored, last + 1))
+end
+
+local most = tonumber(ARGV[#ARGV])
+for _, key in ipairs(redis.call(
+    'ZRANGEBYSCORE', ends, '-inf', text(now), 'LIMIT', 0, most)) do
+  remove(key)
+end
+
+if what == 'sweep' then
+  local first = redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')
+  if not first[1] then return answer('nothing') end
+  return answer('found', text(math.max(0, tonumber(first[2]) - now)))
+end
+
+if what == 'page' then
+  local prefix, after, limit = ARGV[6], ARGV[7], tonumber(ARGV[8])
+  local from = after == '' and '[' .. prefix or '(' .. after
+  if prefix == '' and after == '' then from = '-' end
+  local keys = redis.call(
+    'ZRANGEBYLEX', order, from, '[' .. prefix .. '\\255', 'LIMIT', 0, limit)
+  local found = {}
+  for _, key in ipairs(keys) do
+    local until_ = redis.call('ZSCORE', ends, key)
+    if not until_ or tonumber(until_) > now then found[#found + 1] = key end
+  end
+  return answer('found', #keys == limit and keys[#keys] or '', found)
+end
+
+local key, wanted = ARGV[6], ARGV[7]
+local stored, its_version, last = live(key)
+if not stored then
+  remove(key)
+  its_version = '0'
+end
+
+if what == 'delete' then
+  if not stored then return answer('nothing') end
+  if wanted ~= '' and wanted ~= its_version then return answer('other', its_version) end
+  remove(key)
+  return answer('found')
+end
+
+local value, lasts = ARGV[8], tonumber(ARGV[9])
+if wanted ~= '' and wanted ~= its_version then return answer('other', its_version) end
+local size = bytes + #key + #value
+if stored then
+  size = size - #key - (#stored - last)
+elseif redis.call('ZCARD', order) >= tonumber(ARGV[10]) then
+  return answer('keys')
+end
+if size > tonumber(ARGV[11]) then return answer('bytes') end
+bytes = size
+local expires = 0
+if lasts > 0 then
+  expires = now + lasts
+  redis.call('ZADD', ends, text(expires), key)
+else
+  redis.call('ZREM', ends, key)
+end
+changed('S', key)
+redis.call('ZADD', order, 0, key)
+local head = text(version) .. ':' .. text(expires) .. ':'
+redis.call('HSET', hash, '=' .. key, head .. value)
+return answer('found', text(version))
+"""
+
+
+@attrs.define(eq=False)
+class _Seen:
+    """What Redis last had of a namespace."""
+
+    epoch: bytes = b""
+    version: int = 0
+
+
+@attrs.define(eq=False)
+class RedisBackend:
+    """
+    Implements `tunnel.hosting.stores.StoreBackend`.
+
+    It has a client of its own, so that values do not hold up what kas tells each other,
+    and a Redis that forbids scripts is of no harm to that.
+
+    :param random: between 0 and 1, for the jitter.
+    :param now: the time of day; None: that of Redis.
+    """
+
+    sweep_interval = LOOK_INTERVAL
+
+    _settings: Redis
+    _reactor: Any
+    _random: Callable[[], float]
+    _limits: StoreLimits = DEFAULT_LIMITS
+    _now: Callable[[], float] | None = None
+    client: RedisClient = attrs.field(init=False)
+    _listener: BackendListener | None = attrs.field(default=None, init=False)
+    _seen: dict[str, _Seen] = attrs.field(factory=dict, init=False)
+    _heard: bool = attrs.field(default=False, init=False)
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self.client = RedisClient(
+            self._settings,
+            self._reactor,
+            self._random,
+            self._channel,
+            self._probe(),
+            " for the stores of modules",
+            "they fail",
+        )
+
+    @property
+    def hears(self) -> bool:
+        """See `StoreBackend`."""
+        return self._heard
+
+    def start(self, listener: BackendListener) -> None:
+        """See `StoreBackend`."""
+        self._listener = listener
+        self.client.start(self)
+
+    async def stop(self) -> None:
+        """See `StoreBackend`."""
+        self._listener = None
+        self.client.stop()
+
+    async def get(self, name: str, key: str) -> StoredValue | None:
+        """See `IStore`."""
+        status, *rest = await self._run(name, "get", key)
+        return StoredValue(rest[1], int(rest[0])) if status == b"found" else None
+
+    async def set(
+        self,
+        name: str,
+        key: str,
+        value: bytes,
+        version: int | None,
+        expires_after: float | None,
+    ) -> int:
+        """See `IStore`."""
+        status, *rest = await self._run(
+            name,
+            "set",
+            key,
+            "" if version is None else version,
+            value,
+            math.ceil((expires_after or 0.0) * 1_000_000),
+            self._limits.keys,
+            self._limits.bytes,
+            _SWEEP,
+        )
+        if status == b"found":
+            return int(rest[0])
+        if status == b"other":
+            raise _other(key, rest[0])
+        count = self._limits.keys if status == b"keys" else self._limits.bytes
+        raise CallError(
+            Status.RESOURCE_EXHAUSTED,
+            f"{name} would have more than {count} {status.decode()}, which is the "
+            "limit",
+        )
+
+    async def delete(self, name: str, key: str, version: int | None) -> bool:
+        """See `IStore`."""
+        wanted = "" if version is None else version
+        status, *rest = await self._run(name, "delete", key, wanted, _SWEEP)
+        if status == b"other":
+            raise _other(key, rest[0])
+        return bool(status == b"found")
+
+    async def page(
+        self, name: str, prefix: str, after: str, limit: int
+    ) -> tuple[list[str], str]:
+        """See `StoreBackend`."""
+        _, last, found = await self._run(name, "page", prefix, after, limit, _SWEEP)
+        return [key.decode() for key in found], last.decode()
+
+    async def sweep(self, name: str) -> float:
+        """See `StoreBackend`."""
+        status, *rest = await self._run(name, "sweep", _SWEEP)
+        return int(rest[0]) / 1_000_000 if status == b"found" else math.inf
+
+    # One script.
+
+    @property
+    def _channel(self) -> str:
+        return f"{self._settings.key_prefix}:txkas1:store"
+
+    def _keys(self, name: str) -> tuple[bytes, bytes, bytes]:
+        key = f"{self._channel}:{name}".encode()
+        return key, key + b"/keys", key + b"/ends"
+
+    def _command(self, name: str, what: str, *arguments: bytes | str | int) -> Command:
+        now = "" if self._now is None else int(self._now() * 1_000_000)
+        keys = self._keys(name)
+        head = (self._channel, name, now, secrets.token_hex(8), what)
+        return ("EVAL", _SCRIPT, len(keys), *keys, *head, *arguments)
+
+    def _probe(self) -> list[Command]:
+        """A change and its end, in a namespace that is no module's."""
+        limits = (self._limits.keys, self._limits.bytes, _SWEEP)
+        return [
+            self._command("probe", "set", "k", "", "", 1, *limits),
+            self._command("probe", "page", "", "", 1, _SWEEP),
+            self._command("probe", "delete", "k", "", _SWEEP),
+            ("DEL", *self._keys("probe")),
+        ]
+
+    async def _run(
+        self, name: str, what: str, *arguments: bytes | str | int
+    ) -> tuple[Any, ...]:
+        try:
+            answer = await self.client.call(*self._command(name, what, *arguments))
+        except RedisUnavailable as error:
+            raise CallError(Status.UNAVAILABLE, str(error)) from None
+        except RedisRefused as error:
+            raise CallError(
+                Status.INTERNAL,
+                f"{error}: does another program write below {self._channel}?",
+            ) from None
+        epoch, version, *rest = answer
+        self._compare(name, epoch, int(version))
+        return tuple(rest)
+
+    def _compare(self, name: str, epoch: bytes, version: int) -> None:
+        """Answers come in order: what is older than the last one was lost."""
+        seen = self._seen.get(name)
+        if seen is None:
+            self._seen[name] = _Seen(epoch, version)
+            return
+        lost = seen.epoch and (seen.epoch != epoch or version < seen.version)
+        seen.epoch, seen.version = epoch, version
+        if lost:
+            self._log.error(
+                "Redis lost what was stored in {name}, or a part of it: was it flushed "
+                "or restarted, or did it fail over to an older state?",
+                name=name,
+            )
+            self._tell(lambda listener: listener.reset(name))
+
+    def _tell(self, call: Callable[[BackendListener], None]) -> None:
+        if self._listener is not None:
+            call(self._listener)
+
+    # kas.redis.RedisListener
+
+    def redis_up(self) -> None:
+        """It works (again)."""
+        self._update()
+
+    def redis_down(self) -> None:
+        """It does not."""
+        self._update()
+
+    def redis_listening(self, on: bool) -> None:
+        """Whether messages come in."""
+        self._update()
+
+    def _update(self) -> None:
+        was, self._heard = self._heard, self.client.up and self.client.listening
+        if self._heard and not was:
+            self._tell(lambda listener: listener.reset())
+
+    def redis_wrong_type(self, key: bytes) -> None:
+        """A script names no key of which it could be."""
+
+    def redis_message(self, data: bytes) -> None:
+        """A change, by some kas, perhaps this one."""
+        event = _read(data)
+        if event is not None:
+            name, change = event
+            self._tell(lambda listener: listener.changed(name, change))
+
+
+_TYPES = {b"S": StoreEventType.SET, b"D": StoreEventType.DELETED}
+
+
+def _read(data: bytes) -> tuple[str, StoreEvent] | None:
+    """A message on the channel; None where it is not one of ours."""
+    kind, _, rest = data[:_MAX_MESSAGE].partition(b" ")
+    version, _, rest = rest.partition(b" ")
+    name, _, key = rest.partition(b" ")
+    try:
+        event = StoreEvent(_TYPES[kind], key.decode(), int(version))
+        return name.decode(), event
+    except (KeyError, ValueError):
+        return None
+
+
+def _other(key: str, version: bytes) -> CallError:
+    return CallError(Status.ABORTED, f"{key} has another version: {version.decode()}")

@@ -1,0 +1,315 @@
+"""The listener that the pages and webhooks of all modules share."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from twisted.internet.interfaces import IAddress, IProtocol, IReactorTime
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.python.failure import Failure
+from twisted.web.resource import Resource, getChildForRequest
+from twisted.web.server import NOT_DONE_YET
+
+from kas.config.schema import Web
+from kas.state.running import WEB
+from kas.web.draining import DrainingFactory, DrainingListener
+from kas.web.requests import BoundedRequest, BoundedSite, Bounds
+from tunnel.grpc.memory import RequestMemory
+from tunnel.hosting.pages import Mount, Pages
+from tunnel.program.listening import Listening
+
+__all__ = ["WebCollector", "WebFactory", "WebListener"]
+
+#: Bytes of all bodies that are in memory: each may have megabytes, and there may be as
+#: many as connections.
+MAX_BODIES = 256 * 1024 * 1024
+
+
+@attrs.frozen
+class WebLimits:
+    """What a client of pages can spend with one request; see ``web`` in the file."""
+
+    request: float
+    idle: float
+    body: int
+
+
+@attrs.define(eq=False)
+class WebCounters:
+    """For metrics; labels are bounded: modules, and classes of statuses."""
+
+    #: By module and class of the status; no module: no page is there.
+    answers: Counter[tuple[str, str]] = attrs.Factory(Counter)
+    #: Clients that left before they had their answer.
+    broken: int = 0
+
+
+class WebRequest(BoundedRequest):
+    """One request of a page."""
+
+    _log = Logger()
+    prepath: list[bytes]
+    postpath: list[bytes]
+    _mount: Mount | None = None
+    _counted = False
+
+    def __init__(
+        self, pages: Pages, counters: WebCounters, bounds: Bounds, *rest: Any
+    ) -> None:
+        super().__init__(bounds, *rest)
+        self._pages = pages
+        self._counters = counters
+
+    def answer(self) -> None:
+        """Let the resource do it; see `PageSite.getResourceFor`."""
+        super(BoundedRequest, self).process()
+
+    def find(self) -> Any:
+        """The resource that this is for."""
+        path: list[bytes] = self.postpath
+        self._mount = mount = self._pages.find(path)
+        if mount is None:
+            return _NO_PAGE
+        count = len(mount.names)
+        self.prepath, self.postpath = path[:count], path[count:]
+        return getChildForRequest(mount.resource, self)
+
+    def render(self, resource: Any) -> None:
+        """Answer with *resource*."""
+        # Which server it is, and of which version, is nobody's business.
+        self.responseHeaders.removeHeader(b"server")
+        super().render(resource)
+
+    def processingFailed(self, reason: Failure) -> Failure:
+        """A resource failed: its reason is for the log alone."""
+        self._log.failure(
+            "the page {prefix} of module {module} failed",
+            reason,
+            module=self._mount.owner if self._mount else "",
+            prefix=self._mount.prefix if self._mount else "",
+        )
+        if self.channel is None or self.finished:
+            return reason
+        if self.startedWriting:
+            # Half an answer must not look like a whole one.
+            self.channel.forceAbortClient()
+            return reason
+        for name, _ in tuple(self.responseHeaders.getAllRawHeaders()):
+            self.responseHeaders.removeHeader(name)
+        self.cookies.clear()
+        _say(self, 500, "an internal error")
+        return reason
+
+    def finish(self) -> None:
+        """The answer is complete."""
+        self._count()
+        super().finish()
+
+    def gone(self) -> None:
+        """The client left."""
+        if not self._counted:
+            self._counted = True
+            self._counters.broken += 1
+
+    def _count(self) -> None:
+        self._counted = True
+        module = self._mount.owner if self._mount else ""
+        self._counters.answers[module, f"{self.code // 100}xx"] += 1
+        # Neither path nor query: both may have secrets in them.
+        self._log.debug(
+            "{method} below {prefix} of module {module}: {status}",
+            method=self.method.decode("ascii", "replace"),
+            prefix=self._mount.prefix if self._mount else "no prefix",
+            module=module,
+            status=self.code,
+        )
+
+
+def _say(request: Any, status: int, text: str) -> None:
+    """Answer in a line, or in JSON where the client asks for that."""
+    accepted = request.requestHeaders.getRawHeaders(b"accept", [b""])
+    if b"application/json" in b",".join(accepted).lower():
+        kind, body = b"application/json", json.dumps({"message": text}).encode()
+    else:
+        kind, body = b"text/plain; charset=utf-8", text.encode()
+    body += b"\n"
+    request.setResponseCode(status)
+    request.setHeader(b"content-type", kind)
+    request.setHeader(b"content-length", b"%d" % len(body))
+    request.write(b"" if request.method == b"HEAD" else body)
+    request.finish()
+
+
+class _NoPage(Resource):
+    """Whatever is below no prefix."""
+
+    isLeaf = True
+
+    def render(self, request: Any) -> int:
+        _say(request, 404, "there is no such page")
+        return NOT_DONE_YET
+
+
+_NO_PAGE = _NoPage()  # type: ignore[no-untyped-call]
+
+
+class PageSite(BoundedSite):
+    """Finds the resource by the prefixes of modules."""
+
+    def getResourceFor(self, request: WebRequest) -> Any:
+        request.site = self
+        request.sitepath = []
+        return request.find()
+
+
+class WebFactory(DrainingFactory):
+    """Takes connections for the pages of modules."""
+
+    _log = Logger()
+
+    def __init__(self, settings: Web, pages: Pages, clock: IReactorTime) -> None:
+        self._settings = settings
+        self._draining = False
+        self._complained = False
+        self._busy: set[object] = set()
+        self.counters = WebCounters()
+        limits = WebLimits(
+            settings.request_timeout, settings.idle_timeout, settings.max_body_bytes
+        )
+        bounds = Bounds(
+            limits,
+            clock,
+            RequestMemory(total=max(MAX_BODIES, settings.max_body_bytes)),
+            closing=lambda transport: self._draining,
+            busy=self._busy,
+        )
+
+        def request(*arguments: Any) -> WebRequest:
+            return WebRequest(pages, self.counters, *arguments)
+
+        site = PageSite(request, bounds)
+        self._wrapping = WrappingFactory(site)
+        self._wrapping.protocol = _Connection
+        self._wrapping.noisy = False
+        #: Those that were accepted, in whatever state.
+        self.open: set[_Connection] = set()
+
+    def buildProtocol(self, address: IAddress) -> IProtocol | None:  # type: ignore[override]
+        """One connection, or None when there are too many."""
+        if self.room() <= 0:
+            if not self._complained:
+                self._log.warn(
+                    "more than {count} connections for {what}: new ones are closed",
+                    count=self._settings.max_connections,
+                    what=WEB,
+                )
+            self._complained = True
+            return None
+        self._complained = False
+        made: Any = self._wrapping.buildProtocol(address)
+        made.of = self
+        self.open.add(made)
+        return made  # type: ignore[no-any-return]
+
+    @property
+    def calls(self) -> int:
+        """How many requests are under way."""
+        return len(self._busy)
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self.open)
+
+    def room(self) -> int:
+        """How many more there may be."""
+        return self._settings.max_connections - len(self.open)
+
+    def drain(self, grace: float) -> None:
+        """Close connections without requests, and the others after theirs."""
+        self._draining = True
+        for one in tuple(self.open):
+            if one not in self._busy:
+                one.close()
+
+    def close(self) -> None:
+        """Close every connection once what was written is sent."""
+        for one in tuple(self.open):
+            one.close()
+
+    def abort(self) -> None:
+        """Cut every connection."""
+        for one in tuple(self.open):
+            one.abortConnection()
+
+
+class _Connection(ProtocolWrapper):
+    """One connection, which its factory knows."""
+
+    of: WebFactory
+
+    def close(self) -> None:
+        """End it after what was written."""
+        self.loseConnection()  # type: ignore[no-untyped-call]
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.of.open.discard(self)
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
+
+
+class WebCollector(Collector):
+    """The metrics of the listener, read at each scrape."""
+
+    def __init__(self, factory: WebFactory) -> None:
+        self._factory = factory
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        factory = self._factory
+        yield GaugeMetricFamily(
+            "kas_web_connections", "Connections for pages.", factory.connections
+        )
+        yield GaugeMetricFamily(
+            "kas_web_requests_in_flight", "Requests of pages under way.", factory.calls
+        )
+        requests = CounterMetricFamily(
+            "kas_web_requests",
+            "Answers to requests of pages, by module and class of their status.",
+            labels=["module", "code"],
+        )
+        for (module, code), count in sorted(factory.counters.answers.items()):
+            requests.add_metric([module, code], count)
+        yield requests
+        yield CounterMetricFamily(
+            "kas_web_requests_broken",
+            "Requests of pages whose client left.",
+            factory.counters.broken,
+        )
+
+
+class WebListener(DrainingListener):
+    """The listener for pages, from ``web`` in the configuration."""
+
+    def __init__(
+        self, settings: Web, pages: Pages, listening: Listening, reactor: Any
+    ) -> None:
+        factory = WebFactory(settings, pages, reactor)
+        super().__init__(
+            settings.listen,
+            factory,
+            listening,
+            reactor,
+            what=WEB,
+            setting="web.listen.address",
+            alpn=("http/1.1",),
+        )
+        self.collector = WebCollector(factory)

@@ -1,0 +1,220 @@
+"""Pages of a third-party module on a real kas, over TLS, and what the module stores."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.pages_module import DROPIN
+from tests.integration.processes import ROOT, Process, eventually, kasctl, twistd
+from tests.integration.redisserver import RedisServer
+from tests.integration.stack import fetch
+
+_CONFIGURATION = """\
+agent:
+  listen: {{address: "127.0.0.1:0", development_certificate: false}}
+  kubernetes_api:
+    listen: {{address: "127.0.0.1:0", development_certificate: false}}
+observability:
+  listen: {{address: "127.0.0.1:0"}}
+modules:
+  pages: {{}}
+{more}
+"""
+
+_WEB = """\
+web:
+  listen: {address: "127.0.0.1:0", development_certificate: true, %s}
+  max_body_bytes: 1KiB
+"""
+
+
+class Kas:
+    """One with the module, and a client of its pages."""
+
+    def __init__(self, folder: Path, more: str, name: str = "kas") -> None:
+        self.folder = folder
+        self.state = folder / f"{name}-state"
+        plugins = folder / "twisted" / "plugins"
+        plugins.mkdir(parents=True, exist_ok=True)
+        (plugins / "tests_pages_modules.py").write_text(DROPIN)
+        self.file = folder / f"{name}.yaml"
+        self.file.write_text(_CONFIGURATION.format(more=more))
+        self.name = name
+        known = os.environ.get("PYTHONPATH", "")
+        path = [str(folder), str(ROOT), *([known] if known else [])]
+        self.environment = {"PYTHONPATH": os.pathsep.join(path)}
+
+    def start(self, ready: str = "kas is ready") -> None:
+        arguments = twistd(
+            *("kas", "--configuration-file", self.file),
+            *("--state-directory", self.state),
+        )
+        log = self.folder / f"{self.name}.log"
+        log.unlink(missing_ok=True)
+        self.process = Process(self.name, arguments, log, environment=self.environment)
+        self.process.wait_for(ready)
+
+    def port(self, what: str) -> int:
+        pattern = rf"listening for {what} on 127\.0\.0\.1:(\d+)"
+        return int(self.process.wait_for(pattern)[1])
+
+    def connect(self) -> http.client.HTTPSConnection:
+        context = ssl.create_default_context(cafile=self.state / "ca.crt")
+        port = self.port("pages of modules")
+        return http.client.HTTPSConnection("localhost", port, context=context)
+
+    def ask(
+        self, path: str, method: str = "GET", body: bytes = b"", **fields: str
+    ) -> tuple[int, str]:
+        connection = self.connect()
+        connection.request(method, path, body or None, fields)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        assert answer.headers["server"] is None
+        connection.close()
+        return answer.status, text
+
+
+@pytest.fixture
+def kas(tmp_path: Path) -> Iterator[Kas]:
+    one = Kas(tmp_path, _WEB % "listen_grace_period: 0s")
+    one.start()
+    yield one
+    one.process.kill()
+
+
+def test_pages(kas: Kas) -> None:
+    """A klein app answers below its prefix, and its failures are its own."""
+    assert kas.ask("/pages/count/a", "POST") == (200, "1")
+    assert kas.ask("/pages/count/a", "POST") == (200, "2")
+    assert kas.ask("/pages/count/a")[0] == 405
+    assert kas.ask("/pages/none")[0] == 404
+    assert kas.ask("/") == (404, "there is no such page\n")
+    status, text = kas.ask("/x", Accept="application/json")
+    assert (status, json.loads(text)) == (404, {"message": "there is no such page"})
+    assert kas.ask("/pages/crash") == (500, "an internal error\n")
+    said = kas.process.said()
+    assert "the page /pages of module pages failed" in said
+    assert "ZeroDivisionError" in said
+    port = kas.port("pages of modules")
+    status, text = kas.ask("/pages/link")
+    assert (status, text) == (200, f"https://localhost:{port}/pages/link/x")
+    connection = kas.connect()
+    connection.request("POST", "/pages/count/a", b"x" * 1025)
+    assert connection.getresponse().status == 413
+    _, metrics = fetch(kas.port("health and metrics"), "/metrics")
+    counted = 'kas_web_requests_total{code="%dxx",module="pages"} %d.0'
+    for code, count in ((2, 3), (4, 2), (5, 1)):
+        assert (counted % (code, count)).encode() in metrics
+
+
+def test_only_tls(kas: Kas) -> None:
+    """Plain HTTP gets no page, and `kasctl doctor` finds the listener."""
+    port = kas.port("pages of modules")
+    plain = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    plain.request("GET", "/pages/keys")
+    assert plain.getresponse().status == 400
+    found = kasctl("doctor", state=kas.state, check=False)
+    assert re.search(r"ok\s+pages\b", found.stdout), found.stdout
+
+
+def test_restarted(kas: Kas) -> None:
+    """A module that fails has no pages until it is there again, and keeps its store."""
+    kas.ask("/pages/count/a", "POST")
+    kas.ask("/pages/fail")
+    assert kas.ask("/pages/keys")[0] == 404
+    eventually(lambda: kas.ask("/pages/keys")[0] == 200, 20, "it is made again")
+    assert kas.ask("/pages/count/a", "POST") == (200, "2")
+
+
+def test_stops_in_order(kas: Kas) -> None:
+    """What runs ends; the module still stores what it has to; the next kas has it."""
+    slow = kas.connect()
+    slow.request("GET", "/pages/slow")
+    answer = slow.getresponse()
+    assert answer.readline() == b"begun\n"
+    began = time.monotonic()
+    assert kas.process.stops_cleanly()
+    assert answer.read() == b"ended\n"
+    assert time.monotonic() - began < 20
+    kas.start()
+    assert json.loads(kas.ask("/pages/keys")[1]) == ["stopped"]
+    assert (kas.state / "store.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+def test_killed(kas: Kas) -> None:
+    """What was answered was stored."""
+    numbers = []
+    for _ in range(3):
+        numbers.append(int(kas.ask("/pages/count/a", "POST")[1]))
+        kas.process.kill()
+        kas.start()
+    assert numbers == [1, 2, 3]
+
+
+def test_a_damaged_file(kas: Kas) -> None:
+    """The log says which, and the module alone suffers."""
+    kas.ask("/pages/count/a", "POST")
+    assert kas.process.stops_cleanly()
+    (kas.state / "store.sqlite").write_bytes(b"damaged")
+    kas.start()
+    assert kas.ask("/pages/keys") == (500, "an internal error\n")
+    kas.process.wait_for(r"store\.sqlite, in which modules store .* is damaged")
+    assert (kas.state / "store.sqlite").read_bytes() == b"damaged"
+
+
+def test_two_modules_want_one_prefix(tmp_path: Path) -> None:
+    """kas says which two, and does not start."""
+    one = Kas(tmp_path, "  rival: {prefix: /pages/x}\n")
+    one.start("module rival cannot have /pages/x: module pages has /pages")
+    assert one.process.ended() == 1
+
+
+def test_without_a_listener(tmp_path: Path) -> None:
+    """The module runs; the log says why its pages are not there."""
+    one = Kas(tmp_path, "")
+    one.start()
+    try:
+        assert "which are not served: there is no 'web'" in one.process.said()
+    finally:
+        one.process.kill()
+
+
+_SEVERAL = """\
+private_api:
+  listen: {{address: "127.0.0.1:0", authentication_secret_file: secret}}
+redis: {{server: {{address: "127.0.0.1:{port}"}}}}
+"""
+
+
+def test_several_share_a_redis(tmp_path: Path, redis: RedisServer) -> None:
+    """What one stores the other has, and a flush is said by both."""
+    (tmp_path / "secret").write_text("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+    more = _WEB % "listen_grace_period: 0s" + _SEVERAL.format(port=redis.port)
+    several = [Kas(tmp_path, more, name) for name in ("one", "two")]
+    try:
+        for one in several:
+            one.start()
+            one.process.wait_for("works for the stores of modules")
+        found: list[Any] = []
+        for _ in range(3):
+            found += [one.ask("/pages/count/a", "POST")[1] for one in several]
+        assert found == ["1", "2", "3", "4", "5", "6"]
+        redis("FLUSHALL")
+        for one in several:
+            one.process.wait_for("Redis lost what was stored in pages/counters", 30)
+        assert several[0].ask("/pages/count/a", "POST") == (200, "1")
+        assert not (several[0].state / "store.sqlite").exists()
+    finally:
+        for one in several:
+            one.process.kill()

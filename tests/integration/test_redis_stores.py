@@ -1,0 +1,288 @@
+"""Stores of modules in a real Redis: the conformance tests, losses, and several kas."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor as _reactor
+from twisted.internet.task import Clock, deferLater
+from twisted.logger import LogEvent
+
+from kas.config.redis import Redis
+from kas.storage.redis_backend import LOOK_INTERVAL, RedisBackend
+from tests.integration import redisserver
+from tests.integration.processes import ROOT
+from tests.integration.redisclients import tcp
+from tests.integration.redisserver import until
+from tests.tunnel.hosting import store_conformance as conformance
+from tests.tunnel.hosting.store_conformance import (
+    LIMITS,
+    RESET,
+    Stand,
+    reader,
+    refused,
+)
+from tunnel.errors import CallError, Status
+from tunnel.hosting.stores import NamespaceStore, Stores
+from tunnel.interfaces import StoreEventType
+
+reactor: Any = _reactor
+
+#: The time of day at the beginning.
+NOW = 1_800_000_000.0
+
+
+class RedisStand(Stand):
+    """
+    One kas at a Redis.
+
+    :param now: False: Redis says what time it is.
+    """
+
+    def __init__(self, settings: Redis, *, now: bool = True) -> None:
+        self.clock = Clock()
+        self.now = (lambda: NOW + self.clock.seconds()) if now else None
+        self.settings = settings
+        self.stores = Stores(self._make, self.clock, LIMITS)
+        self.store = self.stores.open("mod", "one")
+
+    def _make(self) -> RedisBackend:
+        self.backend = RedisBackend(
+            self.settings, reactor, lambda: 0.5, LIMITS, self.now
+        )
+        return self.backend
+
+    async def up(self) -> None:
+        client = self.backend.client
+        await until(lambda: client.up and client.listening, f"up: {client.reason}")
+
+    async def passes(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        await self.settled()
+
+    async def settled(self) -> None:
+        await deferLater(reactor, 0)
+        client = self.backend.client
+        if client.up:
+            await client.call("PING")
+        events = client._events.connection
+        if events is not None:
+            await events.send([("PING",)])
+
+    async def again(self, namespace: str, owner: str = "mod") -> NamespaceStore:
+        return self.stores.open(owner, namespace)
+
+
+@contextlib.asynccontextmanager
+async def stand(
+    redis: redisserver.RedisServer, **options: Any
+) -> AsyncIterator[RedisStand]:
+    made = RedisStand(tcp(redis), **options)
+    try:
+        await made.up()
+        yield made
+    finally:
+        await made.stores.stop()
+        await deferLater(reactor, 0)
+
+
+@pytest.mark.parametrize("check", conformance.ALL, ids=lambda one: one.__name__)
+@pytest_twisted.ensureDeferred
+async def test_conformance(
+    check: Callable[[Stand], Awaitable[None]], redis: redisserver.RedisServer
+) -> None:
+    async with stand(redis) as one:
+        await check(one)
+
+
+@pytest_twisted.ensureDeferred
+async def test_the_clock_of_redis(redis: redisserver.RedisServer) -> None:
+    """What one kas stores expires for the other, which needs no time for it."""
+    async with stand(redis, now=False) as one, stand(redis, now=False) as two:
+        async with reader(two.store) as read:
+            await two.settled()
+            read.take()
+            await one.store.set("k", b"1", expires_after=0.2)
+            await two.settled()
+            assert (await two.store.get("k")) is not None
+            assert read.take() == [(StoreEventType.SET, "k")]
+            await deferLater(reactor, 0.25)
+            assert (await two.store.get("k")) is None
+            # Whoever looks first; a kas that died does not.
+            two.clock.advance(LOOK_INTERVAL)
+            await until(lambda: read.events, "it is told")
+            assert read.take() == [(StoreEventType.DELETED, "k")]
+
+
+@pytest_twisted.ensureDeferred
+async def test_flushed(redis: redisserver.RedisServer, events: list[LogEvent]) -> None:
+    """A loss is noticed within ten seconds, logged once, and told to every kas."""
+    async with stand(redis) as one, stand(redis) as two:
+        version = await one.store.set("k", b"1")
+        assert (await two.store.get("k")) is not None
+        async with reader(one.store) as first, reader(two.store) as second:
+            first.take(), second.take()
+            redis("FLUSHALL")
+            one.clock.advance(LOOK_INTERVAL)
+            await until(lambda: first.events, "the first kas knows")
+            assert first.take() == [(RESET, "")]
+            # Something is there again when the other one looks.
+            assert await one.store.set("k", b"1", version=0) > version
+            two.clock.advance(LOOK_INTERVAL)
+            await until(lambda: len(second.events) > 1, "the second kas knows")
+            assert (RESET, "") in second.take()
+    said = [one["log_format"] for one in events if "lost" in str(one.get("log_format"))]
+    assert len(said) == 2
+
+
+@pytest_twisted.ensureDeferred
+async def test_an_older_state(redis: redisserver.RedisServer) -> None:
+    """As after a failover to a replica that was behind."""
+    keys = ("", "/keys", "/ends")
+    async with stand(redis) as one:
+        await one.store.set("k", b"1")
+        dumps = [redis("DUMP", f"gitlab-kas:txkas1:store:mod/one{k}") for k in keys]
+        await one.store.set("k", b"2")
+        async with reader(one.store) as read:
+            await one.settled()
+            read.take()
+            for key, dump in zip(keys, dumps, strict=True):
+                if dump is not None:
+                    name = f"gitlab-kas:txkas1:store:mod/one{key}"
+                    assert redis("RESTORE", name, 0, dump, "REPLACE") == b"OK"
+            found = await one.store.get("k")
+            assert found is not None and found.value == b"1"
+            assert read.take() == [(RESET, "")]
+
+
+@pytest_twisted.ensureDeferred
+async def test_away(redis: redisserver.RedisServer, tmp_path: Path) -> None:
+    """While Redis is away nothing waits; after it watches are told."""
+    async with stand(redis) as one:
+        await one.store.set("k", b"1")
+        async with reader(one.store) as read:
+            await one.settled()
+            read.take()
+            redis.stop()
+            await until(lambda: not one.backend.client.up, "down")
+            assert await refused(one.store.get("k")) == Status.UNAVAILABLE
+            async with reader(one.store) as later:
+                redis.start()
+                await until(lambda: later.events and read.events, "back", 30)
+                assert read.take() == later.take() == [(RESET, "")]
+                assert await one.store.get("k") is None
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_stands_in_the_way(redis: redisserver.RedisServer) -> None:
+    """Of another type, or messages of another program: an error, and no other harm."""
+    redis("SADD", "gitlab-kas:txkas1:store:mod/one", "x")
+    async with stand(redis) as one:
+        with pytest.raises(CallError, match="another program") as caught:
+            await one.store.get("k")
+        assert caught.value.status == Status.INTERNAL
+        other = await one.again("two")
+        async with reader(other) as read:
+            await one.settled()
+            read.take()
+            for text in (b"", b"S", b"S 1 mod/two \xff", b"X 1 mod/two k", b"S x a b"):
+                redis("PUBLISH", "gitlab-kas:txkas1:store", text)
+            await other.set("k", b"1")
+            await one.settled()
+            assert read.take() == [(StoreEventType.SET, "k")]
+
+
+#: As in docs/operating.rst.
+_RIGHTS = (
+    *("on", ">secret", "~gitlab-kas:txkas1:*", "&gitlab-kas:txkas1:*", "-@all"),
+    *"+ping +select +multi +exec +subscribe +publish +get +set +mget +del".split(),
+    *"+exists +pexpire +sadd +srem +smembers +hset +hdel +hkeys +hmget".split(),
+    *"+hgetall +hscan".split(),
+)
+_SCRIPT_RIGHTS = (
+    "+eval +time +hget +zadd +zrem +zcard +zscore +zrange +zrangebyscore +zrangebylex"
+).split()
+
+
+@pytest_twisted.ensureDeferred
+async def test_rights(redis: redisserver.RedisServer, tmp_path: Path) -> None:
+    """What the documentation says is enough, and what lacks is said."""
+    password = tmp_path / "password"
+    password.write_text("secret")
+    redis("ACL", "SETUSER", "kas", *_RIGHTS)
+    one = RedisStand(tcp(redis, username="kas", password_file=password))
+    try:
+        await until(lambda: "NOPERM" in one.backend.client.reason, "refused")
+        with pytest.raises(CallError, match="NOPERM") as caught:
+            await one.store.get("k")
+        assert caught.value.status == Status.UNAVAILABLE
+        redis("ACL", "SETUSER", "kas", *_SCRIPT_RIGHTS)
+        await one.up()
+        await conformance.forgets_in_time(one)
+        one.store = await one.again("two")
+        await conformance.lists_by_prefix(one)
+    finally:
+        await one.stores.stop()
+    text = (ROOT / "docs" / "operating.rst").read_text()
+    for right in (*_RIGHTS[5:], *_SCRIPT_RIGHTS):
+        assert right in text
+
+
+_COUNTER = """
+import json, random, sys
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from kas.config.redis import Redis, RedisServer
+from kas.storage.redis_backend import RedisBackend
+from tunnel.errors import CallError, Status
+from tunnel.hosting.stores import Stores
+
+async def count():
+    settings = Redis(server=RedisServer(address=sys.argv[1]))
+    make = lambda: RedisBackend(settings, reactor, random.random)
+    store = Stores(make, reactor).open("mod", "one")
+    won = lost = 0
+    while won + lost < 500:
+        try:
+            found = await store.get("round")
+            number = int(found.value) if found else 0
+            version = found.version if found else 0
+            await store.set("round", b"%d" % (number + 1), version=version)
+            won += 1
+        except CallError as error:
+            if error.status == Status.ABORTED:
+                lost += 1
+            elif error.status == Status.UNAVAILABLE:
+                await deferLater(reactor, 0.05)
+            else:
+                raise
+    print(json.dumps([won, lost]), flush=True)
+
+done = Deferred.fromCoroutine(count())
+done.addErrback(lambda failure: failure.printTraceback())
+done.addBoth(lambda _: reactor.stop())
+reactor.run()
+"""
+
+
+def test_one_wins_each_round(redis: redisserver.RedisServer) -> None:
+    """Two processes change one value: each change is counted once."""
+    address = f"127.0.0.1:{redis.port}"
+    command = [sys.executable, "-c", _COUNTER, address]
+    counters = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) for _ in range(2)
+    ]
+    results = [json.loads(one.communicate(timeout=120)[0]) for one in counters]
+    stored = redis("HGET", "gitlab-kas:txkas1:store:mod/one", "=round")
+    assert int(stored.split(b":")[2]) == sum(won for won, _ in results)
+    assert all(won > 0 for won, _ in results)
+    assert sum(lost for _, lost in results) > 0

@@ -1,0 +1,82 @@
+"""Which module serves what below which prefix: `IServerModuleApi.web`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import attrs
+from twisted.web.resource import IResource
+
+__all__ = ["Mount", "Pages"]
+
+#: Names of visible characters that no client encodes.
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+
+#: Names in a prefix: a path is compared with each of them.
+MAX_DEPTH = 8
+
+
+@attrs.frozen
+class Mount:
+    """A resource, and the module that it is of."""
+
+    owner: str
+    prefix: str
+    resource: IResource
+
+    @property
+    def names(self) -> tuple[bytes, ...]:
+        """The parts of the prefix."""
+        return tuple(self.prefix[1:].encode().split(b"/"))
+
+
+class Pages:
+    """All of them; one for the process."""
+
+    def __init__(self) -> None:
+        self._mounts: dict[tuple[bytes, ...], Mount] = {}
+
+    def mount(self, owner: str, prefix: str, resource: IResource) -> None:
+        """
+        Serve *resource* below *prefix*.
+
+        :raises ValueError: see `IServerModuleApi.web`.
+        """
+        parts = prefix.split("/")[1:]
+        if _PREFIX.fullmatch(prefix) is None or {".", ".."} & set(parts):
+            raise ValueError(
+                f"{prefix[:200]!r} is no prefix: /name or /several/names, of letters, "
+                "digits and . _ ~ -, without a slash at the end"
+            )
+        if len(parts) > MAX_DEPTH:
+            raise ValueError(f"a prefix has at most {MAX_DEPTH} names: {prefix[:200]}")
+        if not IResource.providedBy(resource):
+            raise ValueError(f"what shall be served at {prefix} is no IResource")
+        made = Mount(owner, prefix, resource)
+        for names, other in self._mounts.items():
+            shorter = min(len(names), len(made.names))
+            if names[:shorter] == made.names[:shorter]:
+                raise ValueError(
+                    f"module {owner} cannot have {prefix}: module {other.owner} has "
+                    f"{other.prefix}"
+                )
+        self._mounts[made.names] = made
+
+    def withdraw(self, owner: str) -> None:
+        """Serve nothing of a module any more."""
+        self._mounts = {
+            names: one for names, one in self._mounts.items() if one.owner != owner
+        }
+
+    def of(self, owner: str) -> list[str]:
+        """The prefixes of a module."""
+        return [one.prefix for one in self._mounts.values() if one.owner == owner]
+
+    def find(self, path: Sequence[bytes]) -> Mount | None:
+        """What serves a path, given by its decoded parts."""
+        for count in range(1, min(len(path), MAX_DEPTH) + 1):
+            found = self._mounts.get(tuple(path[:count]))
+            if found is not None:
+                return found
+        return None

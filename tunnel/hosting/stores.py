@@ -1,0 +1,481 @@
+"""
+What `IServerModuleApi.store` gives: limits, watches, and a place that keeps values.
+
+    NamespaceStore ──> StoreBackend: a file, Redis, or the memory of a test
+         ^                   │
+         └──── Stores <──────┘  what changed, for the watches
+
+A backend does what it is told, and tells of every change and of every gap.  What a
+module may ask for is checked here, so it is the same wherever values are kept.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IStore, StoredValue, StoreEvent, StoreEventType
+from tunnel.util.timers import Timers
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "BackendListener",
+    "NamespaceStore",
+    "StoreBackend",
+    "StoreLimits",
+    "Stores",
+    "next_version",
+]
+
+_T = TypeVar("_T")
+
+#: Seconds between two looks for what has expired, at the least: however many keys
+#: expire one after the other, looking costs little.
+MIN_SWEEP = 0.2
+
+#: Seconds until the next look after one that failed.
+SWEEP_AGAIN = 10.0
+
+_NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+@attrs.frozen(kw_only=True)
+class StoreLimits:
+    """What a module can take of a store, each with its reason."""
+
+    #: Bytes of a key: a path of some names and ids.
+    key: int = 256
+
+    #: Bytes of a value.  A store is for state, not for content: one value crosses the
+    #: connection to Redis, which all modules share, in less than a millisecond.
+    value: int = 64 * 1024
+
+    #: Keys of a namespace: one for each agent of a large installation.
+    keys: int = 10_000
+
+    #: Bytes of all keys and values of a namespace: ten modules that fill theirs take
+    #: what a small Redis has to spare.
+    bytes: int = 16 * 1024 * 1024
+
+    #: Keys of one page: a quarter of a MiB at most, and Redis is free for others
+    #: between two pages.
+    page: int = 1000
+
+    #: Watches of a namespace: a module needs one or a few; more are such as were never
+    #: closed.
+    watches: int = 100
+
+    #: Events that wait for the reader of one watch: 256 KiB of keys at most.  Who is
+    #: further behind reads everything sooner than one change after the other.
+    events: int = 1000
+
+    #: Operations of a namespace at a time, each with a value: 6 MiB at most.
+    pending: int = 100
+
+    #: Namespaces of a module: with several kas each costs a look into Redis every ten
+    #: seconds.
+    namespaces: int = 32
+
+    #: Seconds until a value expires: ten years.  What is to stay longer stays.
+    expiry: float = 10 * 365 * 86400.0
+
+
+DEFAULT_LIMITS = StoreLimits()
+
+
+def next_version(last: int, now: float) -> int:
+    """
+    The version of a change after *last*, at the time of day *now*.
+
+    Microseconds, so that a store that lost everything gives none a second time.
+    """
+    return max(last + 1, int(now * 1_000_000))
+
+
+class BackendListener(Protocol):
+    """Who is told of changes, by any kas or this one."""
+
+    def changed(self, name: str, event: StoreEvent) -> None:
+        """A key of a namespace changed."""
+
+    def reset(self, name: str = "") -> None:
+        """Changes of a namespace, or of all, may have been missed."""
+
+
+class StoreBackend(Protocol):
+    """
+    Keeps values; every failure is a `CallError`.
+
+    A namespace has its full name here, ``<module>/<namespace>``.
+    """
+
+    @property
+    def hears(self) -> bool:
+        """Changes are told now; while not, a reset follows."""
+
+    @property
+    def sweep_interval(self) -> float:
+        """Seconds between two sweeps at most; `math.inf`: when something expires."""
+
+    def start(self, listener: BackendListener) -> None:
+        """Called once, before anything else."""
+
+    async def stop(self) -> None:
+        """Let go."""
+
+    async def get(self, name: str, key: str) -> StoredValue | None:
+        """See `IStore`."""
+
+    async def set(
+        self,
+        name: str,
+        key: str,
+        value: bytes,
+        version: int | None,
+        expires_after: float | None,
+    ) -> int:
+        """See `IStore`; what may be in a namespace is checked here, too."""
+
+    async def delete(self, name: str, key: str, version: int | None) -> bool:
+        """See `IStore`."""
+
+    async def page(
+        self, name: str, prefix: str, after: str, limit: int
+    ) -> tuple[list[str], str]:
+        """
+        The next keys, and after which one to go on; empty: that was all.
+
+        A page may have less than *limit*, or nothing, although more follow.
+        """
+
+    async def sweep(self, name: str) -> float:
+        """Remove what has expired; seconds until the next does, or `math.inf`."""
+
+
+class Stores:
+    """
+    The stores of all modules; one for the process.
+
+    :param make: the backend, made when the first store is opened: a kas whose modules
+        store nothing has no file and no connection for it.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], StoreBackend],
+        clock: IReactorTime,
+        limits: StoreLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self._make = make
+        self.clock = clock
+        self.limits = limits
+        self._backend: StoreBackend | None = None
+        self._open: dict[str, NamespaceStore] = {}
+
+    def open(self, owner: str, namespace: str) -> NamespaceStore:
+        """
+        The store of a module's namespace.
+
+        :raises ValueError: see `IServerModuleApi.store`.
+        """
+        if _NAMESPACE.fullmatch(namespace) is None:
+            raise ValueError(
+                f"{namespace[:100]!r} is no namespace: 1 to 63 of a-z, 0-9, - and _"
+            )
+        # No module's name has a slash, so each namespace is of one module.
+        name = f"{owner}/{namespace}"
+        found = self._open.get(name)
+        if found is not None:
+            return found
+        mine = [one for one in self._open if one.startswith(f"{owner}/")]
+        if len(mine) >= self.limits.namespaces:
+            raise ValueError(
+                f"module {owner} has {len(mine)} namespaces already, which is the limit"
+            )
+        if self._backend is None:
+            self._backend = self._make()
+            self._backend.start(self)
+        made = NamespaceStore(name, self._backend, self.clock, self.limits)
+        self._open[name] = made
+        return made
+
+    def release(self, owner: str) -> None:
+        """End the watches of a module; the values stay."""
+        for name in [one for one in self._open if one.startswith(f"{owner}/")]:
+            self._open.pop(name).close()
+
+    async def stop(self) -> None:
+        """End all of them."""
+        for name in tuple(self._open):
+            self._open.pop(name).close()
+        if self._backend is not None:
+            await self._backend.stop()
+
+    # BackendListener
+
+    def changed(self, name: str, event: StoreEvent) -> None:
+        """A key of a namespace changed."""
+        store = self._open.get(name)
+        if store is not None:
+            store.tell(event)
+
+    def reset(self, name: str = "") -> None:
+        """Changes of a namespace, or of all, may have been missed."""
+        for one, store in tuple(self._open.items()):
+            if name in ("", one):
+                store.reset()
+
+
+@implementer(IStore)
+class NamespaceStore:
+    """See `tunnel.interfaces.IStore`."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        name: str,
+        backend: StoreBackend,
+        clock: IReactorTime,
+        limits: StoreLimits,
+    ) -> None:
+        self.name = name
+        self._backend = backend
+        self._clock = clock
+        self._limits = limits
+        self._pending = 0
+        self._watches: set[_Watch] = set()
+        self._closed = False
+        self._timers = Timers(clock)
+        self._sweep_at = math.inf
+        # What expired while nobody looked, and what does next.
+        self._sweep_within(0.0)
+
+    async def get(self, key: str) -> StoredValue | None:
+        """What stands at *key*."""
+        self._check_key(key)
+        return await self._do(lambda: self._backend.get(self.name, key))
+
+    async def set(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        version: int | None = None,
+        expires_after: float | None = None,
+    ) -> int:
+        """Put *value* at *key*."""
+        self._check_key(key)
+        if not isinstance(value, bytes):
+            raise CallError(Status.INVALID_ARGUMENT, "a value has to be bytes")
+        if len(value) > self._limits.value:
+            raise CallError(
+                Status.RESOURCE_EXHAUSTED,
+                f"a value has at most {self._limits.value} bytes, "
+                f"this one {len(value)}",
+            )
+        _check_version(version)
+        if expires_after is not None and not 0 < expires_after <= self._limits.expiry:
+            raise CallError(
+                Status.INVALID_ARGUMENT,
+                f"a value expires after more than 0 s and at most "
+                f"{self._limits.expiry:.0f} s, not {expires_after:g} s",
+            )
+        backend = self._backend
+        done = await self._do(
+            lambda: backend.set(self.name, key, value, version, expires_after)
+        )
+        if expires_after is not None:
+            self._sweep_within(max(expires_after, MIN_SWEEP))
+        return done
+
+    async def delete(self, key: str, *, version: int | None = None) -> bool:
+        """Delete *key*."""
+        self._check_key(key)
+        _check_version(version)
+        return await self._do(lambda: self._backend.delete(self.name, key, version))
+
+    async def keys(
+        self, prefix: str = "", *, limit: int = 500
+    ) -> AsyncGenerator[list[str], None]:
+        """Keys that begin with *prefix*, page by page."""
+        self._check_prefix(prefix)
+        if not 1 <= limit <= self._limits.page:
+            raise CallError(
+                Status.INVALID_ARGUMENT,
+                f"a page has 1 to {self._limits.page} keys, not {limit}",
+            )
+        after, more = "", True
+        while more:
+
+            def read(after: str = after) -> Coroutine[Any, Any, tuple[list[str], str]]:
+                return self._backend.page(self.name, prefix, after, limit)
+
+            page, after = await self._do(read)
+            more = bool(after)
+            if page:
+                yield page
+
+    async def watch(self, prefix: str = "") -> AsyncGenerator[StoreEvent, None]:
+        """Changes of keys that begin with *prefix*."""
+        self._check_prefix(prefix)
+        if len(self._watches) >= self._limits.watches:
+            raise CallError(
+                Status.RESOURCE_EXHAUSTED,
+                f"there are {len(self._watches)} watches of {self.name}, which is the "
+                "limit: close those that are not read",
+            )
+        watch = _Watch(prefix, self._limits.events, self._closed)
+        if self._backend.hears:
+            watch.reset()
+        self._watches.add(watch)
+        try:
+            while (event := await watch.next()) is not None:
+                yield event
+        finally:
+            self._watches.discard(watch)
+
+    # What happens to it.
+
+    def tell(self, event: StoreEvent) -> None:
+        """A key changed."""
+        for watch in tuple(self._watches):
+            if event.key.startswith(watch.prefix):
+                watch.add(event)
+
+    def reset(self) -> None:
+        """Changes may have been missed."""
+        for watch in tuple(self._watches):
+            watch.reset()
+
+    def close(self) -> None:
+        """End what runs by itself; the module may still save what it has to."""
+        self._closed = True
+        self._timers.cancel_all()
+        for watch in tuple(self._watches):
+            watch.end()
+
+    # What may be asked for.
+
+    def _check_key(self, key: str) -> None:
+        if not key:
+            raise CallError(Status.INVALID_ARGUMENT, "a key is not empty")
+        self._check_prefix(key)
+
+    def _check_prefix(self, key: str) -> None:
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError:
+            size = -1
+        if size < 0 or any(ord(one) < 32 or one == "\x7f" for one in key):
+            raise CallError(
+                Status.INVALID_ARGUMENT, "a key is text without control characters"
+            )
+        if size > self._limits.key:
+            raise CallError(
+                Status.INVALID_ARGUMENT,
+                f"a key has at most {self._limits.key} bytes, this one {size}",
+            )
+
+    async def _do(self, operation: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """
+        Do one operation, and do it to its end: one that is cancelled holds its place
+        until the backend has answered.
+        """
+        if self._pending >= self._limits.pending:
+            raise CallError(
+                Status.RESOURCE_EXHAUSTED,
+                f"{self._pending} operations of {self.name} wait already",
+            )
+        self._pending += 1
+        answer: Deferred[_T] = Deferred()
+
+        def ended(result: _T | Failure) -> None:
+            self._pending -= 1
+            answer.callback(result)
+
+        Deferred.fromCoroutine(operation()).addBoth(ended)
+        return await answer
+
+    # What expires.
+
+    def _sweep_within(self, seconds: float) -> None:
+        due = self._clock.seconds() + seconds
+        if due < self._sweep_at and not self._closed:
+            self._sweep_at = due
+            self._timers.later("sweep", seconds, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_at = math.inf
+        sweeping = Deferred.fromCoroutine(self._backend.sweep(self.name))
+        sweeping.addErrback(self._not_swept)
+        sweeping.addCallback(
+            lambda left: self._sweep_within(
+                max(min(left, self._backend.sweep_interval), MIN_SWEEP)
+            )
+        )
+
+    def _not_swept(self, failure: Failure) -> float:
+        if failure.check(CallError) is None:
+            self._log.failure("while removing what has expired", failure)
+        return SWEEP_AGAIN
+
+
+def _check_version(version: int | None) -> None:
+    if version is not None and version < 0:
+        raise CallError(Status.INVALID_ARGUMENT, f"there is no version {version}")
+
+
+@attrs.define(eq=False)
+class _Watch:
+    """One reader, and what waits for it."""
+
+    prefix: str
+    _limit: int
+    _ended: bool
+    _events: deque[StoreEvent] = attrs.Factory(deque)
+    _waiting: Deferred[None] | None = None
+
+    def add(self, event: StoreEvent) -> None:
+        if len(self._events) >= self._limit:
+            self.reset()
+            return
+        self._events.append(event)
+        self._wake()
+
+    def reset(self) -> None:
+        """What waits is void, and so is what was missed."""
+        self._events.clear()
+        self._events.append(StoreEvent(StoreEventType.RESET))
+        self._wake()
+
+    def end(self) -> None:
+        self._ended = True
+        self._events.clear()
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.callback(None)
+
+    async def next(self) -> StoreEvent | None:
+        """The next event; None: that was all."""
+        while not self._events and not self._ended:
+            self._waiting = Deferred(self._cancelled)
+            await self._waiting
+        return None if self._ended else self._events.popleft()
+
+    def _cancelled(self, waiting: object) -> None:
+        self._waiting = None
