@@ -185,7 +185,7 @@ class Gateway(TunnelOwner):
         stream.charge(resume.target.agent_id)
         resume.ClearField("target")
         return self._relay(
-            stream, lambda receiver: tunnel.resume_stream(resume, receiver)
+            stream, lambda receiver: tunnel.open_stream(resume, receiver)
         )
 
     def _held(self, target: pb.Target) -> TunnelProtocol:

@@ -331,11 +331,11 @@ class AgentPath:
         return self._charge(self.tunnel.open_stream(open_, receiver, fin=fin))
 
     def resume(self, resume: pb.Resume, receiver: IStreamReceiver) -> StreamTransport:
-        """Resume a stream; raises as `TunnelProtocol.resume_stream`."""
+        """Resume a stream; raises as `TunnelProtocol.open_stream`."""
         if self.record is None:
-            return self.tunnel.resume_stream(resume, receiver)
+            return self.tunnel.open_stream(resume, receiver)
         resume.target.CopyFrom(self._target())
-        return self._charge(self.tunnel.resume_stream(resume, receiver))
+        return self._charge(self.tunnel.open_stream(resume, receiver))
 
     def _target(self) -> pb.Target:
         return pb.Target(

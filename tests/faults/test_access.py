@@ -186,7 +186,7 @@ def test_other_cluster(
                 "refused",
                 isinstance(event, events.StreamEnded),
             )
-            stranger.session.resume_stream(
+            stranger.session.open_stream(
                 pb.Resume(resume_id=os.urandom(16), target=target)
             )
             event = stranger.until(events.StreamEnded, events.ResumedReceived)

@@ -113,16 +113,20 @@ class Liveness:
     :ivar doubt: seconds since it was asked because a request found it silent, in whole
         sweeps; only PONG ends it.
     :ivar answered: bytes came since `question_asked`.
+    :ivar expecting: a stream was opened, and no byte came since: the peer has a reason
+        to send something.
+    :ivar alive: heard of lately; and soon enough, where it was asked.
     """
 
     __slots__ = (
         "_dialler",
-        "_expecting",
         "_heard",
         "_lately",
         "_patience",
+        "alive",
         "answered",
         "doubt",
+        "expecting",
         "silence",
         "timing",
     )
@@ -134,8 +138,7 @@ class Liveness:
         self._dialler = dialler
         #: Bytes came since the last sweep.
         self._heard = False
-        #: A stream was opened, and no byte came since.
-        self._expecting = False
+        self.expecting = False
         self.set_timing(timing)
 
     def set_timing(self, timing: Timing) -> None:
@@ -145,11 +148,7 @@ class Liveness:
         # and hearing it is all that the other needs.
         self._patience = timing.ping_interval * (1.0 if self._dialler else 1.25)
         self._lately = timing.ping_interval * 1.5
-
-    @property
-    def alive(self) -> bool:
-        """Heard of lately; and soon enough, where it was asked."""
-        return self.doubt < DOUBTED and self.silence <= self._lately
+        self._judge()
 
     @property
     def heard_lately(self) -> bool:
@@ -162,16 +161,13 @@ class Liveness:
         """Of any kind."""
         self._heard = self.answered = True
         if not self.doubt:
-            self._expecting = False
+            self.expecting = False
 
     def pong_came(self) -> None:
         """It hears us."""
-        self._expecting = False
+        self.expecting = False
         self.doubt = 0.0
-
-    def stream_opened(self) -> None:
-        """From our side: the peer has a reason to send something."""
-        self._expecting = True
+        self._judge()
 
     def question_asked(self) -> None:
         """See `Keepalive.ask`."""
@@ -181,6 +177,7 @@ class Liveness:
         """From here on it takes PONG, and the sweep counts."""
         if self.doubt < DOUBTED:
             self.doubt = DOUBTED
+            self._judge()
             connection.peer_is_doubted()
 
     def swept(self, connection: Watched) -> None:
@@ -188,6 +185,7 @@ class Liveness:
         if self._heard and connection.greeted:
             self._heard = False
             self.silence = 0.0
+            self._judge()
             if self.doubt:
                 # It speaks, and does not hear us.
                 self._doubt_longer(connection)
@@ -196,8 +194,9 @@ class Liveness:
             return
         before = self.silence
         self.silence += SWEEP
+        self._judge()
         asks = before < self._patience <= self.silence
-        if self._expecting:
+        if self.expecting:
             # A request must not wait for what is dead until it is given up: ask now.
             asks = asks or not self.doubt
             self._doubt_longer(connection)
@@ -209,9 +208,14 @@ class Liveness:
         elif asks:
             connection.send_ping()
 
+    def _judge(self) -> None:
+        # Each request reads the result; silence and doubt change in sweeps.
+        self.alive = self.doubt < DOUBTED and self.heard_lately
+
     def _doubt_longer(self, connection: Watched) -> None:
         before = self.doubt
         self.doubt += SWEEP
+        self._judge()
         if before < DOUBTED <= self.doubt:
             connection.peer_is_doubted()
 

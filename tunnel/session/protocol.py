@@ -203,29 +203,24 @@ class TunnelProtocol(Protocol):
         self.has_output()
 
     def open_stream(
-        self, open_: pb.Open, receiver: IStreamReceiver, *, fin: bool = False
+        self,
+        message: pb.Open | pb.Resume,
+        receiver: IStreamReceiver,
+        *,
+        fin: bool = False,
     ) -> StreamTransport:
         """
-        Open a stream; *open_* tells the other end what it is for.
+        Open a stream, or ask to go on with one that lost its path.
 
+        :param message: tells the other end what it is for.
         :raises SessionClosed: the connection ended or is ending.
         :raises StreamReset: the peer takes no more streams now.
         """
-        return self._begin(self.session.open_stream(open_, fin=fin), receiver, fin)
-
-    def resume_stream(
-        self, resume: pb.Resume, receiver: IStreamReceiver
-    ) -> StreamTransport:
-        """Ask to go on with a stream that lost its path; raises as `open_stream`."""
-        return self._begin(self.session.resume_stream(resume), receiver, False)
-
-    def _begin(
-        self, stream_id: int, receiver: IStreamReceiver, finished: bool
-    ) -> StreamTransport:
-        stream = StreamTransport(self, stream_id, finished)
+        stream_id = self.session.open_stream(message, fin=fin)
+        stream = StreamTransport(self, stream_id, fin)
         stream.receiver = receiver
         self._streams[stream_id] = stream
-        self.liveness.stream_opened()
+        self.liveness.expecting = True
         self.has_output()
         return stream
 

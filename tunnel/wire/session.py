@@ -26,9 +26,11 @@ from tunnel.wire.limits import (
 from tunnel.wire.outbox import FLUSH, Outbox
 from tunnel.wire.stream import (
     DATA,
+    HALF_CLOSED_LOCAL,
+    HALF_CLOSED_REMOTE,
     HEADERS,
+    OPEN,
     RECEIVE_FIN,
-    SEND_FIN,
     Stream,
     StreamInput,
     StreamTable,
@@ -69,12 +71,14 @@ class Session:
         self.ended: events.SessionEnded | None = None
         #: What windows of streams grow to; see `tunnel.wire.window.WindowEstimator`.
         self.window_target = limits.initial_window
+        #: The peer takes no new streams; our own GO_AWAY does not keep us from opening.
+        self.going = False
         self._decoder = FrameDecoder(MAX_PAYLOAD if dialler else MAX_HELLO)
         self._expected = FrameType.WELCOME if dialler else FrameType.HELLO
         self._streams = StreamTable(dialler)
         self._outbox = Outbox(limits)
+        #: We take none.
         self._going = False
-        self._peer_going = False
 
     # The greeting.
 
@@ -99,27 +103,33 @@ class Session:
 
     # Streams.
 
-    def open_stream(self, open_: pb.Open, *, fin: bool = False) -> int:
+    def open_stream(self, message: pb.Open | pb.Resume, *, fin: bool = False) -> int:
         """
-        Open a stream and return its number.
+        Open a stream, or ask to go on with one that lost its path; returns its number.
+
+        After RESUME nothing may be sent on it before `ResumedReceived`.
 
         :raises SessionClosed: the session ended, or the peer is going away.
         :raises StreamReset: the peer takes no more streams now.
         """
-        stream = self._begin(FrameType.OPEN, open_.SerializeToString(), fin)
-        if fin:
-            stream.finishing = True
-            stream.move(SEND_FIN)
-        return stream.id
-
-    def resume_stream(self, resume: pb.Resume) -> int:
-        """
-        Ask to go on with a stream that lost its path; returns its new number.
-
-        Nothing may be sent on it before `ResumedReceived`.  Raises as `open_stream`.
-        """
-        stream = self._begin(FrameType.RESUME, resume.SerializeToString(), False)
-        stream.resuming = True
+        if self.going or not self.ready:
+            raise SessionClosed(ErrorCode.SHUTDOWN, "the peer takes no new streams")
+        streams = self._streams
+        if streams.ours >= self.peer.max_streams or streams.next_ours > MAX_STREAM_ID:
+            raise StreamReset(ErrorCode.REFUSED, "too many streams", by_peer=False)
+        resuming = isinstance(message, pb.Resume)
+        kind = FrameType.RESUME if resuming else FrameType.OPEN
+        payload = message.SerializeToString()
+        if len(payload) > self.peer.max_payload:
+            raise ValueError(f"{kind.name} of {len(payload)} bytes")
+        stream = streams.open(
+            self.peer.initial_window,
+            self.limits.initial_window,
+            HALF_CLOSED_LOCAL if fin else OPEN,
+        )
+        stream.finishing = fin
+        stream.resuming = resuming
+        self._outbox.frame(kind, FIN if fin else 0, stream.id, payload)
         return stream.id
 
     def resumed(self, stream_id: int, received: int) -> None:
@@ -132,18 +142,6 @@ class Session:
         """Tell the peer of a resumable stream what it need not keep any longer."""
         if stream_id in self._streams:
             self._outbox.message(FrameType.ACK, stream_id, pb.Ack(received=received))
-
-    def _begin(self, kind: FrameType, payload: bytes, fin: bool) -> Stream:
-        if self.ended is not None or self._peer_going or not self.ready:
-            raise SessionClosed(ErrorCode.SHUTDOWN, "the peer takes no new streams")
-        streams = self._streams
-        if streams.ours >= self.peer.max_streams or streams.next_ours > MAX_STREAM_ID:
-            raise StreamReset(ErrorCode.REFUSED, "too many streams", by_peer=False)
-        if len(payload) > self.peer.max_payload:
-            raise ValueError(f"{kind.name} of {len(payload)} bytes")
-        stream = streams.open(self.peer.initial_window, self.limits.initial_window)
-        self._outbox.frame(kind, FIN if fin else 0, stream.id, payload)
-        return stream
 
     def send_headers(self, stream_id: int, block: bytes) -> bool:
         """Queue one header block; as `send_data` otherwise."""
@@ -272,11 +270,6 @@ class Session:
         stream = self._streams.get(stream_id)
         return 0 if stream is None else stream.queued
 
-    @property
-    def going(self) -> bool:
-        """The peer takes no new streams; ours alone does not keep us from opening."""
-        return self._peer_going or self.ended is not None
-
     def bytes_to_send(self, wanted: int = FLUSH) -> bytes:
         """About *wanted* bytes for the peer; empty when there is nothing to send."""
         data, finished = self._outbox.take(wanted)
@@ -380,7 +373,7 @@ class Session:
         self._spend_small()
         go_away = pb.GoAway.FromString(payload)
         clean_message(go_away, MAX_REASON)
-        first, self._peer_going = not self._peer_going, True
+        first, self.going = not self.going, True
         out.append(events.GoAwayReceived(go_away))
         # We opened none since the first, so only that and the last have to look.
         if first or not go_away.deadline_ms:
@@ -403,12 +396,13 @@ class Session:
         if not self._admit(sid):
             return
         open_ = pb.Open.FromString(payload)
-        stream = self._streams.accept(
-            sid, self.peer.initial_window, self.limits.initial_window
-        )
         fin = bool(flags & FIN)
-        if fin:
-            stream.move(RECEIVE_FIN)
+        self._streams.accept(
+            sid,
+            self.peer.initial_window,
+            self.limits.initial_window,
+            HALF_CLOSED_REMOTE if fin else OPEN,
+        )
         out.append(events.StreamOpened(sid, open_, fin))
 
     def _on_resume(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
@@ -549,6 +543,7 @@ class Session:
 
     def _end(self, code: ErrorCode, message: str, out: Events) -> None:
         self._clear()
+        self.going = True
         go_away = pb.GoAway(code=code, message=message[:MAX_REASON])
         go_away.last_stream = self._streams.last_theirs
         self._outbox.message(FrameType.GO_AWAY, 0, go_away)

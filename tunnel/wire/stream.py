@@ -62,6 +62,8 @@ SIDES: dict[StreamState, tuple[bool, bool]] = {
 
 #: Bound once: to Python 3.11 each look at a member of an enumeration is a call.
 SEND_FIN, RECEIVE_FIN = _I.SEND_FIN, _I.RECEIVE_FIN
+OPEN = _S.OPEN
+HALF_CLOSED_LOCAL, HALF_CLOSED_REMOTE = _S.HALF_CLOSED_LOCAL, _S.HALF_CLOSED_REMOTE
 
 #: Frame types as plain numbers: they are compared for every frame.
 HEADERS = int(FrameType.HEADERS)
@@ -99,12 +101,14 @@ class Stream:
         "window",
     )
 
-    def __init__(self, stream_id: int, send_credit: int, window: int) -> None:
+    def __init__(
+        self, stream_id: int, send_credit: int, window: int, state: StreamState = OPEN
+    ) -> None:
         self.id = stream_id
         #: Counts as one when streams are shed: each stream by itself, until charged.
         self.holder: Hashable = stream_id
-        self.state = _S.OPEN
-        self.receiving = self.sending = True
+        self.state = state
+        self.receiving, self.sending = SIDES[state]
         self.send_credit = send_credit
         self.window = ReceiveWindow(window)
         self.queue: deque[Chunk] = deque()
@@ -277,12 +281,12 @@ class StreamTable(dict[int, Stream]):
         """Whether a number is one of our side's."""
         return stream_id & 1 == self._parity
 
-    def open(self, send_credit: int, window: int) -> Stream:
-        """A new one of ours."""
+    def open(self, send_credit: int, window: int, state: StreamState = OPEN) -> Stream:
+        """A new one of ours; *state* tells whether its first frame has FIN."""
         stream_id = self.next_ours
         self.next_ours += 2
         self.ours += 1
-        stream = self[stream_id] = Stream(stream_id, send_credit, window)
+        stream = self[stream_id] = Stream(stream_id, send_credit, window, state)
         return stream
 
     def admit(self, stream_id: int) -> None:
@@ -299,10 +303,12 @@ class StreamTable(dict[int, Stream]):
             raise ProtocolError(ErrorCode.PROTOCOL, "stream numbers are used up")
         self.last_theirs = stream_id
 
-    def accept(self, stream_id: int, send_credit: int, window: int) -> Stream:
-        """One of the peer's whose number was admitted."""
+    def accept(
+        self, stream_id: int, send_credit: int, window: int, state: StreamState = OPEN
+    ) -> Stream:
+        """One of the peer's whose number was admitted; *state* as for `open`."""
         self.theirs += 1
-        stream = self[stream_id] = Stream(stream_id, send_credit, window)
+        stream = self[stream_id] = Stream(stream_id, send_credit, window, state)
         return stream
 
     def known(self, stream_id: int) -> Stream | None:

@@ -176,7 +176,7 @@ class OpenTests(_Case):
     def test_a_stream_to_go_on_with(self) -> None:
         """RESUME is held against the registry as OPEN is."""
         peer = self.dial()
-        peer.tunnel.resume_stream(
+        peer.tunnel.open_stream(
             pb.Resume(resume_id=b"r" * 16, target=TARGET), self.client
         )
         self.pipe.flush()

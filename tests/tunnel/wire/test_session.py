@@ -220,7 +220,7 @@ def test_end_is_told_to_the_peer_with_its_reason() -> None:
 def test_a_stream_goes_on_by_another_connection() -> None:
     dialler, listener = greeted()
     resume = pb.Resume(resume_id=b"r" * 16, received=7)
-    sid = dialler.resume_stream(resume)
+    sid = dialler.open_stream(resume)
     (event,) = deliver(dialler, listener)
     assert event == events.ResumeReceived(sid, resume)
     listener.resumed(sid, 5)
@@ -241,7 +241,7 @@ def test_resumed_answers_only_resume() -> None:
 
 def test_resumed_answers_once() -> None:
     dialler, listener = greeted()
-    sid = dialler.resume_stream(pb.Resume(resume_id=b"r" * 16))
+    sid = dialler.open_stream(pb.Resume(resume_id=b"r" * 16))
     deliver(dialler, listener)
     listener.resumed(sid, 5)
     listener.resumed(sid, 5)
@@ -250,12 +250,12 @@ def test_resumed_answers_once() -> None:
 
 def test_resume_counts_as_a_stream() -> None:
     dialler, listener = greeted(listener_limits=Limits(max_streams=1))
-    dialler.resume_stream(pb.Resume(resume_id=b"r" * 16))
+    dialler.open_stream(pb.Resume(resume_id=b"r" * 16))
     with pytest.raises(StreamReset):
         dialler.open_stream(pb.Open())
     # ... and a peer that does not count is refused.
     dialler.peer = PeerLimits()
-    sid = dialler.resume_stream(pb.Resume(resume_id=b"s" * 16))
+    sid = dialler.open_stream(pb.Resume(resume_id=b"s" * 16))
     deliver(dialler, listener)
     assert_stream_reset(deliver(listener, dialler), ErrorCode.REFUSED, stream=sid)
 
@@ -529,7 +529,7 @@ def test_window_of_a_slow_reader_shrinks() -> None:
 
 def test_resumed_stream_sends_and_receives() -> None:
     dialler, listener = greeted()
-    sid = dialler.resume_stream(pb.Resume(resume_id=b"r" * 16))
+    sid = dialler.open_stream(pb.Resume(resume_id=b"r" * 16))
     resume = pb.Resume(resume_id=b"r" * 16)
     assert_frames(dialler, (FrameType.RESUME, sid, resume))
     payload = resume.SerializeToString()
