@@ -412,9 +412,6 @@ class UpstreamConnection(HttpConnection):
 
     # Reading.
 
-    def touched(self) -> None:
-        self._since = self._turn.now
-
     def feed(self, data: bytes) -> bytes:
         try:
             while data and not self._paused:
@@ -434,6 +431,7 @@ class UpstreamConnection(HttpConnection):
                     data = left or b""
                     self._body(body, left is not None, decoder.trailers, data)
                 elif state in (_TO_THE_END, _RAW):
+                    self.touched()
                     self._body(data, False)
                     return b""
                 elif state == _IDLE:

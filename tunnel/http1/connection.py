@@ -98,6 +98,8 @@ class HttpConnection(Protocol):
         self._write: Callable[[bytes], None] = lambda data: None
         self._pending: list[bytes] = []
         self._pending_size = 0
+        #: Bytes written, for subclasses to set back.
+        self._written = 0
         self._scheduled = False
         self._producer: Any = None
         self._registered = False
@@ -159,6 +161,7 @@ class HttpConnection(Protocol):
             self._pending = []
             self._pending_size = 0
             if self._open:
+                self._written += len(data)
                 self._write(data)
 
     def set_producer(self, producer: Any) -> None:
@@ -221,32 +224,12 @@ class HttpConnection(Protocol):
     # Reading.
 
     def dataReceived(self, data: bytes) -> None:
-        self.touched()
         if self._buffer:
             data = self._buffer + data
         if self._paused or self._feeding:
             self._buffer = data
-        else:
-            self._buffer = b""
-            self._run(data)
-
-    def touched(self) -> None:
-        """Bytes came: note the time, when that is what the phase is bounded by."""
-        raise NotImplementedError
-
-    def feed(self, data: bytes) -> bytes:
-        """Take bytes; return what must wait, be it for more or for its turn."""
-        raise NotImplementedError
-
-    def sweep(self, now: float) -> None:
-        """End the phase if it took too long."""
-        raise NotImplementedError
-
-    def peer_finished(self) -> None:
-        """The peer closed its half."""
-        raise NotImplementedError
-
-    def _run(self, data: bytes) -> None:
+            return
+        self._buffer = b""
         self._feeding = True
         try:
             rest = self.feed(data)
@@ -264,11 +247,26 @@ class HttpConnection(Protocol):
             self._stopped = False
             self._tcp.resumeProducing()
 
+    def touched(self) -> None:
+        """Bytes moved, and the phase is bounded by how long none do."""
+        self._since = self._turn.now
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes; return what must wait, be it for more or for its turn."""
+        raise NotImplementedError
+
+    def sweep(self, now: float) -> None:
+        """End the phase if it took too long."""
+        raise NotImplementedError
+
+    def peer_finished(self) -> None:
+        """The peer closed its half."""
+        raise NotImplementedError
+
     def refill(self) -> None:
         """Go on with what was held; does nothing inside `feed`."""
         if not self._feeding and not self._paused:
-            data, self._buffer = self._buffer, b""
-            self._run(data)
+            self.dataReceived(b"")
 
     def pause_reading(self) -> None:
         """Deliver nothing until `resume_reading`."""

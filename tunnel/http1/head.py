@@ -85,6 +85,11 @@ _HOP_BY_HOP = (
 )
 _REQUEST_ONLY = (b"host", b"expect")
 
+#: What says how a request and its connection go on.
+_INSPECTED = frozenset(
+    [b"connection", b"content-length", b"expect", b"transfer-encoding", b"upgrade"]
+)
+
 #: Named in Connection these would be taken away from the next hop, which would then
 #: decide without them.
 _PROTECTED = (
@@ -187,6 +192,8 @@ class RequestParser:
         names = dict.fromkeys([*_HOP_BY_HOP, *_REQUEST_ONLY, *taken])
         self._lines = lines_of(names, underscores=True)
         self._spelled = re.compile(_one_of(names, underscores=False))
+        #: Spelled as we do, and nothing that `_inspect` looks at.
+        self._plain = frozenset(names) - _INSPECTED
         refused = dict.fromkeys([*_PROTECTED, *protected])
         self._protected = re.compile(_one_of(refused, underscores=True))
         self._max_count = max_count
@@ -211,12 +218,12 @@ class RequestParser:
             if len(hosts) > 1 or _HOST.fullmatch(hosts[0]) is None:
                 raise HeadError(400, "Host is repeated or malformed")
             head.host = hosts[0]
-            if len(taken) == 1:
-                head.keep_alive = head.minor == 1
-                return head
         elif self._host_required and head.minor:
             raise HeadError(400, "Host is missing")
-        self._inspect(head)
+        if taken.keys() <= self._plain:
+            head.keep_alive = head.minor == 1
+        else:
+            self._inspect(head)
         return head
 
     def _inspect(self, head: RequestHead) -> None:

@@ -381,7 +381,8 @@ class HttpServerConnection(HttpConnection):
         super().__init__(factory.turn, factory.limits.max_header_bytes)
         self.factory = factory
         self._state = _HEAD
-        self._scanned = 0
+        #: How much of a head that began was searched for its end; None between two.
+        self._scanned: int | None = None
         self._left = 0
         self._decoder = ChunkedDecoder()
         self._exchange: Exchange | None = None
@@ -403,27 +404,22 @@ class HttpServerConnection(HttpConnection):
 
     # Reading.
 
-    def touched(self) -> None:
+    def feed(self, data: bytes) -> bytes:
         # The time for a head runs from its first byte, for the rest from the last.
         # What comes after the answer buys no time: it is only dropped.
-        if self._state == _RAW:
-            # A server that has finished waits for its client, but not forever.
-            if self._exchange is None or not self._exchange.finished:
-                self._since = self._turn.now
-        elif self._state != _DRAIN and (self._state != _HEAD or not self._buffer):
-            self._since = self._turn.now
-
-    def feed(self, data: bytes) -> bytes:
         try:
             while data and not self._paused:
                 state = self._state
                 if state == _HEAD:
-                    if (unsent(self._tcp) or 0) > _UNREAD_BYTES:
-                        # It gets no more answers before it has read these.
-                        self._clogged = True
-                        self._since = self._turn.now
-                        self.pause_reading()
-                        return data
+                    # More cannot be unread than was written since the last look.
+                    if self._written > _UNREAD_BYTES:
+                        self._written = unsent(self._tcp) or 0
+                        if self._written > _UNREAD_BYTES:
+                            # It gets no more answers before it has read these.
+                            self._clogged = True
+                            self.touched()
+                            self.pause_reading()
+                            return data
                     rest = self._take_head(data)
                     if rest is None:
                         return data
@@ -431,15 +427,20 @@ class HttpServerConnection(HttpConnection):
                 elif state == _WAIT:
                     return data
                 elif state == _SIZED:
+                    self.touched()
                     body, data = data[: self._left], data[self._left :]
                     self._left -= len(body)
                     self._body(body, self._left == 0)
                 elif state == _CHUNKED:
+                    self.touched()
                     decoder = self._decoder
                     body, left = decoder.feed(data)
                     data = left or b""
                     self._body(body, left is not None, decoder.trailers)
                 elif state == _RAW:
+                    # A server that has finished waits for its client, but not forever.
+                    if self._exchange is None or not self._exchange.finished:
+                        self.touched()
                     self._body(data, False)
                     return b""
                 else:
@@ -459,9 +460,11 @@ class HttpServerConnection(HttpConnection):
                 raise HeadError(431, f"a head beyond {limits.max_header_bytes} bytes")
             if data.startswith(b"\x16\x03"):
                 raise HeadError(400, "TLS was sent to a port without TLS")
+            if self._scanned is None:
+                self.touched()
             self._scanned = max(0, len(data) - 3)
             return None
-        self._scanned = 0
+        self._scanned = None
         if end > limits.max_header_bytes:
             raise HeadError(431, f"a head beyond {limits.max_header_bytes} bytes")
         # RFC 9112 2.2: one empty line before a request is forgiven.
@@ -477,9 +480,11 @@ class HttpServerConnection(HttpConnection):
         elif length == CHUNKED:
             self._state = _CHUNKED
             self._decoder = ChunkedDecoder()
+            self.touched()
         else:
             self._state = _SIZED
             self._left = length
+            self.touched()
         try:
             receiver = self.factory.handler.request_received(exchange)
         except Exception:

@@ -624,9 +624,28 @@ class UnreadTests(FrontCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.held = 0
-        self.handler.on_request = lambda exchange: self.answer(b"x" * 1000, exchange)
-        self.wire.unsent = lambda: self.held  # type: ignore[attr-defined]
+        self.held = self.looks = 0
+        self.size = 70_000
+        self.handler.on_request = lambda exchange: self.answer(
+            b"x" * self.size, exchange
+        )
+        self.wire.unsent = self.unsent  # type: ignore[attr-defined]
+
+    def unsent(self) -> int:
+        self.looks += 1
+        return self.held
+
+    def test_looks_once_it_may_be_too_much(self) -> None:
+        """What was held at the last look, and what was written since."""
+        request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+        self.size = 10_000
+        for count in range(1, 19):
+            self.held = 50_000
+            self.wire.receive(request)
+            self.assertEqual(self.looks, 0 if count < 8 else (count - 6) // 2)
+        self.held = 64 * 1024 + 1
+        self.wire.receive(request, request)
+        self.assertEqual(len(self.handler.exchanges), 19)
 
     def test_waits(self) -> None:
         """It is asked to read first, and then has all its answers."""
@@ -646,6 +665,7 @@ class UnreadTests(FrontCase):
 
     def test_never_reads(self) -> None:
         """It is dropped after a minute without a byte read."""
+        self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         self.held = 64 * 1024 + 2
         self.wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         self.clock.pump([1.0] * 30)
