@@ -6,7 +6,8 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
     config.py       the sections of kas and of agentk
     server.py       the server half: admits requests (limits, read-only), and joins each
                     with the stream to its agent; audit
-    frontdoor.py    reads agent, credential and target from the head; decides nothing
+    frontdoor.py    reads agent, credential and target from the head, and writes the
+                    fields that travel on; pure
     fields.py       header fields that both halves write, and what else they agree on
     agent.py        the agent half
     boundary.py     where one event of a watch ends

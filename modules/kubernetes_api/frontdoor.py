@@ -1,5 +1,5 @@
 """
-The front door: which agent is asked for, with which credential, and for what.
+The front door: which agent is asked for, with which credential, for what; as whom.
 
 Two ways in.  Either the credential names the agent, ``Bearer <kind>:<agent>:<token>``,
 or the path does, ``/agents/<agent>/api/…`` with ``Bearer <token>``.  What follows is
@@ -9,6 +9,7 @@ the same.  Everything here is pure; nothing is looked up.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import attrs
 
@@ -17,17 +18,19 @@ from tunnel.http1 import RequestHead, RequestParser
 from tunnel.interfaces import Access, Impersonation
 from tunnel.kubernetes import climbs, impersonation_fields
 
-__all__ = ["Entry", "Impersonations", "Refused", "enter", "request_parser"]
+__all__ = ["Entry", "OutgoingFields", "Refused", "enter", "request_parser"]
 
-_BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
 # Names are DNS labels, ids are numbers or what an authenticator makes of them.
 _AGENT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_CREDENTIAL = re.compile(rb"([a-z_]{1,32}):(%b):(.+)" % _AGENT.pattern)
+_BEARER = re.compile(rb"[Bb]earer +(?:([a-z_]{1,32}):(%b):)?([!-~]+)" % _AGENT.pattern)
 
 _AGENTS = b"/agents/"
 
 _ALLOWED = re.compile(rb"impersonate-(?:user|group|uid|extra-.+)")
 _SINGLE = (b"impersonate-user", b"impersonate-uid")
+
+# A request that passed so many proxies goes in a circle that we do not recognise.
+_MAX_HOPS = 16
 
 # Credentials in use at one time; an entry is a few hundred bytes.
 _MAX_CACHED = 10_000
@@ -124,18 +127,20 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
         raise Refused(
             400, "client -> kas: the dot segments of the path lead out of the cluster"
         )
-    bearer = _bearer(head)
-    credential = _CREDENTIAL.fullmatch(bearer)
-    if credential is not None:
-        kind, agent, token = credential.groups()
+    values = head.taken.get(b"authorization", ())
+    bearer = _BEARER.fullmatch(values[0]) if len(values) == 1 else None
+    if bearer is None:
+        raise _no_bearer(values)
+    kind, agent, token = bearer.groups()
+    if kind is not None:
         if named and agent != named:
             raise Refused(
                 400, "client -> kas: the path and the credential name different agents"
             )
-    elif bearer.count(b":") > 1:
+    elif token.count(b":") > 1:
         raise unauthorized("the bearer token is not <kind>:<agent id>:<token>")
     elif named:
-        kind, agent, token = b"", named, bearer
+        kind, agent = b"", named
     else:
         raise unauthorized(
             "neither the bearer token (<kind>:<agent id>:<token>) nor the path "
@@ -150,34 +155,39 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
     )
 
 
-def _bearer(head: RequestHead) -> bytes:
-    values = head.taken.get(b"authorization")
-    if values is None:
-        raise unauthorized("no credentials; send Authorization: Bearer")
+def _no_bearer(values: Sequence[bytes]) -> Refused:
+    """Why *values* of ``Authorization`` are no credential."""
+    if not values:
+        return unauthorized("no credentials; send Authorization: Bearer")
     if len(values) > 1:
-        raise unauthorized("more than one Authorization header")
-    match = _BEARER.fullmatch(values[0])
-    if match is None:
-        raise unauthorized("only Bearer is accepted in Authorization")
-    return match[1]
+        return unauthorized("more than one Authorization header")
+    return unauthorized("only Bearer is accepted in Authorization")
 
 
-class Impersonations:
+class OutgoingFields:
     """
-    The `Impersonate-*` fields of credentials.
+    The fields of a request behind kas: the client's, ``Via``, and ``Impersonate-*``.
 
-    They are the same for each request of a credential, so they are made once.
+    The last are the same for each request of a credential, so they are made once.
+
+    :param name: of this kas in ``Via``, by which it knows a request that came back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: bytes) -> None:
+        self._name = name
+        self._via = b"\r\nVia: 1.1 " + name
         self._cached: dict[str, tuple[Impersonation, bytes]] = {}
 
-    def fields(self, access: Access, head: RequestHead) -> bytes:
+    def of(self, head: RequestHead, access: Access) -> bytes:
         """
-        What to add to a request of *access*.
+        All of them; hop-by-hop lines are gone before identity is added.
 
-        :raises Refused: when the client wants to impersonate and may not.
+        :raises Refused: when the client wants to impersonate and may not, or the
+            request goes in a circle.
         """
+        hops = head.taken.get(b"via")
+        via = self._via if hops is None else self._behind(hops)
+        fields = head.fields + via
         # A comprehension would be one more call for each request.
         wanted = []
         for name in head.taken:
@@ -185,7 +195,7 @@ class Impersonations:
                 wanted.append(name)
         impersonation = access.impersonation
         if impersonation is None:
-            return _own_impersonation(head, wanted) if wanted else b""
+            return fields + _own_impersonation(head, wanted) if wanted else fields
         if wanted:
             raise Refused(
                 400,
@@ -195,15 +205,26 @@ class Impersonations:
             )
         cached = self._cached.get(access.credential_id)
         if cached is not None and cached[0] is impersonation:
-            return cached[1]
+            return fields + cached[1]
         try:
-            fields = impersonation_fields(impersonation)
+            identity = impersonation_fields(impersonation)
         except ValueError as error:
             raise Refused(500, f"kas: {error} in this credential") from None
         if len(self._cached) >= _MAX_CACHED:
             self._cached.clear()
-        self._cached[access.credential_id] = (impersonation, fields)
-        return fields
+        self._cached[access.credential_id] = (impersonation, identity)
+        return fields + identity
+
+    def _behind(self, hops: list[bytes]) -> bytes:
+        """``Via`` of a request that came through other proxies."""
+        joined = b", ".join(hops)
+        if self._name in joined or joined.count(b",") >= _MAX_HOPS:
+            raise Refused(
+                508,
+                "kas -> agent: the request came back to kas; the agent's "
+                "kubeconfig must name the API server itself",
+            )
+        return b"\r\nVia: %b, 1.1 %b" % (joined, self._name)
 
 
 def _own_impersonation(head: RequestHead, names: list[bytes]) -> bytes:

@@ -22,7 +22,7 @@ from modules.kubernetes_api.fields import (
     status_answer,
 )
 from modules.kubernetes_api.frontdoor import (
-    Impersonations,
+    OutgoingFields,
     Refused,
     enter,
     request_parser,
@@ -64,9 +64,6 @@ from tunnel.interfaces import (
 from tunnel.kubernetes import Lasts, lasts, only_reads, request_info
 
 __all__ = ["KubernetesApiServer"]
-
-# A request that passed so many proxies goes in a circle that we do not recognise.
-_MAX_HOPS = 16
 
 _STATUSES = {
     Status.UNAUTHENTICATED: 401,
@@ -140,7 +137,7 @@ class KubernetesApiServer:
         self._prefix = settings.url_path_prefix.rstrip("/").encode() + b"/"
         #: What ``Via`` says of us: the version, and which kas of several.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
-        self._impersonations = Impersonations()
+        self._outgoing = OutgoingFields(self.pseudonym)
         self.audits = api.audit_level is not AuditLevel.NONE
         #: Answers that are events.
         self.watches: set[ProxiedRequest] = set()
@@ -267,7 +264,7 @@ class KubernetesApiServer:
                 request.fail(403, message)
                 return
             try:
-                fields = self._fields(head, access)
+                fields = self._outgoing.of(head, access)
             except Refused as refused:
                 request.fail(refused.status, str(refused), refused.fields)
             else:
@@ -282,20 +279,6 @@ class KubernetesApiServer:
     def _too_many(self, request: ProxiedRequest, which: str) -> None:
         message = f"client -> kas: too many requests {which} are under way"
         request.fail(429, message, _FIELDS[429])
-
-    def _fields(self, head: RequestHead, access: Access) -> bytes:
-        """What travels on; hop-by-hop lines are gone before identity is added."""
-        hops = head.taken.get(b"via", [])
-        if hops:
-            joined = b", ".join(hops)
-            if self.pseudonym in joined or joined.count(b",") >= _MAX_HOPS:
-                raise Refused(
-                    508,
-                    "kas -> agent: the request came back to kas; the agent's "
-                    "kubeconfig must name the API server itself",
-                )
-        via = b"\r\nVia: " + b", ".join([*hops, b"1.1 " + self.pseudonym])
-        return head.fields + via + self._impersonations.fields(access, head)
 
     def refuse(
         self, exchange: Exchange, status: int, message: str, fields: bytes = b""

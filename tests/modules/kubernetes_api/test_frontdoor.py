@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from modules.kubernetes_api.frontdoor import Impersonations, Refused, enter
+from modules.kubernetes_api.frontdoor import OutgoingFields, Refused, enter
 from tests.modules.kubernetes_api.cases import HELLO, ProxyCase, head_of
 from tests.modules.kubernetes_api.pair import World
 from tests.tunnel.http1.test_head import REFUSED
@@ -359,11 +359,13 @@ class S01Tests(ProxyCase):
 
 
 class ImpersonationTests(ProxyCase):
-    """`Impersonations`."""
+    """The ``Impersonate-*`` of `OutgoingFields`."""
 
     def fields(self, impersonation: Impersonation) -> bytes:
         access = Access("c", "1", "a", impersonation)
-        return Impersonations().fields(access, head_of())
+        head = head_of()
+        fields = OutgoingFields(b"kas").of(head, access)
+        return fields.removeprefix(head.fields + b"\r\nVia: 1.1 kas")
 
     def test_all_fields(self) -> None:
         """Escaped like client-go does it."""
@@ -401,14 +403,14 @@ class ImpersonationTests(ProxyCase):
 
     def test_cache_follows_the_credential(self) -> None:
         """A credential whose impersonation changed gets the new one."""
-        cache = Impersonations()
+        cache = OutgoingFields(b"kas")
         for name in ("a", "b", "b"):
             access = Access("c", "1", "a", Impersonation(name))
-            self.assertIn(name.encode(), cache.fields(access, head_of()))
+            self.assertIn(name.encode(), cache.of(head_of(), access))
 
     def test_cache_is_bounded(self) -> None:
         """It holds what is in use, not what ever was."""
-        cache = Impersonations()
+        cache = OutgoingFields(b"kas")
         for number in range(10_001):
-            cache.fields(Access(str(number), "1", "a", Impersonation("u")), head_of())
+            cache.of(head_of(), Access(str(number), "1", "a", Impersonation("u")))
         self.assertLessEqual(len(cache._cached), 10_000)
