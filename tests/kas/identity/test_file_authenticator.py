@@ -347,7 +347,7 @@ class IndexTests(SynchronousTestCase):
     def test_a_thousand_users(self) -> None:
         users = []
         for n in range(1000):
-            token = Token(f"{n:016x}", digest(b"x").hex(), START)
+            token = Token(f"{n:016x}", digest(b"%d" % n).hex(), START)
             users.append(User(f"u{n}", ("*",), token, START))
         path = temporary(self) / FILE_NAME
         path.write_bytes(dump(Identities(users=tuple(users))))
