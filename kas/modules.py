@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -25,7 +26,6 @@ from tunnel.hosting.modules import Prepared
 from tunnel.hosting.pages import Pages
 from tunnel.hosting.stores import NamespaceStore, Stores
 from tunnel.interfaces import (
-    DEFAULT_OPTIONS,
     Access,
     AuditEvent,
     AuditLevel,
@@ -36,7 +36,6 @@ from tunnel.interfaces import (
     IStreamReceiver,
     StreamOptions,
 )
-from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
 from tunnel.rpc.client import ServiceClient
 
@@ -90,6 +89,8 @@ class ServerModuleApi(ModuleApi):
         self._prepared = module
         #: Each request is authorized: see `Authenticators.authorize_user`.
         self.authorize = context.authenticators.authorize_user
+        #: Opens a raw stream to an agent.
+        self.open_stream = partial(RoutedStream.open, context.router)
 
     @property
     def audit_level(self) -> AuditLevel:
@@ -121,28 +122,6 @@ class ServerModuleApi(ModuleApi):
             return self.open_stream(agent_id, method, receiver, metadata, options)
 
         return ServiceClient(service, opener, self.clock, access)
-
-    def open_stream(
-        self,
-        agent_id: str,
-        method: str,
-        receiver: IStreamReceiver,
-        metadata: bytes = b"",
-        options: StreamOptions = DEFAULT_OPTIONS,
-    ) -> IStream:
-        """Open a raw stream to an agent."""
-        open_ = pb.Open(method=method, metadata=metadata)
-        if options.timeout:
-            open_.timeout_ms = max(1, round(options.timeout * 1000))
-        return RoutedStream.open(
-            self._context.router,
-            agent_id,
-            open_,
-            receiver,
-            options.fin,
-            idempotent=options.idempotent,
-            resumable=options.resumable,
-        )
 
     def connected_agents(self) -> list[ConnectedAgent]:
         """Every connection that this kas holds now."""

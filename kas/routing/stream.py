@@ -18,10 +18,12 @@ from tunnel.errors import (
     TunnelError,
 )
 from tunnel.interfaces import (
+    DEFAULT_OPTIONS,
     ConnectedAgent,
     IPathReceiver,
     IStreamReceiver,
     IWaitingStream,
+    StreamOptions,
 )
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import ResumableStream
@@ -72,15 +74,14 @@ class RoutedStream:
         agent_id: str,
         open_: pb.Open,
         receiver: IStreamReceiver,
-        fin: bool,
-        idempotent: bool,
+        options: StreamOptions,
     ) -> None:
         self._router = router
         self._agent_id = agent_id
         self._open = open_
         self._receiver = receiver
-        self._fin = fin
-        self._idempotent = idempotent
+        self._fin = options.fin
+        self._idempotent = options.idempotent
         #: What was taken, and the stream that was opened on it.
         self._path: AgentPath | None = None
         self._stream: StreamTransport | ResumableStream | None = None
@@ -88,7 +89,7 @@ class RoutedStream:
         #: To be sent again; None once this path is the last one.
         self._buffer: list[tuple[bool, bytes]] | None = []
         self._size = 0
-        self._finished = fin
+        self._finished = options.fin
         self._paused = False
         #: Of the user, while its path may be replaced.
         self._producer: _Producer | None = None
@@ -109,17 +110,18 @@ class RoutedStream:
         cls,
         router: Router,
         agent_id: str,
-        open_: pb.Open,
+        method: str,
         receiver: IStreamReceiver,
-        fin: bool,
-        *,
-        idempotent: bool = False,
-        resumable: bool = False,
+        metadata: bytes = b"",
+        options: StreamOptions = DEFAULT_OPTIONS,
     ) -> RoutedStream:
         """See `tunnel.interfaces.IServerModuleApi.open_stream`."""
-        if resumable and router.keeper.grace() > 0:
+        open_ = pb.Open(method=method, metadata=metadata)
+        if options.timeout:
+            open_.timeout_ms = max(1, round(options.timeout * 1000))
+        if options.resumable and router.keeper.grace() > 0:
             open_.resume_id = secrets.token_bytes(16)
-        stream = cls(router, agent_id, open_, receiver, fin, idempotent)
+        stream = cls(router, agent_id, open_, receiver, options)
         path = router.only_path(agent_id)
         if (path is None or not stream._try(path)) and not stream._take_best():
             stream._wait()
@@ -146,6 +148,7 @@ class RoutedStream:
         return any(self._try(path) for path in paths)
 
     def _try(self, path: AgentPath) -> bool:
+        """Take *path*, and give it what was written before; False if it refuses."""
         stream: StreamTransport | ResumableStream
         try:
             if self._open.resume_id:
@@ -156,28 +159,6 @@ class RoutedStream:
             # It began to go away since the last frame from it, or is full: its refusal
             # costs a look at the next one, never a failed request.
             return False
-        self._taken(path, stream)
-        return True
-
-    def _open_resumable(self, path: AgentPath) -> ResumableStream:
-        if self._attempts:
-            # The instance may still hold what the last attempt began, under its id.
-            self._open.resume_id = secrets.token_bytes(16)
-        stream = ResumableStream(
-            self._router.keeper,
-            self._open.resume_id,
-            self,
-            self._path_lost,
-            self._agent_id,
-        )
-        stream.attach(path.open(self._open, stream, self._fin, self._idempotent))
-        if self._fin:
-            stream.finish()
-        return stream
-
-    def _taken(
-        self, path: AgentPath, stream: StreamTransport | ResumableStream
-    ) -> None:
         self._path, self._stream = path, stream
         self._agent = path.agent
         if path.record is not None:
@@ -198,6 +179,23 @@ class RoutedStream:
             stream.registerProducer(self._producer, streaming)
             if streaming and not stream.full:
                 self._producer.resumeProducing()
+        return True
+
+    def _open_resumable(self, path: AgentPath) -> ResumableStream:
+        if self._attempts:
+            # The instance may still hold what the last attempt began, under its id.
+            self._open.resume_id = secrets.token_bytes(16)
+        stream = ResumableStream(
+            self._router.keeper,
+            self._open.resume_id,
+            self,
+            self._path_lost,
+            self._agent_id,
+        )
+        stream.attach(path.open(self._open, stream, self._fin, self._idempotent))
+        if self._fin:
+            stream.finish()
+        return stream
 
     def _take_no_other(self) -> None:
         """This path is the last one: what was kept for another one goes."""

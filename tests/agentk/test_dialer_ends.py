@@ -268,7 +268,7 @@ class StopTests(DialCase):
         stopping = self.stop()
         self.assertIsNone(self.world.registry.find("7"))
         late = RecordingReceiver()
-        RoutedStream.open(self.world.router, "7", pb.Open(method="/x"), late, False)
+        RoutedStream.open(self.world.router, "7", "/x", late)
         self.later(5)
         self.assertNoResult(stopping)
         stream.write(b"question")

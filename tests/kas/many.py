@@ -28,7 +28,7 @@ from tests.kas.world import World
 from tests.tunnel.rpc.echo import ECHO, Echo
 from tunnel.errors import CallError, Status
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver, StreamOptions
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
@@ -203,8 +203,8 @@ class Kas:
         **options: Any,
     ) -> IStream:
         """A stream of a client of this kas."""
-        open_ = pb.Open(method="/test")
-        return RoutedStream.open(self.router, agent_id, open_, receiver, fin, **options)
+        how = StreamOptions(fin=fin, **options)
+        return RoutedStream.open(self.router, agent_id, "/test", receiver, options=how)
 
     def kill(self) -> None:
         """As SIGKILL: the sockets close, nobody says goodbye."""

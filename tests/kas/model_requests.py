@@ -9,7 +9,7 @@ from kas.routing.stream import RoutedStream
 from tests.kas.many import Kas
 from tests.kas.model import Execution
 from tunnel.errors import ErrorCode, StreamReset
-from tunnel.pb import tunnel_pb2 as pb
+from tunnel.interfaces import StreamOptions
 from tunnel.testing import RecordingReceiver
 
 #: No client may see one of these, whatever happens.
@@ -88,11 +88,10 @@ class Requests:
         request.stream = RoutedStream.open(
             kas.router,
             agent_id,
-            pb.Open(method="/test", metadata=request.id),
+            "/test",
             request.client,
-            fin,
-            idempotent=idempotent,
-            resumable=resumable,
+            request.id,
+            StreamOptions(fin=fin, idempotent=idempotent, resumable=resumable),
         )
         return request
 

@@ -295,8 +295,7 @@ class CallTests(ManyCase):
         metadata: bytes = b"",
         timeout: float = 0,
     ) -> IStream:
-        open_ = pb.Open(method=method, metadata=metadata)
-        return RoutedStream.open(kas.router, "7", open_, receiver, False)
+        return RoutedStream.open(kas.router, "7", method, receiver, metadata)
 
 
 class MoveTests(ManyCase):

@@ -278,9 +278,7 @@ class StopTests(_Case):
         service = self.started("a")
         agent = self.agent(service)
         client = RecordingReceiver()
-        stream = RoutedStream.open(
-            service.router, "7", pb.Open(method="/x"), client, False
-        )
+        stream = RoutedStream.open(service.router, "7", "/x", client)
         agent.pipe.flush()
         stopping = service.stopService()
         agent.pipe.flush()
@@ -308,7 +306,7 @@ class StopTests(_Case):
         service = self.started()
         agent = self.agent(service)
         client = RecordingReceiver()
-        RoutedStream.open(service.router, "7", pb.Open(method="/x"), client, False)
+        RoutedStream.open(service.router, "7", "/x", client)
         agent.pipe.flush()
         stopping = service.stopService()
         self.reactor.pump([DRAIN_STEP] * 28)

@@ -44,7 +44,7 @@ class GenerationTests(RegistryCase):
         """Whoever used it is told, and not left to wait."""
         self.world.agent(generation=1)
         receiver = RecordingReceiver()
-        RoutedStream.open(self.world.router, "7", pb.Open(method="/x"), receiver, False)
+        RoutedStream.open(self.world.router, "7", "/x", receiver)
         self.world.agent(generation=2)
         (closed,) = receiver.closed
         assert isinstance(closed, SessionClosed)
@@ -314,7 +314,7 @@ class RevokeTests(RegistryCase):
         revoked = [self.world.agent("7", instance) for instance in (b"a", b"b")]
         other = self.world.agent("8")
         receiver = RecordingReceiver()
-        RoutedStream.open(self.world.router, "7", pb.Open(method="/x"), receiver, False)
+        RoutedStream.open(self.world.router, "7", "/x", receiver)
         self.registry.revoke("agent:7:t")
         self.assertIsNone(self.registry.find("7"))
         self.assertEqual(len(receiver.closed), 1)

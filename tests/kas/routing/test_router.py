@@ -29,8 +29,7 @@ from tunnel.errors import (
     Status,
     StreamReset,
 )
-from tunnel.interfaces import ConnectedAgent, IStream
-from tunnel.pb import tunnel_pb2 as pb
+from tunnel.interfaces import ConnectedAgent, IStream, StreamOptions
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing import RecordingReceiver
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
@@ -76,8 +75,10 @@ class _Case(SynchronousTestCase):
 
     def open(self, agent_id: str = "7", fin: bool = False, **more: Any) -> Any:
         receiver = more.pop("receiver", self.receiver)
-        open_ = pb.Open(method="/x", **more)
-        return RoutedStream.open(self.router, agent_id, open_, receiver, fin)
+        options = StreamOptions(fin=fin)
+        return RoutedStream.open(
+            self.router, agent_id, "/x", receiver, options=options, **more
+        )
 
     def reason(self, receiver: RecordingReceiver | None = None) -> Any:
         (reason,) = (receiver or self.receiver).closed
@@ -352,12 +353,12 @@ class WaitTests(_Case):
             timeout=5,
             max_waiting=1,
         )
-        first = RoutedStream.open(router, "7", pb.Open(), RecordingReceiver(), False)
-        RoutedStream.open(router, "7", pb.Open(), self.receiver, False)
+        first = RoutedStream.open(router, "7", "/x", RecordingReceiver())
+        RoutedStream.open(router, "7", "/x", self.receiver)
         self.assertEqual(len(self.receiver.closed), 1)
         first.reset()
         later = RecordingReceiver()
-        RoutedStream.open(router, "7", pb.Open(), later, False)
+        RoutedStream.open(router, "7", "/x", later)
         self.assertEqual(later.closed, [])
         self.clock.advance(5)
         self.assertIn("waited for it", str(self.reason(later)))
