@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.interfaces import IAddress, IProtocol
+from twisted.internet.interfaces import IAddress, INegotiated, IProtocol
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -54,7 +54,8 @@ class _Greeting(Handover):
 
     def negotiate(self, data: bytes) -> None:
         self._seen += data
-        if getattr(self._lower, "negotiatedProtocol", None) == b"h2":
+        lower = self._lower
+        if INegotiated.providedBy(lower) and lower.negotiatedProtocol == b"h2":
             self.hand_over(self._seen)
         elif self._seen.startswith(_PREFACE):
             self.hand_over(self._seen)

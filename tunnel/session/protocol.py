@@ -460,9 +460,11 @@ class TunnelProtocol(Protocol):
         self._streams[stream_id] = stream
         try:
             stream.receiver = accept(stream, message)
-        except (ProtocolError, CallError) as error:
-            code = getattr(error, "code", ErrorCode.REFUSED)
-            stream.reset(code, str(error))
+        except ProtocolError as error:
+            stream.reset(error.code, str(error))
+            return
+        except CallError as error:
+            stream.reset(ErrorCode.REFUSED, str(error))
             return
         except Exception:
             self._log.failure("no receiver for a stream of {peer}", peer=self.peer)

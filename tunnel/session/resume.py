@@ -192,7 +192,7 @@ class ResumableStream:
         keeper = self._keeper
         keeper.lost += 1
         grace = keeper.grace()
-        if getattr(reason, "peer_closed", False):
+        if isinstance(reason, StreamReset | SessionClosed) and reason.peer_closed:
             self._lost_for = reason
             grace = min(grace, keeper.limits.closed_grace)
             early = min(grace, keeper.limits.closed_notice)

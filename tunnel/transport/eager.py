@@ -4,9 +4,9 @@ Send at once what a TCP connection can take at once, and say what it holds.
 Twisted's ``transport.write`` never sends.  It appends to a buffer and asks the reactor
 to call back when the socket is writable, so that one write costs an ``epoll_ctl``, one
 more turn of the reactor, the ``send``, and a second ``epoll_ctl``.  The socket of a
-tunnel can nearly always take a flush at once; trying ``send`` first measured 1.2 to 1.4
-times the requests per second of CPU through one tunnel, and nearly twice the messages
-of many quiet ones.
+tunnel can nearly always take a flush at once.  On Twisted 26.10, GETs of 200 B by
+``transport.write`` alone cost kas 1.26 and agentk 1.28 times the CPU on one connection,
+1.13 and 1.11 times on 64, with a median latency of 1.3 times on one.
 
 It pays only where writes are collected and made once per reactor turn: every call here
 is a system call.
