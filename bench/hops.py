@@ -30,8 +30,7 @@ WARM_UP = 50
 #: Requests that count: the one with the fewest calls met no timer.
 ROUNDS = 5
 
-#: Seconds for a signal to arrive, and for what follows an answer; few timers fall into
-#: so short a time.
+#: Seconds for a signal to arrive, and for what follows an answer.
 SETTLE = 0.05
 
 #: Loaded by Python itself at the start of each program.
@@ -91,6 +90,8 @@ def trips() -> dict[str, Trip]:
         for _ in range(ROUNDS):
             _signal(programs, 1)
             _get(connection, stand.token)
+            # What follows an answer in both programs is part of it.
+            time.sleep(SETTLE)
             _signal(programs, 2)
             for name, one in programs.items():
                 noted = json.loads(Path(f"{folder}/calls-{one.pid}").read_text())

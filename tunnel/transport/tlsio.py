@@ -3,8 +3,9 @@ TLS for any Twisted protocol, on the standard library's ``ssl`` and memory buffe
 
 Twisted's own TLS goes through pyOpenSSL, which raises two exceptions and allocates
 32 KiB for every chunk that arrives.  Here a chunk costs as many calls as it has records
-and no exception when it ends with a record.  Measured against Twisted's: 1.8 times the
-messages per second of CPU over many connections, 30 % less memory per idle one.
+and no exception when it ends with a record.  By Twisted 26.10's own (pyOpenSSL 26.4) an
+echo of 200 B costs 2.5 times the CPU, on one connection as on 16, a GB that is sent 1.5
+times, and an idle connection 17.5 KiB instead of 13.2.
 
 Write large pieces: each `write` ends in a system call.  Those who have small frames
 collect them and write once per reactor turn.

@@ -25,6 +25,7 @@ from tunnel.wire.limits import (
 )
 from tunnel.wire.outbox import FLUSH, Outbox
 from tunnel.wire.stream import (
+    CLOSED,
     DATA,
     HALF_CLOSED_LOCAL,
     HALF_CLOSED_REMOTE,
@@ -77,6 +78,8 @@ class Session:
         self._expected = FrameType.WELCOME if dialler else FrameType.HELLO
         self._streams = StreamTable(dialler)
         self._outbox = Outbox(limits)
+        #: Numbers of streams whose owner was told to wait and may go on.
+        self.take_drained = self._outbox.take_drained
         #: We take none.
         self._going = False
 
@@ -281,10 +284,6 @@ class Session:
         """The numbers of all streams that are known."""
         return iter(tuple(self._streams))
 
-    def take_drained(self) -> list[int]:
-        """Streams whose owner was told to wait and may go on."""
-        return self._outbox.take_drained()
-
     # What the peer sent.
 
     def receive_bytes(self, data: bytes) -> Events:
@@ -435,7 +434,8 @@ class Session:
             self._spend_small()
         if self._arrived(sid, payload, fin, out):
             out.append(events.HeadersReceived(sid, payload, fin))
-            self._shed(out)
+            if self._streams.buffered > self.limits.session_bytes:
+                self._shed(out)
 
     def _on_data(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
         fin = bool(flags & FIN)
@@ -444,7 +444,8 @@ class Session:
             raise ProtocolError(ErrorCode.PROTOCOL, "DATA with neither bytes nor FIN")
         if self._arrived(sid, payload, fin, out):
             out.append(events.DataReceived(sid, payload, fin))
-            self._shed(out)
+            if self._streams.buffered > self.limits.session_bytes:
+                self._shed(out)
 
     def _on_credit(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
         self._spend_small()
@@ -504,7 +505,7 @@ class Session:
         if stream is None:
             return False
         if not stream.receiving:
-            if stream.closed:
+            if stream.state is CLOSED:
                 return False
             self._fault(stream, ErrorCode.PROTOCOL, "bytes after FIN", out)
             return False
@@ -523,7 +524,7 @@ class Session:
         while streams.buffered > self.limits.session_bytes:
             stream = streams.greediest()
             text = "its bytes were not consumed"
-            if stream.closed:
+            if stream.state is CLOSED:
                 # Both sides finished, so only our own side is told.
                 streams.drop(stream)
                 out.append(events.StreamEnded(stream.id, ErrorCode.MEMORY, text, False))

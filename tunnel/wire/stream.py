@@ -62,7 +62,7 @@ SIDES: dict[StreamState, tuple[bool, bool]] = {
 
 #: Bound once: to Python 3.11 each look at a member of an enumeration is a call.
 SEND_FIN, RECEIVE_FIN = _I.SEND_FIN, _I.RECEIVE_FIN
-OPEN = _S.OPEN
+OPEN, CLOSED = _S.OPEN, _S.CLOSED
 HALF_CLOSED_LOCAL, HALF_CLOSED_REMOTE = _S.HALF_CLOSED_LOCAL, _S.HALF_CLOSED_REMOTE
 
 #: Frame types as plain numbers: they are compared for every frame.
@@ -136,11 +136,6 @@ class Stream:
         """Without a step: it is given up, whatever it was."""
         self.state = _S.CLOSED
         self.receiving = self.sending = False
-
-    @property
-    def closed(self) -> bool:
-        """Neither side may send."""
-        return not (self.receiving or self.sending)
 
     @property
     def sendable(self) -> bool:
@@ -329,7 +324,7 @@ class StreamTable(dict[int, Stream]):
 
     def retire(self, stream: Stream) -> None:
         """Forget one that both sides finished, once its bytes are consumed."""
-        if stream.closed and not stream.window.buffered:
+        if stream.state is CLOSED and not stream.window.buffered:
             self._remove(stream)
 
     def drop(self, stream: Stream) -> None:
