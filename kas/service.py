@@ -47,7 +47,6 @@ from kas.routing.router import Router
 from kas.state import pki, running
 from kas.state.control import ControlSocket
 from kas.state.directory import StateDirectory
-from kas.storage.file_backend import FileBackend
 from kas.web.draining import DrainingListener
 from kas.web.listener import WebListener
 from tunnel.errors import ConfigurationError, ErrorCode
@@ -312,6 +311,10 @@ class KasService(LogsItsOwnWay, Service):
     def _make_backend(self) -> StoreBackend:
         redis = self.configuration.redis
         if redis is None:
+            # Here, because few modules store something: without one kas needs no
+            # SQLite.
+            from kas.storage.file_backend import FileBackend
+
             return FileBackend(self._state, self._reactor, self._now)
         # Here, because it imports the reactor.
         from kas.storage.redis_backend import RedisBackend

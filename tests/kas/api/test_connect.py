@@ -11,7 +11,7 @@ from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
 from kas.api.limits import DEFAULT_LIMITS
-from tests.kas.api.clients import ExternalCase, token
+from tests.kas.api.clients import ECHO, ExternalCase, Service, token
 from tests.proto.echo_pb2 import Text
 from tunnel.grpc.fields import metadata_from, metadata_to
 from tunnel.grpc.messages import Envelopes, envelope
@@ -322,6 +322,29 @@ class LimitTests(_Case):
             pipe.flush()
         self.assertIn(b" 413 ", client.received)
         self.assertTrue(client.lost)
+
+    def test_no_call_for_half_a_body(self) -> None:
+        """Also where the last bytes come with those that were too many."""
+        said: list[str] = []
+
+        class Recording(Service):
+            async def say(self, request: Text, call: Any) -> Text:
+                said.append(request.text)
+                return request
+
+        self.services.withdraw("tests")
+        self.services.handle("tests", ECHO, Recording())
+        whole = Text(text="a").SerializeToString()
+        for text, calls in ((bytes(self.limits.body + 1), []), (whole, ["a"])):
+            client = _Client()
+            pipe = self.connect(client)
+            head = self.request("Say", b"", PROTO).replace(
+                b"Content-Length: 0", b"Transfer-Encoding: chunked"
+            )
+            body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(text), text)
+            pipe.transports[0].write(head + body)
+            pipe.flush()
+            self.assertEqual(said, calls)
 
     def test_message(self) -> None:
         """What fits into the body and is too large as a message."""
