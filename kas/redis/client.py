@@ -165,6 +165,8 @@ class RedisClient:
     reason: str = attrs.field(default="not connected yet", init=False)
     #: Whether messages come in.
     listening: bool = attrs.field(default=False, init=False)
+    #: The first attempt to connect is over, whatever came of it.
+    tried: bool = attrs.field(default=False, init=False)
     _listener: RedisListener | None = attrs.field(default=None, init=False)
     _commands: _Link = attrs.field(init=False)
     _events: _Link = attrs.field(init=False)
@@ -342,7 +344,7 @@ class RedisClient:
     def _up(self) -> None:
         connection = self._commands.connection
         assert connection is not None
-        self.reason = ""
+        self.reason, self.tried = "", True
         self._said.clear()
         self._same_server(self._events, connection.address)
         self._log.info(
@@ -353,7 +355,7 @@ class RedisClient:
         self._tell(lambda owner: owner.redis_up())
 
     def _down(self, reason: str) -> None:
-        was_up, self.reason = self.up, reason
+        was_up, self.reason, self.tried = self.up, reason, True
         if reason not in self._said and len(self._said) < MAX_REASONS:
             self._said.add(reason)
             self._log.warn(

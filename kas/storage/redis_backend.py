@@ -38,12 +38,16 @@ from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
 from tunnel.errors import CallError, Status
 from tunnel.hosting.stores import DEFAULT_LIMITS, BackendListener, StoreLimits
 from tunnel.interfaces import StoredValue, StoreEvent, StoreEventType
+from tunnel.util.until import until
 
 __all__ = ["RedisBackend"]
 
 #: Seconds between two looks at a namespace, which find out what a kas that died would
 #: have removed, and that Redis lost something.
 LOOK_INTERVAL = 10.0
+
+#: Seconds between two looks at whether the first attempt to connect is over.
+FIRST_STEP = 0.01
 
 #: What expired and is removed at once; the next operation removes what is left.  Redis
 #: does nothing else for a millisecond.
@@ -318,6 +322,10 @@ class RedisBackend:
     async def _run(
         self, name: str, what: str, *arguments: bytes | str | int
     ) -> tuple[Any, ...]:
+        if not self.client.tried:
+            # Modules start before there can be a connection.
+            patience = self._settings.dial_timeout + self._settings.write_timeout
+            await until(lambda: self.client.tried, self._reactor, patience, FIRST_STEP)
         try:
             answer = await self.client.call(*self._command(name, what, *arguments))
         except RedisUnavailable as error:

@@ -44,7 +44,15 @@ class PagesModule:
         api.web(api.configuration.prefix, self.app.resource())
 
     async def start(self) -> None:
-        """Nothing is to be done."""
+        """The store can be used from here on."""
+        self._last = b""
+        try:
+            found = await self._store.get("stopped")
+            self._last = found.value if found else b""
+            await self._store.set("stopped", b"not yet")
+        except CallError as error:
+            if error.status != Status.DATA_LOSS:
+                raise
 
     async def stop(self) -> None:
         """The store is still there."""
@@ -64,6 +72,11 @@ class PagesModule:
                     raise
             else:
                 return b"%d" % count
+
+    @app.route("/last", methods=["GET"])
+    def last(self, request: Any) -> bytes:
+        """How the module before this one ended."""
+        return self._last
 
     @app.route("/keys", methods=["GET"])
     async def keys(self, request: Any) -> bytes:

@@ -148,6 +148,7 @@ def test_stops_in_order(kas: Kas) -> None:
     assert answer.read() == b"ended\n"
     assert time.monotonic() - began < 20
     kas.start()
+    assert kas.ask("/pages/last") == (200, "well")
     assert json.loads(kas.ask("/pages/keys")[1]) == ["stopped"]
     assert (kas.state / "store.sqlite").stat().st_mode & 0o777 == 0o600
 

@@ -104,6 +104,27 @@ async def test_conformance(
 
 
 @pytest_twisted.ensureDeferred
+async def test_from_the_first_moment(redis: redisserver.RedisServer) -> None:
+    """A module that stores something as it starts waits for the first connection."""
+    one = RedisStand(tcp(redis))
+    try:
+        await one.store.set("k", b"1")
+        found = await one.store.get("k")
+        assert found is not None and found.value == b"1"
+    finally:
+        await one.stores.stop()
+    redis.stop()
+    two = RedisStand(tcp(redis))
+    try:
+        # ... and for no second one.
+        assert await refused(two.store.get("k")) == Status.UNAVAILABLE
+        assert two.backend.client.tried
+    finally:
+        await two.stores.stop()
+        await deferLater(reactor, 0)
+
+
+@pytest_twisted.ensureDeferred
 async def test_the_clock_of_redis(redis: redisserver.RedisServer) -> None:
     """What one kas stores expires for the other, which needs no time for it."""
     async with stand(redis, now=False) as one, stand(redis, now=False) as two:

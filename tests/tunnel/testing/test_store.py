@@ -11,7 +11,8 @@ from twisted.internet.task import Clock
 from tests.tunnel.hosting import store_conformance as conformance
 from tests.tunnel.hosting.store_conformance import LIMITS, RESET, Stand, reader
 from tunnel.errors import Status
-from tunnel.hosting.stores import NamespaceStore, Stores
+from tunnel.hosting.stores import DEFAULT_LIMITS, NamespaceStore, Stores
+from tunnel.interfaces import IServerModuleApi, IStore
 from tunnel.testing import FakeStore
 
 
@@ -84,6 +85,21 @@ async def test_a_module_stops() -> None:
     assert again is not stand.store
     found = await again.get("last")
     assert found is not None and found.value == b"words"
+
+
+def test_figures() -> None:
+    """The interface says what the limits are."""
+    text = IStore.getDoc() + "".join(IStore[name].getDoc() for name in IStore.names())
+    assert f"1 to {DEFAULT_LIMITS.key} bytes" in text
+    assert f"at most {DEFAULT_LIMITS.value // 1024} KiB" in text
+    assert f"{DEFAULT_LIMITS.keys:,} keys" in text
+    assert f"{DEFAULT_LIMITS.bytes // 2**20} MiB" in text
+    assert f"at most {DEFAULT_LIMITS.page}" in text
+    assert f"{DEFAULT_LIMITS.events} events" in text
+    assert f"has {DEFAULT_LIMITS.watches} watches" in text
+    assert DEFAULT_LIMITS.expiry == 10 * 365 * 86400
+    opening = IServerModuleApi["store"].getDoc()
+    assert f"at most {DEFAULT_LIMITS.namespaces}" in opening
 
 
 def test_namespaces() -> None:
