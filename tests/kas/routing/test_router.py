@@ -11,8 +11,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from kas.directory.directory import Directory
 from kas.routing.router import (
     LOOK_AGAIN,
+    MAX_MISSED,
     MAX_WAITING,
     MISSED_SECONDS,
     ROUTING_TIMEOUT,
@@ -20,6 +22,7 @@ from kas.routing.router import (
     Router,
 )
 from kas.routing.stream import MAX_BUFFERED, RoutedStream
+from tests.kas.many import ManyCase
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.errors import (
@@ -30,6 +33,7 @@ from tunnel.errors import (
     StreamReset,
 )
 from tunnel.interfaces import ConnectedAgent, IStream, StreamOptions
+from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing import RecordingReceiver
 from tunnel.wire.limits import DEFAULT_LIMITS, Limits
@@ -487,3 +491,197 @@ class BackPressureTests(_Case):
         stream.write(b"x")
         self.assertEqual(self.reason().code, ErrorCode.MEMORY)
         self.assert_nothing_left()
+
+
+class PathTests(_Case):
+    """Which paths a kas without others offers, and what it counts of them."""
+
+    def test_least_busy_first(self) -> None:
+        """... and of equals the one that connected first."""
+        first, second = (self.world.agent(instance=name) for name in (b"a", b"b"))
+        busy = [first, second, second]
+        self.assertEqual(
+            [path.tunnel for path in self.router.paths("7")],
+            [first.there, second.there],
+        )
+        for agent in busy[:1]:
+            agent.there.open_stream(pb.Open(), RecordingReceiver())
+        self.assertEqual(
+            [path.tunnel for path in self.router.paths("7")],
+            [second.there, first.there],
+        )
+
+    def test_streams_here_are_not_counted_as_remote(self) -> None:
+        self.world.agent()
+        stream = self.open()
+        self.assertEqual(self.router.remote, 0)
+        stream.reset()
+        self.assertEqual(self.router.remote, 0)
+
+    def test_refusals_are_counted(self) -> None:
+        agent = self.world.agent()
+        self.open()
+        agent.pipe.flush()
+        agent.streams[0][0].reset(ErrorCode.REFUSED, "busy")
+        agent.pipe.flush()
+        self.assertEqual(self.router.rerouted, 1)
+
+    def test_waiting_is_heard_of(self) -> None:
+        """Each stream that begins to wait is noted; none that finds its agent is."""
+        sought: list[str] = []
+        self.router.absences = Sought(sought)
+        self.open()
+        self.assertEqual(sought, ["7"])
+        self.world.agent()
+        self.open(receiver=RecordingReceiver())
+        self.assertEqual(sought, ["7"])
+
+    def test_patience(self) -> None:
+        """Within a minute of one that waited in vain, others wait two seconds."""
+        router = self.router
+        self.assertEqual(router.patience("7"), ROUTING_TIMEOUT)
+        self.clock.advance(5)
+        router.missed("7")
+        self.clock.advance(MISSED_SECONDS - 1)
+        self.assertEqual(router.patience("7"), SHORT_TIMEOUT)
+        # One that waited for a short time changes nothing.
+        router.missed("7")
+        self.clock.advance(1)
+        self.assertEqual(router.patience("7"), ROUTING_TIMEOUT)
+        router.missed("7")
+        self.assertEqual(router.patience("7"), SHORT_TIMEOUT)
+        self.assertEqual(router.patience("8"), ROUTING_TIMEOUT)
+
+    def test_what_was_missed_is_bounded(self) -> None:
+        """The agent that was missed longest ago is forgotten first."""
+        router = self.router
+        for number in range(MAX_MISSED):
+            router.missed(str(number))
+        self.clock.advance(MISSED_SECONDS)
+        router.missed("0")
+        router.missed("new")
+        self.assertEqual(len(router._missed), MAX_MISSED)
+        self.assertEqual(router.patience("0"), SHORT_TIMEOUT)
+        self.assertNotIn("1", router._missed)
+
+    def test_looks_while_a_stream_waits(self) -> None:
+        """And not longer: one timer at most."""
+        self.open()
+        other = self.open(agent_id="8", receiver=RecordingReceiver())
+        self.assertEqual(self.router.waiting, 2)
+        self.clock.advance(LOOK_AGAIN)
+        self.world.agent("8")
+        self.world.agent()
+        self.clock.advance(LOOK_AGAIN)
+        self.assertEqual(self.receiver.closed, [])
+        self.assertIsNotNone(other.agent)
+        self.assertEqual(self.router.waiting, 0)
+        self.assertIsNone(self.router._look)
+
+
+class Sought:
+    """Notes for which agents streams begin to wait."""
+
+    def __init__(self, sought: list[str]) -> None:
+        self._sought = sought
+
+    def sought(self, agent_id: str) -> None:
+        self._sought.append(agent_id)
+
+    def absence(self, agent_id: str) -> str:
+        return f"agent {agent_id} is not connected"
+
+
+class OtherKasTests(ManyCase):
+    """Paths through the kas that has the agent."""
+
+    def kinds(self) -> list[tuple[bytes, bool]]:
+        """The paths of the first kas: instance, and whether another kas has it."""
+        return [
+            (path.agent.instance_id, path.record is not None)
+            for path in self.one.router.paths("7")
+        ]
+
+    def test_busy_here(self) -> None:
+        """What is less busy at another kas comes first; of equals what is here."""
+        here, there = b"h" * 16, b"t" * 16
+        self.many.agent(self.one, instance=here)
+        self.many.agent(self.two, instance=there)
+        self.many.later(3)
+        for _ in range(2):
+            # The first has the directory look, the next has the other kas dialled.
+            self.kinds()
+            self.many.later(3)
+        self.assertEqual(self.kinds(), [(here, False), (there, True)])
+        self.assertIsNone(self.one.router.only_path("7"))
+        clients = [RecordingReceiver() for _ in range(4)]
+        streams = [self.one.open(client) for client in clients]
+        self.many.settle()
+        self.assertEqual(self.one.router.remote, 2)
+        self.assertEqual(self.kinds(), [(here, False), (there, True)])
+        streams[0].reset()
+        streams[2].reset()
+        self.many.settle()
+        remote = self.one.router.remote
+        self.assertEqual(self.kinds()[0], (here, False) if remote else (there, True))
+        for stream in streams:
+            stream.reset()
+        self.many.settle()
+        self.assertEqual(self.one.router.remote, 0)
+
+    def test_counts_down_one_by_one(self) -> None:
+        self.many.agent(self.two)
+        streams = [self.one.open(RecordingReceiver()) for _ in range(3)]
+        self.many.later(3)
+        for left in (3, 2, 1, 0):
+            self.assertEqual(self.one.router.remote, left)
+            if streams:
+                streams.pop().reset()
+                self.many.settle()
+
+    def test_without_sessions_to_others(self) -> None:
+        """Where this kas has none, only what is here is a path."""
+        agent = self.many.agent(self.two)
+        self.many.later(3)
+        self.assertEqual(self.one.router.obstacle("7"), "")
+        self.one.router._peers = None
+        self.assertEqual(self.kinds(), [])
+        self.assertEqual(self.one.router.obstacle("7"), "")
+        self.assertEqual(self.one.router.wait("7", lambda: None)[2:], [])
+        instance = b"i" * 16
+        self.assertIsNone(self.one.router.path_to("7", instance))
+        self.assertEqual(len(agent.streams), 0)
+
+    def test_obstacle(self) -> None:
+        """The kas that has the agent, and why it cannot be asked."""
+        self.many.agent(self.two)
+        self.many.later(3)
+        router = self.one.router
+        list(router.paths("7"))
+        peer = self.one.peers.at(self.two.me.url)
+        self.assertFalse(peer.alive)
+        text = f"the kas at {self.two.me.url} does not answer"
+        self.assertEqual(router.obstacle("7"), text)
+        peer.problem = "refuses connections"
+        text = f"the kas at {self.two.me.url} refuses connections"
+        self.assertEqual(router.obstacle("7"), text)
+        self.one.open(self.client)
+        self.many.later(3)
+        self.assertTrue(peer.alive)
+        self.assertEqual(router.obstacle("7"), "")
+
+    def test_a_refusal_there_is_looked_into(self) -> None:
+        """The directory looks again for what refused elsewhere, and only for it."""
+        looks: list[str] = []
+        router = self.one.router
+        agents = [self.many.agent(self.two), self.many.agent(self.one, "8")]
+        self.many.later(3)
+        self.patch(
+            Directory, "look_again", lambda _, agent_id, __: looks.append(agent_id)
+        )
+        for agent, id_ in zip(agents, ("7", "8"), strict=True):
+            self.one.open(RecordingReceiver(), id_)
+            self.many.later(1)
+            agent.streams[-1][0].reset(ErrorCode.REFUSED, "busy")
+            self.many.settle()
+        self.assertEqual((looks, router.rerouted), (["7"], 2))

@@ -344,3 +344,155 @@ class StuckTransport(MemoryTransport):
 
     def abortConnection(self) -> None:
         self.aborted = True
+
+
+class _Noted(_Watched):
+    """Notes what it is told to do."""
+
+    def __init__(self, timing: Timing, *, dialler: bool = True) -> None:
+        super().__init__()
+        self.liveness = Liveness(timing, dialler=dialler)
+        self.told: list[str] = []
+
+    def send_ping(self) -> None:
+        self.told.append("ping")
+
+    def renew_budget(self) -> None:
+        self.told.append("renew")
+
+    def peer_is_doubted(self) -> None:
+        self.told.append("doubted")
+
+    def peer_is_dead(self) -> None:
+        self.told.append("dead")
+
+    def greeting_is_late(self) -> None:
+        self.told.append("late")
+
+    def sweeps(self, count: int) -> list[str]:
+        """What *count* sweeps lead to."""
+        before = len(self.told)
+        for _ in range(count):
+            self.liveness.swept(self)
+        return self.told[before:]
+
+
+class LivenessTests(SynchronousTestCase):
+    """One connection, sweep by sweep."""
+
+    timing = Timing(ping_interval=8.0, dead_after=16.0)
+
+    def test_timing_travels(self) -> None:
+        timing = Timing(3.0, 7.0, 0.25, 11.0, 1.5)
+        self.assertEqual(Timing.from_message(timing.message()), timing)
+        absurd = pb.Timing(reconnect_min_ms=1, reconnect_max_ms=1)
+        least = Timing.from_message(absurd)
+        self.assertEqual((least.reconnect_min, least.reconnect_max), (0.01, 0.1))
+
+    def test_who_asks_first(self) -> None:
+        """The side that dialled, after the interval; the other a quarter later."""
+        for dialler, sweeps in (True, 4), (False, 5):
+            one = _Noted(self.timing, dialler=dialler)
+            self.assertEqual(one.sweeps(sweeps - 1), [])
+            self.assertEqual(one.sweeps(1), ["ping"])
+            self.assertEqual(one.sweeps(7 - sweeps), [])
+            self.assertEqual(one.sweeps(1), ["dead"])
+
+    def test_lately(self) -> None:
+        """Within one interval and a half, the end of it included."""
+        one = _Noted(self.timing)
+        one.sweeps(6)
+        self.assertEqual(one.liveness.silence, 12.0)
+        self.assertTrue(one.liveness.heard_lately and one.liveness.alive)
+        one.sweeps(1)
+        self.assertFalse(one.liveness.heard_lately or one.liveness.alive)
+        one.liveness.bytes_came()
+        one.sweeps(1)
+        self.assertEqual(one.liveness.silence, 0.0)
+        self.assertTrue(one.liveness.heard_lately and one.liveness.alive)
+
+    def test_a_request_that_is_not_answered(self) -> None:
+        """Asked with the next sweep, doubted with the second; only PONG ends that."""
+        one = _Noted(self.timing)
+        one.liveness.expecting = True
+        self.assertEqual(one.sweeps(1), ["ping"])
+        self.assertTrue(one.liveness.alive)
+        self.assertEqual(one.sweeps(1), ["doubted"])
+        self.assertFalse(one.liveness.alive)
+        one.liveness.bytes_came()
+        self.assertEqual(one.sweeps(1), [])
+        self.assertEqual((one.liveness.doubt, one.liveness.expecting), (6.0, True))
+        one.liveness.pong_came()
+        self.assertEqual((one.liveness.doubt, one.liveness.expecting), (0.0, False))
+        self.assertTrue(one.liveness.alive)
+
+    def test_bytes_answer_a_request(self) -> None:
+        one = _Noted(self.timing)
+        one.liveness.expecting = True
+        one.liveness.bytes_came()
+        self.assertFalse(one.liveness.expecting)
+        self.assertEqual(one.sweeps(3), [])
+        self.assertEqual(one.liveness.doubt, 0.0)
+
+    def test_speaks_and_does_not_hear(self) -> None:
+        """It is dead once it was doubted for as long as it may be silent."""
+        one = _Noted(self.timing)
+        one.liveness.expecting = True
+        one.sweeps(1)
+        for _ in range(6):
+            one.liveness.bytes_came()
+            one.sweeps(1)
+        self.assertEqual((one.liveness.doubt, one.told[-1]), (14.0, "doubted"))
+        one.liveness.bytes_came()
+        self.assertEqual(one.sweeps(1), ["dead"])
+
+    def test_a_question_that_failed(self) -> None:
+        """Told once; doubt that grew meanwhile stays."""
+        one = _Noted(self.timing)
+        one.liveness.question_failed(one)
+        self.assertEqual((one.liveness.doubt, one.told), (DOUBTED, ["doubted"]))
+        self.assertFalse(one.liveness.alive)
+        one.liveness.question_failed(one)
+        self.assertEqual(one.told, ["doubted"])
+        one.sweeps(1)
+        one.liveness.question_failed(one)
+        self.assertEqual((one.liveness.doubt, one.told), (DOUBTED, ["doubted"]))
+        one.liveness.doubt = DOUBTED + SWEEP
+        one.liveness.question_failed(one)
+        self.assertEqual(one.liveness.doubt, DOUBTED + SWEEP)
+
+    def test_late_greeting(self) -> None:
+        """After ten seconds, whether bytes came or not."""
+        one = _Noted(self.timing)
+        one.greeted = False
+        one.liveness.bytes_came()
+        self.assertEqual(one.sweeps(int(GREETING_TIMEOUT / SWEEP) - 1), [])
+        self.assertEqual(one.sweeps(1), ["late"])
+
+    def test_budgets(self) -> None:
+        """Each fifth sweep."""
+        clock = Clock()
+        keepalive, one = Keepalive(clock), _Noted(Timing(dead_after=1e6))
+        one.liveness.bytes_came()
+        keepalive.watch(one)
+        for sweep in range(1, 11):
+            one.told.clear()
+            one.liveness.bytes_came()
+            clock.advance(SWEEP)
+            self.assertEqual(one.told, ["renew"] if sweep % 5 == 0 else [])
+        keepalive.forget(one)
+        self.assertEqual(clock.getDelayedCalls(), [])
+
+    def test_asked_once(self) -> None:
+        """Without another question meanwhile, an answer ends it."""
+        clock = Clock()
+        keepalive, one = Keepalive(clock), _Noted(self.timing)
+        keepalive.ask(one)
+        self.assertEqual(one.told, [])
+        keepalive.watch(one)
+        keepalive.ask(one)
+        one.liveness.bytes_came()
+        clock.pump([LOOK] * (LOOKS_TO_DOUBT + 2))
+        self.assertEqual(one.told, ["ping"])
+        keepalive.forget(one)
+        self.assertEqual(clock.getDelayedCalls(), [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from twisted.internet.interfaces import IPushProducer
+from twisted.internet.interfaces import IPullProducer, IPushProducer
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
@@ -14,6 +14,7 @@ from tests.tunnel.asserts import assert_session_ends, assert_stream_reset
 from tests.tunnel.session.streams import METHOD, StreamTestCase
 from tunnel.errors import ErrorCode
 from tunnel.interfaces import IStream
+from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.stream import MAX_HELD_FRAMES
 from tunnel.testing import RecordingReceiver, connected
 from tunnel.wire.limits import KIB, Limits
@@ -320,3 +321,163 @@ class ProducerEndTests(SynchronousTestCase):
         late = Producer(stream, 1)
         stream.registerProducer(late, True)
         self.assertTrue(late.stopped)
+
+
+class TransportTests(StreamTestCase):
+    """What a stream is besides: a transport like any other of Twisted's."""
+
+    def test_who_is_there(self) -> None:
+        stream, _, accepted = self.open()
+        tunnel = self.kas.tunnel
+        self.assertIs(stream.getPeer(), tunnel.peer_address)
+        self.assertIs(stream.getHost(), tunnel.host_address)
+        agent: Any = object()
+        tunnel.agent = agent
+        self.assertIs(stream.agent, agent)
+        self.assertIsNone(accepted.stream.agent)
+
+    def test_charge(self) -> None:
+        """Its bytes count as the holder's, of which other streams count, too."""
+        stream, _, _ = self.open()
+        stream.charge("7")
+        known = self.kas.tunnel.session._streams[stream.stream_id]
+        self.assertEqual(known.holder, "7")
+
+    def test_sequence_and_last_headers(self) -> None:
+        stream, _, accepted = self.open()
+        stream.writeSequence([b"a", b"b"])
+        stream.send_headers(b"last", fin=True)
+        self.pipe.flush()
+        self.assertEqual((accepted.data, accepted.headers[1:]), (b"ab", [b"last"]))
+        self.assertTrue(accepted.finished)
+
+    def test_nothing_after_the_end(self) -> None:
+        """What comes after FIN is dropped, and is no mistake."""
+        stream, receiver, accepted = self.open()
+        stream.finish()
+        stream.write(b"late")
+        stream.send_headers(b"late")
+        stream.finish()
+        self.pipe.flush()
+        self.assertEqual((accepted.data, accepted.headers[1:]), (b"", []))
+        self.assertEqual((accepted.finished, receiver.closed), (True, []))
+
+    def test_full(self) -> None:
+        """A producer that comes while the stream is full waits at once."""
+        stream, _, accepted = self.open()
+        accepted.stream.pauseProducing()
+        self.assertFalse(stream.full)
+        stream.write(b"x" * 1024 * KIB)
+        self.assertIs(stream.full, True)
+        producer = Producer(stream, 1)
+        stream.registerProducer(producer, True)
+        self.assertTrue(producer.paused)
+        accepted.stream.resumeProducing()
+        self.pipe.flush()
+        self.assertEqual((stream.full, producer.sent), (False, 1))
+
+    def test_pull_producer(self) -> None:
+        """One that gives a piece at a time is asked for each, until it leaves."""
+        stream, _, accepted = self.open()
+        pulled = Pulled(stream, 40)
+        stream.registerProducer(pulled, False)
+        self.pipe.flush()
+        self.assertEqual(len(accepted.data), 40 * 16 * KIB)
+        self.assertEqual(pulled.left, 0)
+        self.assertEqual(self.kas.tunnel.writer._pulling, set())
+        self.assertIsNone(stream._producer)
+
+    def test_pull_producer_waits(self) -> None:
+        """... while the other end takes no more."""
+        stream, _, accepted = self.open()
+        accepted.stream.pauseProducing()
+        pulled = Pulled(stream, 400)
+        stream.registerProducer(pulled, False)
+        self.pipe.flush()
+        self.assertTrue(stream.full)
+        self.assertGreater(pulled.left, 300)
+        accepted.stream.resumeProducing()
+        self.pipe.flush()
+        self.assertEqual(len(accepted.data), 400 * 16 * KIB)
+
+    def test_ack_of_a_stream_that_is_not_resumable(self) -> None:
+        stream, receiver, accepted = self.open()
+        accepted.stream.ack(1)
+        self.pipe.flush()
+        self.assertEqual(receiver.closed, [])
+        stream.write(b"fine")
+        self.pipe.flush()
+        self.assertEqual(accepted.data, b"fine")
+
+    def test_accepts_to_resume(self) -> None:
+        """RESUMED says how much came before."""
+        told: list[int] = []
+
+        class Resumed:
+            def resumed(self, path: Any, received: int) -> None:
+                told.append(received)
+
+        resumed: list[Any] = []
+
+        def accept(stream: Any, resume: pb.Resume) -> RecordingReceiver:
+            resumed.append(stream)
+            stream.accept_resume(42)
+            return RecordingReceiver()
+
+        self.agent.stream_resumed = accept  # type: ignore[method-assign]
+        resume = pb.Resume(resume_id=b"r" * 16)
+        stream: Any = self.kas.tunnel.open_stream(resume, RecordingReceiver())
+        stream.resumable = Resumed()
+        self.pipe.flush()
+        self.assertEqual((told, len(resumed)), ([42], 1))
+
+    def test_gives_up_what_it_held(self) -> None:
+        """Credit of bytes that nobody takes any more goes back."""
+        stream, _, accepted = self.open()
+        accepted.stream.pauseProducing()
+        stream.write(b"x" * 1000)
+        self.pipe.flush()
+        self.assertEqual(self.agent.tunnel.session.buffered, 1000)
+        accepted.stream.loseConnection()
+        self.pipe.flush()
+        self.assertEqual(self.agent.tunnel.session.buffered, 0)
+        self.assertEqual(accepted.data, b"")
+
+    def test_delivery_within_delivery(self) -> None:
+        """What a receiver causes to arrive comes after what it is being given."""
+        stream, _, accepted = self.open()
+        order: list[bytes] = []
+
+        def take(data: bytes) -> None:
+            if not order:
+                accepted.stream.arrived(False, b"two", False)
+                accepted.stream.pauseProducing()
+                accepted.stream.resumeProducing()
+            order.append(bytes(data))
+
+        accepted.data_received = take  # type: ignore[method-assign]
+        known = self.agent.tunnel.session._streams[accepted.stream.stream_id]
+        known.window.received(3)
+        self.agent.tunnel.session._streams.buffered += 3
+        stream.write(b"one")
+        self.pipe.flush()
+        self.assertEqual(order, [b"one", b"two"])
+        self.assertEqual(self.agent.tunnel.session.buffered, 0)
+
+
+@implementer(IPullProducer)
+@attrs.define(eq=False)
+class Pulled:
+    """Gives one piece whenever it is asked."""
+
+    consumer: Any
+    left: int
+
+    def resumeProducing(self) -> None:
+        self.left -= 1
+        self.consumer.write(b"x" * 16 * KIB)
+        if not self.left:
+            self.consumer.unregisterProducer()
+
+    def stopProducing(self) -> None:
+        self.left = 0
