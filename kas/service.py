@@ -31,11 +31,17 @@ from kas.agents.registry import Registry
 from kas.agents.reports import AgentReports
 from kas.api.listener import ExternalApi
 from kas.api.services import ExternalServices
+from kas.config.gitlab import GitLab
 from kas.config.loading import listeners
 from kas.config.own_address import interface_addresses, own_address, own_names
 from kas.config.schema import KasConfiguration
 from kas.fleet.balance import PER_SECOND, Balance
 from kas.fleet.fleet import Fleet
+from kas.gitlab.agents import GitLabAgents, OfGitLab
+from kas.gitlab.cache import Lifetimes
+from kas.gitlab.client import GitLabClient
+from kas.gitlab.dialling import make_agent
+from kas.gitlab.metrics import GitLabCollector
 from kas.identity.authenticators import Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from kas.modules import ServerContext, ServerModuleApi
@@ -134,13 +140,22 @@ class KasService(LogsItsOwnWay, Service):
             self._development_files,
         )
         self.balance = Balance(self.registry, self.fleet.directory, reactor, random)
-        self.identity = FileAuthenticator(state.file("identity.json"), reactor, now)
+        self.identity = FileAuthenticator(
+            state.file("identity.json"),
+            reactor,
+            now,
+            elsewhere=configuration.gitlab is not None,
+        )
         self.authenticators = Authenticators(reactor)
         self.authenticators.add(self.identity)
+        self._gitlab: GitLabAgents | None = None
+        if configuration.gitlab is not None:
+            self._gitlab = self._ask_gitlab(configuration.gitlab, environ)
+            self.authenticators.add(self._gitlab)
         self.last_seen = LastSeen(
             state,
             lambda: {one.agent.agent_id for one in self.registry},
-            self.identity.agent,
+            self.identity.agent if self._gitlab is None else OfGitLab,
             self.fleet.directory,
             reactor,
             now,
@@ -224,6 +239,23 @@ class KasService(LogsItsOwnWay, Service):
         self._renewal = LoopingCall(self._renew)
         self._renewal.clock = reactor
 
+    def _ask_gitlab(self, settings: GitLab, environ: Mapping[str, str]) -> GitLabAgents:
+        agent = make_agent(settings, self._reactor, environ)
+        client = GitLabClient(settings, agent, self._reactor, self._now)
+        self.metrics.register(GitLabCollector(client))
+        times = self.configuration.agent
+        lifetimes = Lifetimes(
+            success=times.info_cache_ttl,
+            error=times.info_cache_error_ttl,
+            outage=times.info_cache_outage_ttl,
+        )
+        return GitLabAgents(
+            client,
+            lifetimes,
+            lambda: {one.credential_id for one in self.registry},
+            self._reactor,
+        )
+
     def startService(self) -> None:
         """Begin; a failure to do so ends the process with its reason."""
         super().startService()  # type: ignore[no-untyped-call]
@@ -234,6 +266,14 @@ class KasService(LogsItsOwnWay, Service):
     async def _start(self) -> None:
         self.identity.start()
         self.identity.on_revoked(self._revoked)
+        if self._gitlab is not None:
+            self._gitlab.on_revoked(self._revoked)
+            self._gitlab.start()
+            if self.identity.agents():
+                self._log.warn(
+                    "GitLab says which agents there are ('gitlab'): those of the "
+                    "identity file cannot connect"
+                )
         self.last_seen.start(self.bus)
         await self.modules.start()
         observability = self.configuration.observability
@@ -491,6 +531,8 @@ class KasService(LogsItsOwnWay, Service):
         await self.listening.close_all()
         self.last_seen.stop()
         self.identity.stop()
+        if self._gitlab is not None:
+            self._gitlab.stop()
 
     async def _end(self, listener: DrainingListener) -> None:
         await listener.drain()

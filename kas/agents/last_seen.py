@@ -20,7 +20,6 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from kas.identity.file import Agent
 from kas.state.directory import StateDirectory
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.hosting.events import EventBus
@@ -47,6 +46,16 @@ MAX_AGENTS = 100_000
 _VERSION = 1
 
 
+class KnownAgent(Protocol):
+    """An agent that may connect."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def created_at(self) -> datetime: ...
+
+
 class Shared(Protocol):
     """Where several kas remember together; see `kas.directory.Directory`."""
 
@@ -60,13 +69,13 @@ class LastSeen:
     Times are seconds since 1970.
 
     :param connected: ids of the agents that are connected to this kas now.
-    :param find: an agent of the identity file by its id.
+    :param find: an agent that may connect, by its id.
     :param now: the time of day.
     """
 
     _state: StateDirectory
     _connected: Callable[[], Iterable[str]]
-    _find: Callable[[str], Agent | None]
+    _find: Callable[[str], KnownAgent | None]
     _shared: Shared
     _clock: IReactorTime
     _now: Callable[[], float]

@@ -20,6 +20,7 @@ from kas.config.checks import (
     is_url_path,
     not_yet,
 )
+from kas.config.gitlab import GitLab
 from kas.config.redis import Redis
 from tunnel.config import (
     Duration,
@@ -79,8 +80,6 @@ class AgentSection:
     """``agent``: everything that faces agents, and what reaches them."""
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
-        "info_cache_ttl",
-        "info_cache_error_ttl",
         "redis_conn_info_ttl",
         "redis_conn_info_refresh",
         "redis_conn_info_gc",
@@ -88,6 +87,20 @@ class AgentSection:
     )
 
     listen: AgentListen = field(factory=AgentListen, doc="where agentk connects to")
+    info_cache_ttl: Duration = field(
+        default=300.0,
+        doc="how long kas takes GitLab's word on an agent's token, and after which a "
+        "revoked one ends its tunnels",
+        validator=is_positive,
+    )
+    info_cache_error_ttl: Duration = field(
+        default=60.0, doc="how long GitLab's refusal of a token is remembered"
+    )
+    info_cache_outage_ttl: Duration = field(
+        default=14400.0,
+        doc="how long an agent may come back on GitLab's last word while GitLab does "
+        "not answer",
+    )
     modules: dict[str, Section] = field(
         factory=dict, others=True, doc="sections of modules that have theirs here"
     )
@@ -302,10 +315,9 @@ class KasConfiguration:
     web: Web | None = field(
         default=None, doc="pages and webhooks of modules; on when present"
     )
-    gitlab: Section | None = field(
+    gitlab: GitLab | None = field(
         default=None,
-        doc="GitLab as the one who knows agents and users",
-        validator=not_yet("remove the section, and add agents with 'kasctl agent'"),
+        doc="GitLab says which agents there are; without it the identity file does",
     )
     redis: Redis | None = field(default=None, doc="what several kas share")
     gitaly: Section | None = field(

@@ -20,6 +20,7 @@ from kas.ctl.common import (
     command,
     expires_option,
     no_token_made,
+    printable,
     secret_file,
     token_file,
 )
@@ -193,20 +194,45 @@ def list_agents(ctl: Ctl) -> None:
         cells = agents.row(found.get(one.id))
         return ("revoked", *cells[1:]) if one.revoked_at else cells
 
+    ours = {one.id for one in listed}
+    others = [one for agent_id, one in found.items() if agent_id not in ours]
     ctl.table(
-        [{**_agent_content(one), **_connected(found.get(one.id))} for one in listed],
+        [
+            *(
+                {**_agent_content(one), **_connected(found.get(one.id))}
+                for one in listed
+            ),
+            *(
+                {"id": one["agent_id"], "name": one["agent_name"], **_connected(one)}
+                for one in others
+            ),
+        ],
         ("ID", "NAME", *agents.HEAD, "TOKENS", "PROJECT", "CREATED"),
-        (
-            (
-                one.id,
-                one.name,
-                *state(one),
-                sum(token.valid_at(now) for token in one.tokens),
-                one.project_id or "none",
-                _time(one.created_at),
-            )
-            for one in listed
-        ),
+        [
+            *(
+                (
+                    one.id,
+                    one.name,
+                    *state(one),
+                    sum(token.valid_at(now) for token in one.tokens),
+                    one.project_id or "none",
+                    _time(one.created_at),
+                )
+                for one in listed
+            ),
+            # Whatever else there is to know of these, GitLab knows.
+            *(
+                (
+                    one["agent_id"],
+                    printable(one["agent_name"]),
+                    *agents.row(one),
+                    "GitLab's",
+                    "GitLab's",
+                    "",
+                )
+                for one in others
+            ),
+        ],
     )
     if known is None:
         ctl.note("No kas runs here that says which agents are connected.")

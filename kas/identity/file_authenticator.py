@@ -8,6 +8,7 @@ subscribes to `FileAuthenticator.on_revoked`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -38,6 +39,12 @@ __all__ = ["POLL_INTERVAL", "FileAuthenticator"]
 
 #: Seconds between two looks at the file: revoking has to work within two.
 POLL_INTERVAL = 1.0
+
+#: Answers that are kept for one user: where another authenticator knows the agents, a
+#: client may name as many numbers as it likes.
+MAX_KNOWN_ANSWERS = 1_000
+
+_AGENT_ID = re.compile("[1-9][0-9]{0,18}")
 
 _AGENT_REFUSED = (
     "the agent token is not valid: kas does not know it, or it was revoked; "
@@ -211,17 +218,26 @@ class FileAuthenticator:
 
     :param clock: paces the looks at the file.
     :param now: the time of day in seconds since 1970, for expiry.
+    :param elsewhere: another authenticator says which agents there are.  Those of the
+        file do not count then, since their ids are numbers as well; its users may name
+        any agent by its id, where they have access to all.
     """
 
     user_kinds = ("user",)
-    agent_prefixes = (f"{AGENT_PREFIX}-".encode(),)
 
     _log = Logger()
 
     def __init__(
-        self, path: Path, clock: IReactorTime, now: Callable[[], float]
+        self,
+        path: Path,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        *,
+        elsewhere: bool = False,
     ) -> None:
         self.path = path
+        self._elsewhere = elsewhere
+        self.agent_prefixes = () if elsewhere else (f"{AGENT_PREFIX}-".encode(),)
         self._now = now
         self._index = _Index.of(Identities())
         self._live: dict[str, object] = {}
@@ -306,21 +322,34 @@ class FileAuthenticator:
         known = entry.answers.get(agent)
         if known is not None:
             return known
-        found = self._index.agents.get(agent)
+        found = self._found(entry, agent)
         # the same answer for both: a client cannot find out which agents there are
-        if found is None or (
-            entry.agents is not None and found.name not in entry.agents
-        ):
+        if found is None:
             message = f"{entry.user.name} has no access to an agent {agent[:63]!r}"
             raise CallError(Status.PERMISSION_DENIED, message)
+        agent_id, agent_name = found
+        if len(entry.answers) >= MAX_KNOWN_ANSWERS:
+            entry.answers.clear()
         access = entry.answers[agent] = Access(
             credential_id=entry.credential_id,
-            agent_id=found.id,
-            agent_name=found.name,
+            agent_id=agent_id,
+            agent_name=agent_name,
             impersonation=entry.user.impersonation,
             read_only=entry.user.read_only,
         )
         return access
+
+    def _found(self, entry: _UserToken, agent: str) -> tuple[str, str] | None:
+        """Id and name of an agent that the user has access to."""
+        if self._elsewhere:
+            every = entry.agents is None and _AGENT_ID.fullmatch(agent) is not None
+            return (agent, agent) if every else None
+        found = self._index.agents.get(agent)
+        if found is None or (
+            entry.agents is not None and found.name not in entry.agents
+        ):
+            return None
+        return found.id, found.name
 
     def _read(self) -> _Index:
         try:
@@ -353,7 +382,7 @@ class FileAuthenticator:
 
     def may_connect(self, agent_id: str) -> bool:
         """The agent is not revoked."""
-        return agent_id in self._index.agents
+        return self._elsewhere or agent_id in self._index.agents
 
     def agent(self, agent_id: str) -> Agent | None:
         """One that is not revoked, by its id."""

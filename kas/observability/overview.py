@@ -18,7 +18,9 @@ async def overview(
     agents: Sequence[Agent], directory: Directory, last_seen: LastSeen
 ) -> dict[str, Any]:
     """
-    Every agent of the identity file, as JSON; times are seconds since 1970.
+    Every agent of the identity file, and every other one that is connected.
+
+    As JSON; times are seconds since 1970.
 
     ``problem`` says why those of other kas may be missing; empty: they are not.
     """
@@ -32,25 +34,28 @@ async def overview(
     connections: dict[str, list[AgentRecord]] = {}
     for record in records:
         connections.setdefault(record.agent.agent_id, []).append(record)
-    away = [agent.id for agent in agents if agent.id not in connections]
+    names = {agent.id: agent.name for agent in agents}
+    away = [agent_id for agent_id in names if agent_id not in connections]
+    for agent_id, held in connections.items():
+        names.setdefault(agent_id, held[0].agent.agent_name)
     seen = await last_seen.of(away)
     return {
         "problem": problem,
         "agents": [
             {
-                "agent_id": agent.id,
-                "agent_name": agent.name,
-                "connected": agent.id in connections,
-                "last_seen": seen.get(agent.id),
+                "agent_id": agent_id,
+                "agent_name": name,
+                "connected": agent_id in connections,
+                "last_seen": seen.get(agent_id),
                 "connections": [
                     _connection(record)
                     for record in sorted(
-                        connections.get(agent.id, []),
+                        connections.get(agent_id, []),
                         key=lambda one: one.agent.connected_at,
                     )
                 ],
             }
-            for agent in agents
+            for agent_id, name in names.items()
         ],
     }
 

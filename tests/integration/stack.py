@@ -21,7 +21,7 @@ _LISTENING = r"listening for {} on 127\.0\.0\.1:(\d+)"
 
 _CONFIGURATION = """\
 agent:
-  listen:
+{agent}  listen:
     address: 127.0.0.1:{agents}
     development_certificate: {tls}
     shutdown_grace_period: 2s
@@ -74,11 +74,13 @@ class Kas(Program):
     One kas with a state directory in *folder*; it keeps its ports.
 
     :ivar settings: added to the configuration file, as YAML text.
+    :ivar agent_settings: lines of its section ``agent``.
     :ivar tls: False for what stands behind a server that does TLS.
     """
 
     folder: Path
     settings: str = ""
+    agent_settings: tuple[str, ...] = ()
     tls: bool = True
     prefix: str = "/"
     # Fixed from the beginning: peers and balancers know them.
@@ -106,6 +108,7 @@ class Kas(Program):
             observability=self.observability,
             prefix=self.prefix,
             tls=str(self.tls).lower(),
+            agent="".join(f"  {line}\n" for line in self.agent_settings),
         )
         path.write_text(text + self.settings)
         return path

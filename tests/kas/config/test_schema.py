@@ -24,7 +24,6 @@ EXAMPLE = Path(__file__).parents[3] / "docs" / "kas.example.yaml"
 
 
 NOT_YET = (
-    "gitlab",
     "gitaly",
     "agent.configuration",
     "agent.gitops",
@@ -99,7 +98,7 @@ def test_what_is_not_there_yet_is_said(path: str, content: str) -> None:
 @pytest.mark.parametrize(
     ("path", "key"),
     [
-        ("agent", "info_cache_ttl"),
+        ("agent", "redis_conn_info_ttl"),
         ("agent", "redis_conn_info_gc"),
         ("agent", "receptive_agent"),
         ("agent.listen", "max_connection_age"),
@@ -119,7 +118,7 @@ def test_keys_of_others(path: str, key: str) -> None:
 
 
 def test_slips_beside_them_are_found() -> None:
-    first, second = problems("redis:\n  sentinal: {}\ngitlab:\n  address: x\n")
+    first, second = problems("redis:\n  sentinal: {}\ngitaly:\n  address: x\n")
     assert "did you mean 'sentinel'?" in first
     assert "does not support this yet" in second
 

@@ -13,6 +13,7 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from kas.identity import file_authenticator as module
 from kas.identity.file import FILE_NAME, Identities, Token, User, dump
 from kas.identity.file_authenticator import POLL_INTERVAL, FileAuthenticator
 from kas.identity.store import digest
@@ -61,6 +62,54 @@ class FileAuthenticatorTests(IdentityCase):
         self.assertEqual(got.project_id, 42)
         self.assertEqual((got.agent_id, got.agent_name), ("1", "prod"))
         self.assertEqual(got.credential_id, f"agent:1:{token.split('-')[1]}")
+
+    def test_agents_elsewhere(self) -> None:
+        """Where GitLab has the agents, users with access to all name them by ids."""
+        self.store.add_agent("prod")
+        _, token = self.store.add_user("glass", ["*"], ALICE)
+        _, some = self.store.add_user("some", ["prod"], ALICE)
+        self.identity = FileAuthenticator(
+            self.state.file(FILE_NAME),
+            self.clock,
+            lambda: self.time.timestamp(),
+            elsewhere=True,
+        )
+        identity = self.started()
+        self.assertEqual(
+            identity.authorize_user("4711", token),
+            Access("user:glass", "4711", "4711", ALICE),
+        )
+        self.assertTrue(identity.may_connect("4711"))
+        self.assertEqual(identity.agent_prefixes, ())
+        for agent, text in (
+            ("prod", token),
+            ("0", token),
+            ("-1", token),
+            ("1" * 20, token),
+            # The file's agent 1 is another one than GitLab's.
+            ("1", some),
+            ("prod", some),
+        ):
+            self.assertStatus(
+                Status.PERMISSION_DENIED, identity.authorize_user, agent, text
+            )
+
+    def test_answers_are_bounded(self) -> None:
+        """A client names numbers without end."""
+        self.patch(module, "MAX_KNOWN_ANSWERS", 3)
+        _, token = self.store.add_user("glass", ["*"], ALICE)
+        self.identity = FileAuthenticator(
+            self.state.file(FILE_NAME),
+            self.clock,
+            lambda: self.time.timestamp(),
+            elsewhere=True,
+        )
+        identity = self.started()
+        before = identity.authorize_user("1", token)
+        self.assertIs(identity.authorize_user("1", token), before)
+        for number in range(2, 5):
+            identity.authorize_user(str(number), token)
+        self.assertIsNot(identity.authorize_user("1", token), before)
 
     def test_user(self) -> None:
         self.store.add_agent("prod")

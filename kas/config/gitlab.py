@@ -1,0 +1,86 @@
+"""The section ``gitlab`` of the configuration: who GitLab is, and how often to ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import attrs
+
+from kas.config.checks import is_positive
+from kas.identity.jwt import read_secret
+from tunnel.config import ExistingFile, authorities, field
+
+__all__ = ["ApiRateLimit", "GitLab"]
+
+#: Bytes of the secret, decoded: GitLab takes no other size.
+SECRET_SIZE = 32
+
+
+def _is_url(instance: object, attribute: object, value: str) -> None:
+    try:
+        url = urlsplit(value)
+        port = url.port
+    except ValueError as error:
+        raise ValueError(f"this is no URL ({error})") from None
+    # Without the value in any message: there may be a password in it.
+    if url.scheme not in ("http", "https"):
+        raise ValueError("write the whole URL, such as https://gitlab.example.com")
+    if url.username or url.password:
+        raise ValueError("no user name or password belongs into it")
+    if not url.hostname or port == 0:
+        raise ValueError("there is no host in it, or no usable port")
+    if url.query or url.fragment:
+        raise ValueError("a part behind ? or # means nothing here")
+
+
+def _is_optional_url(instance: object, attribute: object, value: str) -> None:
+    if value:
+        _is_url(instance, attribute, value)
+
+
+def _is_gitlab_secret(instance: object, attribute: object, value: Path) -> None:
+    size = len(read_secret(value))
+    if size != SECRET_SIZE:
+        raise ValueError(
+            f"the secret in {value} has {size} bytes once decoded, and GitLab's has "
+            f"{SECRET_SIZE}: take the file that GitLab has (.gitlab_kas_secret)"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ApiRateLimit:
+    """``gitlab.api_rate_limit``: a token bucket."""
+
+    refill_rate_per_second: float = field(
+        default=50.0, doc="requests to GitLab in a second", validator=is_positive
+    )
+    bucket_size: int = field(
+        default=250, doc="of them, at once after a pause", validator=is_positive
+    )
+
+
+@attrs.frozen(kw_only=True)
+class GitLab:
+    """``gitlab``: it says who an agent is."""
+
+    address: str = field(
+        doc="URL of GitLab, such as https://gitlab.example.com", validator=_is_url
+    )
+    authentication_secret_file: ExistingFile = field(
+        doc="the secret that kas shares with GitLab, in base64",
+        validator=_is_gitlab_secret,
+    )
+    external_url: str = field(
+        default="",
+        doc="URL of GitLab as browsers know it; without effect in this version",
+        validator=_is_optional_url,
+    )
+    ca_certificate_file: ExistingFile | None = field(
+        default=None,
+        doc="PEM certificates that may sign GitLab's, besides the system's",
+        validator=authorities,
+    )
+    api_rate_limit: ApiRateLimit = field(
+        factory=ApiRateLimit, doc="how often GitLab is asked at most"
+    )

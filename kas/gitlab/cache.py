@@ -1,0 +1,176 @@
+"""Answers of GitLab that are kept for a while, and one question for all who wait."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+
+from tunnel.errors import CallError, Status
+
+__all__ = ["AnswerCache", "Lifetimes"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+#: Answers that are kept, refusals among them; the one that was made longest ago goes
+#: first.  Ten times the agents that a kas is made for: 60 MiB.
+MAX_ANSWERS = 100_000
+
+#: Seconds after a failed question for which an answer that is kept serves without a
+#: further one: what is down is not asked by each connection.
+PATIENCE = 5.0
+
+#: Refusals, which are an answer; everything else says nothing of what was asked.
+_REFUSALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
+
+
+@attrs.frozen(kw_only=True)
+class Lifetimes:
+    """
+    Seconds for which answers serve; 0: not at all.
+
+    :ivar outage: for how long an answer goes on serving while GitLab says nothing.
+    """
+
+    success: float
+    error: float
+    outage: float
+
+
+@attrs.define
+class _Entry(Generic[T]):
+    answer: T | CallError
+    asked_at: float
+    #: Until when it serves without a question.
+    fresh_until: float
+
+
+@attrs.define(eq=False)
+class _Question(Generic[T]):
+    """One question under way, and all who wait for its answer."""
+
+    asking: Deferred[T] | None = None
+    waiters: set[Deferred[T]] = attrs.field(factory=set)
+
+
+class AnswerCache(Generic[S, T]):
+    """
+    Asks, keeps what was answered, and asks once for all who want the same.
+
+    A question is given up when nobody waits for its answer any more.
+
+    What is asked about may be a secret: it is kept only until it is answered, and the
+    answer under a key that says nothing of it.
+
+    :param ask: asks GitLab; fails with a `CallError`.  Cancelling has to release what
+        it holds.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[S], Awaitable[T]],
+        lifetimes: Lifetimes,
+        clock: IReactorTime,
+    ) -> None:
+        self._ask = ask
+        self._lifetimes = lifetimes
+        self._clock = clock
+        #: The answer that was made longest ago stands first.
+        self._kept: OrderedDict[bytes, _Entry[T]] = OrderedDict()
+        self._questions: dict[bytes, _Question[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: bytes, subject: S) -> T | Deferred[T]:
+        """
+        The answer: at once where it is known.
+
+        :raises CallError: GitLab refused; at once, or as the failure of the Deferred.
+        """
+        entry = self._kept.get(key)
+        if entry is not None and self._clock.seconds() < entry.fresh_until:
+            if isinstance(entry.answer, CallError):
+                raise entry.answer
+            return entry.answer
+        return self._wait(key, subject)
+
+    def renew(self, key: bytes, subject: S) -> Deferred[T]:
+        """The answer of now, however fresh the one that is kept."""
+        return self._wait(key, subject)
+
+    def age(self, key: bytes) -> float:
+        """Seconds since GitLab gave the answer; infinite: there is none."""
+        entry = self._kept.get(key)
+        return float("inf") if entry is None else self._clock.seconds() - entry.asked_at
+
+    def _wait(self, key: bytes, subject: S) -> Deferred[T]:
+        question = self._questions.get(key)
+        if question is None:
+            question = self._questions[key] = _Question()
+        waiter: Deferred[T] = Deferred(lambda one: self._left(key, one))
+        question.waiters.add(waiter)
+        if question.asking is None:
+            question.asking = asking = Deferred.fromCoroutine(self._asked(subject))
+            asking.addBoth(self._answered, key, question)
+        return waiter
+
+    async def _asked(self, subject: S) -> T:
+        return await self._ask(subject)
+
+    def _left(self, key: bytes, waiter: Deferred[T]) -> None:
+        question = self._questions.get(key)
+        if question is not None and waiter in question.waiters:
+            question.waiters.discard(waiter)
+            if not question.waiters and question.asking is not None:
+                question.asking.cancel()
+
+    def _answered(
+        self, result: T | Failure, key: bytes, question: _Question[T]
+    ) -> None:
+        del self._questions[key]
+        answer = self._judge(key, result)
+        waiters, question.waiters = question.waiters, set()
+        for waiter in waiters:
+            if waiter.called:
+                continue  # it left when it heard of another's answer
+            if isinstance(answer, Failure):
+                waiter.errback(answer)
+            else:
+                waiter.callback(answer)
+
+    def _judge(self, key: bytes, result: T | Failure) -> T | Failure:
+        """Keep what was answered; the answer that all who wait get."""
+        now, lifetimes = self._clock.seconds(), self._lifetimes
+        if not isinstance(result, Failure):
+            self._keep(key, result, now, lifetimes.success)
+            return result
+        if result.check(CancelledError):
+            return result
+        error = result.value
+        if isinstance(error, CallError) and error.status in _REFUSALS:
+            self._keep(key, error, now, lifetimes.error)
+            return result
+        # Nothing is known: what was known goes on, for so long.
+        entry = self._kept.get(key)
+        if (
+            entry is None
+            or isinstance(entry.answer, CallError)
+            or now - entry.asked_at >= lifetimes.outage
+        ):
+            return result
+        entry.fresh_until = min(now + PATIENCE, entry.asked_at + lifetimes.outage)
+        return entry.answer
+
+    def _keep(self, key: bytes, answer: T | CallError, now: float, life: float) -> None:
+        self._kept.pop(key, None)
+        if life > 0:
+            self._kept[key] = _Entry(answer, now, now + life)
+            if len(self._kept) > MAX_ANSWERS:
+                self._kept.popitem(last=False)

@@ -1,0 +1,259 @@
+"""Requests to GitLab's internal API (``/api/v4/internal/kubernetes/...``)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
+
+from treq.client import HTTPClient
+from treq.content import collect
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredSemaphore,
+    TimeoutError,
+)
+from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+from twisted.web.client import ResponseFailed, ResponseNeverReceived
+from twisted.web.iweb import IAgent, IResponse
+
+from kas.config.gitlab import GitLab
+from kas.gitlab.limiter import Limiter
+from kas.identity.jwt import Secrets, sign
+from tunnel import __version__
+from tunnel.errors import CallError, Status
+from tunnel.util.backoff import Backoff
+
+__all__ = ["GitLabClient"]
+
+ISSUER = "gitlab-kas"
+AUDIENCE = "gitlab"
+
+#: Seconds for which the token of one request is valid.
+TOKEN_LIFETIME = 30.0
+
+#: Seconds until the whole answer has to be there.
+TIMEOUT = 20.0
+
+#: Bytes of an answer.  The largest has the agents that a CI job may use: 200 bytes
+#: each, of which GitLab allows 500 per project.
+MAX_BODY = 1024 * 1024
+
+#: Requests that are under way at the same time: as many as GitLab's own kas has.
+MAX_REQUESTS = 50
+
+#: More attempts for what may be tried again, and the seconds between them.
+RETRIES = 4
+RETRY_FIRST, RETRY_MOST = 0.1, 30.0
+
+_PREFIX = "/api/v4/internal/kubernetes/"
+
+_MEANING = {
+    401: Status.UNAUTHENTICATED,
+    403: Status.PERMISSION_DENIED,
+    404: Status.NOT_FOUND,
+}
+
+_BROKEN = (
+    ConnectError,
+    ConnectionClosed,
+    DNSLookupError,
+    ResponseFailed,
+    ResponseNeverReceived,
+    TimeoutError,
+)
+
+
+class _TryAgain(Exception):
+    """GitLab may answer in a while; *pause*: the seconds it asks for, or 0."""
+
+    def __init__(self, reason: str, pause: float = 0.0) -> None:
+        super().__init__(reason)
+        self.pause = pause
+
+
+class GitLabClient:
+    """
+    Asks GitLab, signed with the secret that both have.
+
+    Redirects are not followed, cookies not kept.  Every way to fail is a `CallError`:
+    401, 403 and 404 are UNAUTHENTICATED, PERMISSION_DENIED and NOT_FOUND; everything
+    else is UNAVAILABLE, because it says nothing of what was asked.
+
+    :param agent: sends the requests.
+    :param now: the time of day, for tokens.
+    :param jitter: between 0 and 1, for pauses.
+    :ivar outcomes: how often a path was answered in which way, for metrics.
+    """
+
+    def __init__(
+        self,
+        settings: GitLab,
+        agent: IAgent,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._address = settings.address.rstrip("/")
+        self._secrets = Secrets(settings.authentication_secret_file, clock=clock)
+        self._clock = clock
+        self._now = now
+        self._jitter = jitter
+        limit = settings.api_rate_limit
+        self.limiter = Limiter(limit.refill_rate_per_second, limit.bucket_size, clock)
+        self._room = DeferredSemaphore(MAX_REQUESTS)
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        # Whatever GitLab sets belongs to nobody here.
+        cookies: Any = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+        # treq names a concrete reactor and concrete dictionaries.
+        self._http: Any = HTTPClient(agent, cookiejar=cookies)
+
+    async def get(
+        self,
+        path: str,
+        *,
+        agent_token: bytes = b"",
+        query: Mapping[str, str] | None = None,
+        retry: bool = True,
+    ) -> dict[str, Any]:
+        """
+        The object that GitLab has at *path*, below ``/api/v4/internal/kubernetes/``.
+
+        :param agent_token: of the agent for which it is asked.
+        :param retry: whether to try again where GitLab may answer in a while.
+        """
+        headers = {"Accept": "application/json"}
+        if agent_token:
+            headers["Authorization"] = "Bearer " + agent_token.decode("latin-1")
+        backoff = Backoff(self._jitter, RETRY_FIRST, RETRY_MOST)
+        attempt = 0
+        while True:
+            await self.limiter.passed()
+            await self._room.acquire()
+            try:
+                return await self._once(path, headers, query or {})
+            except _TryAgain as error:
+                attempt += 1
+                if not retry or attempt > RETRIES:
+                    text = f"GitLab cannot be asked now: {error}"
+                    raise CallError(Status.UNAVAILABLE, text) from None
+                pause = min(max(backoff.pause(), error.pause), RETRY_MOST)
+            finally:
+                self._room.release()
+            await deferLater(self._clock, pause)
+
+    async def _once(
+        self, path: str, headers: Mapping[str, str], query: Mapping[str, str]
+    ) -> dict[str, Any]:
+        token = sign(
+            self._secrets,
+            issuer=ISSUER,
+            audience=AUDIENCE,
+            now=self._now(),
+            lifetime=TOKEN_LIFETIME,
+        )
+        asking = self._http.request(
+            "GET",
+            f"{self._address}{_PREFIX}{path}",
+            params=query,
+            headers={
+                **headers,
+                "Gitlab-Kas-Api-Request": token,
+                "User-Agent": f"gitlab-kas/{__version__}/txkas",
+            },
+            allow_redirects=False,
+            unbuffered=True,
+            # Only treq's own time limit would need one.
+            reactor=self._clock,
+        ).addCallback(_collected)
+        try:
+            response, body = await asking.addTimeout(
+                TIMEOUT, self._clock, onTimeoutCancel=_too_late
+            )
+        except TimeoutError:
+            self.outcomes[path, "timeout"] += 1
+            raise _TryAgain(f"no answer within {TIMEOUT:g} s") from None
+        except _TooLarge:
+            self.outcomes[path, "unreadable"] += 1
+            raise _unusable(f"an answer of more than {MAX_BODY} bytes") from None
+        except _BROKEN as error:
+            if _was_cancelled(error):
+                raise CancelledError from None
+            self.outcomes[path, "broken"] += 1
+            raise _TryAgain(f"the connection failed ({_reason(error)})") from None
+        self.outcomes[path, str(response.code)] += 1
+        return self._read(response, body)
+
+    def _read(self, response: IResponse, body: bytes) -> dict[str, Any]:
+        code: int = response.code
+        if code in _MEANING:
+            raise CallError(_MEANING[code], f"GitLab answered {code}")
+        if code == 429 or (code >= 500 and code != 501):
+            raise _TryAgain(f"it answered {code}", _pause(response))
+        if code not in (200, 201):
+            raise _unusable(f"it answered {code}")
+        kinds = response.headers.getRawHeaders(b"content-type", [b""])
+        if kinds[0].partition(b";")[0].strip().lower() != b"application/json":
+            raise _unusable("its answer is no JSON; is gitlab.address right?")
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise _unusable("its answer cannot be read")
+        return found
+
+
+class _TooLarge(Exception):
+    """An answer that is longer than `MAX_BODY`."""
+
+
+async def _read_body(response: IResponse) -> tuple[IResponse, bytes]:
+    parts: list[bytes] = []
+    size = 0
+
+    def take(data: bytes) -> None:
+        nonlocal size
+        size += len(data)
+        if size > MAX_BODY:
+            raise _TooLarge
+        parts.append(data)
+
+    await collect(response, take)
+    return response, b"".join(parts)
+
+
+def _too_late(result: object, seconds: float) -> Failure:
+    # The result itself only says that the request was cancelled.
+    return Failure(TimeoutError(seconds))
+
+
+def _was_cancelled(error: BaseException) -> bool:
+    return any(one.check(CancelledError) for one in getattr(error, "reasons", ()))
+
+
+def _collected(response: IResponse) -> Deferred[tuple[IResponse, bytes]]:
+    return Deferred.fromCoroutine(_read_body(response))
+
+
+def _unusable(why: str) -> CallError:
+    return CallError(Status.UNAVAILABLE, f"GitLab cannot be used: {why}")
+
+
+def _pause(response: IResponse) -> float:
+    said = response.headers.getRawHeaders(b"retry-after", [b""])[0]
+    return float(said) if said.isdigit() and len(said) < 6 else 0.0
+
+
+def _reason(error: BaseException) -> str:
+    inner = getattr(error, "reasons", None)
+    if inner:
+        return str(inner[0].getErrorMessage() or type(inner[0].value).__name__)
+    return str(error) or type(error).__name__

@@ -1,0 +1,94 @@
+"""Connections to GitLab: kept between requests, through whatever lies in between."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import attrs
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+from twisted.web.client import URI, Agent, HTTPConnectionPool
+from twisted.web.iweb import IAgent, IAgentEndpointFactory
+from zope.interface import implementer
+
+from kas.config.gitlab import GitLab
+from tunnel.errors import ConfigurationError
+from tunnel.transport.address import KasAddress, client_endpoint
+from tunnel.transport.tls import ALPN_HTTP, client_context
+from tunnel.util.files import WatchedFile, file_version
+
+__all__ = ["make_agent"]
+
+#: Seconds for which a connection is kept between requests.
+IDLE_SECONDS = 90
+
+#: Seconds between two looks at whether the file of CAs has changed.
+LOOK_INTERVAL = 10.0
+
+
+def make_agent(settings: GitLab, reactor: Any, environ: Mapping[str, str]) -> IAgent:
+    """
+    What sends requests to GitLab, through the proxy that *environ* names.
+
+    :raises ConfigurationError: the CAs or the proxy cannot be used.
+    """
+    pool = HTTPConnectionPool(reactor)
+    pool.cachedConnectionTimeout = IDLE_SECONDS
+    endpoints = _Endpoints(settings, reactor, environ)
+    agent: IAgent = Agent.usingEndpointFactory(reactor, endpoints, pool)
+    return agent
+
+
+@implementer(IAgentEndpointFactory)
+@attrs.define(eq=False)
+class _Endpoints:
+    _settings: GitLab
+    _reactor: Any
+    _environ: Mapping[str, str]
+    _context: WatchedFile[ssl.SSLContext] | None = attrs.field(init=False, default=None)
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        file = self._settings.ca_certificate_file
+        if file is not None:
+            self._context = WatchedFile(
+                partial(file_version, file),
+                self._make,
+                self._refused,
+                unusable=ConfigurationError,
+                seconds=self._reactor.seconds,
+                interval=LOOK_INTERVAL,
+            )
+
+    def _make(self) -> ssl.SSLContext:
+        file = self._settings.ca_certificate_file
+        return client_context(
+            ca_file=None if file is None else str(file),
+            alpn=(ALPN_HTTP,),
+            minimum_version=ssl.TLSVersion.TLSv1_2,
+        )
+
+    def _refused(self, error: Exception) -> None:
+        self._log.error(
+            "gitlab.ca_certificate_file: {problem}; what it said before stays in use",
+            problem=str(error),
+        )
+
+    def _tls(self) -> ssl.SSLContext:
+        return self._make() if self._context is None else self._context.get()
+
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
+        """See `IAgentEndpointFactory`."""
+        secure = uri.scheme == b"https"
+        address = KasAddress(
+            "tls" if secure else "tcp", uri.host.decode("ascii"), uri.port, "", secure
+        )
+        return client_endpoint(
+            self._reactor,
+            address,
+            tls_context_source=self._tls,
+            environ=self._environ,
+        )

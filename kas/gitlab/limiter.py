@@ -1,0 +1,77 @@
+"""How often kas asks GitLab: a token bucket, in which requests wait for their turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IReactorTime
+
+from tunnel.errors import CallError, Status
+
+__all__ = ["Limiter"]
+
+#: Requests that wait: at the usual 50 a second, those behind wait for 40 seconds, which
+#: is longer than anyone waits for an answer.
+MAX_WAITING = 2_000
+
+
+class Limiter:
+    """
+    Lets *size* requests pass at once, and *rate* a second from then on.
+
+    The first that waits is the first that passes.
+    """
+
+    def __init__(self, rate: float, size: int, clock: IReactorTime) -> None:
+        self._rate = rate
+        self._size = size
+        self._clock = clock
+        self._tokens = float(size)
+        self._filled_at = clock.seconds()
+        self._waiting: deque[Deferred[None]] = deque()
+        self._call: Any = None
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait."""
+        return len(self._waiting)
+
+    def passed(self) -> Deferred[None]:
+        """
+        Fires when one request may be sent; cancelling it gives up the turn.
+
+        Fails with `CallError` RESOURCE_EXHAUSTED where too many wait already.
+        """
+        self._fill()
+        if not self._waiting and self._tokens >= 1:
+            self._tokens -= 1
+            return succeed(None)
+        if len(self._waiting) >= MAX_WAITING:
+            text = "too many requests to GitLab wait already; try again later"
+            return fail(CallError(Status.RESOURCE_EXHAUSTED, text))
+        turn: Deferred[None] = Deferred(self._waiting.remove)
+        self._waiting.append(turn)
+        self._schedule()
+        return turn
+
+    def _fill(self) -> None:
+        now = self._clock.seconds()
+        more = (now - self._filled_at) * self._rate
+        self._tokens = min(float(self._size), self._tokens + more)
+        self._filled_at = now
+
+    def _schedule(self) -> None:
+        if self._call is None and self._waiting:
+            missing = max(0.0, 1 - self._tokens)
+            self._call = self._clock.callLater(missing / self._rate, self._next)
+
+    def _next(self) -> None:
+        self._call = None
+        self._fill()
+        # A clock that is not exact may leave the last bit of a token missing.
+        while self._waiting and self._tokens >= 1 - 1e-9:
+            self._tokens -= 1
+            self._waiting.popleft().callback(None)
+        self._schedule()

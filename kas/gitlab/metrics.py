@@ -1,0 +1,36 @@
+"""How asking GitLab goes, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from kas.gitlab.client import GitLabClient
+
+__all__ = ["GitLabCollector"]
+
+
+class GitLabCollector(Collector):
+    """Reads its numbers when it is asked for them."""
+
+    def __init__(self, client: GitLabClient) -> None:
+        self._client = client
+
+    def collect(self) -> Iterator[Metric]:
+        """See prometheus_client."""
+        requests = CounterMetricFamily(
+            "kas_gitlab_requests",
+            "Requests to GitLab, by path and by the status that it answered",
+            labels=["path", "outcome"],
+        )
+        for (path, outcome), count in sorted(self._client.outcomes.items()):
+            requests.add_metric([path, outcome], count)
+        yield requests
+        yield GaugeMetricFamily(
+            "kas_gitlab_requests_waiting",
+            "Requests that wait for their turn, by gitlab.api_rate_limit",
+            self._client.limiter.waiting,
+        )

@@ -1,0 +1,5 @@
+"""
+Neighbours that cannot run here.
+
+    gitlab.py   GitLab, as far as kas asks it
+"""

@@ -1,0 +1,244 @@
+"""
+GitLab's internal API, as far as kas asks it.
+
+It follows what is known of GitLab's own kas to the letter and takes nothing else: a
+request that GitLab would not get from its kas is answered with 400 and noted in
+`FakeGitLab.violations`.  It can be told to be slow, away, rate-limited or wrong.
+
+``python -m tests.fakes.gitlab SECRET-FILE [CERTIFICATE KEY]`` runs it as a process: it
+prints its port, and ``POST /-/control`` takes what `FakeGitLab.control` does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import jwt
+from klein import Klein
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.web.iweb import IRequest
+
+__all__ = ["FakeAgent", "FakeGitLab"]
+
+_PREFIX = "/api/v4/internal/kubernetes"
+
+
+@attrs.define
+class FakeAgent:
+    """An agent that is registered."""
+
+    agent_id: int
+    name: str
+    project_id: int
+
+
+@attrs.define(eq=False)
+class FakeGitLab:
+    """
+    :param secret: what kas shares with GitLab, decoded.
+    :param now: the time of day.
+    :ivar agents: by token.
+    :ivar mood: ``ok``; ``down`` (503), ``limited`` (429), ``html`` (a login page),
+        ``moved`` (a redirect), ``partial`` (answers lack what has to be in them),
+        ``huge``, or a status such as ``403``.
+    :ivar delay: seconds before each answer.
+    :ivar asked: how often each token was asked about.
+    :ivar violations: what kas has to do otherwise.
+    """
+
+    secret: bytes = attrs.field(repr=False)
+    clock: IReactorTime
+    now: Callable[[], float] = time.time
+    agents: dict[str, FakeAgent] = attrs.field(factory=dict)
+    mood: str = "ok"
+    delay: float = 0.0
+    asked: Counter[str] = attrs.field(factory=Counter)
+    paths: Counter[str] = attrs.field(factory=Counter)
+    violations: list[str] = attrs.field(factory=list)
+    #: When each request came.
+    times: list[float] = attrs.field(factory=list)
+    app: Klein = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.app = Klein()
+        self.app.route(f"{_PREFIX}/agent_info", methods=["GET"])(self._agent_info)
+        self.app.route("/-/control", methods=["POST"])(self._control)
+        self.app.route("/", branch=True)(self._unknown)
+
+    def control(
+        self,
+        mood: str | None = None,
+        delay: float | None = None,
+        agents: dict[str, dict[str, Any]] | None = None,
+        revoke: str = "",
+    ) -> dict[str, Any]:
+        """Be told how to be, and say what happened."""
+        self.mood = self.mood if mood is None else mood
+        self.delay = self.delay if delay is None else delay
+        for token, agent in (agents or {}).items():
+            self.agents[token] = FakeAgent(**agent)
+        self.agents.pop(revoke, None)
+        return {
+            "asked": dict(self.asked),
+            "paths": dict(self.paths),
+            "violations": self.violations,
+        }
+
+    def _control(self, request: IRequest) -> bytes:
+        return json.dumps(self.control(**json.load(request.content))).encode()
+
+    def _unknown(self, request: IRequest) -> bytes:
+        return self._violation(request, "GitLab has no such path for kas", 404)
+
+    def _violation(self, request: IRequest, what: str, code: int = 400) -> bytes:
+        path = request.path.decode("ascii", "replace")
+        self.violations.append(f"{request.method.decode()} {path}: {what}")
+        return self._say(request, {"message": what}, code)
+
+    def _say(self, request: IRequest, answer: Any, code: int = 200) -> bytes:
+        request.setResponseCode(code)
+        request.setHeader(b"content-type", b"application/json")
+        return json.dumps(answer).encode()
+
+    # What every request has to have.
+
+    def _signed(self, request: IRequest) -> str:
+        """What is wrong with the signature; empty: nothing."""
+        token = request.getHeader("Gitlab-Kas-Api-Request")
+        if token is None:
+            return "no Gitlab-Kas-Api-Request"
+        try:
+            claims = jwt.decode(
+                token,
+                self.secret,
+                ["HS256"],
+                audience="gitlab",
+                issuer="gitlab-kas",
+                options={
+                    "require": ["iss", "aud", "exp", "nbf", "iat"],
+                    # By the time of the test, below.
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                },
+            )
+        except jwt.PyJWTError as error:
+            return str(error)
+        now = self.now()
+        if not claims["nbf"] <= now < claims["exp"] or claims["exp"] > now + 31:
+            return "the token is not of now, or valid for too long"
+        return ""
+
+    async def _mood(self, request: IRequest) -> bytes | None:
+        """What is answered in place of the truth; None: the truth."""
+        self.paths[request.path.decode()] += 1
+        self.times.append(self.clock.seconds())
+        if self.delay:
+            await deferLater(self.clock, self.delay)
+        if self.mood == "ok":
+            return None
+        if self.mood == "down":
+            return self._say(request, {"message": "503"}, 503)
+        if self.mood == "limited":
+            request.setHeader(b"retry-after", b"2")
+            return self._say(request, {"message": "429"}, 429)
+        if self.mood == "html":
+            request.setHeader(b"content-type", b"text/html; charset=utf-8")
+            return b"<html>sign in</html>"
+        if self.mood == "moved":
+            request.setResponseCode(302)
+            request.setHeader(b"location", b"https://elsewhere.example/steal")
+            return b""
+        if self.mood == "partial":
+            return self._say(request, {"agent_id": 7})
+        if self.mood == "huge":
+            return self._say(request, {"agent_id": 7, "agent_name": "x" * 2**21})
+        return self._say(request, {"message": self.mood}, int(self.mood))
+
+    def _strict(self, request: IRequest, query: set[str]) -> str:
+        agent = request.getHeader("user-agent") or ""
+        parts = agent.split("/")
+        if len(parts) != 3 or parts[0] != "gitlab-kas":
+            return f"User-Agent {agent!r} is not gitlab-kas/<version>/<commit>"
+        if request.getHeader("accept") != "application/json":
+            return "Accept has to be application/json"
+        given = {name.decode() for name in request.args}
+        if given != query:
+            return f"query {sorted(given)}, not {sorted(query)}"
+        if request.getHeader("cookie"):
+            return "kas keeps no cookies"
+        return ""
+
+    # What it answers.
+
+    async def _agent_info(self, request: IRequest) -> bytes:
+        if wrong := self._strict(request, set()):
+            return self._violation(request, wrong)
+        if wrong := self._signed(request):
+            self.violations.append(wrong)
+            return self._say(request, {"message": "401 Unauthorized"}, 401)
+        scheme, _, token = (request.getHeader("authorization") or "").partition(" ")
+        if scheme != "Bearer" or not token:
+            return self._violation(request, "no Authorization: Bearer <agent token>")
+        self.asked[token] += 1
+        request.setHeader(b"set-cookie", b"_gitlab_session=of-nobody; path=/")
+        if (mood := await self._mood(request)) is not None:
+            return mood
+        agent = self.agents.get(token)
+        if agent is None:
+            return self._say(request, {"message": "401 Unauthorized"}, 401)
+        path = f"group/project-{agent.project_id}"
+        return self._say(
+            request,
+            {
+                "project_id": agent.project_id,
+                "agent_id": agent.agent_id,
+                "agent_name": agent.name,
+                "gitaly_info": {
+                    "address": "tcp://gitaly.example:8075",
+                    "token": "gitaly-secret",
+                    "features": {},
+                },
+                "gitaly_repository": {
+                    "storage_name": "default",
+                    "relative_path": "@hashed/ab/cd.git",
+                    "git_object_directory": "",
+                    "git_alternate_object_directories": [],
+                    "gl_repository": f"project-{agent.project_id}",
+                    "gl_project_path": path,
+                },
+                "default_branch": "main",
+                "more_than_kas_knows": True,
+            },
+        )
+
+
+def main(secret_file: str, *tls: str) -> None:
+    """Serve until the process is killed."""
+    from twisted.internet import endpoints, reactor
+    from twisted.web.server import Site
+
+    clock: Any = reactor
+    secret = base64.b64decode(Path(secret_file).read_text().strip(), validate=True)
+    fake = FakeGitLab(secret, clock)
+    where = "tcp:0:interface=127.0.0.1"
+    if tls:
+        where = f"ssl:0:interface=127.0.0.1:certKey={tls[0]}:privateKey={tls[1]}"
+    listening = endpoints.serverFromString(clock, where).listen(
+        Site(fake.app.resource())
+    )
+    listening.addCallback(lambda port: print(port.getHost().port, flush=True))
+    clock.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

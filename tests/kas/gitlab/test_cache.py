@@ -1,0 +1,167 @@
+"""Answers that are kept, and questions that are asked once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from kas.gitlab import cache as module
+from kas.gitlab.cache import PATIENCE, AnswerCache, Lifetimes
+from tunnel.errors import CallError, Status
+
+REFUSED = CallError(Status.UNAUTHENTICATED, "no")
+AWAY = CallError(Status.UNAVAILABLE, "away")
+
+
+class CacheTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.asked: list[tuple[str, Deferred[str]]] = []
+        self.cancelled = 0
+        self.cache = self.make()
+
+    def make(self, **lifetimes: float) -> AnswerCache[str, str]:
+        times = {"success": 300.0, "error": 60.0, "outage": 1000.0, **lifetimes}
+        return AnswerCache(self.ask, Lifetimes(**times), self.clock)
+
+    def ask(self, subject: str) -> Deferred[str]:
+        def cancel(_: object) -> None:
+            self.cancelled += 1
+
+        answer: Deferred[str] = Deferred(cancel)
+        self.asked.append((subject, answer))
+        return answer
+
+    def get(self, key: bytes = b"k") -> Any:
+        return self.cache.get(key, "s")
+
+    def learn(self, answer: str | CallError) -> None:
+        """Ask once, and be answered so."""
+        waiting = self.get()
+        _, asking = self.asked[-1]
+        if isinstance(answer, str):
+            asking.callback(answer)
+        else:
+            asking.errback(answer)
+        waiting.addErrback(lambda failure: None)
+
+    def test_once(self) -> None:
+        """All who wait get the one answer, and later ones at once."""
+        waiting = [self.get() for _ in range(3)]
+        self.assertEqual(len(self.asked), 1)
+        subject, asking = self.asked[0]
+        self.assertEqual(subject, "s")
+        asking.callback("yes")
+        self.assertEqual([self.successResultOf(one) for one in waiting], ["yes"] * 3)
+        self.assertEqual(self.get(), "yes")
+        self.get(b"other")
+        self.assertEqual(len(self.asked), 2)
+
+    def test_lifetime(self) -> None:
+        self.learn("yes")
+        self.clock.advance(299)
+        self.assertEqual(self.get(), "yes")
+        self.clock.advance(1)
+        self.learn("later")
+        self.assertEqual(self.get(), "later")
+        self.assertEqual(self.cache.age(b"k"), 0)
+        self.assertEqual(self.cache.age(b"?"), float("inf"))
+
+    def test_refused(self) -> None:
+        """A refusal is kept for its own time, in place of what was before."""
+        for status in (
+            Status.UNAUTHENTICATED,
+            Status.PERMISSION_DENIED,
+            Status.NOT_FOUND,
+        ):
+            self.learn("yes")
+            self.clock.advance(300)
+            refusal = CallError(status, "no")
+            self.learn(refusal)
+            self.clock.advance(59)
+            with self.assertRaises(CallError) as caught:
+                self.get()
+            self.assertIs(caught.exception, refusal)
+            self.clock.advance(1)
+
+    def test_outage(self) -> None:
+        """What was said last serves on, is asked for now and then, and not forever."""
+        self.learn("yes")
+        self.clock.advance(300)
+        waiting = self.get()
+        self.asked[-1][1].errback(AWAY)
+        self.assertEqual(self.successResultOf(waiting), "yes")
+        count = len(self.asked)
+        self.clock.advance(PATIENCE - 0.1)
+        self.assertEqual(self.get(), "yes")
+        self.assertEqual(len(self.asked), count)
+        self.clock.advance(1000 - 300 - PATIENCE)
+        waiting = self.get()
+        self.asked[-1][1].errback(AWAY)
+        self.assertEqual(self.successResultOf(waiting), "yes")
+        self.clock.advance(0.1)
+        waiting = self.get()
+        self.asked[-1][1].errback(AWAY)
+        self.failureResultOf(waiting, CallError)
+
+    def test_nothing_known(self) -> None:
+        """Without an answer before, and after a refusal, an outage is an error."""
+        waiting = self.get()
+        self.asked[-1][1].errback(AWAY)
+        self.failureResultOf(waiting, CallError)
+        self.learn(REFUSED)
+        self.clock.advance(60)
+        waiting = self.get()
+        self.asked[-1][1].errback(AWAY)
+        self.failureResultOf(waiting, CallError)
+
+    def test_renew(self) -> None:
+        """The answer of now, also where one is kept."""
+        self.learn("yes")
+        renewing = self.cache.renew(b"k", "s")
+        self.asked[-1][1].errback(REFUSED)
+        self.failureResultOf(renewing, CallError)
+        with self.assertRaises(CallError):
+            self.get()
+
+    def test_given_up(self) -> None:
+        """The question ends with the last who waits for it."""
+        first, second = self.get(), self.get()
+        first.cancel()
+        self.failureResultOf(first, CancelledError)
+        self.assertEqual(self.cancelled, 0)
+        second.cancel()
+        self.failureResultOf(second, CancelledError)
+        self.assertEqual(self.cancelled, 1)
+        self.learn("yes")
+        self.assertEqual(self.get(), "yes")
+
+    def test_given_up_by_a_waiter(self) -> None:
+        """One that leaves while the others are told."""
+        second: Any = None
+        first = self.get()
+        first.addCallback(lambda _: second.cancel())
+        second = self.get()
+        second.addErrback(lambda failure: failure.trap(CancelledError) and None)
+        self.asked[0][1].callback("yes")
+        self.assertEqual(self.get(), "yes")
+
+    def test_not_kept(self) -> None:
+        """A lifetime of nothing."""
+        self.cache = self.make(success=0, error=0)
+        self.learn("yes")
+        self.learn(REFUSED)
+        self.assertEqual(len(self.cache), 0)
+        self.assertEqual(len(self.asked), 2)
+
+    def test_bounded(self) -> None:
+        """The one that was made longest ago goes."""
+        self.patch(module, "MAX_ANSWERS", 2)
+        for key in (b"a", b"b", b"c"):
+            self.get(key)
+            self.asked[-1][1].callback("yes")
+        self.assertEqual(len(self.cache), 2)
+        self.assertEqual(self.cache.age(b"a"), float("inf"))

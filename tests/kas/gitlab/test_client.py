@@ -1,0 +1,157 @@
+"""Requests to GitLab, and what its answers mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.error import ConnectionRefusedError
+
+from kas.config.gitlab import ApiRateLimit
+from kas.gitlab import client as module
+from kas.gitlab.client import MAX_BODY, RETRIES, TIMEOUT
+from tests.kas.gitlab.cases import TOKEN, GitLabCase
+from tunnel.errors import CallError, Status
+
+
+class ClientTests(GitLabCase):
+    def ask(self, **rest: Any) -> Deferred[Any]:
+        return self.start(self.client.get("agent_info", agent_token=TOKEN, **rest))
+
+    def fails(self, asking: Deferred[Any], status: Status) -> str:
+        error: CallError = self.failureResultOf(asking, CallError).value
+        self.assertEqual(error.status, status)
+        self.assertNotIn(TOKEN.decode(), error.message)
+        return error.message
+
+    def test_answer(self) -> None:
+        """What GitLab says, and nothing that it would not get from its own kas."""
+        said = self.successResultOf(self.ask())
+        self.assertEqual((said["agent_id"], said["agent_name"]), (7, "prod"))
+        self.assertEqual(self.client.outcomes, {("agent_info", "200"): 1})
+        # Its cookie is not sent back.
+        self.successResultOf(self.ask())
+        self.assert_obeyed()
+
+    def test_refusals(self) -> None:
+        for mood, status in (
+            ("401", Status.UNAUTHENTICATED),
+            ("403", Status.PERMISSION_DENIED),
+            ("404", Status.NOT_FOUND),
+        ):
+            self.gitlab.mood = mood
+            self.fails(self.ask(), status)
+        self.assertEqual(self.gitlab.asked[TOKEN.decode()], 3)
+
+    def test_wrong(self) -> None:
+        """What is no answer of GitLab's says nothing of the agent; it is asked once."""
+        for mood, word in (
+            ("html", "gitlab.address"),
+            ("moved", "302"),
+            ("huge", str(MAX_BODY)),
+            ("418", "418"),
+            ("501", "501"),
+        ):
+            self.gitlab.mood = mood
+            before = len(self.gitlab.times)
+            message = self.fails(self.ask(), Status.UNAVAILABLE)
+            self.assertIn(word, message)
+            self.assertEqual(len(self.gitlab.times), before + 1)
+
+    def test_another_secret(self) -> None:
+        """GitLab does not take what another secret signed."""
+        self.gitlab.secret = b"x" * 32
+        self.fails(self.ask(), Status.UNAUTHENTICATED)
+        self.assertIn("Signature", self.gitlab.violations[0])
+
+    def test_tried_again(self) -> None:
+        """With growing pauses, at most so often, and as late as GitLab says."""
+        self.gitlab.mood = "down"
+        asking = self.ask()
+        self.wait(2, 0.01)
+        self.assertIn("503", self.fails(asking, Status.UNAVAILABLE))
+        self.assertEqual(len(self.gitlab.times), 1 + RETRIES)
+        times = self.gitlab.times
+        for pause, first, later in zip(
+            (0.1, 0.2, 0.4, 0.8), times, times[1:], strict=False
+        ):
+            # The clock goes in steps of a hundredth.
+            self.assertLess(abs(later - first - pause), 0.015)
+        self.gitlab.mood = "limited"
+        begun = self.clock.seconds()
+        asking = self.ask()
+        self.wait(1.9)
+        self.assertEqual(len(self.gitlab.times), 2 + RETRIES)
+        self.gitlab.mood = "ok"
+        self.wait(0.2)
+        self.successResultOf(asking)
+        self.assertGreaterEqual(self.gitlab.times[-1] - begun, 2)
+
+    def test_not_tried_again(self) -> None:
+        self.gitlab.mood = "down"
+        self.fails(self.ask(retry=False), Status.UNAVAILABLE)
+        self.assertEqual(len(self.gitlab.times), 1)
+
+    def test_slow(self) -> None:
+        """An answer has its time."""
+        self.gitlab.delay = TIMEOUT + 1
+        asking = self.ask(retry=False)
+        self.wait(TIMEOUT - 1, 1)
+        self.assertNoResult(asking)
+        self.wait(2, 1)
+        self.assertIn("20 s", self.fails(asking, Status.UNAVAILABLE))
+
+    def test_at_once(self) -> None:
+        """A GitLab that is slow has no more than so many requests at the same time."""
+        self.patch(module, "MAX_REQUESTS", 3)
+        self.client = self.make_client()
+        self.gitlab.delay = 5
+        asked = [self.ask() for _ in range(4)]
+        asked.append(self.ask())
+        given_up = asked.pop(3)
+        given_up.cancel()
+        self.failureResultOf(given_up, CancelledError)
+        self.assertEqual(len(self.gitlab.times), 3)
+        self.wait(6, 1)
+        self.assertEqual(len(self.gitlab.times), 4)
+        self.wait(6, 1)
+        for one in asked:
+            self.successResultOf(one)
+
+    def test_given_up(self) -> None:
+        """A question that nobody waits for ends, and is not tried again."""
+        self.gitlab.delay = 5
+        asking = self.ask()
+        asking.cancel()
+        self.failureResultOf(asking, CancelledError)
+        self.wait(10, 1)
+        self.assertEqual(len(self.gitlab.times), 1)
+
+    def test_refused_connection(self) -> None:
+        """Where no GitLab is."""
+
+        class Nowhere:
+            def request(self, *args: Any, **rest: Any) -> Deferred[Any]:
+                return fail(ConnectionRefusedError())
+
+        self.traversal = Nowhere()  # type: ignore[assignment]
+        self.client = self.make_client()
+        asking = Deferred.fromCoroutine(
+            self.client.get("agent_info", agent_token=TOKEN, retry=False)
+        )
+        self.assertIn("refused", self.fails(asking, Status.UNAVAILABLE))
+
+
+class LimitedTests(GitLabCase):
+    """`gitlab.api_rate_limit`."""
+
+    limit = ApiRateLimit(refill_rate_per_second=10, bucket_size=2)
+
+    def test_rate(self) -> None:
+        for _ in range(12):
+            self.start(self.client.get("agent_info", agent_token=TOKEN))
+        self.assertEqual(len(self.gitlab.times), 2)
+        self.wait(0.5)
+        self.assertEqual(len(self.gitlab.times), 7)
+        self.wait(0.6)
+        self.assertEqual(len(self.gitlab.times), 12)
