@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kas.identity.file import FILE_NAME, dump, parse
-from tests.kas.identities import ALICE, IdentityCase
+from kas.identity.file import BACKUP_NAME, FILE_NAME, dump, parse
+from tests.kas.identities import ALICE, START, IdentityCase
 from tunnel.errors import ConfigurationError
 
 
@@ -57,6 +57,16 @@ class FormatTests(IdentityCase):
             changed(lambda c: c["agents"].append(c["agents"][0])),
         )
         self.assertBroken(
+            "the agent name 'prod' is there twice",
+            changed(lambda c: c["agents"].append({**c["agents"][0], "id": "2"})),
+        )
+        self.assertBroken(
+            "the user name 'alice' is there twice",
+            changed(lambda c: c["users"].append(c["users"][0])),
+        )
+        self.assertBroken("the file is not an object", b"[]")
+        self.assertBroken("restore a backup", b"[]")
+        self.assertBroken(
             "agents[0].tokens[0].sha256 is malformed",
             changed(lambda c: c["agents"][0]["tokens"][0].update(sha256="x")),
         )
@@ -73,6 +83,33 @@ class FormatTests(IdentityCase):
             "users[0].access.user is not of type str",
             changed(lambda c: c["users"][0].update(access={})),
         )
+
+    def test_advice(self) -> None:
+        """The copy from before the last change is named where there is one."""
+        self.store.add_agent("prod")
+        self.store.add_agent("other")
+        path = self.state.file(FILE_NAME)
+        error = self.assertRaises(ConfigurationError, parse, b"x", str(path))
+        backup = path.with_name(BACKUP_NAME)
+        self.assertIn(f"{backup} has the content before the last change", str(error))
+        self.assertIn(f"copy it to {path}", str(error))
+
+    def test_expiry(self) -> None:
+        """A token is good until its last moment, and not in it."""
+        self.store.add_agent("prod")
+        self.store.add_user("alice", ["prod"], ALICE, timedelta(hours=8))
+        token = self.store.load().users[0].token
+        end = START + timedelta(hours=8)
+        self.assertEqual(token.expires_at, end)
+        self.assertTrue(token.valid_at(end - timedelta(microseconds=1)))
+        self.assertFalse(token.valid_at(end))
+
+    def test_written(self) -> None:
+        """Text that people can read and compare: lines, and letters as they are."""
+        self.store.add_agent("prod")
+        data = dump(self.store.load())
+        self.assertTrue(data.endswith(b"}\n"))
+        self.assertIn(b'\n "agents": [\n  {\n', data)
 
     @given(st.binary(max_size=200))
     def test_nothing_else_is_raised(self, data: bytes) -> None:

@@ -108,6 +108,8 @@ class SecretTests(_Case):
     def test_missing_and_large(self) -> None:
         """A file that is not there, and one that is no secret."""
         self.assertIn("is larger than", self.refused(b"A" * (MAX_SECRET_FILE + 1)))
+        self.path.write_bytes(b"A" * MAX_SECRET_FILE)
+        self.assertEqual(len(read_secret(self.path)), MAX_SECRET_FILE * 3 // 4)
         missing = self.folder / "nothing"
         error = self.assertRaises(ValueError, read_secret, missing)
         self.assertIn("cannot be read (No such file", str(error))
@@ -314,6 +316,10 @@ class VerifyTests(_Case):
             {"iat": NOW + LEEWAY + 1},
         ):
             self.assertIn("check the clocks", self.refused_claims(**changes))
+        said = self.refused_claims(exp=NOW - LEEWAY - 10)
+        self.assertIn("expired 70 s ago", said)
+        said = self.refused_claims(nbf=NOW + LEEWAY + 10)
+        self.assertIn("valid only in 70 s (nbf)", said)
 
     def test_no_eternal_token(self) -> None:
         """There has to be an end, and a near one."""
@@ -347,6 +353,8 @@ class VerifyTests(_Case):
         """100 KB are refused before anything is decoded."""
         token = jwt.encode(self.claims(pad="x" * 100_000), SECRET)
         self.assertIn(f"longer than {MAX_TOKEN}", self.refused(token))
+        self.assertEqual(self.refused("x" * MAX_TOKEN), "not a token")
+        self.assertIn("longer than", self.refused("x" * (MAX_TOKEN + 1)))
 
     def test_deep_nesting(self) -> None:
         """Neither the header nor the claims make the parser run away."""

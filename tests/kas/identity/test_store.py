@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 from kas.identity import store as identity_store
-from kas.identity.file import BACKUP_NAME, FILE_NAME, Agent
+from kas.identity.file import BACKUP_NAME, FILE_NAME, Agent, User
 from kas.identity.store import MAX_TOKEN, IdentityError, bare_token, digest
 from tests.kas.identities import ALICE, START, IdentityCase
 from tunnel.errors import ConfigurationError
@@ -200,6 +201,56 @@ class StoreTests(IdentityCase):
         self.assertRaises(OSError, self.store.add_agent, "a", 0, show)
         self.assertEqual(len(shown), 1)
         self.assertEqual(self.store.load().agents, ())
+
+    def test_every_new_token_is_shown(self) -> None:
+        """Which is the one time that it can be."""
+        shown: list[tuple[str, str]] = []
+
+        def show(made: Agent | User, token: str) -> None:
+            shown.append((made.name, token))
+
+        made: list[tuple[Any, str]] = [
+            self.store.add_agent("prod", show=show),
+            self.store.rotate_agent("prod", timedelta(0), show),
+            self.store.add_user("alice", ["prod"], ALICE, show=show),
+            self.store.renew_user("alice", show=show),
+        ]
+        self.assertEqual(shown, [(one.name, token) for one, token in made])
+        self.assertEqual(len({token for _, token in shown}), 4)
+
+    def test_what_a_change_returns(self) -> None:
+        """The entry as it is from now on, or as it was, where it is gone."""
+        for name in ("a", "b", "c"):
+            self.store.add_agent(name)
+        self.store.add_user("alice", ["a"], ALICE)
+        granted = self.store.grant_user("alice", ["b", "c"])
+        self.assertEqual(granted.agents, ("a", "b", "c"))
+        taken = self.store.ungrant_user("alice", ["b"])
+        self.assertEqual(taken.agents, ("a", "c"))
+        self.assertRefused("anyway", self.store.ungrant_user, "alice", ["b"])
+        self.assertEqual(self.store.grant_user("alice", ["*"]).agents, ("*",))
+        self.assertRefused("every agent", self.store.ungrant_user, "alice", ["a"])
+        self.assertEqual(self.store.ungrant_user("alice", ["*"]).agents, ())
+        self.assertEqual(self.store.load().users[0].agents, ())
+        revoked = self.store.revoke_user("alice")
+        self.assertEqual(revoked.revoked_at, START)
+        self.assertEqual(self.store.remove_user("alice"), revoked)
+        ended = self.store.revoke_agent("a")
+        self.assertEqual((ended.tokens, ended.revoked_at), ((), START))
+        self.assertEqual(self.store.remove_agent("a"), ended)
+        self.assertEqual([one.name for one in self.store.load().agents], ["b", "c"])
+
+    def test_as_large_as_allowed(self) -> None:
+        """What kas could not read is not written."""
+        self.store.add_agent("a")
+        self.store.add_agent("b")
+        size = len(self.state.file(FILE_NAME).read_bytes())
+        self.store.remove_agent("b")
+        # The ids of both have one digit.
+        self.patch(identity_store, "MAX_FILE", size)
+        self.store.add_agent("b")
+        error = self.assertRaises(ConfigurationError, self.store.add_agent, "c")
+        self.assertIn("would be larger than", str(error))
 
     def test_tokens_out_of_a_kubeconfig(self) -> None:
         for token in (b"kasuser-1-x", b"user:1:kasuser-1-x"):
