@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST = $(BIN)/python -m pytest
 WORKERS ?= auto
-# Those that compare times run alone, then the others side by side, each file in one
+# Those that are marked alone are first, then the others side by side, each file in one
 # process.  Both parts run, whatever the first gave; 5 says that a part has no test.
 both_parts = alone=0; beside=0; \
 	$(PYTEST) -m "alone$(if $(1), and $(1))" $(2) $(PYTEST_ARGS) || alone=$$?; \

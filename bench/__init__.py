@@ -5,10 +5,10 @@ How fast it is, as ratios to floors that are measured in the same run.
     cases.py      the cases and their targets
     stand.py      the programs under test, started for one run
     processes.py  processes: start, stop, CPU and memory from /proc
-    load.py       load generators: wrk, latencies one by one, downloads, watches
     servers.py    floors and upstreams: python -m bench.servers NAME ...
-    agents.py     many light agents in one process
     hops.py       calls of our code for one GET: python -m bench.hops
+
+Requests, downloads, watches and light agents come from tools/load.
 
 Machines of one kind differ by a factor of three, so no figure means anything but beside
 its floor.  Figures and floors alternate, and medians are compared.

@@ -9,9 +9,11 @@ from typing import Any
 
 import attrs
 
-from bench import fleet, load
+from bench import fleet
 from bench.processes import ROOT, Process, python
 from bench.stand import GIGABYTE, ROUNDS, SECONDS, Stand
+from tools.load import speed
+from tools.load.clients import Agents
 
 
 @attrs.frozen
@@ -36,7 +38,7 @@ def _median(values: list[float]) -> float:
     return statistics.median(values)
 
 
-def _cpu_per_request(process: Process, run: Callable[[], load.Load]) -> float:
+def _cpu_per_request(process: Process, run: Callable[[], speed.Load]) -> float:
     """Microseconds of CPU of *process* for each request of *run*."""
     before = process.cpu()
     done = run()
@@ -53,17 +55,17 @@ def small_requests(
     agentk = stand.agentk(upstream_port)
     front_url = f"http://127.0.0.1:{front_port}/{size}"
     url = f"{stand.proxy}/{size}"
-    load.requests(url, connections, 1, stand.token)
+    speed.requests(url, connections, 1, stand.token)
     floors, kas_costs, agent_costs = [], [], []
     for _ in range(ROUNDS):
         floors.append(
             _cpu_per_request(
                 front,
-                lambda: load.requests(front_url, connections, SECONDS, stand.token),
+                lambda: speed.requests(front_url, connections, SECONDS, stand.token),
             )
         )
         before = kas.cpu(), agentk.cpu()
-        done = load.requests(url, connections, SECONDS, stand.token)
+        done = speed.requests(url, connections, SECONDS, stand.token)
         kas_costs.append((kas.cpu() - before[0]) / done.requests * 1e6)
         agent_costs.append((agentk.cpu() - before[1]) / done.requests * 1e6)
     floor = _median(floors)
@@ -96,23 +98,21 @@ def many_agents() -> Iterator[Result]:
     with Stand(agents=count) as stand:
         front, front_port = stand.front()
         kas = stand.kas()
-        fleet = stand.fleet()
-        fleet.tell(f"connect {count}")
-        fleet.wait_for(f"connected {count}")
+        stand.agents().connect(stand.tokens, stand.agent_port)
         paths = [f"/agents/agent-{n}/200" for n in range(count)]
         token = stand.user_token
         front_url = f"http://127.0.0.1:{front_port}/200"
-        load.requests(stand.proxy, 64, 1, token, paths)
+        speed.requests(stand.proxy, 64, 1, token, paths)
         floors, costs = [], []
         for _ in range(ROUNDS):
             floors.append(
                 _cpu_per_request(
-                    front, lambda: load.requests(front_url, 64, SECONDS, token)
+                    front, lambda: speed.requests(front_url, 64, SECONDS, token)
                 )
             )
             costs.append(
                 _cpu_per_request(
-                    kas, lambda: load.requests(stand.proxy, 64, SECONDS, token, paths)
+                    kas, lambda: speed.requests(stand.proxy, 64, SECONDS, token, paths)
                 )
             )
         value, floor = _median(costs), _median(floors)
@@ -141,7 +141,7 @@ def bulk() -> Iterator[Result]:
         costs: dict[str, list[float]] = {"kas": [], "agentk": [], "out": [], "in": []}
         for _ in range(ROUNDS):
             before = kas.cpu(), agentk.cpu()
-            load.download(stand.proxy + path, stand.token, GIGABYTE)
+            speed.download(stand.proxy + path, stand.token, GIGABYTE)
             costs["kas"].append(kas.cpu() - before[0])
             costs["agentk"].append(agentk.cpu() - before[1])
             for name, relay, url in (
@@ -149,7 +149,7 @@ def bulk() -> Iterator[Result]:
                 ("in", inner, f"https://127.0.0.1:{inner_port}"),
             ):
                 start = relay.cpu()
-                load.download(url + path, stand.token, GIGABYTE)
+                speed.download(url + path, stand.token, GIGABYTE)
                 costs[name].append(relay.cpu() - start)
         for name, floor_name in (("kas", "out"), ("agentk", "in")):
             value, floor = _median(costs[name]), _median(costs[floor_name])
@@ -182,7 +182,7 @@ def latency() -> Iterator[Result]:
         found: dict[str, list[float]] = {name: [] for name in urls}
         for _ in range(ROUNDS):
             for name, url in urls.items():
-                times = load.latencies(url, stand.token, 2000)
+                times = speed.latencies(url, stand.token, 2000)
                 found[name].append(times[len(times) // 2])
         direct = _median(found["direct"])
         added, floor = _median(found["kas"]) - direct, _median(found["hop"]) - direct
@@ -205,10 +205,10 @@ def beside_downloads() -> Iterator[Result]:
         url = f"{stand.proxy}/200"
         quiet, busy = [], []
         for _ in range(ROUNDS):
-            quiet.append(load.requests(url, 4, SECONDS, stand.token).p99)
+            quiet.append(speed.requests(url, 4, SECONDS, stand.token).p99)
             downloads = [
                 python(
-                    "bench.load",
+                    "tools.load.speed",
                     "downloads",
                     f"{stand.proxy}/stream/{GIGABYTE}",
                     stand.token,
@@ -220,7 +220,7 @@ def beside_downloads() -> Iterator[Result]:
             try:
                 for one in downloads:
                     one.wait_for("downloading")
-                busy.append(load.requests(url, 4, SECONDS, stand.token).p99)
+                busy.append(speed.requests(url, 4, SECONDS, stand.token).p99)
             finally:
                 for one in downloads:
                     one.stop()
@@ -239,16 +239,14 @@ def idle_agents() -> Iterator[Result]:
     """Private memory of kas for each agent that is connected and quiet."""
     with Stand(agents=50) as stand:
         kas = stand.kas()
-        fleet = stand.fleet()
-        fleet.tell("connect 200")
-        fleet.wait_for("connected 200")
+        agents = stand.agents()
+        agents.connect(stand.tokens * 4, stand.agent_port)
         before = kas.private_memory()
         count, batch = 2000, 50
         # One after the other, as agents come in a year: what many handshakes at once
         # need for a moment is not what an agent that is idle costs.
-        for done in range(batch, count + 1, batch):
-            fleet.tell(f"connect {batch}")
-            fleet.wait_for(f"connected {200 + done}", 120)
+        for _ in range(count // batch):
+            agents.connect(stand.tokens, stand.agent_port)
         value = (kas.private_memory() - before) / count / 1024
         yield Result("idle agent: memory at kas", value, "KiB", 30.0, 1.0, value / 30)
 
@@ -260,24 +258,23 @@ def connecting() -> Iterator[Result]:
     for _ in range(ROUNDS):
         with Stand(agents=50) as stand:
             accept, port = stand.server("accept")
-            bare = stand.started(
-                python("bench.agents", str(port), "--bare", log=stand.log("bare"))
-            )
-            bare.wait_for("fleet ready")
+            bare = Agents("", [port], kind="bare")
+            # It answers, so it has started.
+            assert bare.made == 0
             before = accept.cpu()
-            bare.tell(f"connect {count}")
+            bare.connect([""] * count, port)
             while True:
                 accept.tell("accepted")
                 if int(accept.wait_for("accepted").split()[1]) >= count:
                     break
                 time.sleep(0.1)
             floors.append((accept.cpu() - before) / count * 1e6)
-            bare.stop()
+            bare.end()
             kas = stand.kas()
-            fleet = stand.fleet()
+            agents = stand.agents()
+            assert agents.made == 0
             before = kas.cpu()
-            fleet.tell(f"connect {count}")
-            fleet.wait_for(f"connected {count}", 180)
+            agents.connect(stand.tokens * (count // 50), stand.agent_port)
             values.append((kas.cpu() - before) / count * 1e6)
     value, floor = _median(values), _median(floors)
     yield Result(
@@ -292,11 +289,11 @@ def watches() -> Iterator[Result]:
         kas = stand.kas()
         upstream, upstream_port = stand.server("upstream")
         agentk = stand.agentk(upstream_port)
-        load.latencies(f"{stand.proxy}/200", stand.token, 10)
+        speed.latencies(f"{stand.proxy}/200", stand.token, 10)
         before = kas.private_memory(), agentk.private_memory()
         client = stand.started(
             python(
-                "bench.load",
+                "tools.load.speed",
                 "watch",
                 f"{stand.proxy}/watch",
                 stand.token,

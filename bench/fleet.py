@@ -14,7 +14,6 @@ from contextlib import ExitStack
 
 import attrs
 
-from bench import load
 from bench.processes import Process
 from bench.stand import (
     GIGABYTE,
@@ -22,9 +21,11 @@ from bench.stand import (
     SECONDS,
     Node,
     Stand,
-    free_port,
     wait_for_port,
 )
+from tools.load import speed
+from tools.load.clients import Agents
+from tools.ports import free_port
 
 
 class FleetStand(Stand):
@@ -65,10 +66,6 @@ class FleetStand(Stand):
         assert found is not None, info
         return int(found[1])
 
-    def agents_at(self, node: Node, tokens: list[str], *arguments: str) -> Process:
-        """Light agents of one process that connect to one kas."""
-        return self.light_agents(node.agent_port, tokens, *arguments)
-
     def agentk_at(self, node: Node, upstream_port: int) -> Process:
         """agentk at one kas."""
         self.agent_port = node.agent_port
@@ -88,7 +85,7 @@ class Figure:
 
 def _wait_until_routed(stand: FleetStand, url: str) -> None:
     """The first request looks the agent up and connects to its kas."""
-    load.requests(url, 1, 1, stand.token)
+    speed.requests(url, 1, 1, stand.token)
 
 
 def second_kas() -> Iterator[Figure]:
@@ -102,10 +99,10 @@ def second_kas() -> Iterator[Figure]:
         alone, both = [], []
         for _ in range(ROUNDS):
             before = gateway.process.cpu()
-            done = load.requests(f"{gateway.proxy}/200", 64, SECONDS, stand.token)
+            done = speed.requests(f"{gateway.proxy}/200", 64, SECONDS, stand.token)
             alone.append((gateway.process.cpu() - before) / done.requests * 1e6)
             before = gateway.process.cpu() + front.process.cpu()
-            done = load.requests(f"{front.proxy}/200", 64, SECONDS, stand.token)
+            done = speed.requests(f"{front.proxy}/200", 64, SECONDS, stand.token)
             after = gateway.process.cpu() + front.process.cpu()
             both.append((after - before) / done.requests * 1e6)
         yield Figure(
@@ -131,10 +128,10 @@ def second_kas_bulk() -> Iterator[Figure]:
         values, floors = [], []
         for _ in range(ROUNDS):
             before = gateway.process.cpu()
-            load.download(front.proxy + path, stand.token, GIGABYTE)
+            speed.download(front.proxy + path, stand.token, GIGABYTE)
             values.append(gateway.process.cpu() - before)
             before = relay.cpu()
-            load.download(
+            speed.download(
                 f"https://127.0.0.1:{relay_port}{path}", stand.token, GIGABYTE
             )
             floors.append(relay.cpu() - before)
@@ -151,14 +148,15 @@ def _connect(stand: FleetStand, count: int) -> list[Node]:
     """Three kas, and *count* agents spread over them."""
     nodes = [stand.node() for _ in range(3)]
     for number, node in enumerate(nodes):
-        mine = stand.tokens[number::3]
-        fleet = stand.agents_at(node, mine)
-        # In batches: everybody at once is another case.
-        for begin in range(0, len(mine), 500):
-            done = min(begin + 500, len(mine))
-            fleet.tell(f"connect {done - begin}")
-            fleet.wait_for(f"connected {done}", 120)
+        agents = stand.agents(node.agent_port)
+        _spread_out(agents, stand.tokens[number::3], node)
     return nodes
+
+
+def _spread_out(agents: Agents, tokens: list[str], node: Node) -> None:
+    """Connect them in batches: all at once is another case."""
+    for begin in range(0, len(tokens), 500):
+        agents.connect(tokens[begin : begin + 500], node.agent_port)
 
 
 def known_agents() -> Iterator[Figure]:
@@ -175,7 +173,7 @@ def known_agents() -> Iterator[Figure]:
                     paths = [f"/agents/agent-{n}/200" for n in range(count)]
                     before = sum(one.process.cpu() for one in nodes[count])
                     proxy = nodes[count][number].proxy
-                    done = load.requests(proxy, 64, SECONDS, stand.user_token, paths)
+                    done = speed.requests(proxy, 64, SECONDS, stand.user_token, paths)
                     after = sum(one.process.cpu() for one in nodes[count])
                     if measured:
                         costs[count].append((after - before) / done.requests * 1e6)
@@ -191,9 +189,9 @@ def dead_redis() -> Iterator[Figure]:
         stand.agentk_at(gateway, upstream_port)
         url = f"{front.proxy}/200"
         _wait_until_routed(stand, url)
-        quiet = [load.requests(url, 16, SECONDS, stand.token).p99 for _ in range(5)]
+        quiet = [speed.requests(url, 16, SECONDS, stand.token).p99 for _ in range(5)]
         os.kill(stand.redis.pid, signal.SIGKILL)
-        dead = [load.requests(url, 16, SECONDS, stand.token).p99 for _ in range(5)]
+        dead = [speed.requests(url, 16, SECONDS, stand.token).p99 for _ in range(5)]
         yield Figure(
             "p99 of requests while Redis is dead",
             statistics.median(dead) * 1e3,
@@ -213,7 +211,7 @@ def resumable_bulk() -> Iterator[Figure]:
         for _ in range(ROUNDS):
             for query, found in costs.items():
                 before = kas.cpu() + agentk.cpu()
-                load.download(
+                speed.download(
                     f"{stand.proxy}/stream/{GIGABYTE}{query}", stand.token, GIGABYTE
                 )
                 found.append(kas.cpu() + agentk.cpu() - before)
@@ -244,22 +242,19 @@ def fail_over(count: int) -> Failover:
     """*count* agents at one of three kas, which is killed; the others take them."""
     with FleetStand(agents=count) as stand:
         nodes = [stand.node() for _ in range(3)]
-        others = ",".join(str(node.agent_port) for node in nodes[1:])
-        fleets = []
+        others = [node.agent_port for node in nodes[1:]]
+        crowds = []
         for number in range(4):
             mine = stand.tokens[number::4]
-            fleet = stand.agents_at(nodes[0], mine, f"--then={others}")
-            for begin in range(0, len(mine), 500):
-                done = min(begin + 500, len(mine))
-                fleet.tell(f"connect {done - begin}")
-                fleet.wait_for(f"connected {done}", 120)
-            fleets.append(fleet)
+            agents = stand.agents(nodes[0].agent_port, *others)
+            _spread_out(agents, mine, nodes[0])
+            crowds.append((agents, 2 * len(mine)))
         before = [node.process.cpu() for node in nodes[1:]]
         commands = stand.redis_commands()
         began = time.monotonic()
         os.kill(nodes[0].process.pid, signal.SIGKILL)
-        for fleet in fleets:
-            fleet.wait_for("all are back", 180)
+        for agents, made in crowds:
+            agents.wait_until_made(made)
         seconds = time.monotonic() - began
         commands = stand.redis_commands() - commands
         used = sum(node.process.cpu() for node in nodes[1:]) - sum(before)

@@ -17,6 +17,8 @@ from bench.processes import Process, python, twistd
 from kas.identity.store import IdentityStore
 from kas.state import pki
 from kas.state.directory import StateDirectory
+from tools.load.clients import Agents
+from tools.ports import free_port
 
 #: Answers that upstream nginx has ready, by size in bytes.
 SIZES = (200, 6144)
@@ -175,28 +177,15 @@ class Stand:
         process.wait_for("connected to kas")
         return process
 
-    def fleet(self) -> Process:
-        """Light agents, none connected yet."""
-        return self.light_agents(self.agent_port, self.tokens)
+    def agents(self, port: int = 0, *more: int) -> Agents:
+        """
+        Light agents, none connected yet.
 
-    def light_agents(
-        self, agent_port: int, tokens: list[str], *arguments: str
-    ) -> Process:
-        """Light agents of one process for one kas, none connected yet."""
-        file = self.folder / f"tokens-{len(list(self.folder.glob('tokens-*')))}"
-        file.write_text("\n".join(tokens))
-        process = self.started(
-            python(
-                "bench.agents",
-                str(agent_port),
-                f"--ca={self.ca}",
-                f"--tokens={file}",
-                *arguments,
-                log=self.log("fleet"),
-            )
-        )
-        process.wait_for("fleet ready")
-        return process
+        :param more: ports to go to when the kas of the first one dies.
+        """
+        agents = Agents(self.ca, more or [port or self.agent_port], at_once=0)
+        self._stack.callback(agents.end)
+        return agents
 
     def upstream(self) -> tuple[Any, int]:
         """nginx with TLS where it is installed, else our own server."""
@@ -243,15 +232,6 @@ class Stand:
             'proxy_set_header Connection ""; proxy_buffering off; '
             "proxy_ssl_protocols TLSv1.3; }"
         )
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def wait_for_port(port: int, seconds: float = 10.0) -> None:

@@ -6,12 +6,9 @@ Faults, injected into real processes: what breaks, and what nobody may notice.
     redis_stand.py  a stand with light agents, for what only concerns Redis ...
     redis_experiments.py  ... and what must hold on it
     path.py         a TCP path that delays, stalls, cuts, loses, throttles and balances
-    agents.py       many agents in one process, which follow kas
-    load.py         requests, POSTs and watches in a process of their own ...
-    connection.py   ... each on one of these ...
-    clients.py      ... and how an experiment starts them and reads what they saw
+    clients.py      requests, POSTs and watches that go on through an experiment
     followers.py    kubectl that follows or executes, and what it missed
-    light_agents.py light_load.py   light agents and light clients, each a process ...
-    redis_clients.py  ... and how an experiment starts and asks them
     record.py       the figures: a table, and ``build/faults.json``
+
+Loads and light agents are those of tools/load, each a process.
 """

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from tests.integration.cluster import ControlPlane
 from tests.integration.objects import config_maps
-from tests.integration.processes import ROOT, clean_environment, die_with_parent
 from tests.integration.rawhttp import Way
 from tests.integration.stack import fetch
-
-#: Seconds in which the first answer is there.
-BEGIN_SECONDS = 40
+from tools.load.clients import Load
 
 #: Seconds between two looks of a load balancer at readiness.
 CHECK_INTERVAL = 0.5
@@ -53,89 +46,28 @@ class Health:
         self._thread.join(20)
 
 
-class Client:
-    """
-    A load of `tests.faults.load`; a context manager that ends it.
-
-    :ivar seen: what it saw; there once it ended.
-    """
-
-    def __init__(self, kind: str, way: Way, **settings: Any) -> None:
-        self.seen: dict[str, Any] = {}
-        content = {
-            "kind": kind,
-            "port": way.port,
-            "ca": str(way.ca_file),
-            "token": way.token,
-            **settings,
-        }
-        self.child = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.load", json.dumps(content)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=clean_environment(),
-            cwd=ROOT,
-            preexec_fn=die_with_parent,
-            text=True,
-        )
-
-    def begun(self) -> Self:
-        """Wait for its first answers."""
-        assert self.child.stdout is not None
-        timer = threading.Timer(BEGIN_SECONDS, self.child.kill)
-        timer.start()
-        line = self.child.stdout.readline()
-        timer.cancel()
-        assert line == "begun\n", f"no answer within {BEGIN_SECONDS} s: {line[:2000]}"
-        return self
-
-    def __enter__(self) -> Self:
-        return self.begun()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                self.stop()
-        finally:
-            self.child.kill()
-            self.child.wait()
-            for pipe in (self.child.stdin, self.child.stdout):
-                if pipe is not None:
-                    pipe.close()
-
-    def stop(self) -> dict[str, Any]:
-        """End it; what it saw."""
-        if not self.seen:
-            out, _ = self.child.communicate(timeout=90)
-            assert self.child.returncode == 0, out[-2000:]
-            self.seen = json.loads(out.splitlines()[-1])
-        return self.seen
-
-    def __getitem__(self, name: str) -> Any:
-        return self.seen[name]
+def load(
+    kind: str, way: Way, target: str = "/api/v1/namespaces/default", **settings: Any
+) -> Load:
+    """One of *kind* on *way*."""
+    return Load(kind, [way.port], [target], way.token, ca=way.ca_file, **settings)
 
 
-def gets(way: Way, rate: float, target: str = "/api/v1/namespaces/default") -> Client:
+def gets(way: Way, rate: float, *target: str, **settings: Any) -> Load:
     """*rate* requests a second."""
-    return Client("get", way, rate=rate, target=target)
+    return load("get", way, *target, rate=rate, **settings)
 
 
-def posts(way: Way, rate: float, namespace: str, prefix: str) -> Client:
+def posts(way: Way, rate: float, namespace: str, prefix: str) -> Load:
     """As many that each make a configmap."""
-    target = config_maps(namespace)
-    return Client("post", way, rate=rate, target=target, prefix=prefix)
+    return load("post", way, config_maps(namespace), rate=rate, prefix=prefix)
 
 
-def watches(way: Way, count: int, namespace: str, plane: ControlPlane) -> Client:
+def watches(way: Way, count: int, namespace: str, plane: ControlPlane) -> Load:
     """*count* clients that watch the configmaps of a namespace."""
     target = config_maps(namespace)
     version = plane.call("GET", target)["metadata"]["resourceVersion"]
-    return Client("watch", way, watchers=count, target=target, version=version)
+    return load("watch", way, target, watchers=count, version=version)
 
 
 class Events:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.record import Record
-from tests.faults.redis_clients import Agents
 from tests.faults.redis_experiments import CONNECTED, SPARE
 from tests.faults.redis_stand import Stand
 from tests.faults.stage import Stage
 from tests.integration.cluster import ControlPlane
+from tools.load.clients import Agents
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 from kas.directory.redis_store import LEASE_INTERVAL
 from kas.redis.client import LONGEST_PAUSE
 from tests.faults.record import Record
-from tests.faults.redis_clients import Load
 from tests.faults.redis_stand import Stand
 from tests.integration.processes import eventually
+from tools.load.clients import Load
 
 LONG = os.environ.get("TXKAS_FAULTS") == "long"
 

@@ -17,11 +17,11 @@ from kas.identity.file import FILE_NAME, Agent, Identities, dump
 from kas.identity.store import AGENT_PREFIX, IdentityStore
 from kas.state import pki
 from kas.state.directory import StateDirectory
-from tests.faults.redis_clients import Agents, Load
 from tests.faults.stand import Fleet, FleetKas
 from tests.integration.processes import eventually
 from tests.integration.redisserver import RedisServer
 from tests.integration.stack import fetch, metric
+from tools.load.clients import Agents, Load
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -120,7 +120,7 @@ class Stand(Fleet):
 
     def agents(self) -> Agents:
         """For agents of this stand; none is connected yet."""
-        return Agents(Path(str(self.authority)), [kas.agents for kas in self.kas])
+        return Agents(str(self.authority), [kas.agents for kas in self.kas])
 
     def paths(self, begin: int, end: int) -> list[str]:
         """A target for each of the agents *begin* to *end*, counted from one."""
@@ -129,7 +129,7 @@ class Stand(Fleet):
     def load(self, paths: list[str], rate: float, *kas: PlainKas) -> Load:
         """Requests through these kas, or all."""
         ports = [one.proxy for one in kas or self.kas]
-        return Load(ports, paths, self.user, rate)
+        return Load("get", ports, paths, self.user, begin=False, rate=rate)
 
     def get(self, kas: PlainKas, number: int) -> int:
         """The status of one request for an agent."""

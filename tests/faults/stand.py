@@ -9,10 +9,10 @@ from pathlib import Path
 
 import attrs
 
-from tests.integration.ports import free_port
 from tests.integration.processes import Process, eventually
 from tests.integration.redisserver import RedisServer
 from tests.integration.stack import Agentk, Kas
+from tools.ports import free_port
 
 _FLEET = """\
 private_api:

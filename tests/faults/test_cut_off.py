@@ -12,9 +12,9 @@ from kas.directory.redis_layout import LEASE_MS
 from kas.redis.client import LONGEST_PAUSE
 from tests.faults.path import Path
 from tests.faults.record import Record
-from tests.faults.redis_clients import Agents
 from tests.faults.redis_stand import Stand
 from tests.integration.processes import eventually
+from tools.load.clients import Agents
 
 LONG = os.environ.get("TXKAS_FAULTS") == "long"
 
@@ -98,7 +98,7 @@ def test_cut_off(
         # Nothing is left of the time without a way.
         eventually(lambda: stand.known() >= new, 30, "its agents are in Redis again")
         time.sleep(2)
-        windows = load.stop()
+        windows = load.windows()
     record.note(
         name,
         f"{len(alive)} leases in Redis after {CUT_OFF} s",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from typing import Any
 
@@ -16,13 +15,13 @@ from tests.faults.stage import Stage
 from tests.integration import pods
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import (
-    ROOT,
     Process,
     clean_environment,
     die_with_parent,
     eventually,
 )
 from tests.integration.stack import Agentk
+from tools.load.clients import Agents
 
 MIB = 1024 * 1024
 
@@ -208,55 +207,47 @@ def test_reconnects(stage: Stage, record: Record, long: bool) -> None:
     names = [f"again-{number}" for number in range(4)]
     for name in names:
         stage.add_agent(name)
-    tokens = [stage.kas[0].folder / f"agent-{name}.token" for name in names]
-    instances = 15
-    total = len(names) * instances
-    child = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tests.faults.agents", str(stage.back.port)),
-            *(str(stage.kas[0].authority), str(instances), *map(str, tokens)),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=clean_environment(),
-        cwd=ROOT,
-        preexec_fn=die_with_parent,
-    )
+    kas = stage.kas[0]
+    tokens = [
+        (kas.folder / f"agent-{name}.token").read_text().strip() for name in names
+    ] * 15
+    total = len(tokens)
     try:
-        assert child.stdout is not None
-        eventually(lambda: sum(stage.spread()) == total, 40, "all are connected")
-        rounds = 17 if long else 3
-        for _ in range(rounds):
-            stage.back.cut()
-            eventually(
-                lambda: sum(stage.spread()) == total and stage.back.open == total,
-                100,
-                "all are back",
-                0.2,
+        with Agents(kas.authority, [stage.back.port], kind="following") as agents:
+            agents.connect(tokens, stage.back.port)
+            eventually(lambda: sum(stage.spread()) == total, 40, "all are connected")
+            rounds = 17 if long else 3
+            for _ in range(rounds):
+                stage.back.cut()
+                eventually(
+                    lambda: sum(stage.spread()) == total and stage.back.open == total,
+                    100,
+                    "all are back",
+                    0.2,
+                )
+            record.note(
+                "bug 39",
+                f"{rounds * total} reconnects: {sum(stage.spread())} tunnels for "
+                f"{total}",
+                f"{total}, none dead",
+                sum(stage.spread()) == total,
             )
-        record.note(
-            "bug 39",
-            f"{rounds * total} reconnects: {sum(stage.spread())} tunnels for {total}",
-            f"{total}, none dead",
-            sum(stage.spread()) == total,
-        )
-        # Whoever answers, and closes at once.
-        before, seconds = stage.back.connections, 40 if long else 15
-        stage.back.refuse = True
-        stage.back.cut()
-        time.sleep(seconds)
-        tried = stage.back.connections - before
-        stage.back.refuse = False
-        # 0.5 s doubled each time, and half of it on average.
-        record.note(
-            "bug 24",
-            f"{tried / total:.1f} attempts of each agent in {seconds} s without kas",
-            "<= 9",
-            tried / total <= 9,
-        )
-        eventually(lambda: sum(stage.spread()) == total, 60, "all are back")
+            # Whoever answers, and closes at once.
+            before, seconds = stage.back.connections, 40 if long else 15
+            stage.back.refuse = True
+            stage.back.cut()
+            time.sleep(seconds)
+            tried = stage.back.connections - before
+            stage.back.refuse = False
+            # 0.5 s doubled each time, and half of it on average.
+            record.note(
+                "bug 24",
+                f"{tried / total:.1f} attempts of each agent in {seconds} s without "
+                "kas",
+                "<= 9",
+                tried / total <= 9,
+            )
+            eventually(lambda: sum(stage.spread()) == total, 60, "all are back")
     finally:
         stage.back.refuse = False
-        child.kill()
-        child.wait()
     eventually(lambda: not any(stage.spread()), 40, "no agents are left")

@@ -7,14 +7,15 @@ import time
 import pytest
 
 from tests.faults.record import Record
-from tests.faults.redis_clients import Agents, Churn
 from tests.faults.redis_experiments import CONNECTED, LONG
 from tests.faults.redis_stand import Stand, commands, since
 from tests.integration.processes import eventually
+from tools.load.clients import Agents, Churn
 
 # F20: crowds for an agent that is not there.
 
 
+@pytest.mark.alone
 def test_absent_agent(stand: Stand, record: Record) -> None:
     """However many ask for it, Redis is asked once per interval, and not for each."""
     number = CONNECTED + 1
@@ -73,7 +74,7 @@ def test_a_thousand_wait(stand: Stand, record: Record, agents: Agents) -> None:
         began = time.monotonic()
         agents.connect([stand.tokens[number - 1]], stand.kas[2].agents)
         load.window("after")
-        seen = load.stop()
+        seen = load.windows()
         took = time.monotonic() - began
     waited = seen["fault"]
     record.note(

@@ -13,7 +13,6 @@ import pytest
 
 from kas.directory.redis_store import LEASE_INTERVAL
 from tests.faults.record import Record
-from tests.faults.redis_clients import Agents
 from tests.faults.redis_experiments import (
     CONNECTED,
     HEAL,
@@ -25,6 +24,7 @@ from tests.faults.redis_experiments import (
 )
 from tests.faults.redis_stand import Stand
 from tests.integration.processes import eventually
+from tools.load.clients import Agents
 
 #: Each compares latencies during a fault with those before.
 pytestmark = pytest.mark.alone
@@ -66,7 +66,7 @@ def test_killed(stand: Stand, record: Record, agents: Agents) -> None:
             stand.redis.start()
             healed = stand.until_up(HEAL)
             time.sleep(1)
-            seen = load.stop()
+            seen = load.windows()
         check(record, name, seen)
         record.note(
             name,
@@ -100,7 +100,7 @@ def test_flushed(stand: Stand, record: Record, agents: Agents) -> None:
             stand.redis(how)
             assert before >= CONNECTED and stand.known() < before
             until_known(stand, record, "F16")
-        seen = load.stop()
+        seen = load.windows()
     check(record, "F16", seen)
     record.note(
         "F16",
@@ -233,7 +233,7 @@ def test_of_no_use(what: str, stand: Stand, record: Record, agents: Agents) -> N
         ]
         fault.end(stand)
         healed = stand.until_up(HEAL + 5)
-        seen = load.stop()
+        seen = load.windows()
     check(record, name, seen)
     check_log(record, name, new_lines)
     record.note(name, f"in use {healed:.1f} s later", f"<= {HEAL:g} s", healed <= HEAL)

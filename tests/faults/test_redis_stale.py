@@ -11,7 +11,6 @@ import pytest
 from kas.directory.redis_layout import LEASE_MS
 from kas.directory.redis_store import LEASE_INTERVAL
 from tests.faults.record import Record
-from tests.faults.redis_clients import Agents
 from tests.faults.redis_experiments import (
     CONNECTED,
     LONG,
@@ -22,6 +21,7 @@ from tests.faults.redis_experiments import (
 )
 from tests.faults.redis_stand import Stand
 from tests.integration.processes import eventually
+from tools.load.clients import Agents
 
 # F17: a failover to an older state.
 
@@ -96,7 +96,7 @@ def test_older_state(how: str, stand: Stand, record: Record, agents: Agents) -> 
             "what is older is gone",
         )
         time.sleep(2)
-        result = load.stop()
+        result = load.windows()
     limit = LEASE_INTERVAL * 1.1 + 2
     record.note(
         name,
@@ -143,7 +143,7 @@ def test_killed_and_started_again(stand: Stand, record: Record, agents: Agents) 
         load.window("after")
         began = time.monotonic()
         time.sleep(2)
-        seen = load.stop()
+        seen = load.windows()
     for window, one in seen.items():
         record.note(
             name,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,12 +15,10 @@ from tests.faults.stand import FleetKas
 from tests.integration import pods
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import (
-    ROOT,
     Process,
-    clean_environment,
-    die_with_parent,
     eventually,
 )
+from tools.load.clients import Agents
 
 WATCHES = 50
 
@@ -205,23 +201,13 @@ def test_scale(
         first.start()
         stage.add_user_for([f"agent-{number}" for number in range(agents)])
         tokens = [
-            first.folder / f"agent-agent-{number}.token" for number in range(agents)
+            (first.folder / f"agent-agent-{number}.token").read_text().strip()
+            for number in range(agents)
         ]
-        fleet = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.faults.agents", str(stage.back.port)),
-                *(str(first.authority), str(instances), *map(str, tokens)),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=clean_environment(),
-            cwd=ROOT,
-            preexec_fn=die_with_parent,
+        crowd = stack.enter_context(
+            Agents(first.authority, [stage.back.port], kind="following")
         )
-        stack.callback(fleet.wait)
-        stack.callback(fleet.kill)
-        assert fleet.stdout is not None
-        assert fleet.stdout.readline() == b"up\n"
+        crowd.connect(tokens * instances, stage.back.port)
         assert stage.spread() == [total, 0, 0]
         ways = [stage.way(stage.front, user) for user in ("of-agent-0", "of-agent-7")]
         loads = [

@@ -3,7 +3,6 @@ Real processes, real TLS, a real API server: what only shows when all of it runs
 
     needs.py        what a test needs that may be missing here, and how to get it
     processes.py    start a program, wait for what it says, stop it
-    ports.py        free ports, which no other process of tests is given
     cluster.py      the control plane of tests/kube, and its audit log
     stack.py        `twistd kas` and `twistd agentk` before that control plane
     kubectl.py      kubectl as a child, and on a terminal

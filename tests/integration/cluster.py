@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.integration.ports import free_port
 from tests.integration.processes import ROOT, Process, eventually
+from tools.ports import free_port
 
 _UP = ROOT / "tests" / "kube" / "up"
 

@@ -12,8 +12,8 @@ import hiredis
 from twisted.internet.task import deferLater
 
 from tests.integration import needs
-from tests.integration.ports import free_port
 from tests.integration.processes import Process, eventually
+from tools.ports import free_port
 
 INSTALL = "apt-get install redis-server"
 

@@ -13,9 +13,9 @@ from typing import Any
 import attrs
 import yaml
 
-from tests.integration.ports import free_port
 from tests.integration.processes import Process, eventually, kasctl, twistd
 from tests.integration.rawhttp import Way
+from tools.ports import free_port
 
 _LISTENING = r"listening for {} on 127\.0\.0\.1:(\d+)"
 

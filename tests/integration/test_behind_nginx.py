@@ -12,10 +12,10 @@ import pytest
 from tests.integration import needs, pods
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl, expect
-from tests.integration.ports import free_port
 from tests.integration.processes import Process, eventually
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas
+from tools.ports import free_port
 
 _CONFIGURATION = """\
 daemon off;

@@ -17,12 +17,12 @@ from kas.state import pki
 from kas.state.directory import StateDirectory
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl
-from tests.integration.ports import free_port
 from tests.integration.processes import ROOT, eventually, script
 from tests.integration.rawhttp import Way
 from tests.integration.redisserver import RedisServer
 from tests.integration.stack import Agentk, Kas
 from tests.integration.test_in_cluster import unshare
+from tools.ports import free_port
 
 # A container here is a plain process with its volumes below $CONTAINER_ROOT; in a mount
 # namespace of its own they are below /run, where every machine has a place for them.

@@ -13,9 +13,9 @@ from kas.config.redis import Redis, RedisServer
 from kas.redis import RedisRefused
 from kas.redis.connection import MAX_WAITING
 from tests.integration import redisserver
-from tests.integration.ports import free_port
 from tests.integration.redisclients import CHANNEL, client, failure, tcp
 from tests.integration.redisserver import until
+from tools.ports import free_port
 
 
 @pytest_twisted.ensureDeferred

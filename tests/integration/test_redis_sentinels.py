@@ -12,11 +12,11 @@ from twisted.logger import LogEvent
 from kas.config.redis import Redis, RedisSentinel, RedisTls
 from kas.redis.dialling import Dialler
 from tests.integration import redisserver
-from tests.integration.ports import free_port
 from tests.integration.processes import Process, eventually
 from tests.integration.redisclients import CHANNEL, client
 from tests.integration.redisserver import until
 from tests.tunnel.transport import certificates
+from tools.ports import free_port
 
 
 class Sentinels:

@@ -11,10 +11,10 @@ import pytest_twisted
 
 from kas.config.redis import Redis, RedisServer, RedisTls
 from tests.integration import redisserver
-from tests.integration.ports import free_port
 from tests.integration.redisclients import client, failure, tcp
 from tests.integration.redisserver import until
 from tests.tunnel.transport import certificates
+from tools.ports import free_port
 
 
 class TlsServer:

@@ -1,11 +1,11 @@
 """
-Load: requests by wrk where it is found, latencies, downloads and watches by ourselves.
+As fast as it goes: requests by wrk where it is found, the rest by ourselves.
 
-    python -m bench.load requests URL CONNECTIONS SECONDS [PATH ...]
-    python -m bench.load download URL BYTES
-    python -m bench.load watch URL COUNT       one command a line: nothing but the end
+    python -m tools.load.speed requests URL CONNECTIONS SECONDS HEADERS [PATH ...]
+    python -m tools.load.speed downloads URL TOKEN BYTES
+    python -m tools.load.speed watch URL TOKEN COUNT
 
-Each prints one JSON object.
+The first prints one JSON object; the others go on until they are stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from bench.processes import ROOT
+_ROOT = Path(__file__).resolve().parents[2]
 
 #: As a client such as kubectl sends them, beside Host and Authorization.
 HEADERS = {
@@ -103,11 +103,18 @@ def _own(
     """Without wrk: a process of ours, slower, so the server is less loaded."""
     arguments = [url, str(connections), str(seconds), json.dumps(headers)]
     text = subprocess.run(
-        [sys.executable, "-m", "bench.load", "requests", *arguments, *(paths or [])],
+        [
+            sys.executable,
+            "-m",
+            "tools.load.speed",
+            "requests",
+            *arguments,
+            *(paths or []),
+        ],
         check=True,
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=_ROOT,
     ).stdout
     return Load(**json.loads(text))
 

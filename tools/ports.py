@@ -1,4 +1,4 @@
-"""Ports that no other run of tests on this machine takes meanwhile."""
+"""Ports that no other program of tests or benchmarks takes meanwhile."""
 
 from __future__ import annotations
 

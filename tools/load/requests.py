@@ -1,9 +1,8 @@
 """
-Clients in a process of their own, which count what fails.
+Requests in a process of their own, which counts what fails.
 
-``python -m tests.faults.load SETTINGS`` where the settings are JSON.  It says ``begun``
-once the first answer is there, goes on until its standard input ends, and then prints
-what it saw as one line of JSON.  Nothing is repeated: a request that fails has failed.
+``python -m tools.load.requests SETTINGS``; see `tools.load.clients.Load`.  Nothing is
+repeated: a request that fails has failed.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ import asyncio
 import json
 import ssl
 import sys
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-from tests.faults.connection import Connection, Failed, Stale
+from tools.load.connection import Connection, Failed, Stale
 
 #: For a whole request: longer than kas lets one wait for its agent.
 SECONDS = 40.0
@@ -25,12 +25,58 @@ SECONDS = 40.0
 #: Failures that are told in full; of more, only the number.
 MAX_TOLD = 50
 
-#: Connections of one load: what an open loop needs while answers take a second.
+#: Connections of one load to one port: what an open loop needs while answers take a
+#: second.
 MAX_CONNECTIONS = 400
-
 
 #: Connections that are made to begin with.
 LEAST_CONNECTIONS = 12
+
+
+class Window:
+    """
+    What was seen of the requests that were due in one span of time.
+
+    :param wanted: the outcome that is no failure.
+    """
+
+    def __init__(self, wanted: str) -> None:
+        self._wanted = wanted
+        self._took: list[float] = []
+        self._outcomes: Counter[str] = Counter()
+        self._failures: list[dict[str, Any]] = []
+
+    def note(self, number: int, outcome: str, took: float, why: str) -> None:
+        """One of them."""
+        self._took.append(took)
+        self._outcomes[outcome] += 1
+        if outcome != self._wanted and len(self._failures) < MAX_TOLD:
+            self._failures.append(
+                {
+                    "number": number,
+                    "at": time.time(),
+                    "outcome": outcome,
+                    "why": why,
+                    "took": round(took, 3),
+                }
+            )
+
+    def summary(self) -> dict[str, Any]:
+        """How many there were, how many failed, and how long they took."""
+        took = sorted(self._took)
+
+        def at(part: float) -> float:
+            return round(took[min(len(took) - 1, int(len(took) * part))], 4)
+
+        return {
+            "requests": len(took),
+            "outcomes": dict(self._outcomes),
+            "failed": len(took) - self._outcomes[self._wanted],
+            "failures": self._failures,
+            "p50": at(0.5) if took else 0,
+            "p99": at(0.99) if took else 0,
+            "longest": round(took[-1], 4) if took else 0,
+        }
 
 
 class Load:
@@ -41,18 +87,30 @@ class Load:
     the requests that it delays.
     """
 
+    #: The outcome that is no failure, unless the settings name another.
+    wanted = "200"
+
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
-        self.port: int = settings["port"]
-        self.context = ssl.create_default_context(cafile=settings["ca"])
-        self.context.set_alpn_protocols(["http/1.1"])
-        self.idle: deque[Connection] = deque()
-        self.count = 0
-        self.resent = 0
-        self.took: list[float] = []
-        self.outcomes: Counter[str] = Counter()
-        self.failures: list[dict[str, Any]] = []
+        self.ports: list[int] = settings["ports"]
+        self.targets: list[str] = settings["targets"]
+        self.context: ssl.SSLContext | None = None
+        if settings["ca"]:
+            self.context = ssl.create_default_context(cafile=settings["ca"])
+            self.context.set_alpn_protocols(["http/1.1"])
+        self.idle: dict[int, deque[Connection]] = {port: deque() for port in self.ports}
+        self.wanted = str(settings.get("wanted", self.wanted))
+        self.count = self.resent = 0
+        self.all = Window(self.wanted)
+        self.windows: dict[str, Window] = {}
+        self.window("begin")
         self.begun = asyncio.Event()
+
+    def window(self, name: str) -> None:
+        """Count what is due from now on under this name, too."""
+        window = self.windows.setdefault(name, Window(self.wanted))
+        #: Those that count what is due now.
+        self.now = [self.all, window]
 
     def request(self, method: str, target: str, *fields: str, body: str = "") -> bytes:
         """A request as it is sent."""
@@ -79,10 +137,10 @@ class Load:
             wait = due - time.monotonic()
             if wait > 0:
                 await asyncio.sleep(wait)
-            if len(running) >= MAX_CONNECTIONS:
+            if len(running) >= MAX_CONNECTIONS * len(self.ports):
                 # It is an open loop only as far as this: the rest counts as late.
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            task = asyncio.create_task(self._one(self.count, due))
+            task = asyncio.create_task(self._one(self.count, due, self.now))
             running.add(task)
             task.add_done_callback(running.discard)
             self.count += 1
@@ -92,29 +150,14 @@ class Load:
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """What was seen."""
-        took = sorted(self.took)
-
-        def at(part: float) -> float:
-            return round(took[min(len(took) - 1, int(len(took) * part))], 4)
-
         return {
-            "requests": self.count,
+            **self.all.summary(),
             "seconds": seconds,
-            "outcomes": dict(self.outcomes),
             "resent": self.resent,
-            "failed": sum(self.outcomes.values()) - self.outcomes[self.wanted],
-            "failures": self.failures,
-            "p50": at(0.5) if took else 0,
-            "p99": at(0.99) if took else 0,
-            "longest": round(took[-1], 4) if took else 0,
+            "windows": {name: one.summary() for name, one in self.windows.items()},
         }
 
-    @property
-    def wanted(self) -> str:
-        """The outcome that is none of interest."""
-        return str(self.settings.get("wanted", 200))
-
-    async def _one(self, number: int, due: float) -> None:
+    async def _one(self, number: int, due: float, windows: list[Window]) -> None:
         why = ""
         try:
             async with asyncio.timeout(SECONDS):
@@ -124,30 +167,23 @@ class Load:
             outcome = "timeout"
         except (Failed, OSError) as error:
             outcome, why = "error", str(error) or repr(error)
-        self.took.append(time.monotonic() - due)
-        self.outcomes[outcome] += 1
+        took = time.monotonic() - due
+        for window in windows:
+            window.note(number, outcome, took, why)
         self.noted(number, outcome)
         if outcome == self.wanted:
             self.begun.set()
-        elif len(self.failures) < MAX_TOLD:
-            self.failures.append(
-                {
-                    "number": number,
-                    "at": time.time(),
-                    "outcome": outcome,
-                    "why": why,
-                    "took": round(time.monotonic() - due, 3),
-                }
-            )
 
     def noted(self, number: int, outcome: str) -> None:
         """For those who keep it."""
 
     async def ask(self, number: int) -> tuple[str, bytes]:
         """GET; on a connection that is kept."""
-        request = self.request("GET", self.settings["target"])
+        port = self.ports[number % len(self.ports)]
+        target = self.targets[(number // len(self.ports)) % len(self.targets)]
+        request = self.request("GET", target)
         while True:
-            connection = await self._connection()
+            connection = await self._connection(port)
             try:
                 status, fields = await connection.head(request)
                 body = await connection.body(fields)
@@ -161,35 +197,31 @@ class Load:
                 connection.close()
                 raise
             if connection.usable:
-                self.idle.append(connection)
+                self.idle[port].append(connection)
             else:
                 connection.close()
             return str(status), b"" if status == 200 else body
 
-    async def _connection(self) -> Connection:
-        if self.count <= LEAST_CONNECTIONS:
-            # A balancer gives them to all of its targets.
-            return await Connection.make(self.port, self.context)
-        while self.idle:
+    async def _connection(self, port: int) -> Connection:
+        idle = self.idle[port]
+        # A balancer gives the first ones to all of its targets.
+        while idle and self.count > LEAST_CONNECTIONS:
             # In turn, so that each of them is used.
-            connection = self.idle.popleft()
+            connection = idle.popleft()
             if connection.usable:
                 return connection
             connection.close()
-        return await Connection.make(self.port, self.context)
+        return await Connection.make(port, self.context)
 
 
 class Creations(Load):
     """Each request makes an object with a name of its own, on a new connection."""
 
+    wanted = "201"
+
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         self.by_name: dict[str, str] = {}
-
-    @property
-    def wanted(self) -> str:
-        """Made."""
-        return "201"
 
     def _name(self, number: int) -> str:
         return f"{self.settings['prefix']}-{number:06}"
@@ -197,10 +229,8 @@ class Creations(Load):
     async def ask(self, number: int) -> tuple[str, bytes]:
         """POST."""
         body = json.dumps({"metadata": {"name": self._name(number)}})
-        request = self.request(
-            "POST", self.settings["target"], "Connection: close", body=body
-        )
-        connection = await Connection.make(self.port, self.context)
+        request = self.request("POST", self.targets[0], "Connection: close", body=body)
+        connection = await Connection.make(self.ports[0], self.context)
         try:
             status, fields = await connection.head(request)
             answer = await connection.body(fields)
@@ -265,8 +295,8 @@ class Watchers(Load):
             first = False
 
     async def _once(self, number: int, version: str, first: bool) -> str:
-        target = f"{self.settings['target']}?watch=1&resourceVersion={version}"
-        connection = await Connection.make(self.port, self.context)
+        target = f"{self.targets[0]}?watch=1&resourceVersion={version}"
+        connection = await Connection.make(self.ports[0], self.context)
         rest = b""
         try:
             async with asyncio.timeout(SECONDS):
@@ -304,26 +334,34 @@ KINDS: dict[str, Callable[[dict[str, Any]], Load]] = {
 
 
 async def main(settings: dict[str, Any]) -> None:
-    """Run until standard input ends."""
+    """Do what standard input says, until it ends."""
     load = KINDS[settings["kind"]](settings)
-    ended = asyncio.Event()
+    commands: asyncio.Queue[list[Any]] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
-    async def tell() -> None:
-        await load.begun.wait()
-        print("begun", flush=True)
+    def read() -> None:
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(commands.put_nowait, json.loads(line))
+        loop.call_soon_threadsafe(commands.put_nowait, ["end"])
 
-    def wait_for_the_end() -> None:
-        sys.stdin.read()
-        loop.call_soon_threadsafe(ended.set)
-
-    told: Awaitable[None] = asyncio.create_task(tell())
-    waiting = asyncio.create_task(asyncio.to_thread(wait_for_the_end))
-    seen = await load.run(ended)
-    await waiting
-    if load.begun.is_set():
-        await told
-    print(json.dumps(seen), flush=True)
+    threading.Thread(target=read, daemon=True).start()
+    ended = asyncio.Event()
+    running = asyncio.create_task(load.run(ended))
+    while True:
+        command, *arguments = await commands.get()
+        answer: Any = None
+        if command == "begun":
+            begun = asyncio.create_task(load.begun.wait())
+            await asyncio.wait((begun, running), return_when=asyncio.FIRST_COMPLETED)
+        elif command == "window":
+            load.window(*arguments)
+        elif command == "stop":
+            ended.set()
+            answer = await running
+        else:
+            running.cancel()
+            return
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ class Connection:
         self.keep = True
 
     @classmethod
-    async def make(cls, port: int, context: ssl.SSLContext) -> Connection:
-        """A new one, TLS and all."""
+    async def make(cls, port: int, context: ssl.SSLContext | None) -> Connection:
+        """A new one, with TLS where there is a context."""
         return cls(
             *await asyncio.open_connection(
                 "127.0.0.1", port, ssl=context, limit=1 << 20

@@ -1,0 +1,7 @@
+"""
+What benchmarks and tests share, and programs for those who work on txkas.
+
+    check_wheel.py  builds the wheel, and tries it and the example in a clean place
+    load/           loaders, and crowds of light agents
+    ports.py        free ports, which no other process of tests is given
+"""
