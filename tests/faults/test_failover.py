@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import pytest
-
 from bench.fleet import fail_over
 from tests.faults.record import Record
 from tests.integration import needs
@@ -14,7 +12,6 @@ from tests.integration import needs
 COUNT = 10_000 if os.environ.get("TXKAS_FAULTS") == "long" else 1_000
 
 
-@pytest.mark.alone
 def test_many_agents_come_back(record: Record) -> None:
     needs.program("redis-server", "apt-get install redis-server")
     found = fail_over(COUNT)
