@@ -5,16 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST = $(BIN)/python -m pytest
-WORKERS ?= auto
-# Those that are marked alone are first, then the others side by side, each file in one
-# process.  Both parts run, whatever the first gave; 5 says that a part has no test.
-both_parts = alone=0; beside=0; \
-	$(PYTEST) -m "alone$(if $(1), and $(1))" $(2) $(PYTEST_ARGS) || alone=$$?; \
-	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-		-m "not alone$(if $(1), and $(1))" $(2) $(PYTEST_ARGS) || beside=$$?; \
-	for status in $$alone $$beside; do \
-		case $$status in 0 | 5) ;; *) exit $$status ;; esac; \
-	done
+# Of experiments with faults as many run side by side as there are cores, of the others,
+# which wait more than they compute, twice as many; those marked alone one by one.
+CORES := $(shell nproc)
+EXPERIMENTS ?= $(CORES)
+WORKERS ?= $(shell expr 2 \* $(CORES))
+# Each file runs in one process.  All parts run, whatever one of them gave; status 5 says
+# that a part has no test.
+part = $(PYTEST) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" $(PYTEST_ARGS) \
+	|| test $$? = 5 || failed=1
+experiments = $(call part,0,alone); $(call part,$(EXPERIMENTS),faults and not alone)
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
@@ -35,16 +35,17 @@ demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself
 	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 test: $(STAMP)  ## all tests that can run here; tells which could not
-	$(call both_parts)
+	failed=0; $(experiments); $(call part,$(WORKERS),not faults and not alone); exit $$failed
 
 unit: $(STAMP)  ## the tests that start no server
-	$(PYTEST) -n $(WORKERS) --dist loadfile -m "not integration" $(PYTEST_ARGS)
+	failed=0; $(call part,$(WORKERS),not integration); exit $$failed
 
 integration: $(STAMP)  ## the tests with real processes and servers
-	$(call both_parts,integration)
+	failed=0; $(experiments); $(call part,$(WORKERS),integration and not faults); \
+	exit $$failed
 
 faults: $(STAMP)  ## what breaks, and who notices, at length; build/faults.json
-	export TXKAS_FAULTS=long; $(call both_parts,faults,tests/faults)
+	export TXKAS_FAULTS=long; failed=0; $(experiments); exit $$failed
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .

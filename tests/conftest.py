@@ -39,9 +39,6 @@ MARKS = {"integration": ("integration",), "faults": ("integration", "faults")}
 #: Which folders begin: their tests take longest, and the others fill what is left.
 FIRST = ("faults", "integration")
 
-#: Most of what takes long waits.
-WORKERS_PER_CORE = 2
-
 # Time limits are above; how long one example takes says how busy the machine is.  In CI
 # examples are the same in every run; elsewhere new ones are looked for.
 settings.register_profile("txkas", deadline=None, derandomize="CI" in os.environ)
@@ -67,11 +64,6 @@ def _seconds(item: pytest.Item) -> int:
     if item.get_closest_marker("integration") is not None:
         return INTEGRATION_SECONDS
     return UNIT_SECONDS
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """How many processes run tests side by side."""
-    return WORKERS_PER_CORE * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
