@@ -139,6 +139,7 @@ def test_long_path(
     )
 
 
+@pytest.mark.alone
 def test_stopped_reader(
     stage: Stage,
     agentk: Agentk,
