@@ -7,6 +7,7 @@ look-ups change it; a look-up is rare, one for all requests, and never all at on
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Container, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
@@ -127,7 +128,7 @@ class LookUps:
     listening: bool = attrs.field(default=False, init=False)
     epoch: int = attrs.field(default=0, init=False)
     #: When the last gap began.
-    _gap: float = attrs.field(default=0.0, init=False)
+    _gap: float = attrs.field(default=-math.inf, init=False)
     _stopped: bool = attrs.field(default=False, init=False)
     #: At this moment.
     running: int = attrs.field(default=0, init=False)
@@ -245,7 +246,7 @@ class CacheEntry:
     #: The next look-up may begin.
     next_look: float = 0.0
     #: When the last one ended.
-    looked: float = 0.0
+    looked: float = -math.inf
     #: One runs, or waits for its turn.
     looking: bool = False
     #: Another one has to follow, which begins later than that.

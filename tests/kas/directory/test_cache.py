@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.task import Clock
 
-from kas.directory.cache import MAX_GONE, MAX_INSTANCES, CacheEntry
+from kas.directory.cache import MAX_GONE, MAX_INSTANCES, CacheEntry, LookUps
 from kas.directory.records import AgentRecord
 from tests.kas.directory.memory import record
 from tests.kas.directory.several import Fleet
@@ -87,3 +88,15 @@ def test_a_look_up_that_is_older_than_an_event() -> None:
     assert list(entry.records()) == [late]
     assert entry.looked_up([early], 2)
     assert list(entry.records()) == [early]
+
+
+def test_what_was_never_looked_up_is_due() -> None:
+    """Also on a machine whose clock began a moment ago."""
+
+    async def look_up(entry: CacheEntry) -> None:
+        raise AssertionError
+
+    look_ups = LookUps(Clock(), look_up, {"here"}, (), lambda entry: ())
+    assert look_ups.is_due(CacheEntry("here", 0.0), True)
+    look_ups.events_come_in(False)
+    assert not look_ups.is_due(CacheEntry("here", 0.0), True)
