@@ -555,11 +555,12 @@ class PathTests(_Case):
     def test_what_was_missed_is_bounded(self) -> None:
         """The agent that was missed longest ago is forgotten first."""
         router = self.router
-        for number in range(MAX_MISSED):
+        for number in range(MAX_MISSED - 1):
             router.missed(str(number))
         self.clock.advance(MISSED_SECONDS)
         router.missed("0")
         router.missed("new")
+        router.missed("newer")
         self.assertEqual(len(router._missed), MAX_MISSED)
         self.assertEqual(router.patience("0"), SHORT_TIMEOUT)
         self.assertNotIn("1", router._missed)
@@ -577,6 +578,20 @@ class PathTests(_Case):
         self.assertIsNotNone(other.agent)
         self.assertEqual(self.router.waiting, 0)
         self.assertIsNone(self.router._look)
+
+
+class RevokedTests(_Case):
+    """An agent that may not come any more."""
+
+    def test_no_look_after_the_last(self) -> None:
+        """The look that ends the last stream that waits is the last one, too."""
+        allowed = {"7"}
+        self.router.may_connect = allowed.__contains__
+        self.open()
+        allowed.clear()
+        self.clock.advance(LOOK_AGAIN)
+        self.assertIn("was revoked", str(self.reason()))
+        self.assert_nothing_left()
 
 
 class Sought:
@@ -638,6 +653,7 @@ class OtherKasTests(ManyCase):
             if streams:
                 streams.pop().reset()
                 self.many.settle()
+        self.assertEqual(self.one.router._remote, {})
 
     def test_without_sessions_to_others(self) -> None:
         """Where this kas has none, only what is here is a path."""
