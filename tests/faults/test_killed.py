@@ -256,7 +256,7 @@ def test_copy(
                 eventually(lambda: stage.spread() == [1, 0, 0], 40, "agentk is back")
                 stage.back.targets = [kas.agents for kas in stage.kas]
         events.stop()
-        eventually(lambda: len(watch.numbers) >= len(events.made), 10, "all events")
+        eventually(lambda: len(watch.numbers) >= len(events.made), 40, "all events")
         watch.stop()
     record.note(
         f"F11, {fault}",
