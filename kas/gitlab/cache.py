@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
+from kas.identity.authenticators import CHECK_TIMEOUT
 from tunnel.errors import CallError, Status
 
 __all__ = ["AnswerCache", "Lifetimes"]
@@ -25,6 +27,11 @@ MAX_ANSWERS = 100_000
 #: Seconds after a failed question for which an answer that is kept serves without a
 #: further one: what is down is not asked by each connection.
 PATIENCE = 5.0
+
+#: Seconds for which an agent that GitLab knew waits for GitLab's next word, before the
+#: last one serves: the check has to be over in time, and a GitLab that does not answer
+#: is away as well as one that says so.
+HURRY = CHECK_TIMEOUT / 2
 
 #: Refusals, which are an answer; everything else says nothing of what was asked.
 _REFUSALS = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
@@ -97,18 +104,25 @@ class AnswerCache(Generic[S, T]):
         entry = self._kept.get(key)
         if entry is not None and self._clock.seconds() < entry.fresh_until:
             if isinstance(entry.answer, CallError):
-                raise entry.answer
+                # A new one: each raise of the same adds its frames to it.
+                raise CallError(entry.answer.status, entry.answer.message)
             return entry.answer
-        return self._wait(key, subject)
+        waiter = self._wait(key, subject)
+        if self._serves_on(entry) and not waiter.called:
+            hurry = self._clock.callLater(HURRY, self._hurry, key, waiter)
+            waiter.addBoth(_no_hurry, hurry)
+        return waiter
 
     def renew(self, key: bytes, subject: S) -> Deferred[T]:
         """The answer of now, however fresh the one that is kept."""
         return self._wait(key, subject)
 
     def age(self, key: bytes) -> float:
-        """Seconds since GitLab gave the answer; infinite: there is none."""
+        """Seconds since GitLab said it; infinite: it refused, or said nothing."""
         entry = self._kept.get(key)
-        return float("inf") if entry is None else self._clock.seconds() - entry.asked_at
+        if entry is None or isinstance(entry.answer, CallError):
+            return math.inf
+        return self._clock.seconds() - entry.asked_at
 
     def _wait(self, key: bytes, subject: S) -> Deferred[T]:
         question = self._questions.get(key)
@@ -130,6 +144,34 @@ class AnswerCache(Generic[S, T]):
             question.waiters.discard(waiter)
             if not question.waiters and question.asking is not None:
                 question.asking.cancel()
+
+    def _hurry(self, key: bytes, waiter: Deferred[T]) -> None:
+        """GitLab lets an agent wait that it knew: its last word serves, if it may."""
+        answer = self._last(key)
+        if answer is not None:
+            self._left(key, waiter)
+            waiter.callback(answer)
+
+    def _serves_on(self, entry: _Entry[T] | None) -> bool:
+        """Whether it is an answer that serves while GitLab says nothing."""
+        return (
+            entry is not None
+            and not isinstance(entry.answer, CallError)
+            and self._clock.seconds() - entry.asked_at < self._lifetimes.outage
+        )
+
+    def _last(self, key: bytes) -> T | None:
+        """What was known goes on, for so long; None: nothing was."""
+        entry = self._kept.get(key)
+        if (
+            entry is None
+            or isinstance(entry.answer, CallError)
+            or not self._serves_on(entry)
+        ):
+            return None
+        end = entry.asked_at + self._lifetimes.outage
+        entry.fresh_until = min(self._clock.seconds() + PATIENCE, end)
+        return entry.answer
 
     def _answered(
         self, result: T | Failure, key: bytes, question: _Question[T]
@@ -155,18 +197,12 @@ class AnswerCache(Generic[S, T]):
             return result
         error = result.value
         if isinstance(error, CallError) and error.status in _REFUSALS:
-            self._keep(key, error, now, lifetimes.error)
+            # Without its traceback, whose frames hold what was asked about.
+            kept = CallError(error.status, error.message)
+            self._keep(key, kept, now, lifetimes.error)
             return result
-        # Nothing is known: what was known goes on, for so long.
-        entry = self._kept.get(key)
-        if (
-            entry is None
-            or isinstance(entry.answer, CallError)
-            or now - entry.asked_at >= lifetimes.outage
-        ):
-            return result
-        entry.fresh_until = min(now + PATIENCE, entry.asked_at + lifetimes.outage)
-        return entry.answer
+        known = self._last(key)
+        return result if known is None else known
 
     def _keep(self, key: bytes, answer: T | CallError, now: float, life: float) -> None:
         self._kept.pop(key, None)
@@ -174,3 +210,9 @@ class AnswerCache(Generic[S, T]):
             self._kept[key] = _Entry(answer, now, now + life)
             if len(self._kept) > MAX_ANSWERS:
                 self._kept.popitem(last=False)
+
+
+def _no_hurry(result: T, hurry: IDelayedCall) -> T:
+    if hurry.active():
+        hurry.cancel()
+    return result

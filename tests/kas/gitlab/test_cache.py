@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.gitlab import cache as module
-from kas.gitlab.cache import PATIENCE, AnswerCache, Lifetimes
+from kas.gitlab.cache import HURRY, PATIENCE, AnswerCache, Lifetimes
 from tunnel.errors import CallError, Status
 
 REFUSED = CallError(Status.UNAUTHENTICATED, "no")
@@ -84,8 +84,62 @@ class CacheTests(SynchronousTestCase):
             self.clock.advance(59)
             with self.assertRaises(CallError) as caught:
                 self.get()
-            self.assertIs(caught.exception, refusal)
+            self.assertEqual(
+                (caught.exception.status, caught.exception.message), (status, "no")
+            )
             self.clock.advance(1)
+
+    def test_refused_often(self) -> None:
+        """A refusal that is kept does not hold on to those that it was said to."""
+        self.learn(CallError(Status.UNAUTHENTICATED, "no"))
+        errors = []
+        for _ in range(3):
+            with self.assertRaises(CallError) as caught:
+                self.get()
+            errors.append(caught.exception)
+        self.assertEqual(len({id(one) for one in errors}), 3)
+
+    def test_hangs(self) -> None:
+        """A GitLab that does not answer is away: its last word serves in time."""
+        self.learn("yes")
+        self.clock.advance(300)
+        waiting = self.get()
+        self.clock.advance(HURRY - 0.1)
+        self.assertNoResult(waiting)
+        self.clock.advance(0.1)
+        self.assertEqual(self.successResultOf(waiting), "yes")
+        self.assertEqual(self.cancelled, 1)
+        # At once for those who come next, for as long as that may be.
+        self.assertEqual(self.get(), "yes")
+        self.clock.advance(700 - HURRY)
+        waiting = self.get()
+        self.clock.advance(HURRY)
+        self.assertNoResult(waiting)
+        waiting.cancel()
+        self.failureResultOf(waiting, CancelledError)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_hangs_for_some(self) -> None:
+        """Who waits longer gets the answer of the same question."""
+        self.learn("yes")
+        self.clock.advance(300)
+        renewing = self.cache.renew(b"k", "s")
+        waiting = self.get()
+        self.clock.advance(HURRY)
+        self.assertEqual(self.successResultOf(waiting), "yes")
+        self.asked[-1][1].errback(CallError(Status.UNAUTHENTICATED, "no"))
+        self.failureResultOf(renewing, CallError)
+        self.assertEqual(self.cache.age(b"k"), float("inf"))
+        with self.assertRaises(CallError):
+            self.get()
+
+    def test_answered_in_time(self) -> None:
+        self.learn("yes")
+        self.clock.advance(300)
+        waiting = self.get()
+        self.asked[-1][1].callback("later")
+        self.assertEqual(self.successResultOf(waiting), "later")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_outage(self) -> None:
         """What was said last serves on, is asked for now and then, and not forever."""
