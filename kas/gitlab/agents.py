@@ -9,6 +9,8 @@ was revoked ends its tunnels.
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import deque
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any
@@ -31,6 +33,15 @@ __all__ = ["GitLabAgents", "OfGitLab"]
 
 #: Bytes of a token: GitLab's have 50 to 64; what is longer is not even asked about.
 MAX_TOKEN = 1024
+
+#: What is in one.  A blank at its end would reach GitLab as the token without it, so
+#: that one token could be any number of credentials here.
+_TOKEN = re.compile(rb"[!-~]+")
+
+#: Tokens that are asked about again at the same time: half of what may be under way,
+#: and half a second's worth of requests, so that an agent that comes does not wait for
+#: thousands that are here.
+MAX_RENEWING = 25
 
 #: Characters of a name: a label of RFC 1123.
 MAX_NAME = 63
@@ -112,6 +123,9 @@ class GitLabAgents:
         )
         self._known: dict[str, _Known] = {}
         self._renewing: set[str] = set()
+        #: To be asked about again, as of the last look.
+        self._due: deque[str] = deque()
+        self._starting = False
         self._callbacks: list[Callable[[str], object]] = []
         self._loop = LoopingCall(self._look)
         self._loop.clock = clock
@@ -126,6 +140,7 @@ class GitLabAgents:
 
     def stop(self) -> None:
         """Ask no more."""
+        self._due.clear()
         if self._loop.running:
             self._loop.stop()
 
@@ -137,7 +152,7 @@ class GitLabAgents:
         self, token: bytes
     ) -> AgentIdentity | Deferred[AgentIdentity]:
         """See `IAuthenticator.authenticate_agent`."""
-        if not 0 < len(token) <= MAX_TOKEN or not token.isascii():
+        if len(token) > MAX_TOKEN or _TOKEN.fullmatch(token) is None:
             raise CallError(Status.UNAUTHENTICATED, _REFUSED)
         answer = self.answers.get(_key(token), token)
         if isinstance(answer, Deferred):
@@ -175,13 +190,27 @@ class GitLabAgents:
             if credential_id not in self._renewing:
                 del self._known[credential_id]
         old = self._lifetimes.success * RENEW_AT
-        for credential_id, known in tuple(self._known.items()):
-            if credential_id not in self._renewing and (
-                self.answers.age(_key(known.token)) >= old
-            ):
+        self._due = deque(
+            credential_id
+            for credential_id, known in self._known.items()
+            if credential_id not in self._renewing
+            and self.answers.age(_key(known.token)) >= old
+        )
+        self._renew_due()
+
+    def _renew_due(self) -> None:
+        if self._starting:
+            return  # one ended as soon as it began: the loop below goes on
+        self._starting = True
+        while self._due and len(self._renewing) < MAX_RENEWING:
+            credential_id = self._due.popleft()
+            known = self._known.get(credential_id)
+            if known is not None:
                 self._renewing.add(credential_id)
                 renewing = self.answers.renew(_key(known.token), known.token)
                 renewing.addBoth(self._renewed, credential_id, known.identity)
+                renewing.addBoth(lambda _: self._renew_due())
+        self._starting = False
 
     def _renewed(
         self,

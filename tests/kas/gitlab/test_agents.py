@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
 from kas.config.gitlab import ApiRateLimit
-from kas.gitlab.agents import MAX_TOKEN, GitLabAgents
+from kas.gitlab.agents import MAX_RENEWING, MAX_TOKEN, GitLabAgents
 from kas.gitlab.cache import Lifetimes
-from kas.identity.authenticators import Authenticators
+from kas.identity.authenticators import CHECK_TIMEOUT, Authenticators
 from tests.fakes.gitlab import FakeAgent
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
 from tunnel.errors import CallError, Status
@@ -81,7 +82,8 @@ class AgentsTests(GitLabCase):
 
     def test_no_token(self) -> None:
         """What cannot be one is not asked about."""
-        for token in (b"", b"x" * (MAX_TOKEN + 1), b"\xff\xfe"):
+        blanks = (TOKEN + b" ", b"\t" + TOKEN, TOKEN + b"\r\n", b"a\r\nb: c", b"a\x00")
+        for token in (b"", b"x" * (MAX_TOKEN + 1), b"\xff\xfe", *blanks):
             self.assertEqual(self.authenticate(token).status, Status.UNAUTHENTICATED)
         self.assertEqual(self.gitlab.times, [])
 
@@ -116,6 +118,58 @@ class AgentsTests(GitLabCase):
         self.wait(600, 1)
         self.assertEqual(len(self.revoked), 1)
         self.assertEqual(self.gitlab.asked[TOKEN.decode()], asked)
+
+    def test_refused_elsewhere(self) -> None:
+        """GitLab's no to a new connection ends the older ones soon, too."""
+        identity = self.connect()
+        self.gitlab.mood = "down"
+        self.wait(299, 1)
+        self.gitlab.mood = "ok"
+        del self.gitlab.agents[TOKEN.decode()]
+        self.clock.pump([0.5, 0.5])
+        self.assertEqual(self.authenticate().status, Status.UNAUTHENTICATED)
+        self.wait(16, 1)
+        self.assertEqual(self.revoked, [identity.credential_id])
+
+    def test_hangs(self) -> None:
+        """An agent that GitLab knew comes back while GitLab does not answer."""
+        self.connect()
+        self.connected.clear()
+        self.wait(301, 1)
+        self.gitlab.delay = 3600
+        every = Authenticators(self.clock)
+        every.add(self.agents)
+        answer = every.authenticate_agent(TOKEN)
+        assert isinstance(answer, Deferred)
+        self.wait(CHECK_TIMEOUT - 1, 0.5)
+        self.assertEqual(self.successResultOf(answer).agent_id, "7")
+
+    def test_few_at_a_time(self) -> None:
+        """An agent that comes does not wait for all that are asked about again."""
+        count = 10 * MAX_RENEWING
+        tokens = [f"token-{number}" for number in range(count)]
+        for number, token in enumerate(tokens):
+            self.gitlab.agents[token] = FakeAgent(number + 10, "a", 42)
+            answer = self.authenticate(token.encode())
+            self.connected.add(answer.credential_id)
+        self.gitlab.delay = 1
+        self.wait(239, 1)
+        asked = len(self.gitlab.times)
+        self.wait(3, 0.25)
+        self.assertLessEqual(len(self.gitlab.times) - asked, 3 * MAX_RENEWING)
+        self.assertEqual(self.client.limiter.waiting, 0)
+        self.wait(15, 0.25)
+        self.assertEqual({self.gitlab.asked[token] for token in tokens}, {2})
+        # All at once, where each fails as soon as it is asked.
+        self.gitlab.mood = "down"
+        self.gitlab.delay = 0
+        self.wait(300, 1)
+        self.gitlab.mood = "ok"
+        self.wait(30, 0.5)
+        self.assertLess(max(self.agents.answers.age(k) for k in self.keys(tokens)), 60)
+
+    def keys(self, tokens: list[str]) -> list[bytes]:
+        return [hashlib.sha256(token.encode()).digest() for token in tokens]
 
     def test_other_agent(self) -> None:
         """A token that belongs to another agent now ends what the first one opened."""
