@@ -15,6 +15,7 @@ from twisted.web.iweb import IAgent, IAgentEndpointFactory
 from zope.interface import implementer
 
 from kas.config.gitlab import GitLab
+from kas.gitlab.client import MAX_REQUESTS
 from tunnel.errors import ConfigurationError
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import ALPN_HTTP, client_context
@@ -37,6 +38,9 @@ def make_agent(settings: GitLab, reactor: Any, environ: Mapping[str, str]) -> IA
     """
     pool = HTTPConnectionPool(reactor)
     pool.cachedConnectionTimeout = IDLE_SECONDS
+    # All that are used at a time: of two, the usual number, a storm keeps nothing, and
+    # each request pays for a handshake.
+    pool.maxPersistentPerHost = MAX_REQUESTS
     endpoints = _Endpoints(settings, reactor, environ)
     agent: IAgent = Agent.usingEndpointFactory(reactor, endpoints, pool)
     return agent

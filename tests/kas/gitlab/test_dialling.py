@@ -1,0 +1,83 @@
+"""Connections to GitLab that are kept."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import treq
+from twisted.internet import reactor as installed
+from twisted.internet.defer import gatherResults
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+from twisted.web.client import HTTPConnectionPool
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Site
+
+from kas.config.gitlab import GitLab
+from kas.gitlab import dialling as module
+from kas.gitlab.dialling import make_agent
+
+reactor: Any = installed
+
+
+class _Slow(Resource):
+    """Answers when as many requests as *count* are here."""
+
+    isLeaf = True
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.here: list[Any] = []
+
+    def render_GET(self, request: Any) -> int:
+        self.here.append(request)
+        if len(self.here) == self.count:
+            here, self.here = self.here, []
+            for one in here:
+                one.write(b"{}")
+                one.finish()
+        return NOT_DONE_YET
+
+
+class _Counting(Site):
+    connections = 0
+
+    def buildProtocol(self, addr: Any) -> Any:
+        self.connections += 1
+        return super().buildProtocol(addr)
+
+
+class PoolTests(TestCase):
+    count = 10
+
+    async def test_kept(self) -> None:
+        """All connections of a storm serve again, not two of them."""
+        pools: list[HTTPConnectionPool] = []
+
+        class Pool(HTTPConnectionPool):
+            def __init__(self, *args: Any, **rest: Any) -> None:
+                super().__init__(*args, **rest)
+                pools.append(self)
+
+        self.patch(module, "HTTPConnectionPool", Pool)
+        site = _Counting(_Slow(self.count))
+        port = reactor.listenTCP(0, site, interface="127.0.0.1")
+        self.addCleanup(port.stopListening)
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        secret = Path(folder) / "secret"
+        secret.write_text("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+        secret.chmod(0o600)
+        address = f"http://127.0.0.1:{port.getHost().port}"
+        settings = GitLab(address=address, authentication_secret_file=secret)
+        agent = make_agent(settings, reactor, {})
+        for _ in range(2):
+            asked = [agent.request(b"GET", address.encode()) for _ in range(self.count)]
+            for response in await gatherResults(asked):
+                await treq.content(response)
+        self.assertEqual(site.connections, self.count)
+        for pool in pools:
+            await pool.closeCachedConnections()
+        await deferLater(reactor, 0)
