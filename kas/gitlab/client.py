@@ -10,25 +10,28 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 from treq.client import HTTPClient
-from treq.content import collect
 from twisted.internet.defer import (
     CancelledError,
     Deferred,
     DeferredSemaphore,
     TimeoutError,
+    maybeDeferred,
 )
 from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.web.client import ResponseFailed, ResponseNeverReceived
+from twisted.web.client import ResponseDone, ResponseFailed, ResponseNeverReceived
+from twisted.web.http import PotentialDataLoss
 from twisted.web.iweb import IAgent, IResponse
 
 from kas.config.gitlab import GitLab
 from kas.gitlab.limiter import Limiter
 from kas.identity.jwt import Secrets, sign
 from tunnel import __version__
-from tunnel.errors import CallError, Status
+from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.transport.negotiation import NegotiationError
 from tunnel.util.backoff import Backoff
 
 __all__ = ["GitLabClient"]
@@ -62,9 +65,11 @@ _MEANING = {
 }
 
 _BROKEN = (
+    ConfigurationError,  # the file of CAs
     ConnectError,
     ConnectionClosed,
     DNSLookupError,
+    NegotiationError,  # by TLS, or by the proxy
     ResponseFailed,
     ResponseNeverReceived,
     TimeoutError,
@@ -159,7 +164,8 @@ class GitLabClient:
             now=self._now(),
             lifetime=TOKEN_LIFETIME,
         )
-        asking = self._http.request(
+        asking = maybeDeferred(
+            self._http.request,
             "GET",
             f"{self._address}{_PREFIX}{path}",
             params=query,
@@ -183,6 +189,9 @@ class GitLabClient:
         except _TooLarge:
             self.outcomes[path, "unreadable"] += 1
             raise _unusable(f"an answer of more than {MAX_BODY} bytes") from None
+        except UnicodeError:
+            # Raised by treq, which takes no IPv6 address either.
+            raise _unusable("gitlab.address has no host name or IPv4 address") from None
         except _BROKEN as error:
             if _was_cancelled(error):
                 raise CancelledError from None
@@ -215,19 +224,45 @@ class _TooLarge(Exception):
     """An answer that is longer than `MAX_BODY`."""
 
 
+class _Body(Protocol):
+    """The body of an answer; its connection ends when it is not read to the end."""
+
+    def __init__(self) -> None:
+        self.whole: Deferred[bytes] = Deferred(lambda _: self._leave())
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._left = False
+
+    def dataReceived(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._left:
+            return
+        if self._size > MAX_BODY:
+            self._leave()
+            self.whole.errback(_TooLarge())
+        else:
+            self._parts.append(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self._left:
+            return
+        self._left = True
+        if reason.check(ResponseDone, PotentialDataLoss):
+            self.whole.callback(b"".join(self._parts))
+        else:
+            self.whole.errback(reason)
+
+    def _leave(self) -> None:
+        self._left = True
+        self._parts.clear()
+        if self.transport is not None:
+            self.transport.loseConnection()
+
+
 async def _read_body(response: IResponse) -> tuple[IResponse, bytes]:
-    parts: list[bytes] = []
-    size = 0
-
-    def take(data: bytes) -> None:
-        nonlocal size
-        size += len(data)
-        if size > MAX_BODY:
-            raise _TooLarge
-        parts.append(data)
-
-    await collect(response, take)
-    return response, b"".join(parts)
+    body = _Body()
+    response.deliverBody(body)
+    return response, await body.whole
 
 
 def _too_late(result: object, seconds: float) -> Failure:

@@ -38,9 +38,9 @@ class GitLabCase(SynchronousTestCase):
         self.traversal = RequestTraversalAgent(self.gitlab.app.resource())
         self.client = self.make_client()
 
-    def make_client(self) -> GitLabClient:
+    def make_client(self, address: str = "https://gitlab.example.com/") -> GitLabClient:
         settings = GitLab(
-            address="https://gitlab.example.com/",
+            address=address,
             authentication_secret_file=self.secret_file,
             api_rate_limit=self.limit,
         )

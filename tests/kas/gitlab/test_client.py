@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.interfaces import IProtocol
+from twisted.python.failure import Failure
+from twisted.web.client import ResponseDone
+from twisted.web.http_headers import Headers
 
 from kas.config.gitlab import ApiRateLimit
 from kas.gitlab import client as module
 from kas.gitlab.client import MAX_BODY, RETRIES, TIMEOUT
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
-from tunnel.errors import CallError, Status
+from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.transport.proxy import ProxyError
+from tunnel.transport.tls import TLSHandshakeError
 
 
 class ClientTests(GitLabCase):
@@ -140,6 +146,62 @@ class ClientTests(GitLabCase):
             self.client.get("agent_info", agent_token=TOKEN, retry=False)
         )
         self.assertIn("refused", self.fails(asking, Status.UNAVAILABLE))
+
+    def test_no_tls(self) -> None:
+        """Where the certificate is not GitLab's, and where the proxy refuses."""
+        for error in (
+            TLSHandshakeError("untrusted", "the certificate is not trusted"),
+            ProxyError("status", "the proxy answered 407"),
+            ConfigurationError(["the CA certificate is not a certificate"]),
+        ):
+            message = self.fails(self.ask_with(fail(error)), Status.UNAVAILABLE)
+            self.assertIn(str(error), message)
+
+    def test_no_host(self) -> None:
+        """treq knows no IPv6 addresses, and fails before it asks."""
+        self.client = self.make_client("https://[::1]/")
+        self.assertIn("IPv4", self.fails(self.ask(), Status.UNAVAILABLE))
+
+    def test_half_an_answer(self) -> None:
+        """A connection on which the body does not come in time is not left open."""
+        body = HalfAnAnswer()
+        asking = self.ask_with(succeed(body))
+        self.clock.advance(TIMEOUT)
+        self.assertIn("20 s", self.fails(asking, Status.UNAVAILABLE))
+        self.assertEqual(body.lost, 1)
+        # What arrives afterwards changes nothing.
+        assert body.reader is not None
+        body.reader.dataReceived(b"x" * (MAX_BODY + 1))
+        body.reader.connectionLost(Failure(ResponseDone()))
+        self.assertEqual(body.lost, 1)
+
+    def ask_with(self, answer: Deferred[Any]) -> Deferred[Any]:
+        class Answering:
+            def request(self, *args: Any, **rest: Any) -> Deferred[Any]:
+                return answer
+
+        self.traversal = Answering()  # type: ignore[assignment]
+        self.client = self.make_client()
+        return Deferred.fromCoroutine(
+            self.client.get("agent_info", agent_token=TOKEN, retry=False)
+        )
+
+
+class HalfAnAnswer:
+    """An answer whose body begins."""
+
+    code = 200
+    headers = Headers()
+    reader: IProtocol | None = None
+    lost = 0
+
+    def deliverBody(self, reader: Any) -> None:
+        self.reader = reader
+        reader.makeConnection(self)
+        reader.dataReceived(b"{")
+
+    def loseConnection(self) -> None:
+        self.lost += 1
 
 
 class LimitedTests(GitLabCase):
