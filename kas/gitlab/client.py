@@ -58,6 +58,10 @@ RETRY_FIRST, RETRY_MOST = 0.1, 30.0
 
 _PREFIX = "/api/v4/internal/kubernetes/"
 
+#: What GitLab says with a 401 that is about kas and not about the agent's token
+#: (authenticate_gitlab_kas_request! in its lib/api).
+NOT_SIGNED = "KAS JWT authentication invalid"
+
 _MEANING = {
     401: Status.UNAUTHENTICATED,
     403: Status.PERMISSION_DENIED,
@@ -90,7 +94,8 @@ class GitLabClient:
 
     Redirects are not followed, cookies not kept.  Every way to fail is a `CallError`:
     401, 403 and 404 are UNAUTHENTICATED, PERMISSION_DENIED and NOT_FOUND; everything
-    else is UNAVAILABLE, because it says nothing of what was asked.
+    else is UNAVAILABLE, because it says nothing of what was asked.  So is a 401 that is
+    about the signature of kas: a wrong secret must not end every tunnel.
 
     :param agent: sends the requests.
     :param now: the time of day, for tokens.
@@ -202,22 +207,30 @@ class GitLabClient:
 
     def _read(self, response: IResponse, body: bytes) -> dict[str, Any]:
         code: int = response.code
-        if code in _MEANING:
-            raise CallError(_MEANING[code], f"GitLab answered {code}")
         if code == 429 or (code >= 500 and code != 501):
             raise _TryAgain(f"it answered {code}", _pause(response))
-        if code not in (200, 201):
+        if code not in (200, 201, *_MEANING):
             raise _unusable(f"it answered {code}")
         kinds = response.headers.getRawHeaders(b"content-type", [b""])
         if kinds[0].partition(b";")[0].strip().lower() != b"application/json":
-            raise _unusable("its answer is no JSON; is gitlab.address right?")
+            # A refusal, too, may be that of something before GitLab.
+            text = f"its answer ({code}) is no JSON; is gitlab.address right?"
+            raise _unusable(text)
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise _unusable("its answer cannot be read")
-        return found
+        if code not in _MEANING:
+            return found
+        if found.get("message") == NOT_SIGNED:
+            raise _unusable(
+                "it does not take what kas signs: is the file of "
+                "gitlab.authentication_secret_file the one that GitLab has, and are "
+                "the clocks of both right?"
+            )
+        raise CallError(_MEANING[code], f"GitLab answered {code}")
 
 
 class _TooLarge(Exception):

@@ -48,6 +48,7 @@ class FakeGitLab:
     :param now: the time of day.
     :ivar agents: by token.
     :ivar mood: ``ok``; ``down`` (503), ``limited`` (429), ``html`` (a login page),
+        ``login`` (a proxy that wants one to sign in, with 401),
         ``moved`` (a redirect), ``partial`` (answers lack what has to be in them),
         ``huge``, or a status such as ``403``.
     :ivar delay: seconds before each answer.
@@ -151,7 +152,8 @@ class FakeGitLab:
         if self.mood == "limited":
             request.setHeader(b"retry-after", b"2")
             return self._say(request, {"message": "429"}, 429)
-        if self.mood == "html":
+        if self.mood in ("html", "login"):
+            request.setResponseCode(401 if self.mood == "login" else 200)
             request.setHeader(b"content-type", b"text/html; charset=utf-8")
             return b"<html>sign in</html>"
         if self.mood == "moved":
@@ -185,7 +187,9 @@ class FakeGitLab:
             return self._violation(request, wrong)
         if wrong := self._signed(request):
             self.violations.append(wrong)
-            return self._say(request, {"message": "401 Unauthorized"}, 401)
+            return self._say(
+                request, {"message": "KAS JWT authentication invalid"}, 401
+            )
         scheme, _, token = (request.getHeader("authorization") or "").partition(" ")
         if scheme != "Bearer" or not token:
             return self._violation(request, "no Authorization: Bearer <agent token>")

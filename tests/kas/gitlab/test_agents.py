@@ -171,6 +171,14 @@ class AgentsTests(GitLabCase):
     def keys(self, tokens: list[str]) -> list[bytes]:
         return [hashlib.sha256(token.encode()).digest() for token in tokens]
 
+    def test_wrong_secret(self) -> None:
+        """It keeps new agents out, and ends no tunnel."""
+        self.connect()
+        self.gitlab.secret = b"x" * 32
+        self.wait(LIFETIMES.success * 3, 1)
+        self.assertEqual(self.revoked, [])
+        self.assertEqual(self.authenticate(b"glagent-new").status, Status.UNAVAILABLE)
+
     def test_other_agent(self) -> None:
         """A token that belongs to another agent now ends what the first one opened."""
         identity = self.connect()

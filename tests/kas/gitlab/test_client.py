@@ -53,6 +53,7 @@ class ClientTests(GitLabCase):
         """What is no answer of GitLab's says nothing of the agent; it is asked once."""
         for mood, word in (
             ("html", "gitlab.address"),
+            ("login", "401"),
             ("moved", "302"),
             ("huge", str(MAX_BODY)),
             ("418", "418"),
@@ -65,9 +66,10 @@ class ClientTests(GitLabCase):
             self.assertEqual(len(self.gitlab.times), before + 1)
 
     def test_another_secret(self) -> None:
-        """GitLab does not take what another secret signed."""
+        """What another secret signed says nothing of the agent that is asked about."""
         self.gitlab.secret = b"x" * 32
-        self.fails(self.ask(), Status.UNAUTHENTICATED)
+        message = self.fails(self.ask(), Status.UNAVAILABLE)
+        self.assertIn("authentication_secret_file", message)
         self.assertIn("Signature", self.gitlab.violations[0])
 
     def test_tried_again(self) -> None:
