@@ -223,7 +223,7 @@ class KnownPeers:
 
     def _namesake(self, kas: KasRecord) -> None:
         now = self._clock.seconds()
-        if len(self._namesakes) >= MAX_PEERS:
+        if kas.kas_id not in self._namesakes and len(self._namesakes) >= MAX_PEERS:
             self._namesakes.clear()
         # What a restart leaves behind has no lease any more after a while.
         since = self._namesakes.setdefault(kas.kas_id, now)

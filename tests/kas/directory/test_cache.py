@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
 
-from kas.directory.cache import MAX_GONE, MAX_INSTANCES, CacheEntry, LookUps
+from kas.directory import cache as module
+from kas.directory.cache import (
+    LOOK_INTERVAL,
+    MAX_GONE,
+    MAX_INSTANCES,
+    REACHED_INTERVAL,
+    UNUSED_SECONDS,
+    Cache,
+    CacheEntry,
+    LookUps,
+    newest,
+)
 from kas.directory.records import AgentRecord
 from tests.kas.directory.memory import record
 from tests.kas.directory.several import Fleet
@@ -100,3 +113,150 @@ def test_what_was_never_looked_up_is_due() -> None:
     assert look_ups.is_due(CacheEntry("here", 0.0), True)
     look_ups.events_come_in(False)
     assert not look_ups.is_due(CacheEntry("here", 0.0), True)
+
+
+class LookUpCase(SynchronousTestCase):
+    """`LookUps` with look-ups that the test ends."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.begun: list[str] = []
+        self.running: list[Deferred[None]] = []
+        self.here = {"here"}
+        self.awaited: set[str] = set()
+        self.look_ups = LookUps(
+            self.clock, self.look_up, self.here, self.awaited, lambda entry: ()
+        )
+
+    async def look_up(self, entry: CacheEntry) -> None:
+        self.begun.append(entry.agent_id)
+        ending: Deferred[None] = Deferred()
+        self.running.append(ending)
+        await ending
+
+    def test_at_the_same_time(self) -> None:
+        """So many, and the others in their order, as soon as one has ended."""
+        self.patch(module, "MAX_LOOKUPS", 2)
+        for name in "abcd":
+            self.look_ups.now(CacheEntry(name, 0.0))
+        self.assertEqual(self.begun, ["a", "b"])
+        self.running[1].callback(None)
+        self.assertEqual(self.begun, ["a", "b", "c"])
+        self.running[0].errback(RuntimeError("bug"))
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.assertEqual(self.begun, ["a", "b", "c", "d"])
+        self.assertEqual(self.look_ups.running, 2)
+        for ending in self.running[2:]:
+            ending.callback(None)
+        self.assertEqual(self.look_ups.running, 0)
+
+    def test_stop(self) -> None:
+        """What waits for its turn, or for its time, never begins."""
+        self.patch(module, "MAX_LOOKUPS", 1)
+        entries = [CacheEntry(name, 0.0) for name in "abc"]
+        self.look_ups.now(entries[0])
+        self.look_ups.now(entries[1])
+        self.look_ups.stop()
+        self.running[0].callback(None)
+        self.look_ups.now(entries[2])
+        self.look_ups.when_due(entries[2])
+        self.clock.advance(60)
+        self.assertEqual(self.begun, ["a"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_one_at_a_time(self) -> None:
+        """Who asks while one runs gets another, after the interval, and only one."""
+        entry = CacheEntry("a", 0.0)
+        self.look_ups.now(entry)
+        for _ in range(3):
+            self.look_ups.now(entry)
+            self.look_ups.when_due(entry)
+        self.assertEqual(self.begun, ["a"])
+        self.running[0].callback(None)
+        self.look_ups.when_due(entry)
+        self.clock.advance(LOOK_INTERVAL - 0.1)
+        self.assertEqual(self.begun, ["a"])
+        self.clock.advance(0.1)
+        self.assertEqual(self.begun, ["a", "a"])
+        self.running[1].callback(None)
+        self.clock.advance(60)
+        self.assertEqual(self.begun, ["a", "a"])
+
+    def test_dropped(self) -> None:
+        """An entry that the cache dropped while it was looked up is done with it."""
+        entry = CacheEntry("a", 0.0)
+        self.look_ups.now(entry)
+        self.look_ups.when_due(entry)
+        entry.drop()
+        self.running[0].callback(None)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_reached(self) -> None:
+        """Without events, one that is reached is looked up seldom, each at its time."""
+        self.look_ups.events_come_in(False)
+        for spread, wait in ((0.0, 0.5), (0.5, 1.0), (1.0, 1.5)):
+            entry = CacheEntry("here", 0.0, spread)
+            entry.looked = self.clock.seconds()
+            self.clock.advance(wait * REACHED_INTERVAL - 0.25)
+            self.assertFalse(self.look_ups.is_due(entry, True))
+            self.awaited.add("here")
+            self.assertTrue(self.look_ups.is_due(entry, True))
+            self.awaited.clear()
+            self.clock.advance(0.25)
+            self.assertTrue(self.look_ups.is_due(entry, True))
+
+    def test_cancel(self) -> None:
+        """A timer that was set is no more."""
+        entry = CacheEntry("a", 0.0)
+        entry.next_look = 5.0
+        self.look_ups.when_due(entry)
+        self.look_ups.when_due(entry)
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        entry.cancel()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class CacheTests(SynchronousTestCase):
+    """`Cache`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.cache = Cache(self.clock, lambda: 0.25)
+
+    def test_unused(self) -> None:
+        """Dropped after their time, but for those that are needed."""
+        old, needed = self.cache.wanted("old"), self.cache.wanted("needed")
+        self.clock.advance(UNUSED_SECONDS - 1)
+        self.cache.wanted("new")
+        self.cache.sweep(())
+        self.assertEqual(len(self.cache.entries), 3)
+        self.clock.advance(1)
+        self.cache.sweep({"needed"})
+        self.assertEqual(list(self.cache.entries), ["new", "needed"])
+        self.assertTrue(old.dropped)
+        self.assertFalse(needed.dropped)
+
+    def test_bounded(self) -> None:
+        """The one that was used longest ago goes."""
+        self.patch(module, "MAX_ENTRIES", 2)
+        first = self.cache.wanted("a")
+        self.cache.wanted("b")
+        self.assertIs(self.cache.wanted("a"), first)
+        self.cache.wanted("c")
+        self.assertEqual(list(self.cache.entries), ["a", "c"])
+        self.assertEqual(first.spread, 0.25)
+
+    def test_stop(self) -> None:
+        entry = self.cache.wanted("a")
+        entry.timer = self.clock.callLater(1, lambda: None)
+        self.cache.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+def test_newest() -> None:
+    """Of each instance; of two with one generation the first."""
+    first, same = record(at=2), record(at=3)
+    newer, other = record(generation=2), record(instance=2)
+    assert newest([first, same]) == [first]
+    assert newest([first, newer, other]) == [newer, other]
+    assert newest([newer, first]) == [newer]

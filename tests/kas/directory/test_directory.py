@@ -251,6 +251,69 @@ class RoutesTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
 
+class HooksTests(SynchronousTestCase):
+    """What others hear of it, and what it counts."""
+
+    def setUp(self) -> None:
+        self.fleet = Fleet()
+        self.one, self.two = self.fleet.all
+        self.clock = self.fleet.clock
+
+    def test_connected_elsewhere(self) -> None:
+        """Each connection at another kas is told, and none of our own."""
+        told: list[AgentRecord] = []
+        self.one.on_connected = told.append
+        self.one.connected(record("ours", at=1))
+        self.two.connected(record())
+        self.assertEqual(told, [record()])
+        self.two.disconnected(record())
+        self.assertEqual(told, [record()])
+
+    def test_counts(self) -> None:
+        """Look-ups, those that went to the peers, and events: from nothing on."""
+
+        def counts() -> tuple[int, int, int]:
+            one = self.one
+            return one.lookups, one.asked, one.events_received
+
+        self.assertEqual(counts(), (0, 0, 0))
+        self.one.routes("agent")
+        self.assertEqual(counts(), (1, 0, 0))
+        self.two.connected(record())
+        self.assertEqual(counts(), (1, 0, 1))
+        self.fleet.hub.fail()
+        self.one.routes("other")
+        self.assertEqual(counts(), (2, 1, 1))
+        self.assertEqual(self.one.entries, 2)
+
+    def test_current(self) -> None:
+        """What others say of themselves comes in while events do."""
+        self.assertTrue(self.one.is_current())
+        self.fleet.hub.fail()
+        self.assertFalse(self.one.is_current())
+
+    def test_same_generation_elsewhere(self) -> None:
+        """A connection that another kas has, too, is no better than ours."""
+        self.one.connected(record(at=1))
+        self.one.events([record(at=2)], [])
+        self.assertEqual(list(self.one.routes("agent")), [])
+
+    def test_stop(self) -> None:
+        """No timer is left, whatever was waited for."""
+        self.fleet.hub.fail()
+        for directory in self.fleet.all:
+            directory.routes("agent")
+            directory.wait("agent", lambda: None)
+            directory.routes("other")
+        for directory in self.fleet.all:
+            now(directory.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        asked = len(self.fleet.asked)
+        self.one.look_again("agent")
+        passes(self.clock, 60)
+        self.assertEqual(len(self.fleet.asked), asked)
+
+
 class SupersededTests(SynchronousTestCase):
     """An agent that moved, while its old connection still seems to live."""
 

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import attrs
+from twisted.internet.task import Clock
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.directory import known_kas as peers
 from kas.directory.cache import LOOK_INTERVAL, REACHED_INTERVAL
 from kas.directory.directory import SWEEP_INTERVAL
-from kas.directory.known_kas import LAPSED_SECONDS, LEASE_GRACE, PEER_SECONDS
+from kas.directory.known_kas import (
+    LAPSED_SECONDS,
+    LEASE_GRACE,
+    PEER_SECONDS,
+    KnownPeers,
+)
 from kas.directory.records import AgentRecord, KasRecord
 from tests.kas.directory.memory import kas, record
 from tests.kas.directory.several import POLL, Fleet, now, passes
 from tunnel.errors import CallError, Status
+
+ME, TWO, THREE = kas(1), kas(2), kas(3)
 
 
 class DownTests(SynchronousTestCase):
@@ -355,3 +368,182 @@ class CutOffTests(SynchronousTestCase):
         self.hub.tell_leases()
         self.assertEqual((self.fleet.asked, self.fleet.dialled), ([], []))
         self.assertLessEqual(len(self.hub.finds), 4)
+
+
+@attrs.define(eq=False)
+class Sessions:
+    """Which kas answer when they are asked directly."""
+
+    answering: set[bytes] = attrs.Factory(set)
+    dialled: list[tuple[KasRecord, Callable[[], None]]] = attrs.Factory(list)
+
+    def answers(self, kas: KasRecord) -> bool:
+        return kas.kas_id in self.answering
+
+    def dial(self, kas: KasRecord, done: Callable[[], None]) -> None:
+        self.dialled.append((kas, done))
+
+
+class KnownPeersTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.sessions = Sessions()
+        self.gone: list[bytes] = []
+        self.told: list[str] = []
+        self.peers = KnownPeers(
+            ME,
+            self.clock,
+            self.sessions,
+            lambda: self.told.append("reached"),
+            self.gone.append,
+            lambda: self.told.append("settled"),
+        )
+        self.observer = EventLoggingObserver()
+        globalLogPublisher.addObserver(self.observer)
+        self.addCleanup(globalLogPublisher.removeObserver, self.observer)
+
+    def warnings(self) -> int:
+        return sum("has our address" in one["log_format"] for one in self.observer)
+
+    def test_lease_over(self) -> None:
+        """Believed for the grace, and incomplete from the first moment."""
+        self.peers.leases([TWO, THREE])
+        self.assertFalse(self.peers.is_incomplete(TWO.kas_id))
+        self.peers.leases([THREE])
+        self.assertEqual(self.peers.living(), [THREE])
+        self.assertEqual(self.peers.all(), [TWO, THREE])
+        self.assertTrue(self.peers.is_incomplete(TWO.kas_id))
+        self.clock.advance(LEASE_GRACE - 0.1)
+        self.assertTrue(self.peers.is_believed(TWO.kas_id))
+        self.clock.advance(0.1)
+        self.assertFalse(self.peers.is_believed(TWO.kas_id))
+        self.assertTrue(self.peers.is_believed(THREE.kas_id))
+        self.sessions.answering.add(TWO.kas_id)
+        self.assertTrue(self.peers.is_believed(TWO.kas_id))
+        self.assertEqual(self.peers.answering(), [TWO])
+
+    def test_nobody_is_asked_while_all_have_leases(self) -> None:
+        self.peers.leases([TWO])
+        self.sessions.answering.add(TWO.kas_id)
+        self.assertEqual(self.peers.answering(), [])
+        self.assertEqual(self.sessions.dialled, [])
+
+    def test_returned(self) -> None:
+        """One with a lease again has written all that it has only after the grace."""
+        self.peers.leases([TWO])
+        self.peers.leases([])
+        self.peers.wrote(TWO.kas_id, TWO.url)
+        self.assertEqual(self.peers.living(), [TWO])
+        self.assertTrue(self.peers.is_incomplete(TWO.kas_id))
+        self.clock.advance(LEASE_GRACE - 0.1)
+        self.peers.leases([TWO])
+        self.assertEqual(self.told, [])
+        self.clock.advance(0.1)
+        self.peers.leases([TWO])
+        self.assertEqual(self.told, ["settled"])
+        self.assertFalse(self.peers.is_incomplete(TWO.kas_id))
+
+    def test_returned_and_gone_again(self) -> None:
+        """What it had to write it has still to write."""
+        self.peers.leases([TWO])
+        self.peers.leases([])
+        self.peers.leases([TWO])
+        self.peers.leases([])
+        self.clock.advance(LEASE_GRACE)
+        self.sessions.answering.add(TWO.kas_id)
+        self.peers.leases([])
+        self.assertEqual(self.told, [])
+        self.assertTrue(self.peers.is_incomplete(TWO.kas_id))
+
+    def test_wrote(self) -> None:
+        """Writing is a sign of life, of one that was not known, too."""
+        self.peers.wrote(TWO.kas_id, TWO.url)
+        self.assertEqual([one.url for one in self.peers.all()], [TWO.url])
+        self.clock.advance(PEER_SECONDS - 1)
+        self.peers.wrote(TWO.kas_id, TWO.url)
+        self.clock.advance(PEER_SECONDS - 1)
+        self.peers.sweep()
+        self.assertEqual(self.gone, [])
+        self.clock.advance(1)
+        self.peers.sweep()
+        self.assertEqual(self.gone, [TWO.kas_id])
+        self.assertEqual(self.peers.all(), [])
+
+    def test_pursued(self) -> None:
+        """One without a lease is dialled; that it answers is told, and keeps it."""
+        self.peers.leases([TWO])
+        self.clock.advance(LAPSED_SECONDS - 1)
+        self.peers.leases([])
+        ((dialled, done),) = self.sessions.dialled
+        self.assertEqual(dialled, TWO)
+        done()
+        self.assertEqual(self.told, [])
+        self.sessions.answering.add(TWO.kas_id)
+        done()
+        self.assertEqual(self.told, ["reached"])
+        self.clock.advance(LAPSED_SECONDS - 1)
+        self.sessions.answering.clear()
+        self.peers.leases([])
+        self.assertEqual(self.gone, [])
+        self.clock.advance(1)
+        self.peers.leases([])
+        self.assertEqual(self.gone, [TWO.kas_id])
+
+    def test_restarted(self) -> None:
+        """A kas with a lease at the address of one without has taken its place."""
+        self.peers.leases([TWO])
+        again = attrs.evolve(TWO, kas_id=b"n" * 16)
+        self.peers.leases([again])
+        self.assertEqual(self.gone, [TWO.kas_id])
+        self.assertEqual(self.peers.all(), [again])
+
+    def test_ourselves_before_the_restart(self) -> None:
+        """Nobody dials the address that is ours."""
+        before = attrs.evolve(ME, kas_id=b"o" * 16)
+        self.peers.leases([before])
+        self.peers.leases([])
+        self.assertEqual((self.gone, self.sessions.dialled), ([before.kas_id], []))
+
+    def test_namesake(self) -> None:
+        """Another kas at our address is said once, when it is none that died."""
+        other = attrs.evolve(ME, kas_id=b"o" * 16)
+        for _ in range(2):
+            self.peers.lease(other)
+            self.peers.lease(ME)
+            self.peers.lease(TWO)
+            self.assertEqual(self.warnings(), 0)
+            self.clock.advance(LEASE_GRACE)
+        self.peers.lease(other)
+        self.assertEqual(self.warnings(), 1)
+        self.clock.advance(10 * LEASE_GRACE)
+        self.peers.lease(other)
+        self.peers.lease(TWO)
+        self.peers.lease(ME)
+        self.assertEqual(self.warnings(), 1)
+        self.assertNotIn(ME, self.peers.all())
+
+    def test_bounds(self) -> None:
+        """The one that was silent for longest goes, and that is not its end."""
+        self.patch(peers, "MAX_PEERS", 2)
+        for one in (TWO, THREE):
+            self.peers.seen(one)
+            self.clock.advance(1)
+        self.peers.heard(TWO.kas_id)
+        self.peers.seen(kas(4))
+        self.assertEqual(self.peers.all(), [TWO, kas(4)])
+        self.assertEqual(self.gone, [])
+        # Those at our address: beyond the bound they are counted from now on again.
+        for letter in (b"a", b"b", b"c"):
+            self.peers.lease(attrs.evolve(ME, kas_id=letter * 16))
+        self.clock.advance(2 * LEASE_GRACE)
+        self.peers.lease(attrs.evolve(ME, kas_id=b"a" * 16))
+        self.assertEqual(self.warnings(), 0)
+        self.peers.lease(attrs.evolve(ME, kas_id=b"c" * 16))
+        self.assertEqual(self.warnings(), 1)
+
+    def test_left(self) -> None:
+        self.peers.left(TWO.kas_id)
+        self.assertEqual(self.gone, [])
+        self.peers.leases([TWO])
+        self.peers.left(TWO.kas_id)
+        self.assertEqual(self.gone, [TWO.kas_id])
