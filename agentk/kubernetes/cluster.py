@@ -95,8 +95,6 @@ class ClusterAccess:
         self.path_prefix = target.path_prefix
         self.host_header = target.authority.encode("ascii", "backslashreplace")
         self._reactor = reactor
-        self._now = now
-        self._environ = environ
         self._static = _static_authorization(target)
         self._token_file = (
             None
@@ -108,7 +106,9 @@ class ClusterAccess:
                 CHECK_INTERVAL,
             )
         )
-        self._plugin = _Plugin(self) if self._needs_plugin() else None
+        self._plugin = (
+            _Plugin(target, reactor, now, environ) if self._needs_plugin() else None
+        )
         self._context: WatchedFile[ssl.SSLContext] | None = None
         if target.tls and self._plugin is None:
             self.tls_context()
@@ -276,9 +276,17 @@ class _Plugin:
 
     _log = Logger()
 
-    def __init__(self, access: ClusterAccess) -> None:
-        self._access = access
-        self._reactor = access._reactor
+    def __init__(
+        self,
+        target: Target,
+        reactor: Any,
+        now: Callable[[], float],
+        environ: Mapping[str, str],
+    ) -> None:
+        self._target = target
+        self._reactor = reactor
+        self._now = now
+        self._environ = environ
         self.credential = ExecCredential()
         self._ran_at = 0.0
         # No jitter: one agentk asks one program on its own machine.
@@ -304,17 +312,14 @@ class _Plugin:
                 self._plan(soon)
 
     async def _run(self) -> None:
-        access = self._access
         self._ran_at = self._reactor.seconds()
-        self.credential = await run_plugin(
-            self._reactor, access.target, access._environ
-        )
+        self.credential = await run_plugin(self._reactor, self._target, self._environ)
 
     def _next(self) -> float | None:
         expires_at = self.credential.expires_at
         if expires_at is None:
             return None
-        left = expires_at - self._access._now()
+        left = expires_at - self._now()
         return max(MIN_REFRESH, left * (1 - REFRESH_LEFT))
 
     def _plan(self, delay: float | None) -> None:
