@@ -1,7 +1,7 @@
 """
 The Kubernetes API server beside agentk.
 
-    cluster.py          where it is, and how agentk speaks to it
+    cluster.py          where it is, how agentk speaks to it, and tokens that rotate
     kubeconfig.py       what a kubeconfig says about that
     exec_credential.py  credentials that a program gives
     version.py          which version it is

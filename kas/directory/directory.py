@@ -235,7 +235,7 @@ class Directory:
         return self._lookups.listening
 
     def seen(self, kas: KasRecord) -> None:
-        """A peer gave a sign of life, such as an entry of its private API."""
+        """A peer gave a sign of life, such as an answer of its private API."""
         self._known.seen(kas)
 
     def own(self) -> Sequence[AgentRecord]:
@@ -248,7 +248,7 @@ class Directory:
         """
         All connections of an agent, of a project, or at all; ours included.
 
-        :raises tunnel.errors.CallError: UNAVAILABLE: neither store nor peers entry.
+        :raises tunnel.errors.CallError: UNAVAILABLE: neither store nor peers answer.
         """
         mine = [
             record
@@ -280,7 +280,7 @@ class Directory:
         """
         When each was last connected, in seconds since 1970, to whichever kas.
 
-        Without those of which that is not known; empty where the store does not entry.
+        Without those of which that is not known; empty where the store does not answer.
         """
         if self._store is None or not agent_ids:
             return {}
@@ -391,7 +391,7 @@ class Directory:
         try:
             found = await self._sessions.ask(entry.agent_id, peers)
         except Exception as error:
-            # Peers that do not entry are logged by their sessions.
+            # Peers that do not answer are logged by their sessions.
             self._log.debug(
                 "no peer said where {agent_id} is: {error}",
                 agent_id=entry.agent_id,

@@ -3,16 +3,17 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
 
     client --HTTP--> server.py (kas) --stream--> agent.py (agentk) --HTTP--> cluster
 
-    config.py       the sections of kas and of agentk
-    server.py       the server half: admits requests (limits, read-only), and joins each
-                    with the stream to its agent; audit
-    frontdoor.py    reads agent, credential and target from the head, and writes the
-                    fields that travel on; pure
-    fields.py       header fields that both halves write, and what else they agree on
-    agent.py        the agent half
-    boundary.py     where one event of a watch ends
-    heartbeats.py   PINGs inside an upgraded connection, and who answers them
-    metrics.py      what both count
+    config.py          the sections of kas and of agentk
+    server.py          the server half: admits requests (limits, read-only), and joins
+                       each with the stream to its agent; audit
+    frontdoor.py       reads agent, credential and target from the head, refuses or
+                       replaces the client's Impersonate-*, and writes the fields that
+                       travel on
+    fields.py          header fields that both halves write, and what else they agree on
+    agent.py           the agent half
+    watch_boundary.py  where one event of a watch ends
+    heartbeats.py      PINGs inside an upgraded connection, and who answers them
+    metrics.py         what both count
 
 One request is one raw stream.  Its OPEN carries the request's header block, its DATA
 the body, FIN ends the body, and a header block before FIN holds trailers.  Back come

@@ -8,7 +8,6 @@ from typing import Any
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
-from modules.kubernetes_api.boundary import Boundary
 from modules.kubernetes_api.config import KubernetesApiAgentConfiguration
 from modules.kubernetes_api.fields import (
     FAILED_HOP,
@@ -19,6 +18,7 @@ from modules.kubernetes_api.fields import (
 )
 from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
+from modules.kubernetes_api.watch_boundary import Boundary
 from tunnel import __version__
 from tunnel.errors import ErrorCode
 from tunnel.http1 import (

@@ -12,7 +12,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer, provider
 
-from modules.kubernetes_api.boundary import Boundary
 from modules.kubernetes_api.config import KubernetesApiConfiguration
 from modules.kubernetes_api.fields import (
     FAILED_HOP,
@@ -29,6 +28,7 @@ from modules.kubernetes_api.frontdoor import (
 )
 from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
+from modules.kubernetes_api.watch_boundary import Boundary
 from tunnel import __version__
 from tunnel.errors import (
     AgentUnavailable,

@@ -1,4 +1,8 @@
-"""As whom the API server takes a request: ``Impersonate-*``."""
+"""
+Writes ``Impersonate-*``, by which the API server takes a request as a user's.
+
+Which of these a client may send itself is decided in `modules.kubernetes_api`.
+"""
 
 from __future__ import annotations
 

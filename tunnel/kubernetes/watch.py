@@ -115,7 +115,7 @@ async def watch_events(
             if error.status in _FINAL:
                 raise
             if error.status is Status.OUT_OF_RANGE:
-                # The state that it was to go on from is forgotten: see all of it again.
+                # 410: the state to go on from is forgotten; all of it is listed again.
                 version = ""
         except UpstreamError:
             pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 from twisted.internet.task import Clock
@@ -380,8 +380,11 @@ class Sessions:
     def answers(self, kas: KasRecord) -> bool:
         return kas.kas_id in self.answering
 
-    def dial(self, kas: KasRecord, done: Callable[[], None]) -> None:
-        self.dialled.append((kas, done))
+    def dial(self, kas: KasRecord, callback: Callable[[], None]) -> None:
+        self.dialled.append((kas, callback))
+
+    async def ask(self, agent_id: str, peers: Sequence[KasRecord]) -> list[AgentRecord]:
+        raise AssertionError("only the directory asks")
 
 
 class KnownPeersTests(SynchronousTestCase):

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modules.kubernetes_api.boundary import Boundary
+from modules.kubernetes_api.watch_boundary import Boundary
 
 JSON = b"\r\nAudit-Id: x\r\nContent-Type: application/json;stream=watch"
 PROTOBUF = b"\r\ncontent-type: application/vnd.kubernetes.protobuf;stream=watch"
