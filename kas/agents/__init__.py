@@ -1,8 +1,9 @@
 """
 The agents that are connected to this kas.
 
-    acceptor.py     accepts them: greeting, credential, replacement
-    registry.py     those that are connected now
+    acceptor.py     accepts them: greeting, credential
+    registry.py     those that are connected now; of two connections of one instance, the
+                    newer (between several kas: kas/directory/directory.py)
     waiters.py      requests that wait for one of them
     conflicts.py    those that say that they are the same pod
     reports.py      what they tell of their clusters

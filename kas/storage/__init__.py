@@ -1,5 +1,7 @@
 """
-Where the stores of modules keep their values; what a store is, is `tunnel.hosting`'s.
+Where the stores of modules keep their values.
+
+What a module may ask for (keys, lengths, limits) is checked in tunnel/hosting/stores.py.
 
     file_backend.py     a file of the state directory, for a kas that is alone
     redis_backend.py    Redis, for several

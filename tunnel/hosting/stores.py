@@ -310,7 +310,7 @@ class NamespaceStore:
         self, prefix: str = "", *, limit: int = 500
     ) -> AsyncGenerator[list[str], None]:
         """Keys that begin with *prefix*, page by page."""
-        self._check_prefix(prefix)
+        self._check_text(prefix)
         if not 1 <= limit <= self._limits.page:
             raise CallError(
                 Status.INVALID_ARGUMENT,
@@ -329,7 +329,7 @@ class NamespaceStore:
 
     async def watch(self, prefix: str = "") -> AsyncGenerator[StoreEvent, None]:
         """Changes of keys that begin with *prefix*."""
-        self._check_prefix(prefix)
+        self._check_text(prefix)
         if len(self._watches) >= self._limits.watches:
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
@@ -371,9 +371,9 @@ class NamespaceStore:
     def _check_key(self, key: str) -> None:
         if not key:
             raise CallError(Status.INVALID_ARGUMENT, "a key is not empty")
-        self._check_prefix(key)
+        self._check_text(key)
 
-    def _check_prefix(self, key: str) -> None:
+    def _check_text(self, key: str) -> None:
         try:
             size = len(key.encode())
         except UnicodeEncodeError:
