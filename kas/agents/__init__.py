@@ -2,8 +2,8 @@
 The agents that are connected to this kas.
 
     acceptor.py     accepts them: greeting, credential
-    registry.py     those that are connected now; of two connections of one instance, the
-                    newer (between several kas: kas/directory/directory.py)
+    registry.py     those that are connected now; of two connections of one instance
+                    the newer one (between several kas `kas.directory` says which)
     waiters.py      requests that wait for one of them
     conflicts.py    those that say that they are the same pod
     reports.py      what they tell of their clusters

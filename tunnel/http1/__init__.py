@@ -7,9 +7,9 @@ stay as they are; what a file has besides them may change at any time.
     head.py         start lines and fields, read and written strictly
     chunked.py      the chunked coding
     connection.py   what both sides share: one write per turn, one timer for all
-    server.py       `HttpServerFactory`: each request is an `Exchange` for a handler; ends
-                    connections that are silent or half-closed for too long
-    client.py       `UpstreamRequest`, and one connection to an upstream, with the same
+    server.py       `HttpServerFactory`: each request is an `Exchange` for a handler;
+                    ends what is silent or half-closed for too long
+    client.py       `UpstreamRequest`, and one connection to an upstream, likewise
     pool.py         `UpstreamPool`: which connection a request gets
 
 The rules kept everywhere: what two readers could understand differently is refused;
