@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+import pytest_twisted
 import treq
 from twisted.internet import reactor as installed
 from twisted.internet.defer import gatherResults
-from twisted.internet.task import deferLater
-from twisted.trial.unittest import TestCase
 from twisted.web.client import HTTPConnectionPool
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
@@ -50,34 +49,33 @@ class _Counting(Site):
         return super().buildProtocol(addr)
 
 
-class PoolTests(TestCase):
+@pytest_twisted.ensureDeferred
+async def test_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All connections of a storm serve again, not two of them."""
     count = 10
+    pools: list[HTTPConnectionPool] = []
 
-    async def test_kept(self) -> None:
-        """All connections of a storm serve again, not two of them."""
-        pools: list[HTTPConnectionPool] = []
+    class Pool(HTTPConnectionPool):
+        def __init__(self, *args: Any, **rest: Any) -> None:
+            super().__init__(*args, **rest)
+            pools.append(self)
 
-        class Pool(HTTPConnectionPool):
-            def __init__(self, *args: Any, **rest: Any) -> None:
-                super().__init__(*args, **rest)
-                pools.append(self)
-
-        self.patch(module, "HTTPConnectionPool", Pool)
-        site = _Counting(_Slow(self.count))
-        port = reactor.listenTCP(0, site, interface="127.0.0.1")
-        self.addCleanup(port.stopListening)
-        folder = self.enterContext(tempfile.TemporaryDirectory())
-        secret = Path(folder) / "secret"
-        secret.write_text("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
-        secret.chmod(0o600)
+    monkeypatch.setattr(module, "HTTPConnectionPool", Pool)
+    secret = tmp_path / "secret"
+    secret.write_text("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+    secret.chmod(0o600)
+    site = _Counting(_Slow(count))
+    port = reactor.listenTCP(0, site, interface="127.0.0.1")
+    try:
         address = f"http://127.0.0.1:{port.getHost().port}"
         settings = GitLab(address=address, authentication_secret_file=secret)
         agent = make_agent(settings, reactor, {})
         for _ in range(2):
-            asked = [agent.request(b"GET", address.encode()) for _ in range(self.count)]
+            asked = [agent.request(b"GET", address.encode()) for _ in range(count)]
             for response in await gatherResults(asked):
                 await treq.content(response)
-        self.assertEqual(site.connections, self.count)
+        assert site.connections == count
+    finally:
         for pool in pools:
             await pool.closeCachedConnections()
-        await deferLater(reactor, 0)
+        await port.stopListening()
