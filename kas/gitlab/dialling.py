@@ -52,20 +52,20 @@ class _Endpoints:
     _settings: GitLab
     _reactor: Any
     _environ: Mapping[str, str]
-    _context: WatchedFile[ssl.SSLContext] | None = attrs.field(init=False, default=None)
+    _context: WatchedFile[ssl.SSLContext] = attrs.field(init=False)
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
         file = self._settings.ca_certificate_file
-        if file is not None:
-            self._context = WatchedFile(
-                partial(file_version, file),
-                self._make,
-                self._refused,
-                unusable=ConfigurationError,
-                seconds=self._reactor.seconds,
-                interval=LOOK_INTERVAL,
-            )
+        # Made once: the CAs of the system are read and parsed for each.
+        self._context = WatchedFile(
+            partial(file_version, file) if file is not None else lambda: None,
+            self._make,
+            self._refused,
+            unusable=ConfigurationError,
+            seconds=self._reactor.seconds,
+            interval=LOOK_INTERVAL,
+        )
 
     def _make(self) -> ssl.SSLContext:
         file = self._settings.ca_certificate_file
@@ -81,9 +81,6 @@ class _Endpoints:
             problem=str(error),
         )
 
-    def _tls(self) -> ssl.SSLContext:
-        return self._make() if self._context is None else self._context.get()
-
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """See `IAgentEndpointFactory`."""
         secure = uri.scheme == b"https"
@@ -93,6 +90,6 @@ class _Endpoints:
         return client_endpoint(
             self._reactor,
             address,
-            tls_context_source=self._tls,
+            tls_context_source=self._context.get,
             environ=self._environ,
         )
