@@ -24,6 +24,7 @@ from tunnel.config import (
     Text,
     authorities,
     field,
+    is_positive,
     read_file,
     read_flags,
 )
@@ -66,11 +67,6 @@ def _header(text: str) -> tuple[str, str]:
     if not (colon and _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
         raise ValueError
     return name, value
-
-
-def _positive(instance: object, attribute: object, value: int) -> None:
-    if value <= 0:
-        raise ValueError("must be more than 0")
 
 
 _Header = Annotated[tuple[str, str], Text(_header, "'Name: value'")]
@@ -155,10 +151,10 @@ class KubernetesConfiguration:
     """``kubernetes``: the connections to the API server, which all modules share."""
 
     max_connections: int = field(
-        default=10_000, validator=_positive, doc="connections to the API server"
+        default=10_000, validator=is_positive, doc="connections to the API server"
     )
     max_idle_connections: int = field(
-        default=64, validator=_positive, doc="of them, kept between requests"
+        default=64, validator=is_positive, doc="of them, kept between requests"
     )
 
     def upstream_limits(self) -> UpstreamLimits:

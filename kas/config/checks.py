@@ -8,7 +8,7 @@ from typing import Any
 
 from kas.identity.jwt import read_secret
 
-__all__ = ["gitlabs", "is_positive", "is_secret", "is_url_path", "not_yet"]
+__all__ = ["gitlabs", "is_secret", "is_url_path", "not_yet"]
 
 
 def gitlabs(*names: str) -> Mapping[str, str]:
@@ -37,9 +37,3 @@ def is_url_path(instance: object, attribute: object, value: str) -> None:
 def is_secret(instance: object, attribute: object, value: Path) -> None:
     """A validator: a file with a secret that signs tokens."""
     read_secret(value)
-
-
-def is_positive(instance: object, attribute: object, value: float) -> None:
-    """A validator: more than nothing."""
-    if value <= 0:
-        raise ValueError("must be more than 0")

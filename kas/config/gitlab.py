@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from kas.config.checks import is_positive
 from kas.identity.jwt import read_secret
-from tunnel.config import ExistingFile, authorities, field
+from tunnel.config import ExistingFile, authorities, field, is_positive
 
 __all__ = ["ApiRateLimit", "GitLab"]
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import attrs
 
-from kas.config.checks import gitlabs, is_positive
+from kas.config.checks import gitlabs
 from tunnel.config import (
     Duration,
     ExistingFile,
@@ -17,6 +17,7 @@ from tunnel.config import (
     authorities,
     field,
     identity,
+    is_positive,
 )
 
 __all__ = [

@@ -15,7 +15,6 @@ import attrs
 
 from kas.config.checks import (
     gitlabs,
-    is_positive,
     is_secret,
     is_url_path,
     not_yet,
@@ -31,6 +30,7 @@ from tunnel.config import (
     Size,
     authorities,
     field,
+    is_positive,
     read,
     read_file,
 )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tunnel.config import Duration, Listen, Size, field
+from tunnel.config import Duration, Listen, Size, field, is_positive
 from tunnel.http1 import HttpServerLimits
 
 __all__ = [
@@ -18,11 +18,6 @@ __all__ = [
 ]
 
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
-
-
-def _positive(instance: object, attribute: attrs.Attribute[Any], value: float) -> None:
-    if value <= 0:
-        raise ValueError("must be more than 0")
 
 
 def _path(instance: object, attribute: attrs.Attribute[Any], value: str) -> None:
@@ -65,35 +60,35 @@ class KubernetesApiConfiguration:
     )
     header_timeout: Duration = field(
         default=10.0,
-        validator=_positive,
+        validator=is_positive,
         doc="how long the head of a request may take to arrive",
     )
     idle_timeout: Duration = field(
         default=60.0,
-        validator=_positive,
+        validator=is_positive,
         doc="how long a connection is kept between two requests",
     )
     body_timeout: Duration = field(
         default=60.0,
-        validator=_positive,
+        validator=is_positive,
         doc="how long the body of a request may pause",
     )
     max_header_bytes: Size = field(
-        default=64 * 1024, validator=_positive, doc="size of the head of a request"
+        default=64 * 1024, validator=is_positive, doc="size of the head of a request"
     )
     max_header_count: int = field(
-        default=200, validator=_positive, doc="header lines of a request"
+        default=200, validator=is_positive, doc="header lines of a request"
     )
     # 2,000 watches through one agent must work, and leave room for the rest.
     max_requests_per_agent: int = field(
-        default=5_000, validator=_positive, doc="requests under way at one agent"
+        default=5_000, validator=is_positive, doc="requests under way at one agent"
     )
     # One controller watches a few hundred kinds; a thousand is a loop gone wrong.
     max_requests_per_credential: int = field(
-        default=1_000, validator=_positive, doc="requests under way of one credential"
+        default=1_000, validator=is_positive, doc="requests under way of one credential"
     )
     max_connections: int = field(
-        default=20_000, validator=_positive, doc="connections of clients"
+        default=20_000, validator=is_positive, doc="connections of clients"
     )
 
     def front_limits(self) -> HttpServerLimits:

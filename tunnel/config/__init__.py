@@ -47,7 +47,7 @@ from tunnel.config.listen import Listen
 from tunnel.config.problems import nearest
 from tunnel.config.reader import PartlyRead, Section
 from tunnel.config.reference import Key, keys
-from tunnel.config.schema import ExistingFile, Invalid, field
+from tunnel.config.schema import ExistingFile, Invalid, field, is_positive
 from tunnel.config.texts import Duration, Size, Text, parse_duration, parse_size
 
 __all__ = [
@@ -64,6 +64,7 @@ __all__ = [
     "expiry_problem",
     "field",
     "identity",
+    "is_positive",
     "keys",
     "nearest",
     "parse_duration",

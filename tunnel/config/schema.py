@@ -16,6 +16,7 @@ __all__ = [
     "MustExist",
     "field",
     "field_types",
+    "is_positive",
     "others_of",
 ]
 
@@ -73,6 +74,12 @@ def field(
         metadata[SECRET] = True
         rest.setdefault("repr", False)
     return attrs.field(metadata=metadata, **rest)
+
+
+def is_positive(instance: object, attribute: object, value: float) -> None:
+    """A validator: more than nothing."""
+    if value <= 0:
+        raise ValueError("must be more than 0")
 
 
 def field_types(schema: type[Any]) -> dict[str, tuple[attrs.Attribute[Any], Any]]:
