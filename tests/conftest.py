@@ -57,9 +57,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     os.close(config.stash[_STDERR])
 
 
+def _long() -> bool:
+    """Whether experiments take the time of `make faults`."""
+    return os.environ.get("TXKAS_FAULTS") == "long"
+
+
 def _seconds(item: pytest.Item) -> int:
-    faults = item.get_closest_marker("faults") is not None
-    if faults and os.environ.get("TXKAS_FAULTS") == "long":
+    if item.get_closest_marker("faults") is not None and _long():
         return FAULTS_SECONDS
     if item.get_closest_marker("integration") is not None:
         return INTEGRATION_SECONDS
@@ -71,6 +75,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in MARKS.get(_folder(item), ()):
             item.add_marker(mark)
+        if item.get_closest_marker("faults") is not None and not _long():
+            item.add_marker(pytest.mark.flaky(**record.AGAIN))
     order = {name: number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(_folder(item), len(order)))
 

@@ -1,9 +1,17 @@
-"""What the experiments measured: a table for people, and a file for programs."""
+"""
+What the experiments measured: a table for people, and a file for programs.
+
+How long something took tells of the machine, too, which may do other things at that
+moment: an experiment that was right, and too late, runs again (`AGAIN`).  A fault that
+delays requests does so each time; another process does not.  What is wrong fails at
+once, and the figures of each attempt are kept.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -15,6 +23,14 @@ RESULTS = ROOT / "build" / "faults.json"
 _PROPERTY = "figure"
 
 
+class Late(AssertionError):
+    """All was right, and took too long."""
+
+
+#: For pytest-rerunfailures: how often an experiment runs again, and after what.
+AGAIN = {"reruns": 2, "only_rerun": [Late.__name__]}
+
+
 @attrs.define
 class Figure:
     """One figure of one experiment, and where it has to lie."""
@@ -22,7 +38,15 @@ class Figure:
     experiment: str
     figure: str
     pass_line: str
+    #: Whether what happened was right.
     ok: bool
+    #: Whether it was in time.
+    in_time: bool
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        return "FAIL" if not self.ok else "ok" if self.in_time else "LATE"
 
 
 @attrs.define
@@ -34,16 +58,54 @@ class Record:
     """
 
     properties: list[tuple[str, object]]
+    _held: list[Figure] | None = attrs.field(default=None, init=False)
 
-    def note(self, experiment: str, figure: str, pass_line: str, ok: bool) -> None:
+    def note(
+        self,
+        experiment: str,
+        figure: str,
+        pass_line: str,
+        ok: bool = True,
+        *,
+        in_time: bool = True,
+    ) -> None:
         """
         Keep a figure.
 
-        :raises AssertionError: it is not where it has to be.
+        :param ok: what happened is right, however busy the machine is.
+        :param in_time: it took no longer than it may.
+        :raises AssertionError: it is not right.
+        :raises Late: it is right, and not in time.
         """
-        found = Figure(experiment, figure, pass_line, ok)
+        found = Figure(experiment, figure, pass_line, ok, in_time)
         self.properties.append((_PROPERTY, attrs.asdict(found)))
-        assert ok, f"{experiment}: {figure}; it has to be: {pass_line}"
+        if self._held is None:
+            _judge([found])
+        else:
+            self._held.append(found)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Judge what is noted within at its end, so that no figure is missing."""
+        held = self._held = []
+        try:
+            yield
+        finally:
+            self._held = None
+        _judge(held)
+
+
+def _judge(figures: Sequence[Figure]) -> None:
+    for bad, error in (
+        ([one for one in figures if not one.ok], AssertionError),
+        ([one for one in figures if not one.in_time], Late),
+    ):
+        if bad:
+            raise error("\n".join(map(_missed, bad)))
+
+
+def _missed(one: Figure) -> str:
+    return f"{one.experiment}: {one.figure}; it has to be: {one.pass_line}"
 
 
 def noted(properties: Iterable[tuple[str, object]]) -> list[Figure]:
@@ -67,7 +129,6 @@ def write(figures: Sequence[Figure], path: Path = RESULTS) -> None:
 def table(figures: Iterable[Figure]) -> str:
     """For people."""
     return "\n".join(
-        f"{'ok  ' if one.ok else 'FAIL'}  {one.experiment:<7} "
-        f"{one.figure}  [{one.pass_line}]"
+        f"{one.verdict:<4}  {one.experiment:<7} {one.figure}  [{one.pass_line}]"
         for one in figures
     )

@@ -64,7 +64,7 @@ def check(
             f"{part} {fault * 1000:.1f} ms, {quiet * 1000:.1f} ms before, "
             f"longest {seen['fault']['longest'] * 1000:.0f} ms",
             f"<= {factor:g} times, or {spare * 1000:.0f} ms more",
-            fault <= max(quiet * factor, quiet + spare),
+            in_time=fault <= max(quiet * factor, quiet + spare),
         )
 
 
@@ -89,5 +89,5 @@ def until_known(stand: Stand, record: Record, name: str) -> None:
         name,
         f"all {connected:.0f} agents in Redis after {took:.1f} s",
         f"<= {limit:g} s",
-        took <= limit,
+        in_time=took <= limit,
     )

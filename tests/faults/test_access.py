@@ -274,7 +274,8 @@ def test_revoked(
             f"user: exec ended after {cut:.1f} s, upload ({answered}) and watch after "
             f"{all_cut:.1f} s, 401 everywhere {refused:.1f} s later",
             f"<= {REVOKED_SECONDS} s",
-            all_cut + refused <= REVOKED_SECONDS and answered == 401,
+            answered == 401,
+            in_time=all_cut + refused <= REVOKED_SECONDS,
         )
         # Then the agent, with somebody else's exec through it.
         stage.kas[0].ctl(
@@ -300,5 +301,5 @@ def test_revoked(
             f"agent: its watch ended after {cut:.1f} s, {_status(again)} "
             f"{gone:.1f} s later",
             f"<= {REVOKED_SECONDS} s",
-            cut + gone <= REVOKED_SECONDS,
+            in_time=cut + gone <= REVOKED_SECONDS,
         )

@@ -88,13 +88,14 @@ def test_loss(
         f"{seen['requests']} GETs: {seen['failed']} failed, p99 {seen['p99']} s, "
         f"longest {seen['longest']} s {seen['failures'][:3] or ''}",
         f"0 failed, none longer than {STALL} s",
-        seen["failed"] == 0 and seen["longest"] <= STALL,
+        seen["failed"] == 0,
+        in_time=seen["longest"] <= STALL,
     )
     record.note(
         experiment,
         f"one stream beside them: {speed / 1e6:.1f} MB/s, longest pause {pause:.1f} s",
         f"no pause longer than {STALL} s",
-        pause <= STALL,
+        in_time=pause <= STALL,
     )
     problems = clients.watch_problems(watches["seen"], events.made)
     record.note(

@@ -238,15 +238,15 @@ def test_slow_paths(
         run.execution.join(max(0.1, begun + 1.5 * seconds - time.monotonic()))
         if run.beside is not None:
             run.beside.stop()
-    failed = []
-    for run in runs:
-        straight = run.where == "straight"
-        try:
+    with record.together():
+        for run in runs:
+            straight = run.where == "straight"
             record.note(
                 run.name,
                 run.said(),
                 "for comparison" if straight else f"complete, PONG within {PONG:g} s",
-                straight or (run.complete and run.answered(PONG)),
+                straight or run.complete,
+                in_time=straight or run.answered(PONG),
             )
             if run.beside is not None:
                 record.note(
@@ -254,12 +254,9 @@ def test_slow_paths(
                     f"a GET beside it: {run.beside.longest:.1f} s at most "
                     f"{run.beside.problems[:2] or ''}",
                     f"within {run.condition.beside:.1f} s; asserted at 1.5 times that",
-                    run.beside.longest <= 1.5 * run.condition.beside
-                    and not run.beside.problems,
+                    not run.beside.problems,
+                    in_time=run.beside.longest <= 1.5 * run.condition.beside,
                 )
-        except AssertionError as error:
-            failed.append(str(error))
-    assert not failed, "\n".join(failed)
 
 
 def test_last_output(
@@ -275,20 +272,16 @@ def test_last_output(
         execution = SlowExec.ending(way, namespace, LAST)
         execution.start()
         running.append(Run(condition, where, way, execution, LAST))
-    failed = []
-    for run in running:
-        run.execution.join(60)
-        straight = run.where == "straight"
-        try:
+    with record.together():
+        for run in running:
+            run.execution.join(60)
+            straight = run.where == "straight"
             record.note(
                 f"{run.name}, the last {LAST / 1e6:g} MB",
                 run.said(),
                 "for comparison" if straight else "complete",
                 straight or run.complete,
             )
-        except AssertionError as error:
-            failed.append(str(error))
-    assert not failed, "\n".join(failed)
 
 
 def test_ctrl_c(
@@ -308,23 +301,19 @@ def test_ctrl_c(
         running.append((condition, where, execution, when))
     # Until every buffer is full.
     time.sleep(15)
-    failed = []
-    for condition, where, execution, when in running:
-        typed = execution.interrupt()
-        try:
-            eventually(lambda when=when: when.exists() and when.read_text(), 60)  # type: ignore[misc]
-            ended = float(when.read_text()) - typed
-        except AssertionError:
-            ended = 60.0
-        straight = where == "straight"
-        try:
+    with record.together():
+        for condition, where, execution, when in running:
+            typed = execution.interrupt()
+            try:
+                eventually(lambda when=when: when.exists() and when.read_text(), 60)  # type: ignore[misc]
+                ended = float(when.read_text()) - typed
+            except AssertionError:
+                ended = 60.0
+            straight = where == "straight"
             record.note(
                 f"F06, {where}: {condition.name}",
                 f"Ctrl-C ends the command after {ended:.1f} s",
                 "for comparison" if straight else f"within {INTERRUPT:g} s",
-                straight or ended <= INTERRUPT,
+                in_time=straight or ended <= INTERRUPT,
             )
-        except AssertionError as error:
-            failed.append(str(error))
-        execution.leave()
-    assert not failed, "\n".join(failed)
+            execution.leave()
