@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,6 +10,7 @@ from twisted.internet.interfaces import IProtocolFactory, IReactorTime
 
 from kas.api.front import Front
 from kas.api.limits import ExternalLimits
+from kas.web.draining import DrainingFactory
 from kas.web.requests import BoundedRequest, BoundedSite, Bounds
 from tunnel.errors import CallError, ErrorCode, StreamReset
 from tunnel.grpc.fields import Headers
@@ -137,19 +137,9 @@ class ApiRequest(BoundedRequest):
 
 
 def make_site(
-    front: Front,
-    clock: IReactorTime,
-    limits: ExternalLimits,
-    *,
-    closing: Callable[[object], bool],
-    busy: set[object],
+    front: Front, clock: IReactorTime, limits: ExternalLimits, factory: DrainingFactory
 ) -> IProtocolFactory:
-    """
-    The factory for connections that do not begin with HTTP/2's preface.
-
-    :param closing: whether a connection, by its transport, ends after the answer.
-    :param busy: holds the transports of those with a request under way.
-    """
-    bounds = Bounds(limits, clock, front.memory, closing, busy)
+    """The factory for connections that do not begin with HTTP/2's preface."""
+    bounds = Bounds(limits, clock, front.memory, factory)
     site: Any = BoundedSite(partial(ApiRequest, front), bounds)
     return site  # type: ignore[no-any-return]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.interfaces import IAddress, INegotiated, IProtocol
+from twisted.internet.interfaces import IAddress, INegotiated
 from twisted.internet.protocol import Factory
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.api.auth import Authenticator
@@ -18,6 +17,7 @@ from kas.api.services import ExternalServices
 from kas.config.schema import ApiListen
 from kas.identity.jwt import Secrets
 from kas.web.draining import DrainingFactory, DrainingListener
+from kas.web.requests import BoundedChannel
 from tunnel.errors import ConfigurationError
 from tunnel.http2.server import Http2ServerConnection
 from tunnel.http2.stream import Http2Stream, RawHeaders
@@ -47,7 +47,6 @@ class _Greeting(Handover):
         super().__init__(layers, address)
         self._factory_above = factory
         self._seen = b""
-        self.born = layers.clock.seconds()
 
     def describe_timeout(self) -> str:
         return f"the client said nothing within {self._factory.timeout:g} s"
@@ -63,17 +62,21 @@ class _Greeting(Handover):
             self.hand_over(self._seen, self._factory_above.http1)
 
     def connectionLost(self, reason: Failure) -> None:
-        self._factory_above.open.discard(self)
+        self._factory_above.lost(self)
         super().connectionLost(reason)
 
     @property
     def transport(self) -> object:
-        """What names the connection for `make_site`."""
+        """What is below."""
         return self._lower
 
     def close(self) -> None:
         """End it after what was written."""
-        self._lower.loseConnection()
+        above: Any = self._above
+        if above is None:
+            self._lower.loseConnection()
+        else:
+            above.close()
 
 
 class ExternalFactory(DrainingFactory):
@@ -84,8 +87,6 @@ class ExternalFactory(DrainingFactory):
     :param jitter: a number between 0 and 1.
     """
 
-    _log = Logger()
-
     def __init__(
         self,
         front: Front,
@@ -95,47 +96,23 @@ class ExternalFactory(DrainingFactory):
         jitter: Callable[[], float],
         limits: ExternalLimits = DEFAULT_LIMITS,
     ) -> None:
+        super().__init__("the external API", limits.connections)
         self._front = front
         self._clock = clock
         self._limits = limits
         self._age = age
         self._jitter = jitter
-        self._draining = False
-        self._complained = False
-        #: All connections.
-        self.open: set[_Greeting] = set()
         #: Those that speak HTTP/2.
         self.http2: set[Http2ServerConnection] = set()
-        self._busy: set[object] = set()
-        self.http1 = make_site(
-            front, clock, limits, closing=self._closing, busy=self._busy
-        )
+        self.http1 = make_site(front, clock, limits, self)
         above = Factory.forProtocol(self._make_http2)
         above.noisy = False
         self._layers = LayerFactory(
             above, clock, limits.greeting, lambda layers, a: _Greeting(layers, a, self)
         )
 
-    def buildProtocol(self, address: IAddress) -> IProtocol | None:  # type: ignore[override]
-        """One connection, or None when there are too many."""
-        if self.room() <= 0:
-            if not self._complained:
-                self._log.warn(
-                    "more than {count} connections to the external API: new ones are "
-                    "closed",
-                    count=self._limits.connections,
-                )
-            self._complained = True
-            return None
-        self._complained = False
-        greeting: Any = self._layers.buildProtocol(address)
-        if greeting is not None:
-            self.open.add(greeting)
-        return greeting  # type: ignore[no-any-return]
-
-    def room(self) -> int:
-        """How many more there may be; who is in a TLS handshake counts already."""
-        return self._limits.connections - len(self.open)
+    def connect(self, address: IAddress) -> Any:
+        return self._layers.buildProtocol(address)
 
     def _make_http2(self) -> Http2ServerConnection:
         connection = Http2ServerConnection(
@@ -167,40 +144,23 @@ class ExternalFactory(DrainingFactory):
             connection.proven()
         return begun.call
 
-    def _closing(self, transport: object) -> bool:
-        for one in self.open:
-            if one.transport is transport:
-                return self._draining or self._clock.seconds() - one.born > self._age
-        return True
-
     @property
     def calls(self) -> int:
-        """How many are under way."""
-        return len(self._busy) + sum(one.calls for one in self.http2)
+        return super().calls + sum(one.calls for one in self.http2)
 
-    @property
-    def connections(self) -> int:
-        """How many connections there are."""
-        return len(self.open)
+    def leaves(self, channel: BoundedChannel) -> bool:
+        age = self._clock.seconds() - channel.born
+        return super().leaves(channel) or age > self._age
+
+    def idle(self, connection: _Greeting) -> bool:
+        # Those over HTTP/2 close themselves after GOAWAY.
+        above = connection.above
+        return above not in self.busy and above not in self.http2
 
     def drain(self, grace: float) -> None:
-        """Close connections without calls, and the others after their calls."""
-        self._draining = True
         for connection in tuple(self.http2):
             connection.drain(grace)
-        for one in tuple(self.open):
-            if one.above not in self.http2 and one.transport not in self._busy:
-                one.close()
-
-    def close(self) -> None:
-        """Close every connection once what was written is sent."""
-        for one in tuple(self.open):
-            one.close()
-
-    def abort(self) -> None:
-        """Cut every connection."""
-        for one in tuple(self.open):
-            one.give_up()
+        super().drain(grace)
 
 
 class ExternalApi(DrainingListener):

@@ -5,54 +5,126 @@ from __future__ import annotations
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from twisted.internet.interfaces import IListeningPort, IProtocolFactory
+from twisted.internet.interfaces import (
+    IAddress,
+    IListeningPort,
+    IProtocol,
+    IProtocolFactory,
+)
 from twisted.internet.protocol import Factory
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from tunnel.config import Listen
 from tunnel.program.listening import Listening
+from tunnel.transport.negotiation import abort
 from tunnel.util.until import until
 
-__all__ = ["DrainingFactory", "DrainingListener"]
+__all__ = ["DrainingFactory", "DrainingListener", "OpenConnection"]
 
 #: Seconds that the last bytes get to leave at the end.
 CLOSE_TIME = 1.0
 
 
+class OpenConnection(Protocol):
+    """One connection of such a listener; calls `DrainingFactory.lost` at its end."""
+
+    @property
+    def transport(self) -> Any:
+        """What is below it."""
+
+    def close(self) -> None:
+        """End it after what was written."""
+
+
 @implementer(IProtocolFactory)
 class DrainingFactory(ABC, Factory):
-    """What makes the connections of such a listener, and knows them."""
+    """
+    What makes the connections of such a listener, and knows those that are open.
 
+    :param what: its clients connect to, for the log.
+    :param limit: connections at once.
+    """
+
+    _log = Logger()
     noisy = False
 
-    @property
+    def __init__(self, what: str, limit: int) -> None:
+        self.limit = limit
+        #: Those that were accepted, in whatever state.
+        self.open: set[OpenConnection] = set()
+        #: Those over HTTP/1.1 with a request under way.
+        self.busy: set[object] = set()
+        self._what = what
+        self._draining = False
+        self._complained = False
+
     @abstractmethod
+    def connect(self, address: IAddress) -> Any:
+        """Make one connection; None if that cannot be done."""
+
+    def buildProtocol(self, address: IAddress) -> IProtocol | None:  # type: ignore[override]
+        """One connection, or None when there are too many."""
+        if self.room() <= 0:
+            if not self._complained:
+                self._log.warn(
+                    "more than {count} connections for {what}: new ones are closed",
+                    count=self.limit,
+                    what=self._what,
+                )
+            self._complained = True
+            return None
+        self._complained = False
+        made = self.connect(address)
+        if made is not None:
+            self.open.add(made)
+        return made  # type: ignore[no-any-return]
+
+    def lost(self, connection: OpenConnection) -> None:
+        """It is at its end."""
+        self.open.discard(connection)
+
+    @property
     def calls(self) -> int:
         """How many requests are under way."""
+        return len(self.busy)
 
     @property
-    @abstractmethod
     def connections(self) -> int:
         """How many connections there are."""
+        return len(self.open)
 
-    @abstractmethod
     def room(self) -> int:
         """How many more there may be; who is in a TLS handshake counts already."""
+        return self.limit - len(self.open)
 
-    @abstractmethod
+    def leaves(self, channel: Any) -> bool:
+        """Whether a connection over HTTP/1.1 ends after the answer."""
+        return self._draining
+
+    def idle(self, connection: Any) -> bool:
+        """Whether no request is under way on it."""
+        return connection not in self.busy
+
     def drain(self, grace: float) -> None:
         """Close connections without requests, and the others after theirs."""
+        self._draining = True
+        for one in tuple(self.open):
+            if self.idle(one):
+                one.close()
 
-    @abstractmethod
     def close(self) -> None:
         """Close every connection once what was written is sent."""
+        for one in tuple(self.open):
+            one.close()
 
-    @abstractmethod
     def abort(self) -> None:
         """Cut every connection."""
+        for one in tuple(self.open):
+            abort(one.transport)
 
 
 class DrainingListener:

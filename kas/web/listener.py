@@ -11,10 +11,8 @@ import attrs
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-from twisted.internet.interfaces import IAddress, IProtocol, IReactorTime
-from twisted.internet.protocol import connectionDone
+from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.logger import Logger
-from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource, getChildForRequest
 from twisted.web.server import NOT_DONE_YET
@@ -174,96 +172,21 @@ class PageSite(BoundedSite):
 class WebFactory(DrainingFactory):
     """Takes connections for the pages of modules."""
 
-    _log = Logger()
-
     def __init__(self, settings: Web, pages: Pages, clock: IReactorTime) -> None:
-        self._settings = settings
-        self._draining = False
-        self._complained = False
-        self._busy: set[object] = set()
+        super().__init__(WEB, settings.max_connections)
         self.counters = WebCounters()
         limits = WebLimits(
             settings.request_timeout, settings.idle_timeout, settings.max_body_bytes
         )
-        bounds = Bounds(
-            limits,
-            clock,
-            RequestMemory(total=max(MAX_BODIES, settings.max_body_bytes)),
-            closing=lambda transport: self._draining,
-            busy=self._busy,
-        )
+        memory = RequestMemory(total=max(MAX_BODIES, settings.max_body_bytes))
 
         def request(*arguments: Any) -> WebRequest:
             return WebRequest(pages, self.counters, *arguments)
 
-        site = PageSite(request, bounds)
-        self._wrapping = WrappingFactory(site)
-        self._wrapping.protocol = _Connection
-        self._wrapping.noisy = False
-        #: Those that were accepted, in whatever state.
-        self.open: set[_Connection] = set()
+        self.site = PageSite(request, Bounds(limits, clock, memory, self))
 
-    def buildProtocol(self, address: IAddress) -> IProtocol | None:  # type: ignore[override]
-        """One connection, or None when there are too many."""
-        if self.room() <= 0:
-            if not self._complained:
-                self._log.warn(
-                    "more than {count} connections for {what}: new ones are closed",
-                    count=self._settings.max_connections,
-                    what=WEB,
-                )
-            self._complained = True
-            return None
-        self._complained = False
-        made: Any = self._wrapping.buildProtocol(address)
-        made.of = self
-        self.open.add(made)
-        return made  # type: ignore[no-any-return]
-
-    @property
-    def calls(self) -> int:
-        """How many requests are under way."""
-        return len(self._busy)
-
-    @property
-    def connections(self) -> int:
-        """How many connections there are."""
-        return len(self.open)
-
-    def room(self) -> int:
-        """How many more there may be."""
-        return self._settings.max_connections - len(self.open)
-
-    def drain(self, grace: float) -> None:
-        """Close connections without requests, and the others after theirs."""
-        self._draining = True
-        for one in tuple(self.open):
-            if one not in self._busy:
-                one.close()
-
-    def close(self) -> None:
-        """Close every connection once what was written is sent."""
-        for one in tuple(self.open):
-            one.close()
-
-    def abort(self) -> None:
-        """Cut every connection."""
-        for one in tuple(self.open):
-            one.abortConnection()
-
-
-class _Connection(ProtocolWrapper):
-    """One connection, which its factory knows."""
-
-    of: WebFactory
-
-    def close(self) -> None:
-        """End it after what was written."""
-        self.loseConnection()  # type: ignore[no-untyped-call]
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self.of.open.discard(self)
-        super().connectionLost(reason)  # type: ignore[no-untyped-call]
+    def connect(self, address: IAddress) -> Any:
+        return self.site.buildProtocol(address)
 
 
 class WebCollector(Collector):

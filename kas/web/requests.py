@@ -9,15 +9,19 @@ from typing import Any, Protocol
 
 import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.protocol import connectionDone
+from twisted.web.http import HTTPChannel
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
+from kas.web.draining import DrainingFactory
 from tunnel.errors import CallError
 from tunnel.grpc.memory import RequestMemory, RequestShare
 
-__all__ = ["BoundedRequest", "BoundedSite", "Bounds", "RequestLimits"]
+__all__ = ["BoundedChannel", "BoundedRequest", "BoundedSite", "Bounds", "RequestLimits"]
 
 # They are untyped.
+_Channel: Any = HTTPChannel
 _Request: Any = Request
 _Site: Any = Site
 
@@ -44,15 +48,13 @@ class Bounds:
     What the requests of one listener share.
 
     :ivar memory: for bodies.
-    :ivar closing: whether a connection, by its transport, ends after the answer.
-    :ivar busy: holds the transports of those with a request under way.
+    :ivar factory: of the connections.
     """
 
     limits: RequestLimits
     clock: IReactorTime
     memory: RequestMemory
-    closing: Callable[[object], bool]
-    busy: set[object]
+    factory: DrainingFactory
 
 
 class BoundedRequest(_Request):  # type: ignore[misc]
@@ -75,7 +77,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         #: What the body holds of the memory.
         self.share = RequestShare(bounds.memory)
         # It is gone from the channel when the client is.
-        self._transport: object = self.channel.transport
+        self._connection: BoundedChannel = self.channel
         self._late_call = bounds.clock.callLater(bounds.limits.request, self._late)
 
     def begun(self) -> None:
@@ -114,7 +116,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
             # Its last bytes came with those that were too many.
             return
         self._in_time()
-        self._bounds.busy.add(self._transport)
+        self._bounds.factory.busy.add(self._connection)
         if self.discard:
             self._close()
         self._close_when_due()
@@ -127,7 +129,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         super().finish()
 
     def _close_when_due(self) -> None:
-        if self.channel is not None and self._bounds.closing(self._transport):
+        if self.channel is not None and self._bounds.factory.leaves(self._connection):
             self._close()
 
     def _close(self) -> None:
@@ -146,7 +148,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
 
     def _over(self) -> None:
         self.share.release()
-        self._bounds.busy.discard(self._transport)
+        self._bounds.factory.busy.discard(self._connection)
 
     def _in_time(self) -> None:
         call, self._late_call = self._late_call, None
@@ -172,6 +174,30 @@ class BoundedRequest(_Request):  # type: ignore[misc]
             self.channel.loseConnection()
 
 
+class BoundedChannel(_Channel):  # type: ignore[misc]
+    """One connection, which its factory knows."""
+
+    #: When it began.
+    born = 0.0
+    _closing = False
+
+    def connectionMade(self) -> None:
+        self.born = self.site.reactor.seconds()
+        super().connectionMade()
+
+    def loseConnection(self) -> None:
+        """End it after what was written."""
+        if not self._closing:
+            self._closing = True
+            super().loseConnection()
+
+    close = loseConnection
+
+    def connectionLost(self, reason: Any = connectionDone) -> None:
+        self.site.bounds.factory.lost(self)
+        super().connectionLost(reason)
+
+
 class BoundedSite(_Site):  # type: ignore[misc]
     """
     A site for such requests, without HTTP/2, which `tunnel.http2` does.
@@ -180,8 +206,10 @@ class BoundedSite(_Site):  # type: ignore[misc]
     """
 
     noisy = False
+    protocol = BoundedChannel
 
     def __init__(self, request: Callable[..., BoundedRequest], bounds: Bounds) -> None:
+        self.bounds = bounds
         super().__init__(
             Resource(),
             partial(request, bounds),

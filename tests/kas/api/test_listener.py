@@ -49,7 +49,7 @@ class HandshakeTests(ExternalCase):
         )
         self.successResultOf(Deferred.fromCoroutine(api.start()))
         factory = reactor.tcpServers[0][1]
-        api.factory._limits = attrs.evolve(DEFAULT_LIMITS, connections=3)
+        api.factory.limit = 3
         open_ = api.factory.buildProtocol(ADDRESS)
         assert open_ is not None
         open_.makeConnection(StringTransport())

@@ -241,8 +241,7 @@ class LimitTests(_Case):
 
     def test_bodies_together(self) -> None:
         """All bodies share what memory there is; each may have a little."""
-        bounds = self.factory._wrapping.wrappedFactory.requestFactory
-        memory = bounds.args[0].memory
+        memory = self.factory.site.bounds.memory
         memory.bytes, memory.each = memory.total, 100
         self.assertEqual(_Client(self).ask("/greeter", body=b"x" * 100)[0], 200)
         status = _Client(self).ask("/greeter", body=b"x" * 101)[0]
@@ -266,6 +265,8 @@ class EndTests(_Case):
         self.assertEqual(idle.ask("/greeter")[0], 200)
         self.reactor.advance(5)
         self.assertTrue(idle.transport.disconnecting)
+        # TLS waits with its goodbye as long as there is one.
+        self.assertIsNone(idle.transport.producer)
         self.hook.waiting[0].finish()
         self.assertIn(b"connection: close", busy.transport.value().lower())
         self.assertTrue(busy.transport.disconnecting)
