@@ -278,8 +278,8 @@ class Web:
     )
     idle_timeout: Duration = field(
         default=60.0,
-        doc="how long a connection is kept between two requests, and how long the body "
-        "of one may pause",
+        doc="how long a connection is kept between two requests, how long the body of "
+        "one may pause, and how long a client may read nothing of its answer",
         validator=is_positive,
     )
     max_body_bytes: Size = field(

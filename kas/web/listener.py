@@ -45,9 +45,9 @@ class WebLimits:
 class WebCounters:
     """For metrics; labels are bounded: modules, and classes of statuses."""
 
-    #: By module and class of the status; no module: no page is there.
+    #: By module and class of the status; no module: no page was asked.
     answers: Counter[tuple[str, str]] = attrs.Factory(Counter)
-    #: Clients that left before they had their answer.
+    #: Clients that left before they had their answer, or did not read it.
     broken: int = 0
 
 
@@ -99,6 +99,7 @@ class WebRequest(BoundedRequest):
             return reason
         if self.startedWriting:
             # Half an answer must not look like a whole one.
+            self.refused(500)
             self.channel.forceAbortClient()
             return reason
         for name, _ in tuple(self.responseHeaders.getAllRawHeaders()):
@@ -112,10 +113,14 @@ class WebRequest(BoundedRequest):
         self._count()
         super().finish()
 
+    def refused(self, status: int) -> None:
+        """There is no other answer than this status."""
+        self.code = status
+        self._count()
+
     def gone(self) -> None:
-        """The client left."""
-        if not self._counted:
-            self._counted = True
+        """It is over without an answer."""
+        if not self._counted and not self._connection.closing:
             self._counters.broken += 1
 
     def _count(self) -> None:
@@ -214,7 +219,7 @@ class WebCollector(Collector):
         yield requests
         yield CounterMetricFamily(
             "kas_web_requests_broken",
-            "Requests of pages whose client left.",
+            "Requests of pages whose client left, or did not read the answer.",
             factory.counters.broken,
         )
 

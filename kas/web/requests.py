@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from io import BytesIO
 from typing import Any, Protocol
@@ -17,6 +17,8 @@ from twisted.web.server import Request, Site
 from kas.web.draining import DrainingFactory
 from tunnel.errors import CallError
 from tunnel.grpc.memory import RequestMemory, RequestShare
+from tunnel.transport.eager import unsent
+from tunnel.transport.sockets import bound_unsent
 
 __all__ = ["BoundedChannel", "BoundedRequest", "BoundedSite", "Bounds", "RequestLimits"]
 
@@ -35,7 +37,11 @@ class RequestLimits(Protocol):
 
     @property
     def idle(self) -> float:
-        """Seconds between two requests, and between two pieces of one."""
+        """
+        Seconds between two requests, and between two pieces of one.
+
+        Also how long the client may take nothing of an answer.
+        """
 
     @property
     def body(self) -> int:
@@ -87,8 +93,11 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         """Everything is here."""
         raise NotImplementedError
 
+    def refused(self, status: int) -> None:
+        """It was answered here, before it was complete."""
+
     def gone(self) -> None:
-        """The client left before the answer was complete."""
+        """The connection ended before the answer was complete."""
 
     def gotLength(self, length: int | None) -> None:
         """The head is here."""
@@ -106,7 +115,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
             try:
                 self.share.hold(self._kept)
             except CallError:
-                self._refuse(b"503 Service Unavailable\r\nRetry-After: 1")
+                self._refuse(503, b"Service Unavailable\r\nRetry-After: 1")
             else:
                 self.content.write(data)
 
@@ -159,43 +168,114 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         self.channel.forceAbortClient()
 
     def _too_large(self) -> None:
-        self._refuse(b"413 Content Too Large")
+        self._refuse(413, b"Content Too Large")
 
-    def _refuse(self, status: bytes) -> None:
+    def _refuse(self, status: int, rest: bytes) -> None:
         if not self._refused:
             self._refused = self.discard = True
             self._in_time()
             self.share.release()
             self.content = BytesIO()
             self.channel.transport.write(
-                b"HTTP/1.1 " + status + b"\r\n"
-                b"Connection: close\r\nContent-Length: 0\r\n\r\n"
+                b"HTTP/1.1 %d %b\r\n"
+                b"Connection: close\r\nContent-Length: 0\r\n\r\n" % (status, rest)
             )
+            self.refused(status)
             self.channel.loseConnection()
 
 
 class BoundedChannel(_Channel):  # type: ignore[misc]
-    """One connection, which its factory knows."""
+    """
+    One connection, which its factory knows.
+
+    A client that takes nothing of what waits for it, for as long as a connection may be
+    idle, is cut: its answer is memory, and most of the time a producer that waits.
+    """
 
     #: When it began.
     born = 0.0
-    _closing = False
+    #: kas ends it, and not the client.
+    closing = False
+    _stalled_call: IDelayedCall | None = None
+    _written = 0
+    #: Bytes that had left at the last look.
+    _taken = 0
 
     def connectionMade(self) -> None:
         self.born = self.site.reactor.seconds()
+        # What the kernel holds is not seen to be taken, and it would hold megabytes.
+        bound_unsent(self.transport)
         super().connectionMade()
+
+    def write(self, data: bytes) -> None:
+        self._written += len(data)
+        super().write(data)
+
+    def writeSequence(self, iovec: Iterable[bytes]) -> None:
+        self.write(b"".join(iovec))
+
+    def pauseProducing(self) -> None:
+        """The transport holds much that the client has not taken."""
+        super().pauseProducing()
+        self._watch()
+
+    def resumeProducing(self) -> None:
+        """The client took everything."""
+        super().resumeProducing()
+        if not self.closing:
+            self._unwatch()
+
+    def timeoutConnection(self) -> None:
+        """No request came; while the client takes the last answer, none is late."""
+        if unsent(self.transport) and self._takes():
+            self.setTimeout(self.timeOut)
+        else:
+            super().timeoutConnection()
 
     def loseConnection(self) -> None:
         """End it after what was written."""
-        if not self._closing:
-            self._closing = True
+        if not self.closing:
+            self.closing = True
             super().loseConnection()
+            # The transport waits for the client as long as that likes.
+            self._watch()
 
     close = loseConnection
 
+    def forceAbortClient(self) -> None:
+        """Cut it."""
+        self.closing = True
+        super().forceAbortClient()
+
     def connectionLost(self, reason: Any = connectionDone) -> None:
+        self._unwatch()
         self.site.bounds.factory.lost(self)
         super().connectionLost(reason)
+
+    def _watch(self) -> None:
+        if self._stalled_call is None:
+            self._takes()
+            idle = self.site.bounds.limits.idle
+            self._stalled_call = self.callLater(idle, self._look)
+
+    def _unwatch(self) -> None:
+        call, self._stalled_call = self._stalled_call, None
+        if call is not None:
+            call.cancel()
+
+    def _look(self) -> None:
+        self._stalled_call = None
+        if self._takes():
+            self._watch()
+        else:
+            # As if the client had left.
+            super().forceAbortClient()
+
+    def _takes(self) -> bool:
+        """Whether the client took something since the last call."""
+        before = self._taken
+        self._taken = self._written - (unsent(self.transport) or 0)
+        return self._taken > before
 
 
 class BoundedSite(_Site):  # type: ignore[misc]

@@ -60,6 +60,9 @@ class _Client:
     def __init__(self, case: Any) -> None:
         self.transport = StringTransport()
         self.transport.abortConnection = self._abort  # type: ignore[method-assign]
+        #: Bytes of the answer that the client has not read.
+        self.unread = 0
+        self.transport.unsent = lambda: self.unread  # type: ignore[attr-defined]
         self.aborted = False
         self.protocol: Any = case.factory.buildProtocol(PEER)
         if self.protocol is not None:
@@ -163,15 +166,17 @@ class RequestTests(_Case):
         )
         registry.register(listener.collector)
         self.factory = listener.factory  # type: ignore[assignment]
-        client, leaving = _Client(self), _Client(self)
+        client, leaving, large = (_Client(self) for _ in range(3))
         for path in ("/greeter", "/greeter/a", "/secret"):
             client.ask(path)
         client.send(b"GET /greeter?do=wait HTTP/1.1\r\nHost: kas\r\n\r\n")
         leaving.send(b"GET /greeter?do=wait HTTP/1.1\r\nHost: kas\r\n\r\n")
         leaving.lose()
+        self.assertEqual(large.ask("/greeter", body=b"x" * 1001)[0], 413)
+        large.lose()
         for name, labels, value in (
             ("kas_web_requests_total", {"module": "greeter", "code": "2xx"}, 2),
-            ("kas_web_requests_total", {"module": "", "code": "4xx"}, 1),
+            ("kas_web_requests_total", {"module": "", "code": "4xx"}, 2),
             ("kas_web_requests_broken_total", {}, 1),
             ("kas_web_requests_in_flight", {}, 1),
             ("kas_web_connections", {}, 1),
@@ -231,6 +236,49 @@ class LimitTests(_Case):
         self.reactor.advance(3600)
         self.hook.waiting[0].finish()
         self.assertIn(b" 200 ", client.transport.value())
+
+    def test_nothing_is_read(self) -> None:
+        """A client that takes nothing of its answer is cut; a slow one is not."""
+        client = _Client(self)
+        client.send(b"GET /greeter?do=wait HTTP/1.1\r\nHost: kas\r\n\r\n")
+        self.hook.waiting[0].write(b"x" * 1000)
+        client.unread = 1000
+        client.protocol.pauseProducing()
+        for _ in range(5):
+            client.unread -= 1
+            self.reactor.advance(60)
+        # What a page adds meanwhile is not what the client reads.
+        client.transport.clear()
+        self.hook.waiting[0].write(b"x" * 1000)
+        client.unread += len(client.transport.value())
+        self.assertFalse(client.aborted)
+        self.reactor.advance(60)
+        self.assertTrue(client.aborted)
+        self.assertEqual(self.factory.counters.broken, 1)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_read_in_the_end(self) -> None:
+        """One that was late and went on may wait for more as long as it likes."""
+        client = _Client(self)
+        client.send(b"GET /greeter?do=wait HTTP/1.1\r\nHost: kas\r\n\r\n")
+        client.protocol.pauseProducing()
+        client.protocol.resumeProducing()
+        self.reactor.advance(3600)
+        self.assertFalse(client.aborted)
+
+    def test_a_last_answer_is_read_slowly(self) -> None:
+        """Closing waits while the client reads; so does the time between requests."""
+        last, first = _Client(self), _Client(self)
+        last.unread = first.unread = 11
+        last.ask("/greeter", "Connection: close")
+        first.ask("/greeter")
+        for unread in range(10, 0, -1):
+            last.unread = first.unread = unread
+            self.reactor.advance(60)
+            self.assertEqual((last.aborted, first.transport.disconnecting), (0, 0))
+        self.reactor.advance(60)
+        self.assertTrue(last.aborted)
+        self.assertTrue(first.transport.disconnecting)
 
     def test_connections(self) -> None:
         """One too many is closed; a place that becomes free is given again."""
