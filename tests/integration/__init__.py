@@ -5,6 +5,7 @@ Real processes, real TLS, a real API server: what only shows when all of it runs
     processes.py    start a program, wait for what it says, stop it
     cluster.py      the control plane of tests/kube, and its audit log
     stack.py        `twistd kas` and `twistd agentk` before that control plane
+    module_kas.py   a kas that stands alone, with a module of the tests
     kubectl.py      kubectl as a child, and on a terminal
     rawhttp.py      HTTP/1.1 byte by byte, over TLS
     objects.py      what is sent to an API server to make something

@@ -22,6 +22,7 @@ import pytest
 
 from tests.integration import needs
 from tests.integration.echo_module import DROPIN
+from tests.integration.module_kas import ModuleKas, python_path
 from tests.integration.processes import (
     ROOT,
     Process,
@@ -33,23 +34,13 @@ from tests.integration.processes import (
 
 SECRET = secrets.token_bytes(32)
 
-_LISTENING = r"listening for {} on 127\.0\.0\.1:(\d+)"
-
-_CONFIGURATION = """\
-agent:
-  listen: {{address: "127.0.0.1:0", development_certificate: false}}
-  kubernetes_api:
-    listen: {{address: "127.0.0.1:0", development_certificate: false}}
-observability:
-  listen: {{address: "127.0.0.1:0"}}
+_API = """\
 api:
   listen:
     address: 127.0.0.1:0
-    development_certificate: {tls}
+    development_certificate: %s
     authentication_secret_file: secret
     listen_grace_period: 0s
-modules:
-  echo: {{}}
 """
 
 TRACKER = "gitlab.agent.agent_tracker.rpc.AgentTracker/GetConnectedAgents"
@@ -62,32 +53,15 @@ def token(secret: bytes = SECRET, algorithm: str = "HS256", **claims: Any) -> st
     return jwt.encode({**content, **claims}, secret, algorithm)
 
 
-class Api:
+class Api(ModuleKas):
     """A kas with the external API and the module ``echo``."""
 
     def __init__(self, folder: Path, *, tls: bool = False) -> None:
-        self.folder = folder
-        (folder / "twisted" / "plugins").mkdir(parents=True)
-        (folder / "twisted" / "plugins" / "tests_echo_modules.py").write_text(DROPIN)
+        super().__init__(folder, "echo", DROPIN, _API % str(tls).lower())
         (folder / "secret").write_bytes(base64.b64encode(SECRET))
-        configuration = folder / "kas.yaml"
-        configuration.write_text(_CONFIGURATION.format(tls=str(tls).lower()))
-        self.authority = folder / "state" / "ca.crt" if tls else None
-        self.process = Process(
-            "kas",
-            twistd(
-                "kas",
-                "--configuration-file",
-                configuration,
-                "--state-directory",
-                folder / "state",
-            ),
-            folder / "kas.log",
-            environment={"PYTHONPATH": os.pathsep.join([str(folder), *_path()])},
-        )
-        self.process.wait_for("kas is ready")
-        found = self.process.wait_for(_LISTENING.format("the external API"))
-        self.port = int(found[1])
+        self.authority = self.state / "ca.crt" if tls else None
+        self.start()
+        self.address = f"127.0.0.1:{self.port('the external API')}"
 
     def grpc(self, scenario: str, with_token: str = "") -> Any:
         """What the client saw in a scenario."""
@@ -97,7 +71,7 @@ class Api:
             text=True,
             timeout=120,
             cwd=ROOT,
-            env=clean_environment({"PYTHONPATH": os.pathsep.join(_path())}),
+            env=clean_environment(python_path()),
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
@@ -108,7 +82,7 @@ class Api:
             sys.executable,
             "-m",
             "tests.integration.grpc_client",
-            f"localhost:{self.port}",
+            self.address.replace("127.0.0.1", "localhost"),
             with_token or token(),
             scenario,
             *([str(self.authority)] if self.authority else []),
@@ -126,7 +100,7 @@ class Api:
                 *("-H", "Content-Type: application/json"),
                 *("--data-binary", body),
                 *options,
-                f"http://127.0.0.1:{self.port}/{path}",
+                f"http://{self.address}/{path}",
             ],
             capture_output=True,
             text=True,
@@ -140,11 +114,6 @@ class Api:
         """End it, and see that it ends well."""
         assert self.process.stops_cleanly()
         self.process.kill()
-
-
-def _path() -> list[str]:
-    known = os.environ.get("PYTHONPATH", "")
-    return [str(ROOT), *([known] if known else [])]
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +209,7 @@ def test_client_says_goaway(api: Api) -> None:
         [
             needs.program("node", "apt-get install nodejs"),
             ROOT / "tests" / "integration" / "javascript" / "goaway.js",
-            f"http://127.0.0.1:{api.port}",
+            f"http://{api.address}",
             token(),
         ],
         capture_output=True,
@@ -267,7 +236,7 @@ def test_over_tls_and_drained(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=clean_environment({"PYTHONPATH": os.pathsep.join(_path())}),
+        env=clean_environment(python_path()),
     )
     assert client.stdout is not None
     assert client.stdout.readline() == "running\n"
@@ -314,15 +283,13 @@ def cluster(tmp_path: Path) -> Iterator[Path]:
 
 def test_connected_agent(api: Api, cluster: Path, tmp_path: Path) -> None:
     """A real agentk, by gRPC and by kasctl; and gone when it is."""
-    state = api.folder / "state"
     agent_token = tmp_path / "token"
-    kasctl("agent", "add", "prod", "--token-file", agent_token, state=state)
-    port = api.process.wait_for(_LISTENING.format("agents"))[1]
+    kasctl("agent", "add", "prod", "--token-file", agent_token, state=api.state)
     agentk = Process(
         "agentk",
         twistd(
             "agentk",
-            *("--kas-address", f"tcp://127.0.0.1:{port}"),
+            *("--kas-address", f"tcp://127.0.0.1:{api.port('agents')}"),
             *("--token-file", agent_token),
             *("--kubeconfig", cluster),
             *("--observability-listen-address", "127.0.0.1:0"),
@@ -334,10 +301,10 @@ def test_connected_agent(api: Api, cluster: Path, tmp_path: Path) -> None:
     def status() -> Any:
         done = kasctl(
             "status",
-            *("--server", f"http://127.0.0.1:{api.port}"),
+            *("--server", f"http://{api.address}"),
             *("--secret-file", api.folder / "secret"),
             *("--output", "json"),
-            state=state,
+            state=api.state,
         )
         return json.loads(done.stdout)["agents"]
 

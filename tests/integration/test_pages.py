@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import ssl
 import time
@@ -14,22 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.integration.module_kas import ModuleKas
 from tests.integration.pages_module import DROPIN
-from tests.integration.processes import ROOT, Process, eventually, kasctl, twistd
+from tests.integration.processes import eventually, kasctl
 from tests.integration.redisserver import RedisServer
 from tests.integration.stack import fetch
-
-_CONFIGURATION = """\
-agent:
-  listen: {{address: "127.0.0.1:0", development_certificate: false}}
-  kubernetes_api:
-    listen: {{address: "127.0.0.1:0", development_certificate: false}}
-observability:
-  listen: {{address: "127.0.0.1:0"}}
-modules:
-  pages: {{}}
-{more}
-"""
 
 _WEB = """\
 web:
@@ -38,35 +26,11 @@ web:
 """
 
 
-class Kas:
+class Kas(ModuleKas):
     """One with the module, and a client of its pages."""
 
     def __init__(self, folder: Path, more: str, name: str = "kas") -> None:
-        self.folder = folder
-        self.state = folder / f"{name}-state"
-        plugins = folder / "twisted" / "plugins"
-        plugins.mkdir(parents=True, exist_ok=True)
-        (plugins / "tests_pages_modules.py").write_text(DROPIN)
-        self.file = folder / f"{name}.yaml"
-        self.file.write_text(_CONFIGURATION.format(more=more))
-        self.name = name
-        known = os.environ.get("PYTHONPATH", "")
-        path = [str(folder), str(ROOT), *([known] if known else [])]
-        self.environment = {"PYTHONPATH": os.pathsep.join(path)}
-
-    def start(self, ready: str = "kas is ready") -> None:
-        arguments = twistd(
-            *("kas", "--configuration-file", self.file),
-            *("--state-directory", self.state),
-        )
-        log = self.folder / f"{self.name}.log"
-        log.unlink(missing_ok=True)
-        self.process = Process(self.name, arguments, log, environment=self.environment)
-        self.process.wait_for(ready)
-
-    def port(self, what: str) -> int:
-        pattern = rf"listening for {what} on 127\.0\.0\.1:(\d+)"
-        return int(self.process.wait_for(pattern)[1])
+        super().__init__(folder, "pages", DROPIN, more, name)
 
     def connect(self) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=self.state / "ca.crt")
