@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from prometheus_client import CollectorRegistry
@@ -48,6 +48,7 @@ from kas.modules import ServerContext, ServerModuleApi
 from kas.observability.audit import AuditLog
 from kas.observability.fleet_metrics import FleetCollector
 from kas.observability.overview import overview
+from kas.observability.redis_metrics import RedisCollector
 from kas.observability.site import Health, make_site
 from kas.routing.router import Router
 from kas.state import pki, running
@@ -76,6 +77,9 @@ from tunnel.transport.websocket import wrap_websocket_server
 from tunnel.util.files import reread_files
 from tunnel.util.flusher import Flusher
 from tunnel.util.until import until
+
+if TYPE_CHECKING:
+    from kas.redis import RedisClient
 
 #: Seconds between two looks at whether the development certificate is due: it is two
 #: thirds through its life then, so hours do not matter.
@@ -190,6 +194,7 @@ class KasService(LogsItsOwnWay, Service):
         if configuration.web is not None:
             self.web = WebListener(configuration.web, pages, self.listening, reactor)
             self.metrics.register(self.web.collector)
+        self._redis: dict[str, RedisClient] = {}
         self._stores = Stores(self._make_backend, reactor)
         self._audit = AuditLog(
             configuration.observability.audit, self._kas_id.hex(), now
@@ -223,6 +228,9 @@ class KasService(LogsItsOwnWay, Service):
         )
         self.refusals: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
         self.metrics.register(FleetCollector(self.fleet, self.router, self.balance))
+        if self.fleet.redis is not None:
+            self._redis["directory"] = self.fleet.redis
+            self.metrics.register(RedisCollector(self._redis))
         self.health = Health(
             self.registry,
             self.router,
@@ -359,7 +367,9 @@ class KasService(LogsItsOwnWay, Service):
         # Here, because it imports the reactor.
         from kas.storage.redis_backend import RedisBackend
 
-        return RedisBackend(redis, self._reactor, secrets.SystemRandom().random)
+        backend = RedisBackend(redis, self._reactor, secrets.SystemRandom().random)
+        self._redis["stores"] = backend.client
+        return backend
 
     def _revoked(self, credential_id: str) -> None:
         self.registry.revoke(credential_id)

@@ -69,7 +69,6 @@ class FleetCollector(Collector):
         )
         yield from self._peers()
         yield from self._directory()
-        yield from self._redis()
 
     def _peers(self) -> Iterable[Metric]:
         fleet = self.fleet
@@ -116,24 +115,3 @@ class FleetCollector(Collector):
             "Messages about agents of other kas.",
             directory.events_received,
         )
-
-    def _redis(self) -> Iterable[Metric]:
-        client = self.fleet.redis
-        if client is None:
-            return
-        yield _gauge(
-            "kas_redis_up", "1 while Redis answers.", 0 if client.reason else 1
-        )
-        yield _gauge(
-            "kas_redis_listening", "1 while news come in.", int(client.listening)
-        )
-        commands = CounterMetricFamily(
-            "kas_redis_commands",
-            "Commands: sent, failed, refused at once as Redis was down.",
-            labels=["outcome"],
-        )
-        counters = client.counters
-        commands.add_metric(["sent"], counters.commands)
-        commands.add_metric(["failed"], counters.failures)
-        commands.add_metric(["refused"], counters.refused)
-        yield commands

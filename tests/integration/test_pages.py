@@ -175,6 +175,9 @@ def test_several_share_a_redis(tmp_path: Path, redis: RedisServer) -> None:
         for _ in range(3):
             found += [one.ask("/pages/count/a", "POST")[1] for one in several]
         assert found == ["1", "2", "3", "4", "5", "6"]
+        _, metrics = fetch(several[0].port("health and metrics"), "/metrics")
+        assert b'kas_redis_up{purpose="stores"} 1.0' in metrics
+        assert b'kas_redis_up{purpose="directory"} 1.0' in metrics
         redis("FLUSHALL")
         for one in several:
             one.process.wait_for("Redis lost what was stored in pages/counters", 30)
