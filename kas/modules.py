@@ -17,6 +17,7 @@ from zope.interface.verify import verifyObject
 
 from kas.agents.registry import Registry
 from kas.api.services import ExternalServices
+from kas.git.repositories import Repositories
 from kas.identity.authenticators import Authenticators
 from kas.observability.audit import AuditLog
 from kas.routing.router import Router
@@ -52,6 +53,7 @@ class ServerContext(ModuleContext):
     audit: AuditLog
     stores: Stores
     pages: Pages
+    repositories: Repositories
     #: Whether there is a listener for pages.
     has_web: bool = False
     #: What takes the authenticators of a module out again, by module.
@@ -89,6 +91,8 @@ class ServerModuleApi(ModuleApi):
         self._prepared = module
         #: Each request is authorized: see `Authenticators.authorize_user`.
         self.authorize = context.authenticators.authorize_user
+        #: Git repositories.
+        self.repositories = context.repositories
         #: Opens a raw stream to an agent.
         self.open_stream = partial(RoutedStream.open, context.router)
 

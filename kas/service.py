@@ -37,6 +37,7 @@ from kas.config.own_address import interface_addresses, own_address, own_names
 from kas.config.schema import KasConfiguration
 from kas.fleet.balance import PER_SECOND, Balance
 from kas.fleet.fleet import Fleet
+from kas.git.repositories import Repositories
 from kas.gitlab.agents import GitLabAgents, OfGitLab
 from kas.gitlab.cache import Lifetimes
 from kas.gitlab.client import GitLabClient
@@ -196,6 +197,7 @@ class KasService(LogsItsOwnWay, Service):
             self.metrics.register(self.web.collector)
         self._redis: dict[str, RedisClient] = {}
         self._stores = Stores(self._make_backend, reactor)
+        self._repositories = Repositories(state, reactor, environ=environ)
         self._audit = AuditLog(
             configuration.observability.audit, self._kas_id.hex(), now
         )
@@ -213,6 +215,7 @@ class KasService(LogsItsOwnWay, Service):
             audit=self._audit,
             stores=self._stores,
             pages=pages,
+            repositories=self._repositories,
             has_web=self.web is not None,
         )
         self.modules = ModuleHost(
@@ -283,6 +286,7 @@ class KasService(LogsItsOwnWay, Service):
                     "identity file cannot connect"
                 )
         self.last_seen.start(self.bus)
+        self._repositories.start()
         await self.modules.start()
         observability = self.configuration.observability
         await self.listening.listen(
@@ -533,6 +537,7 @@ class KasService(LogsItsOwnWay, Service):
             await ended
         await self.modules.stop()
         await self._stores.stop()
+        self._repositories.stop()
         self.router.keeper.stop()
         for connection in self.registry:
             connection.tunnel.end(ErrorCode.SHUTDOWN, "kas stops")

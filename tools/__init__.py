@@ -1,7 +1,9 @@
 """
 What benchmarks and tests share, and programs for those who work on txkas.
 
-    check_wheel.py  builds the wheel, and tries it and the example in a clean place
-    load/           loaders, and crowds of light agents
-    ports.py        free ports, which no other process of tests is given
+    check_wheel.py     builds the wheel, and tries it and the example in a clean place
+    git_repository.py  real repositories, filled with what a test or bench needs
+    git_server.py      smart HTTP before them
+    load/              loaders, and crowds of light agents
+    ports.py           free ports, which no other process of tests is given
 """

@@ -21,6 +21,7 @@ from collections.abc import (
     Sequence,
 )
 from enum import Enum
+from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,6 +56,7 @@ __all__ = [
     "AuditEvent",
     "AuditLevel",
     "ConnectedAgent",
+    "GitAddress",
     "IAgentModule",
     "IAgentModuleApi",
     "IAgentModuleFactory",
@@ -64,6 +66,8 @@ __all__ = [
     "IKubernetesClient",
     "IOpening",
     "IPathReceiver",
+    "IRepositories",
+    "IRepository",
     "IServerModule",
     "IServerModuleApi",
     "IServerModuleFactory",
@@ -81,6 +85,8 @@ __all__ = [
     "StoreEventType",
     "StoredValue",
     "StreamOptions",
+    "TreeEntry",
+    "TreeEntryKind",
     "WatchEvent",
     "WatchEventType",
 ]
@@ -499,6 +505,103 @@ class IStore(Interface):
         """
 
 
+@attrs.frozen(kw_only=True)
+class GitAddress:
+    """
+    Where a Git repository is: in a folder of this machine, or at a Git server.
+
+    :ivar path: the folder, bare or with a working tree, which is not looked at.
+    :ivar url: ``https://...`` or ``http://...``, without user name and password.
+    :ivar credentials_file: one line, ``user:password``, for the server.
+    :ivar ca_certificate_file: PEM certificates that sign the server's, in place of the
+        system's.
+    """
+
+    path: Path | None = None
+    url: str = ""
+    credentials_file: Path | None = None
+    ca_certificate_file: Path | None = None
+
+
+class TreeEntryKind(Enum):
+    """What stands at a path of a tree."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    #: A symbolic link: nothing here follows it.
+    LINK = "link"
+    SUBMODULE = "submodule"
+
+
+@attrs.frozen
+class TreeEntry:
+    """
+    One path of a tree.
+
+    :ivar path: from the root of the tree, with ``/``.
+    :ivar object_id: two files of one id have the same content.
+    """
+
+    path: str
+    kind: TreeEntryKind
+    object_id: str
+
+
+class IRepository(Interface):
+    """
+    One Git repository, read without a working tree: nothing of it is ever run.
+
+    Every way to fail is a `tunnel.errors.CallError`: INVALID_ARGUMENT for refs, paths
+    and ids that cannot be; NOT_FOUND, there is no such ref, commit or path;
+    FAILED_PRECONDITION, it is no file; RESOURCE_EXHAUSTED, a limit is passed;
+    PERMISSION_DENIED, the Git server refuses kas; UNAVAILABLE, it cannot be asked now;
+    DEADLINE_EXCEEDED, it took too long.
+
+    A commit that `resolve` gave can be read from then on, until many others came.
+    """
+
+    def resolve(ref: str = "HEAD") -> Awaitable[str]:
+        """
+        The commit that *ref* is at now, where the repository lives.
+
+        Callers that wait for the same share one fetch, which begins after the call.
+
+        :param ref: a branch, a whole name (``refs/tags/v1``), or ``HEAD``, which is the
+            default branch.
+        """
+
+    def tree(
+        commit: str, path: str = "", *, recursive: bool = False
+    ) -> Awaitable[list[TreeEntry]]:
+        """
+        What is in the folder *path* of a commit, in the order of Git.
+
+        :param recursive: the files below it, and links and submodules, but no folders.
+        """
+
+    def read(commit: str, path: str, *, limit: int) -> Awaitable[bytes]:
+        """
+        What is in the file *path* of a commit.
+
+        :param limit: bytes; a file that has more is RESOURCE_EXHAUSTED, and not read.
+        """
+
+    def changed(old: str, new: str, path: str = "") -> Awaitable[list[str]]:
+        """
+        Paths of the files below *path* that differ between two commits.
+
+        :raises CallError: NOT_FOUND, one of the two is not there any more: take
+            everything for changed.
+        """
+
+
+class IRepositories(Interface):
+    """Git repositories, which all modules share: each is fetched once for all."""
+
+    def open(address: GitAddress) -> IRepository:
+        """The repository there; nothing is asked yet, and the same is given again."""
+
+
 class _IModule(Interface):
     name: str = Attribute("The name under which the module is configured.")
 
@@ -576,6 +679,8 @@ class IServerModuleApi(_IModuleApi):
     """What kas lends to a server half."""
 
     audit_level: AuditLevel = Attribute("Which events `audit` is called with.")
+
+    repositories: IRepositories = Attribute("Git repositories.")
 
     def audit(event: AuditEvent) -> None:
         """Write one event to the audit log; never waits."""

@@ -22,6 +22,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from kas.api.services import ExternalServices
+from kas.git.repositories import Repositories
 from kas.identity.authenticators import Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from kas.identity.store import IdentityStore
@@ -82,6 +83,7 @@ class _Case(SynchronousTestCase):
             audit=AuditLog(None, "", time.time),
             stores=Stores(lambda: FakeStore(self.reactor), self.reactor),
             pages=Pages(),
+            repositories=Repositories(state, self.reactor),
         )
         self.failed: list[tuple[str, Exception]] = []
 

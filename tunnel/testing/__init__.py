@@ -8,6 +8,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     cluster.py  `FakeCluster` answers as the Kubernetes API what a test says
     objects.py  `FakeObjects`: what is in that cluster, created, applied and watched
     store.py    `FakeStore` keeps what modules store
+    repositories.py  `FakeRepository`: Git as a test has it, commit by commit
     web.py      requests of modules' pages
     pair.py     `ModulePair` runs both halves of a module against each other
 
@@ -28,11 +29,14 @@ from tunnel.testing.ends import RecordingReceiver, connected
 from tunnel.testing.memory import MemoryTransport, Pipe
 from tunnel.testing.objects import FakeObjects
 from tunnel.testing.pair import ModulePair
+from tunnel.testing.repositories import FakeRepositories, FakeRepository
 from tunnel.testing.store import FakeStore
 
 __all__ = [
     "FakeCluster",
     "FakeObjects",
+    "FakeRepositories",
+    "FakeRepository",
     "FakeRequest",
     "FakeStore",
     "MemoryTransport",

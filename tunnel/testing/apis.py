@@ -50,6 +50,7 @@ from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.testing.ends import AGENT, End
+from tunnel.testing.repositories import FakeRepositories
 from tunnel.transport import eager
 
 __all__ = ["FakeAgentModuleApi", "FakeServerModuleApi"]
@@ -160,6 +161,7 @@ class FakeServerModuleApi(_FakeApi):
     :param door: takes what the module gives to `handle_external`.
     :param stores: makes what it gets from `store`.
     :param pages: takes what the module gives to `web`.
+    :param repositories: Git repositories, which the test fills.
     """
 
     def __init__(
@@ -171,8 +173,10 @@ class FakeServerModuleApi(_FakeApi):
         door: Dispatcher,
         stores: Stores,
         pages: Pages,
+        repositories: FakeRepositories,
     ) -> None:
         super().__init__(end, name, configuration)
+        self.repositories = repositories
         self._door = door
         self._stores = stores
         self._pages = pages

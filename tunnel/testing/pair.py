@@ -15,6 +15,7 @@ from tunnel.hosting.stores import Stores
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing.apis import FakeAgentModuleApi, FakeServerModuleApi
 from tunnel.testing.ends import End, connected
+from tunnel.testing.repositories import FakeRepositories
 from tunnel.testing.store import FakeStore
 from tunnel.testing.web import Answer, visit
 
@@ -33,6 +34,7 @@ class ModulePair:
     :param cluster: what agent halves are given as the Kubernetes API, an `ICluster`
         such as `FakeCluster`.
     :ivar store: keeps what server halves store, and fails when it is told to.
+    :ivar repositories: the Git repositories that server halves read.
     """
 
     def __init__(self, clock: Clock, *, cluster: Any = None) -> None:
@@ -41,6 +43,7 @@ class ModulePair:
         self.store = FakeStore(clock)
         self._stores = Stores(lambda: self.store, clock)
         self._pages = Pages()
+        self.repositories = FakeRepositories()
         self.agent, self.server, self.pipe = connected(clock)
         self._modules: list[tuple[End, str, Any]] = []
         # Whoever calls the external API, and what answers there.
@@ -54,6 +57,7 @@ class ModulePair:
             door=self.door.dispatcher,
             stores=self._stores,
             pages=self._pages,
+            repositories=self.repositories,
         )
         return self._make(api, self.server, factory, configuration)
 

@@ -1,0 +1,219 @@
+"""A repository at a Git server, fetched into a folder of kas."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from kas.git.names import full_ref
+from kas.git.objects import Objects
+from kas.git.program import Ended, GitProgram
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import GitAddress, IRepository, TreeEntry
+
+__all__ = ["HttpRepository"]
+
+#: Bytes of a file with credentials.
+MAX_CREDENTIALS = 4096
+
+
+@implementer(IRepository)
+class HttpRepository:
+    """
+    A shallow copy of what is at a Git server.
+
+    Only the commit that a ref is at is fetched, and files of more than
+    `GitLimits.fetched_blob` are left out where the server can do that.  The copy is a
+    cache: it is begun again when it has grown old, and thrown away with kas.
+
+    :param folder: for the copy; made when it is needed.
+    """
+
+    def __init__(self, program: GitProgram, address: GitAddress, folder: Path) -> None:
+        self._program = program
+        self._address = address
+        self._folder = folder
+        #: Copies are numbered; the one before the last serves readings that began.
+        self._number = 0
+        self._objects: Objects | None = None
+        self._fetching: _Fetch | None = None
+        self._next: dict[str, _Fetch] = {}
+
+    def resolve(self, ref: str = "HEAD") -> Deferred[str]:
+        """See `IRepository.resolve`."""
+        name = full_ref(ref)
+        fetch = self._next.get(name)
+        if fetch is None:
+            fetch = self._next[name] = _Fetch(name)
+        waiter = fetch.wait()
+        self._go_on()
+        return waiter
+
+    async def tree(
+        self, commit: str, path: str = "", *, recursive: bool = False
+    ) -> list[TreeEntry]:
+        """See `IRepository.tree`."""
+        return await self._here().tree(commit, path, recursive)
+
+    async def read(self, commit: str, path: str, *, limit: int) -> bytes:
+        """See `IRepository.read`."""
+        return await self._here().read(commit, path, limit)
+
+    async def changed(self, old: str, new: str, path: str = "") -> list[str]:
+        """See `IRepository.changed`."""
+        return await self._here().changed(old, new, path)
+
+    def _here(self) -> Objects:
+        if self._objects is None:
+            raise CallError(Status.NOT_FOUND, "nothing of the repository is here yet")
+        return self._objects
+
+    # One fetch at a time; those who come while it runs share the next one.
+
+    def _go_on(self) -> None:
+        if self._fetching is not None or not self._next:
+            return
+        ref = next(iter(self._next))
+        fetch = self._fetching = self._next.pop(ref)
+        fetching = Deferred.fromCoroutine(self._fetched(ref))
+        fetching.addBoth(self._done, fetch)
+
+    def _done(self, result: str | Failure, fetch: _Fetch) -> None:
+        self._fetching = None
+        fetch.finish(result)
+        self._go_on()
+
+    async def _fetched(self, ref: str) -> str:
+        if self._objects is None or self._packs() > self._program.limits.packs:
+            await self._begin_again(ref)
+        else:
+            await self._fetch(self._objects.folder, ref)
+        return await self._here().find(_own(ref))
+
+    def _packs(self) -> int:
+        packs = Path(self._here().folder) / "objects" / "pack"
+        return sum(1 for _ in packs.glob("*.pack"))
+
+    async def _begin_again(self, ref: str) -> None:
+        """A new copy takes the place of the old one once it is complete."""
+        number = self._number + 1
+        folder = self._folder / str(number)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700, parents=True)
+        made = await self._program.run(str(folder), "init", "--quiet", "--bare")
+        if made.code:
+            text = f"the copy of a repository cannot be made ({made.complaint})"
+            raise CallError(Status.UNAVAILABLE, text)
+        try:
+            await self._fetch(str(folder), ref)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        shutil.rmtree(self._folder / str(number - 2), ignore_errors=True)
+        self._number = number
+        self._objects = Objects(self._program, str(folder), partial=True)
+
+    async def _fetch(self, folder: str, ref: str) -> None:
+        limits = self._program.limits
+        settings = {"http.version": "HTTP/1.1"}
+        authorization = self._authorization()
+        if authorization:
+            settings["http.extraHeader"] = f"Authorization: Basic {authorization}"
+        if self._address.ca_certificate_file is not None:
+            settings["http.sslCAInfo"] = str(self._address.ca_certificate_file)
+        ended = await self._program.run(
+            folder,
+            "fetch",
+            "--quiet",
+            "--depth=1",
+            f"--filter=blob:limit={limits.fetched_blob}",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--end-of-options",
+            self._address.url,
+            f"+{ref}:{_own(ref)}",
+            fetches=True,
+            configuration=settings,
+        )
+        if ended.code:
+            raise _fetch_error(ended, ref, limits.pack)
+
+    def _authorization(self) -> str:
+        file = self._address.credentials_file
+        if file is None:
+            return ""
+        try:
+            with file.open("rb") as source:
+                line = source.read(MAX_CREDENTIALS).strip()
+        except OSError as error:
+            text = f"{file} cannot be read: {error.strerror}"
+            raise CallError(Status.UNAVAILABLE, text) from None
+        if b":" not in line or b"\n" in line:
+            text = f"{file} has to hold one line, user:password"
+            raise CallError(Status.UNAVAILABLE, text)
+        return base64.b64encode(line).decode("ascii")
+
+
+class _Fetch:
+    """One fetch of one ref, and all who wait for it."""
+
+    def __init__(self, ref: str) -> None:
+        self.ref = ref
+        self._waiters: set[Deferred[str]] = set()
+
+    def wait(self) -> Deferred[str]:
+        """Fires with the commit; cancelling it leaves the fetch to the others."""
+        waiter: Deferred[str] = Deferred(self._waiters.discard)
+        self._waiters.add(waiter)
+        return waiter
+
+    def finish(self, result: str | Failure) -> None:
+        """Tell all of them."""
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if waiter.called:
+                continue
+            if isinstance(result, Failure):
+                error: Any = result.value
+                if isinstance(error, CallError):
+                    # A new one for each: a raise adds its frames to it.
+                    error = CallError(error.status, error.message)
+                waiter.errback(Failure(error))
+            else:
+                waiter.callback(result)
+
+
+def _own(ref: str) -> str:
+    """Where a ref of the server stands in the copy."""
+    return f"refs/kas/{ref}"
+
+
+def _fetch_error(ended: Ended, ref: str, pack: int) -> CallError:
+    """What it means that a fetch ended so."""
+    said = ended.complaint
+    low = said.lower()
+    if "couldn't find remote ref" in low:
+        what = "no commit on its default branch" if ref == "HEAD" else f"no {ref}"
+        return CallError(Status.NOT_FOUND, f"the repository has {what}")
+    if "authentication failed" in low or "terminal prompts disabled" in low:
+        return CallError(
+            Status.PERMISSION_DENIED, "the Git server does not take the credentials"
+        )
+    if "error: 403" in low:
+        return CallError(Status.PERMISSION_DENIED, "the Git server refuses (403)")
+    if "not found" in low and "repository" in low:
+        text = "the Git server has no such repository, or does not show it to kas"
+        return CallError(Status.NOT_FOUND, text)
+    if "file too large" in low:
+        return CallError(
+            Status.RESOURCE_EXHAUSTED, f"the repository has more than {pack} bytes"
+        )
+    return CallError(
+        Status.UNAVAILABLE, f"the fetch failed ({said or f'status {ended.code}'})"
+    )

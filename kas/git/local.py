@@ -1,0 +1,40 @@
+"""A repository of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zope.interface import implementer
+
+from kas.git.names import full_ref
+from kas.git.objects import Objects
+from kas.git.program import GitProgram
+from tunnel.interfaces import IRepository, TreeEntry
+
+__all__ = ["LocalRepository"]
+
+
+@implementer(IRepository)
+class LocalRepository:
+    """What somebody else pushes to, read where it is."""
+
+    def __init__(self, program: GitProgram, path: Path) -> None:
+        self._objects = Objects(program, str(path))
+
+    async def resolve(self, ref: str = "HEAD") -> str:
+        """See `IRepository.resolve`."""
+        return await self._objects.find(full_ref(ref))
+
+    async def tree(
+        self, commit: str, path: str = "", *, recursive: bool = False
+    ) -> list[TreeEntry]:
+        """See `IRepository.tree`."""
+        return await self._objects.tree(commit, path, recursive)
+
+    async def read(self, commit: str, path: str, *, limit: int) -> bytes:
+        """See `IRepository.read`."""
+        return await self._objects.read(commit, path, limit)
+
+    async def changed(self, old: str, new: str, path: str = "") -> list[str]:
+        """See `IRepository.changed`."""
+        return await self._objects.changed(old, new, path)

@@ -1,0 +1,78 @@
+"""Refs, commits and paths that are safe to hand to git."""
+
+from __future__ import annotations
+
+import re
+
+from tunnel.errors import CallError, Status
+
+__all__ = ["MAX_NAME", "check_commit", "check_path", "full_ref"]
+
+#: Bytes of a path or ref: what Linux takes as a path.
+MAX_NAME = 4096
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+#: By git-check-ref-format(1); what is asked in a pattern is no ref either.
+_NOT_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|$)|[./]$")
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def full_ref(ref: str) -> str:
+    """
+    The whole name of a ref: that of a branch where only its own name is given.
+
+    :raises CallError: INVALID_ARGUMENT, no ref can have this name.
+    """
+    if (
+        not ref
+        or len(ref.encode(errors="replace")) > MAX_NAME
+        or ref[0] in "-./"
+        or _NOT_IN_REF.search(ref)
+        or not _is_utf8(ref)
+    ):
+        raise CallError(Status.INVALID_ARGUMENT, f"{ref[:80]!r} cannot be a Git ref")
+    return ref if ref == "HEAD" or ref.startswith("refs/") else f"refs/heads/{ref}"
+
+
+def check_commit(commit: str) -> str:
+    """:raises CallError: INVALID_ARGUMENT, it is no commit's id."""
+    if not _COMMIT.fullmatch(commit):
+        raise CallError(
+            Status.INVALID_ARGUMENT, f"{commit[:80]!r} is not the id of a commit"
+        )
+    return commit
+
+
+def check_path(path: str, *, empty: bool = False) -> str:
+    """
+    A path inside a tree, without a slash at its end.
+
+    :param empty: whether it may be the root.
+    :raises CallError: INVALID_ARGUMENT, nothing in a tree can be there.
+    """
+    path = path.removesuffix("/")
+    if not path and empty:
+        return path
+    if (
+        any(
+            part in ("", ".", "..") or part.lower() == ".git"
+            for part in path.split("/")
+        )
+        or len(path.encode(errors="replace")) > MAX_NAME
+        or _CONTROL.search(path)
+        or not _is_utf8(path)
+    ):
+        raise CallError(
+            Status.INVALID_ARGUMENT, f"{path[:80]!r} is no path inside a repository"
+        )
+    return path
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,207 @@
+"""Reads commits, trees and files in a folder with a repository."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kas.git.names import check_commit, check_path
+from kas.git.program import Ended, GitProgram
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import TreeEntry, TreeEntryKind
+
+__all__ = ["Objects"]
+
+_KINDS = {
+    b"100644": TreeEntryKind.FILE,
+    b"100664": TreeEntryKind.FILE,
+    b"100755": TreeEntryKind.FILE,
+    b"040000": TreeEntryKind.FOLDER,
+    b"120000": TreeEntryKind.LINK,
+    b"160000": TreeEntryKind.SUBMODULE,
+}
+
+_WORDS = {
+    TreeEntryKind.FOLDER: "a folder",
+    TreeEntryKind.LINK: "a symbolic link, which is not followed",
+    TreeEntryKind.SUBMODULE: "a submodule, which is not followed",
+}
+
+#: Bytes of the line before a file's content: id, kind, size.
+_HEAD = 128
+
+
+class Objects:
+    """
+    What is in the repository at *folder*.
+
+    Nothing is asked of another machine, and nothing is followed: neither links nor
+    submodules, nor what a repository's own configuration names.
+
+    :param partial: files of more than `GitLimits.fetched_blob` may have been left out.
+    """
+
+    def __init__(
+        self, program: GitProgram, folder: str, *, partial: bool = False
+    ) -> None:
+        self.folder = folder
+        self._partial = partial
+        self._program = program
+        self._limits = program.limits
+
+    async def find(self, ref: str) -> str:
+        """
+        The commit that *ref*, a whole name, is at here.
+
+        :raises CallError: NOT_FOUND.
+        """
+        ended = await self._program.run(
+            self.folder,
+            "rev-parse",
+            "--verify",
+            "--end-of-options",
+            f"{ref}^{{commit}}",
+        )
+        found = ended.out.decode("ascii", "replace").strip()
+        if ended.code or not found:
+            raise self._failed(ended, f"there is no {_shown(ref)} in the repository")
+        return check_commit(found)
+
+    async def tree(self, commit: str, path: str, recursive: bool) -> list[TreeEntry]:
+        """See `IRepository.tree`."""
+        path = check_path(path, empty=True)
+        where = (f"{path}/",) if path else ()
+        entries = await self._entries(commit, where, recursive)
+        if path and not entries and path not in await self._kinds(commit, path):
+            raise CallError(Status.NOT_FOUND, f"there is no {path!r} in {commit[:12]}")
+        return entries
+
+    async def read(self, commit: str, path: str, limit: int) -> bytes:
+        """See `IRepository.read`."""
+        path = check_path(path)
+        limit = min(limit, self._limits.blob)
+        entry = (await self._kinds(commit, path)).get(path)
+        if entry is None:
+            raise CallError(Status.NOT_FOUND, f"there is no {path!r} in {commit[:12]}")
+        if entry.kind is not TreeEntryKind.FILE:
+            word = _WORDS[entry.kind]
+            raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is {word}")
+        too_large = CallError(
+            Status.RESOURCE_EXHAUSTED, f"{path!r} has more than {limit} bytes"
+        )
+        ended = await self._program.run(
+            self.folder,
+            "cat-file",
+            "--batch",
+            data=entry.object_id.encode() + b"\n",
+            most=_HEAD + limit + 1,
+            enough=partial(_check_head, limit, too_large),
+        )
+        if ended.code and self._partial:
+            raise too_large
+        head, newline, content = ended.out.partition(b"\n")
+        words = head.split(b" ")
+        if ended.code or not newline or len(words) != 3:
+            raise self._failed(ended, f"{path!r} is missing in the repository")
+        return content[: int(words[2])]
+
+    async def changed(self, old: str, new: str, path: str) -> list[str]:
+        """See `IRepository.changed`."""
+        path = check_path(path, empty=True)
+        ended = await self._list(
+            "diff-tree",
+            "-r",
+            "-z",
+            "--name-only",
+            "--no-renames",
+            check_commit(old),
+            check_commit(new),
+            "--",
+            *([path] if path else []),
+        )
+        if ended.code:
+            text = f"{old[:12]} or {new[:12]} is not there any more"
+            raise self._failed(ended, text)
+        return [name.decode("utf-8", "replace") for name in ended.out.split(b"\0")[:-1]]
+
+    async def _kinds(self, commit: str, path: str) -> dict[str, TreeEntry]:
+        found = await self._entries(commit, (path,), False)
+        return {entry.path: entry for entry in found}
+
+    async def _entries(
+        self, commit: str, where: tuple[str, ...], recursive: bool
+    ) -> list[TreeEntry]:
+        check_commit(commit)
+        ended = await self._list(
+            "ls-tree",
+            "-z",
+            "--full-tree",
+            *(["-r"] if recursive else []),
+            commit,
+            "--",
+            *where,
+        )
+        if ended.code:
+            raise self._failed(ended, f"there is no commit {commit[:12]}")
+        return [self._entry(line) for line in ended.out.split(b"\0")[:-1]]
+
+    async def _list(self, *arguments: str) -> Ended:
+        limits = self._limits
+        left = limits.entries
+
+        def enough(_: bytes | bytearray, data: bytes) -> CallError | None:
+            nonlocal left
+            left -= data.count(b"\0")
+            if left >= 0:
+                return None
+            text = f"there are more than {limits.entries} files"
+            return CallError(Status.RESOURCE_EXHAUSTED, text)
+
+        return await self._program.run(
+            self.folder, *arguments, most=limits.listing, enough=enough
+        )
+
+    def _entry(self, line: bytes) -> TreeEntry:
+        about, _, name = line.partition(b"\t")
+        mode, _, object_id = about.split(b" ")
+        if name.count(b"/") >= self._limits.depth:
+            text = f"folders are nested deeper than {self._limits.depth}"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        # What is not UTF-8 cannot be asked for; it is told with a replacement.
+        return TreeEntry(
+            name.decode("utf-8", "replace"),
+            _KINDS.get(mode, TreeEntryKind.FILE),
+            object_id.decode("ascii"),
+        )
+
+    def _failed(self, ended: Ended, missing: str) -> CallError:
+        """What it means that git ended so."""
+        if (
+            "not a git repository" in ended.complaint
+            or "cannot change" in ended.complaint
+        ):
+            return CallError(
+                Status.UNAVAILABLE, f"{self.folder} cannot be read as a Git repository"
+            )
+        if ended.code in (1, 128) or not ended.code:
+            return CallError(Status.NOT_FOUND, missing)
+        return CallError(
+            Status.UNAVAILABLE,
+            f"git failed ({ended.complaint or f'status {ended.code}'})",
+        )
+
+
+def _check_head(
+    limit: int, too_large: CallError, out: bytes | bytearray, _: bytes
+) -> CallError | None:
+    """Whether the line before the content already says that it is too large."""
+    head, newline, _ = bytes(out[:_HEAD]).partition(b"\n")
+    words = head.split(b" ")
+    if newline and len(words) == 3 and words[2].isdigit() and int(words[2]) > limit:
+        return too_large
+    return None
+
+
+def _shown(ref: str) -> str:
+    if ref == "HEAD":
+        return "commit on the default branch"
+    return f"branch {ref[11:]!r}" if ref.startswith("refs/heads/") else repr(ref)

@@ -1,0 +1,299 @@
+"""
+The git program: a child of kas that is bounded, and can be killed.
+
+Its configuration is ours alone: neither the machine's nor the user's is read, and what
+stands in a repository's own cannot name another program, because the only protocols
+that git may speak are those of the call.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
+from twisted.internet.error import ConnectionDone, ProcessExitedAlready
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from kas.git.limits import GitLimits
+from tunnel.errors import CallError, Status
+
+__all__ = ["Ended", "GitProgram"]
+
+#: Bytes of what git says when it fails; what a server adds to it is a stranger's.
+MAX_COMPLAINT = 4096
+
+#: Sets the limits of the child and of all that it starts, in a group of their own so
+#: that all of them can be killed; then becomes git.  A file that grows too large is an
+#: error that git tells, and no signal.
+_LAUNCH = (
+    'trap "" XFSZ; ulimit -t "$1" && ulimit -f "$2" && ulimit -v "$3" && shift 3 && '
+    'exec setsid git "$@"'
+)
+
+_CONFIGURATION = {
+    # A repository of another user is read as well; whose it is says the operator.
+    "safe.directory": "*",
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.packedGitLimit": "256m",
+    "core.packedGitWindowSize": "16m",
+    "core.bigFileThreshold": "16m",
+    "pack.threads": "1",
+    "index.threads": "1",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    # Every fetch leaves one pack, whose size the limit of files bounds.
+    "fetch.unpackLimit": "1",
+    "fetch.recurseSubmodules": "false",
+    # A server could send kas, and its credentials, anywhere.
+    "http.followRedirects": "false",
+    # One that sends nothing; the time limit of the whole fetch is ours.
+    "http.lowSpeedLimit": "1",
+    "http.lowSpeedTime": "30",
+    "credential.helper": "",
+}
+
+_ENVIRONMENT = {
+    "HOME": "/nonexistent",
+    "LC_ALL": "C.UTF-8",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_PROTOCOL_FROM_USER": "0",
+    "MALLOC_ARENA_MAX": "1",
+}
+
+#: Of kas' own environment, for connections to Git servers.
+_PASSED_ON = (
+    "PATH",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+
+#: Called with all that was printed, and with its last part; an error ends git.
+Enough = Callable[[bytes | bytearray, bytes], CallError | None]
+
+
+@attrs.frozen
+class Ended:
+    """
+    How a git process ended.
+
+    :ivar complaint: one line of what it said, without control characters.
+    """
+
+    code: int
+    out: bytes = attrs.field(repr=lambda out: f"{len(out)} bytes")
+    complaint: str
+
+
+class GitProgram:
+    """
+    Runs git, a bounded number of times at once.
+
+    :param reactor: starts processes and tells the time.
+    """
+
+    def __init__(
+        self, reactor: Any, limits: GitLimits, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self.limits = limits
+        self._reactor = reactor
+        self._environment = {
+            name: environ[name] for name in _PASSED_ON if name in environ
+        } | _ENVIRONMENT
+        self._room = {
+            False: DeferredSemaphore(limits.readings),
+            True: DeferredSemaphore(limits.fetches),
+        }
+        self._children: set[_Child] = set()
+
+    async def run(
+        self,
+        folder: str,
+        *arguments: str,
+        data: bytes = b"",
+        most: int = MAX_COMPLAINT,
+        fetches: bool = False,
+        configuration: Mapping[str, str] | None = None,
+        enough: Enough | None = None,
+    ) -> Ended:
+        """
+        What git prints in the repository at *folder*.
+
+        :param data: what it reads.
+        :param most: bytes that it may print.
+        :param fetches: it may speak HTTP, and has the time for it.
+        :param configuration: more of it; here secrets are in no list of processes.
+        :param enough: may end it early.
+        :raises CallError: RESOURCE_EXHAUSTED, it prints more, or too many wait;
+            DEADLINE_EXCEEDED; UNAVAILABLE, there is no git.
+        """
+        room = self._room[fetches]
+        if len(room.waiting) >= self.limits.waiting:
+            raise CallError(Status.RESOURCE_EXHAUSTED, "too many readings of Git wait")
+        await room.acquire()
+        try:
+            child = _Child(most, data, enough)
+            self._children.add(child)
+            try:
+                return await self._run(child, folder, arguments, fetches, configuration)
+            finally:
+                self._children.discard(child)
+        finally:
+            room.release()
+
+    def stop(self) -> None:
+        """Kill what still runs."""
+        for child in tuple(self._children):
+            child.give_up(CallError(Status.UNAVAILABLE, "kas stops"))
+
+    async def _run(
+        self,
+        child: _Child,
+        folder: str,
+        arguments: tuple[str, ...],
+        fetches: bool,
+        configuration: Mapping[str, str] | None,
+    ) -> Ended:
+        limits = self.limits
+        settings = {**_CONFIGURATION, **(configuration or {})}
+        environment = {
+            **self._environment,
+            # Of every repository, whatever its own configuration says.
+            "GIT_ALLOW_PROTOCOL": "http:https" if fetches else "none",
+            # Nor is one looked for in the folders above.
+            "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.abspath(folder)),
+            "GIT_CONFIG_COUNT": str(len(settings)),
+        }
+        for index, (key, value) in enumerate(settings.items()):
+            environment[f"GIT_CONFIG_KEY_{index}"] = key
+            environment[f"GIT_CONFIG_VALUE_{index}"] = value
+        command = [
+            "sh",
+            "-c",
+            _LAUNCH,
+            "sh",
+            str(limits.cpu),
+            # dash counts files in 512 bytes, memory in 1024
+            str(limits.pack // 512),
+            str(limits.memory // 1024),
+            "-C",
+            folder,
+            *arguments,
+        ]
+        try:
+            self._reactor.spawnProcess(child, "/bin/sh", command, environment)
+        except OSError as error:
+            raise CallError(
+                Status.UNAVAILABLE, f"git cannot be started: {error.strerror}"
+            ) from None
+        seconds = limits.fetch_timeout if fetches else limits.read_timeout
+        late = CallError(Status.DEADLINE_EXCEEDED, f"git took more than {seconds:g} s")
+        call = self._reactor.callLater(seconds, child.give_up, late)
+        try:
+            ended = await child.ended
+        finally:
+            if call.active():
+                call.cancel()
+        if ended.code == 127:
+            text = "there is no git program: install git"
+            raise CallError(Status.UNAVAILABLE, text)
+        return ended
+
+
+class _Child(ProcessProtocol):
+    """One git process."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        most: int,
+        data: bytes,
+        enough: Enough | None,
+    ) -> None:
+        self.ended: Deferred[Ended] = Deferred(lambda _: self.give_up(CancelledError()))
+        self._most = most
+        self._data = data
+        self._enough = enough
+        self._out = bytearray()
+        self._complaint = b""
+        self._reason: Exception | None = None
+
+    def connectionMade(self) -> None:
+        transport: Any = self.transport
+        if self._data:
+            transport.write(self._data)
+        transport.closeStdin()
+
+    def outReceived(self, data: bytes) -> None:
+        if self._reason is not None:
+            return
+        self._out += data
+        if len(self._out) > self._most:
+            text = f"git printed more than {self._most} bytes"
+            self.give_up(CallError(Status.RESOURCE_EXHAUSTED, text))
+        elif self._enough is not None:
+            reason = self._enough(self._out, data)
+            if reason is not None:
+                self.give_up(reason)
+
+    def errReceived(self, data: bytes) -> None:
+        self._complaint = (self._complaint + data)[-MAX_COMPLAINT:]
+
+    def give_up(self, reason: Exception) -> None:
+        """Kill it, and fail with *reason* once it is gone."""
+        if self._reason is not None:
+            return
+        self._reason = reason
+        self._out.clear()
+        transport: Any = self.transport
+        pid = None if transport is None else transport.pid
+        if pid is None:
+            return
+        with suppress(OSError):
+            # With what it started; its group is its own once setsid ran.
+            os.killpg(pid, signal.SIGKILL)
+        with suppress(ProcessExitedAlready, OSError):
+            transport.signalProcess("KILL")
+
+    def processExited(self, reason: Failure) -> None:
+        """A grandchild may still hold the pipes: it is not waited for."""
+        transport: Any = self.transport
+        if self._reason is not None:
+            transport.loseConnection()
+
+    def processEnded(self, reason: Failure) -> None:
+        if self.ended.called:
+            return
+        if self._reason is not None:
+            self.ended.errback(Failure(self._reason))
+            return
+        code = getattr(reason.value, "exitCode", None)
+        if code is None and not reason.check(ConnectionDone):
+            number = getattr(reason.value, "signal", 0)
+            code = 128 + (number or 0)
+        self.ended.callback(Ended(code or 0, bytes(self._out), _line(self._complaint)))
+
+
+def _line(complaint: bytes) -> str:
+    """What git itself says, and of the server's words only where it says nothing."""
+    lines = complaint.decode("utf-8", "replace").splitlines()
+    told = [one for one in lines if one.startswith(("fatal:", "error:"))] or lines
+    return "".join(c for c in "; ".join(told) if c.isprintable())[:500]

@@ -1,0 +1,89 @@
+"""Each repository once, whoever asks for it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from zope.interface import implementer
+
+from kas.git.http import HttpRepository
+from kas.git.limits import GitLimits
+from kas.git.local import LocalRepository
+from kas.git.program import GitProgram
+from kas.state.directory import StateDirectory, process_name
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import GitAddress, IRepositories, IRepository
+
+__all__ = ["Repositories"]
+
+#: What folders with copies begin with, in the state directory.
+_PREFIX = "git-"
+
+
+@implementer(IRepositories)
+class Repositories:
+    """
+    The repositories of one kas.
+
+    Copies of what is at Git servers are in a folder of the state directory that this
+    process has alone; it goes with the process, or with the next one.
+    """
+
+    def __init__(
+        self,
+        state: StateDirectory,
+        reactor: Any,
+        limits: GitLimits | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._state = state
+        self._limits = limits or GitLimits()
+        self._program = GitProgram(reactor, self._limits, environ)
+        self._known: dict[GitAddress, IRepository] = {}
+
+    def start(self) -> None:
+        """Remove what processes left here that are gone."""
+        for pid, path in self._state.of_processes(_PREFIX, ""):
+            if pid == os.getpid() or not _runs(pid):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Kill what runs, and remove the copies."""
+        self._program.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _folder(self) -> Path:
+        return self._state.file(_PREFIX + process_name(os.getpid()))
+
+    def open(self, address: GitAddress) -> IRepository:
+        """See `IRepositories.open`."""
+        found = self._known.get(address)
+        if found is None:
+            if len(self._known) >= self._limits.repositories:
+                text = f"there are {len(self._known)} Git repositories already"
+                raise CallError(Status.RESOURCE_EXHAUSTED, text)
+            found = self._known[address] = self._make(address)
+        return found
+
+    def _make(self, address: GitAddress) -> IRepository:
+        if address.path is not None:
+            return LocalRepository(self._program, address.path)
+        name = hashlib.sha256(repr(attrs.astuple(address)).encode()).hexdigest()[:32]
+        return HttpRepository(self._program, address, self._folder / name)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

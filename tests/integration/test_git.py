@@ -1,0 +1,564 @@
+"""Git repositories as modules read them: real ones, of this machine and over HTTP."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Awaitable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import pytest_twisted
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.task import deferLater
+from zope.interface.verify import verifyObject
+
+from kas.git.limits import GitLimits
+from kas.git.repositories import Repositories
+from kas.state.directory import StateDirectory, process_name
+from tests.integration.processes import eventually
+from tools.git_repository import GitRepository
+from tools.git_server import GitServer
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    GitAddress,
+    IRepositories,
+    IRepository,
+    TreeEntryKind,
+)
+
+_reactor: Any = reactor
+
+CONFIG = ".gitlab/agents/prod/config.yaml"
+SECRET = "glpat-secret"
+
+#: Small enough to be reached by a test.
+LIMITS = GitLimits(
+    entries=20_500, depth=10, blob=1 << 20, fetched_blob=64 << 20, packs=3
+)
+
+async_test = pytest_twisted.ensureDeferred
+
+
+@attrs.define(eq=False)
+class Place:
+    """Where a repository is, and what kas reads of it."""
+
+    origin: GitRepository
+    address: GitAddress
+    state: StateDirectory
+    server: GitServer | None = None
+    opened: list[Repositories] = attrs.Factory(list)
+
+    def repositories(self, limits: GitLimits = LIMITS) -> Repositories:
+        self.opened.append(Repositories(self.state, _reactor, limits))
+        return self.opened[-1]
+
+    def repository(self, limits: GitLimits = LIMITS) -> IRepository:
+        return self.repositories(limits).open(self.address)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[GitServer]:
+    """A Git server that asks for a password."""
+    (tmp_path / "served").mkdir()
+    server = GitServer(tmp_path / "served", "kas", SECRET)
+    yield server
+    server.stop()
+
+
+def _place(kind: str, tmp_path: Path, server: GitServer) -> Place:
+    origin = GitRepository.make(tmp_path / "served" / "clusters.git")
+    state = StateDirectory.open(tmp_path / "state")
+    if kind == "local":
+        return Place(origin, GitAddress(path=origin.path), state)
+    credentials = tmp_path / "credentials"
+    credentials.write_text(f"kas:{SECRET}\n")
+    address = GitAddress(url=server.url("clusters.git"), credentials_file=credentials)
+    return Place(origin, address, state, server)
+
+
+@pytest.fixture(params=["local", "http"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, server: GitServer
+) -> Iterator[Place]:
+    """One kind of repository after the other."""
+    place = _place(request.param, tmp_path, server)
+    yield place
+    for one in place.opened:
+        one.stop()
+
+
+@pytest.fixture
+def remote(tmp_path: Path, server: GitServer) -> Iterator[Place]:
+    """A repository at the Git server."""
+    place = _place("http", tmp_path, server)
+    yield place
+    for one in place.opened:
+        one.stop()
+
+
+async def fails(asked: Awaitable[Any]) -> CallError:
+    """What it fails with."""
+    with pytest.raises(CallError) as caught:
+        await asked
+    return caught.value
+
+
+@async_test
+async def test_reading(place: Place) -> None:
+    """A ref, folders, a file, and what changed."""
+    old = place.origin.commit({CONFIG: "a: 1\n", "apps/x.yaml": "x", "apps/y/z": "z"})
+    repository = place.repository()
+    assert verifyObject(IRepository, repository)
+    assert await repository.resolve() == old
+    assert await repository.resolve("main") == old
+    assert await repository.resolve("refs/heads/main") == old
+    found = await repository.tree(old, "apps")
+    assert [(one.path, one.kind.value) for one in found] == [
+        ("apps/x.yaml", "file"),
+        ("apps/y", "folder"),
+    ]
+    every = await repository.tree(old, recursive=True)
+    assert [one.path for one in every] == [CONFIG, "apps/x.yaml", "apps/y/z"]
+    assert await repository.read(old, CONFIG, limit=100) == b"a: 1\n"
+    new = place.origin.commit({"apps/x.yaml": "changed", "apps/new": "n", CONFIG: None})
+    assert await repository.resolve() == new
+    assert await repository.changed(old, new) == [CONFIG, "apps/new", "apps/x.yaml"]
+    assert await repository.changed(old, new, ".gitlab") == [CONFIG]
+    # What was read of can still be read.
+    assert await repository.read(old, CONFIG, limit=100) == b"a: 1\n"
+
+
+@async_test
+async def test_forced_push(place: Place) -> None:
+    """History that was replaced: what is there now counts."""
+    old = place.origin.commit({CONFIG: "a: 1\n", "gone": "x"})
+    repository = place.repository()
+    await repository.resolve()
+    new = place.origin.commit({CONFIG: "a: 2\n"}, onto=None)
+    assert await repository.resolve() == new
+    assert await repository.changed(old, new) == [CONFIG, "gone"]
+
+
+@async_test
+async def test_nothing_there(place: Place) -> None:
+    """No commit, no branch, no path, no such commit: each says so."""
+    repository = place.repository()
+    error = await fails(repository.resolve())
+    assert error.status is Status.NOT_FOUND
+    assert "default branch" in error.message
+    commit = place.origin.commit({"a": "x"})
+    assert await repository.resolve() == commit
+    for asked in (
+        repository.resolve("other"),
+        repository.resolve("refs/tags/v1"),
+        repository.tree(commit, "nowhere"),
+        repository.read(commit, CONFIG, limit=9),
+        repository.read("0" * 40, "a", limit=9),
+        repository.changed("0" * 40, commit),
+    ):
+        assert (await fails(asked)).status is Status.NOT_FOUND
+
+
+@async_test
+async def test_empty_tree(place: Place) -> None:
+    """A commit without files is none without a commit."""
+    place.origin.commit({"a": "x"})
+    commit = place.origin.commit({"a": None})
+    repository = place.repository()
+    assert await repository.resolve() == commit
+    assert await repository.tree(commit, recursive=True) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../etc/passwd",
+        "/etc/passwd",
+        "a/../../b",
+        "a//b",
+        "./a",
+        ".git/config",
+        "a/.GIT/config",
+        "a\nb",
+        "a\0b",
+        "\ud800",
+        "x" * 5000,
+    ],
+)
+@async_test
+async def test_traversal(tmp_path: Path, server: GitServer, path: str) -> None:
+    """A path that leaves the tree, or that git could take for something else."""
+    place = _place("local", tmp_path, server)
+    commit = place.origin.commit({"a": "x"})
+    repository = place.repository()
+    for asked in (
+        repository.read(commit, path, limit=9),
+        repository.tree(commit, path),
+        repository.changed(commit, commit, path),
+    ):
+        assert (await fails(asked)).status is Status.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "ref",
+    ["--upload-pack=touch /tmp/x", "-x", "a..b", "a b", "HEAD~1", "HEAD^{tree}", "a:b",
+     "main@{1}", "", ".hidden", "a.lock", "x*", "\ud800", "a\nb"],
+)  # fmt: skip
+@async_test
+async def test_refs_that_cannot_be(remote: Place, ref: str) -> None:
+    """A ref that git could take for an option or an expression never reaches it."""
+    with pytest.raises(CallError) as caught:
+        await remote.repository().resolve(ref)
+    assert caught.value.status is Status.INVALID_ARGUMENT
+    assert remote.server is not None
+    assert not remote.server.requests
+
+
+@async_test
+async def test_links_and_submodules(place: Place) -> None:
+    """Nothing is followed: not to /etc, not in a circle, not to another repository."""
+    commit = place.origin.commit(
+        {"real/file": "x", ".gitmodules": '[submodule "s"]\nurl=ext::sh\npath=sub\n'},
+        links={
+            "secret": "/etc/passwd",
+            "up": "../../../../etc/passwd",
+            "folder": "real",
+            "circle": "circle",
+        },
+        submodules={"sub": "1" * 40},
+    )
+    repository = place.repository()
+    await repository.resolve()
+    kinds = {one.path: one.kind for one in await repository.tree(commit)}
+    assert kinds["secret"] is TreeEntryKind.LINK
+    assert kinds["sub"] is TreeEntryKind.SUBMODULE
+    assert kinds["real"] is TreeEntryKind.FOLDER
+    for path in ("secret", "up", "folder", "circle", "sub", "real"):
+        error = await fails(repository.read(commit, path, limit=99))
+        assert error.status is Status.FAILED_PRECONDITION, path
+    for path in ("folder/file", "sub/x", "circle/circle"):
+        error = await fails(repository.read(commit, path, limit=99))
+        assert error.status is Status.NOT_FOUND, path
+
+
+@async_test
+async def test_names_of_strangers(place: Place) -> None:
+    """Names that differ in case only, or look like a pattern, are themselves."""
+    commit = place.origin.commit({"a/X": "1", "a/x": "2", "a/*": "3", ":(glob)a": "4"})
+    repository = place.repository()
+    await repository.resolve()
+    assert await repository.read(commit, "a/X", limit=9) == b"1"
+    assert await repository.read(commit, "a/x", limit=9) == b"2"
+    assert await repository.read(commit, "a/*", limit=9) == b"3"
+    assert await repository.read(commit, ":(glob)a", limit=9) == b"4"
+
+
+@async_test
+async def test_large_file(place: Place) -> None:
+    """A file above the limit is not read, and costs kas no memory."""
+    commit = place.origin.commit({"large": b"x" * (40 << 20), "edge": b"y" * 1000})
+    repository = place.repository()
+    await repository.resolve()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    error = await fails(repository.read(commit, "large", limit=1 << 30))
+    assert error.status is Status.RESOURCE_EXHAUSTED
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10 * 1024
+    assert len(await repository.read(commit, "edge", limit=1000)) == 1000
+    error = await fails(repository.read(commit, "edge", limit=999))
+    assert error.status is Status.RESOURCE_EXHAUSTED
+
+
+@async_test
+async def test_large_file_is_not_fetched(remote: Place) -> None:
+    """Where the server can leave it out, it is left out; the rest is there."""
+    commit = remote.origin.commit({"large": os.urandom(8 << 20), CONFIG: "a: 1\n"})
+    repository = remote.repository(GitLimits(fetched_blob=1 << 20))
+    await repository.resolve()
+    copies = sum(f.stat().st_size for f in remote.state.path.rglob("*.pack"))
+    assert copies < 1 << 20
+    assert await repository.read(commit, CONFIG, limit=99) == b"a: 1\n"
+    assert {one.path for one in await repository.tree(commit)} == {"large", ".gitlab"}
+    error = await fails(repository.read(commit, "large", limit=1 << 30))
+    assert error.status is Status.RESOURCE_EXHAUSTED
+
+
+@async_test
+async def test_repository_too_large(remote: Place) -> None:
+    """A fetch that brings more than may be kept ends, and leaves nothing."""
+    remote.origin.run("config", "uploadpack.allowFilter", "false")
+    remote.origin.commit({"large": os.urandom(8 << 20)})
+    repository = remote.repository(GitLimits(pack=1 << 20))
+    error = await fails(repository.resolve())
+    assert error.status is Status.RESOURCE_EXHAUSTED, error.message
+    assert not list(remote.state.path.rglob("*pack*/*"))
+    smaller = remote.origin.commit({CONFIG: "a: 1\n"}, onto=None)
+    assert await repository.resolve() == smaller
+
+
+@async_test
+async def test_many_files(place: Place) -> None:
+    """20,000 files: all of them in one listing, and one more than the limit in none."""
+    files: dict[str, str | bytes | None] = {
+        f"apps/{n // 100:03}/{n % 100:02}.yaml": str(n) for n in range(20_000)
+    }
+    old = place.origin.commit(files)
+    repository = place.repository()
+    assert await repository.resolve() == old
+    begin = time.monotonic()
+    assert len(await repository.tree(old, recursive=True)) == 20_000
+    assert await repository.read(old, "apps/042/17.yaml", limit=9) == b"4217"
+    new = place.origin.commit({"apps/042/17.yaml": "changed"})
+    await repository.resolve()
+    assert await repository.changed(old, new) == ["apps/042/17.yaml"]
+    assert time.monotonic() - begin < 20
+    more = place.origin.commit({f"more/{n}": "x" for n in range(600)})
+    await repository.resolve()
+    error = await fails(repository.tree(more, recursive=True))
+    assert error.status is Status.RESOURCE_EXHAUSTED
+    assert len(await repository.tree(more, "more")) == 600
+
+
+@async_test
+async def test_deep_tree(place: Place) -> None:
+    """Folders in folders in folders: an error, and no recursion of ours."""
+    commit = place.origin.commit({"d/" * 200 + "file": "x", "ok": "y"})
+    repository = place.repository()
+    await repository.resolve()
+    error = await fails(repository.tree(commit, recursive=True))
+    assert error.status is Status.RESOURCE_EXHAUSTED
+    assert await repository.read(commit, "ok", limit=9) == b"y"
+
+
+@async_test
+async def test_hostile_repository(tmp_path: Path, server: GitServer) -> None:
+    """What a repository's own configuration and hooks name is never run."""
+    place = _place("local", tmp_path, server)
+    commit = place.origin.commit(
+        {"a": "x", ".gitattributes": "* filter=run diff=run\n"}
+    )
+    ran = tmp_path / "ran"
+    run = f"touch {ran}"
+    for key, value in {
+        "core.fsmonitor": run,
+        "core.sshCommand": run,
+        "core.pager": run,
+        "diff.external": run,
+        "diff.run.textconv": run,
+        "filter.run.smudge": run,
+        "core.hooksPath": str(tmp_path / "hooks"),
+        "extensions.partialClone": "evil",
+        "remote.evil.url": f"ext::sh -c {run!r}",
+        "remote.evil.promisor": "true",
+        "protocol.ext.allow": "always",
+        "alias.ls-tree": f"!{run}",
+    }.items():
+        place.origin.run("config", key, value)
+    place.origin.run("config", "core.repositoryFormatVersion", "1")
+    (tmp_path / "hooks").mkdir()
+    for hook in ("post-index-change", "reference-transaction", "pre-auto-gc"):
+        (tmp_path / "hooks" / hook).write_text(f"#!/bin/sh\n{run}\n")
+        (tmp_path / "hooks" / hook).chmod(0o755)
+    repository = place.repository()
+    assert await repository.resolve() == commit
+    assert await repository.read(commit, "a", limit=9) == b"x"
+    assert await repository.changed(commit, commit) == []
+    # One that is missing would be fetched from the remote that the file names.
+    found = await repository.tree(commit)
+    missing = next(one.object_id for one in found if one.path == "a")
+    (place.origin.path / "objects" / missing[:2] / missing[2:]).unlink(missing_ok=True)
+    for pack in (place.origin.path / "objects" / "pack").glob("*"):
+        pack.unlink()
+    await fails(repository.read(commit, "a", limit=9))
+    assert not ran.exists()
+
+
+@async_test
+async def test_not_a_repository(tmp_path: Path, server: GitServer) -> None:
+    """A folder that is none, and one that is not there; those above are not taken."""
+    place = _place("local", tmp_path, server)
+    place.origin.commit({"a": "x"})
+    inside = place.origin.path / "inside"
+    inside.mkdir()
+    for path in (inside, tmp_path / "missing"):
+        repository = place.repositories().open(GitAddress(path=path))
+        error = await fails(repository.resolve())
+        assert error.status is Status.UNAVAILABLE
+        assert str(path) in error.message
+
+
+@async_test
+async def test_one_fetch_for_all(remote: Place) -> None:
+    """A hundred callers cost one fetch, and those who come meanwhile one more."""
+    assert remote.server is not None
+    commit = remote.origin.commit({"a": "x"})
+    repositories = remote.repositories()
+    assert verifyObject(IRepositories, repositories)
+    repository = repositories.open(remote.address)
+    await repository.resolve()
+    remote.server.requests.clear()
+    await repository.resolve()
+    one = len(remote.server.requests)
+    remote.server.requests.clear()
+    asked = [
+        Deferred.fromCoroutine(_resolve(repositories.open(remote.address)))
+        for _ in range(100)
+    ]
+    # Who leaves takes nothing from the others.
+    asked[3].cancel()
+    with pytest.raises(CancelledError):
+        await asked.pop(3)
+    assert await gatherResults(asked) == [commit] * 99
+    assert len(remote.server.requests) <= 2 * one
+
+
+async def _resolve(repository: IRepository) -> str:
+    return await repository.resolve()
+
+
+@async_test
+async def test_copy_begins_again(remote: Place) -> None:
+    """After some fetches the copy is made again: it never grows without end."""
+    repository = remote.repository()
+    for number in range(12):
+        commit = remote.origin.commit({"a": str(number)})
+        assert await repository.resolve() == commit
+        assert await repository.read(commit, "a", limit=9) == str(number).encode()
+    assert len(list(remote.state.path.rglob("*.pack"))) <= 2 * (LIMITS.packs + 1)
+
+
+@async_test
+async def test_refusals(remote: Place, tmp_path: Path) -> None:
+    """What the server says when it does not let kas in, and no secret in any of it."""
+    assert remote.server is not None
+    remote.origin.commit({"a": "x"})
+    repository = remote.repository()
+    credentials = remote.address.credentials_file
+    assert credentials is not None
+
+    async def told(status: Status) -> None:
+        error = await fails(repository.resolve())
+        assert error.status is status, error
+        assert SECRET not in repr(error)
+        assert "a2FzOmds" not in repr(error)
+
+    credentials.write_text("kas:wrong\n")
+    await told(Status.PERMISSION_DENIED)
+    credentials.unlink()
+    await told(Status.UNAVAILABLE)
+    credentials.write_text(f"kas:{SECRET}\n")
+    for refuses, status in (
+        (403, Status.PERMISSION_DENIED),
+        (404, Status.NOT_FOUND),
+        (500, Status.UNAVAILABLE),
+        (503, Status.UNAVAILABLE),
+    ):
+        remote.server.refuses = refuses
+        await told(status)
+    remote.server.refuses = 0
+    elsewhere = GitServer(tmp_path / "served")
+    try:
+        remote.server.moved_to = f"http://127.0.0.1:{elsewhere.port}"
+        await told(Status.UNAVAILABLE)
+        assert not elsewhere.requests
+    finally:
+        elsewhere.stop()
+    remote.server.moved_to = ""
+    assert len(await repository.resolve()) == 40
+
+
+@async_test
+async def test_dead_server(remote: Place) -> None:
+    """A port where nothing listens; the same repository works once something does."""
+    commit = remote.origin.commit({"a": "x"})
+    assert remote.server is not None
+    nowhere = attrs.evolve(remote.address, url="http://127.0.0.1:9/clusters.git")
+    error = await fails(remote.repositories().open(nowhere).resolve())
+    assert error.status is Status.UNAVAILABLE
+    assert await remote.repository().resolve() == commit
+
+
+@async_test
+async def test_slow_server(remote: Place) -> None:
+    """A server that does not answer costs its time, and no process after it."""
+    assert remote.server is not None
+    commit = remote.origin.commit({"a": "x"})
+    remote.server.delay = 30
+    repository = remote.repository(GitLimits(fetch_timeout=0.5))
+    begin = time.monotonic()
+    error = await fails(repository.resolve())
+    assert error.status is Status.DEADLINE_EXCEEDED
+    assert time.monotonic() - begin < 10
+    eventually(lambda: not _children("git-remote-http"))
+    remote.server.delay = 0
+    assert await remote.repository().resolve() == commit
+
+
+@async_test
+async def test_kas_stops(remote: Place) -> None:
+    """What runs is killed, and the copies are gone."""
+    assert remote.server is not None
+    remote.origin.commit({"a": "x"})
+    repositories = remote.repositories()
+    repository = repositories.open(remote.address)
+    await repository.resolve()
+    assert list(remote.state.path.rglob("*.pack"))
+    remote.server.delay = 30
+    asked = Deferred.fromCoroutine(_resolve(repository))
+    await deferLater(_reactor, 0.3)
+    repositories.stop()
+    error = await fails(asked)
+    assert error.status is Status.UNAVAILABLE
+    assert not list(remote.state.path.glob("git-*"))
+
+
+@async_test
+async def test_at_most_so_many(place: Place) -> None:
+    """More readings than may run wait; more than may wait are refused."""
+    commit = place.origin.commit({"a": "x"})
+    repository = place.repository(attrs.evolve(LIMITS, readings=2, waiting=3))
+    await repository.resolve()
+    asked: list[Deferred[Any]] = [
+        Deferred.fromCoroutine(_read(repository, commit, "a")) for _ in range(8)
+    ]
+    for one in asked:
+        one.addErrback(lambda failure: failure.value)
+    found = await gatherResults(asked)
+    assert found.count(b"x") == 5
+    assert [one.status for one in found if one != b"x"] == [
+        Status.RESOURCE_EXHAUSTED
+    ] * 3
+
+
+async def _read(repository: IRepository, commit: str, path: str) -> bytes:
+    return await repository.read(commit, path, limit=99)
+
+
+def test_copies_of_dead_processes(tmp_path: Path) -> None:
+    """A kas that was killed leaves its copies, and the next one removes them."""
+    state = StateDirectory.open(tmp_path / "state")
+    dead, own, alive = (
+        state.file("git-" + process_name(pid))
+        for pid in (2**22 + 5, os.getpid(), os.getppid())
+    )
+    for folder in (dead, own, alive):
+        (folder / "x").mkdir(parents=True)
+    Repositories(state, _reactor).start()
+    assert [one.exists() for one in (dead, own, alive)] == [False, False, True]
+
+
+def _children(name: str) -> list[str]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if name in text and "127.0.0.1" in text:
+            found.append(text)
+    return found

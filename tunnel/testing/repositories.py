@@ -1,0 +1,117 @@
+"""`FakeRepository`: Git as a test has it, commit by commit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from zope.interface import implementer
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    GitAddress,
+    IRepositories,
+    IRepository,
+    TreeEntry,
+    TreeEntryKind,
+)
+
+__all__ = ["FakeRepositories", "FakeRepository"]
+
+
+@implementer(IRepository)
+class FakeRepository:
+    """
+    A repository in memory.
+
+    :ivar resolved: how often it was asked for a ref.
+    :ivar down: what the Git server fails with; None: it works.
+    """
+
+    def __init__(self) -> None:
+        self.resolved = 0
+        self.down: CallError | None = None
+        self._refs: dict[str, str] = {}
+        self._trees: dict[str, dict[str, bytes]] = {}
+
+    def commit(self, files: Mapping[str, bytes | str], ref: str = "HEAD") -> str:
+        """A commit with these files and no others is what *ref* is at; its id."""
+        number = len(self._trees) + 1
+        commit = hashlib.sha1(b"%d" % number, usedforsecurity=False).hexdigest()
+        self._trees[commit] = {
+            path: text.encode() if isinstance(text, str) else text
+            for path, text in files.items()
+        }
+        self._refs[ref] = commit
+        return commit
+
+    def remove(self, ref: str) -> None:
+        """There is no such ref any more."""
+        del self._refs[ref]
+
+    async def resolve(self, ref: str = "HEAD") -> str:
+        """See `IRepository.resolve`."""
+        self.resolved += 1
+        if self.down is not None:
+            raise CallError(self.down.status, self.down.message)
+        if ref not in self._refs:
+            raise CallError(Status.NOT_FOUND, f"the repository has no {ref}")
+        return self._refs[ref]
+
+    async def tree(
+        self, commit: str, path: str = "", *, recursive: bool = False
+    ) -> list[TreeEntry]:
+        """See `IRepository.tree`."""
+        files, found = self._files(commit), {}
+        before = f"{path}/" if path else ""
+        for name in sorted(files):
+            if not name.startswith(before):
+                continue
+            first, slash, _ = name.removeprefix(before).partition("/")
+            if slash and not recursive:
+                folder = before + first
+                found[folder] = TreeEntry(folder, TreeEntryKind.FOLDER, commit)
+            else:
+                object_id = hashlib.sha1(files[name], usedforsecurity=False)
+                found[name] = TreeEntry(name, TreeEntryKind.FILE, object_id.hexdigest())
+        if path and not found:
+            raise CallError(Status.NOT_FOUND, f"there is no {path!r}")
+        return list(found.values())
+
+    async def read(self, commit: str, path: str, *, limit: int) -> bytes:
+        """See `IRepository.read`."""
+        files = self._files(commit)
+        if path not in files:
+            raise CallError(Status.NOT_FOUND, f"there is no {path!r}")
+        if len(files[path]) > limit:
+            text = f"{path!r} has more than {limit} bytes"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        return files[path]
+
+    async def changed(self, old: str, new: str, path: str = "") -> list[str]:
+        """See `IRepository.changed`."""
+        before, after = self._files(old), self._files(new)
+        names = sorted(before.keys() | after.keys())
+        return [
+            name
+            for name in names
+            if before.get(name) != after.get(name)
+            and (not path or name == path or name.startswith(f"{path}/"))
+        ]
+
+    def _files(self, commit: str) -> dict[str, bytes]:
+        if commit not in self._trees:
+            raise CallError(Status.NOT_FOUND, f"there is no commit {commit[:12]}")
+        return self._trees[commit]
+
+
+@implementer(IRepositories)
+class FakeRepositories:
+    """Repositories by their address; one that was not asked for before is empty."""
+
+    def __init__(self) -> None:
+        self._known: dict[GitAddress, FakeRepository] = {}
+
+    def open(self, address: GitAddress) -> FakeRepository:
+        """See `IRepositories.open`."""
+        return self._known.setdefault(address, FakeRepository())
