@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,8 @@ class ServerContext(ModuleContext):
     has_web: bool = False
     #: What takes the authenticators of a module out again, by module.
     removals: dict[str, list[Callable[[], None]]] = attrs.Factory(dict)
+    #: Says which credentials a module holds something open for, by module.
+    holders: dict[str, list[Callable[[], Collection[str]]]] = attrs.Factory(dict)
     #: Ports that modules opened, by module.
     ports: dict[str, list[IListeningPort]] = attrs.Factory(dict)
 
@@ -68,10 +70,16 @@ class ServerContext(ModuleContext):
         self.external.withdraw(name)
         self.pages.withdraw(name)
         self.stores.release(name)
+        self.holders.pop(name, None)
         for remove in self.removals.pop(name, []):
             remove()
         for port in self.ports.pop(name, []):
             Deferred.fromCoroutine(self.listening.close(port))
+
+    def held_credentials(self) -> set[str]:
+        """Ids of the users' credentials that hold something open now."""
+        looks = [look for module in self.holders.values() for look in module]
+        return set().union(*(look() for look in looks))
 
 
 @implementer(IServerModuleApi)
@@ -145,6 +153,10 @@ class ServerModuleApi(ModuleApi):
         verifyObject(IAuthenticator, authenticator)
         remove = self._context.authenticators.add(authenticator)
         self._context.removals.setdefault(self.name, []).append(remove)
+
+    def holds_credentials(self, look: Callable[[], Collection[str]]) -> None:
+        """Say which credentials hold something open."""
+        self._context.holders.setdefault(self.name, []).append(look)
 
     def publish(self, topic: str, event: Any) -> None:
         """Tell every subscriber in this kas."""

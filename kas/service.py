@@ -42,8 +42,11 @@ from kas.gitlab.agents import GitLabAgents, OfGitLab
 from kas.gitlab.cache import Lifetimes
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.dialling import make_agent
+from kas.gitlab.jobs import GitLabJobs
 from kas.gitlab.metrics import GitLabCollector
+from kas.gitlab.renewal import Renewal
 from kas.identity.authenticators import Authenticators
+from kas.identity.failed_checks import FailedChecks
 from kas.identity.file_authenticator import FileAuthenticator
 from kas.modules import ServerContext, ServerModuleApi
 from kas.observability.audit import AuditLog
@@ -57,6 +60,7 @@ from kas.state.control import ControlSocket
 from kas.state.directory import StateDirectory
 from kas.web.draining import DrainingListener
 from kas.web.listener import WebListener
+from tunnel.config import CredentialCaching
 from tunnel.errors import ConfigurationError, ErrorCode
 from tunnel.hosting.events import EventBus
 from tunnel.hosting.modules import ModuleHost, Prepared
@@ -153,14 +157,14 @@ class KasService(LogsItsOwnWay, Service):
         )
         self.authenticators = Authenticators(reactor)
         self.authenticators.add(self.identity)
-        self._gitlab: GitLabAgents | None = None
+        #: What asks GitLab again about credentials in use; empty without GitLab.
+        self._gitlab_renewals: list[Renewal[Any, Any]] = []
         if configuration.gitlab is not None:
-            self._gitlab = self._ask_gitlab(configuration.gitlab, environ)
-            self.authenticators.add(self._gitlab)
+            self._ask_gitlab(configuration.gitlab, modules, environ)
         self.last_seen = LastSeen(
             state,
             lambda: {one.agent.agent_id for one in self.registry},
-            self.identity.agent if self._gitlab is None else OfGitLab,
+            self.identity.agent if configuration.gitlab is None else OfGitLab,
             self.fleet.directory,
             reactor,
             now,
@@ -250,22 +254,42 @@ class KasService(LogsItsOwnWay, Service):
         self._renewal = LoopingCall(self._renew)
         self._renewal.clock = reactor
 
-    def _ask_gitlab(self, settings: GitLab, environ: Mapping[str, str]) -> GitLabAgents:
-        agent = make_agent(settings, self._reactor, environ)
-        client = GitLabClient(settings, agent, self._reactor, self._now)
+    def _ask_gitlab(
+        self, settings: GitLab, modules: list[Prepared], environ: Mapping[str, str]
+    ) -> None:
+        """Have GitLab say who comes, besides the identity file."""
+        reactor = self._reactor
+        agent = make_agent(settings, reactor, environ)
+        client = GitLabClient(settings, agent, reactor, self._now)
         self.metrics.register(GitLabCollector(client))
         times = self.configuration.agent
-        lifetimes = Lifetimes(
+        of_agents = Lifetimes(
             success=times.info_cache_ttl,
             error=times.info_cache_error_ttl,
             outage=times.info_cache_outage_ttl,
         )
-        return GitLabAgents(
+        agents = GitLabAgents(
             client,
-            lifetimes,
+            of_agents,
             lambda: {one.credential_id for one in self.registry},
-            self._reactor,
+            reactor,
         )
+        caching = _credential_caching(modules)
+        of_users = Lifetimes(
+            success=caching.allowed_agent_cache_ttl,
+            error=caching.allowed_agent_cache_error_ttl,
+            outage=caching.allowed_agent_cache_outage_ttl,
+        )
+        jobs = GitLabJobs(
+            client, of_users, lambda: self._context.held_credentials(), reactor
+        )
+        authenticators = self.authenticators
+        authenticators.failed = FailedChecks(
+            settings.failed_checks_per_address_per_minute, reactor
+        )
+        for one in (agents, jobs):
+            authenticators.add(one)
+            self._gitlab_renewals.append(one.renewal)
 
     def startService(self) -> None:
         """Begin; a failure to do so ends the process with its reason."""
@@ -277,14 +301,14 @@ class KasService(LogsItsOwnWay, Service):
     async def _start(self) -> None:
         self.identity.start()
         self.identity.on_revoked(self._revoked)
-        if self._gitlab is not None:
-            self._gitlab.on_revoked(self._revoked)
-            self._gitlab.start()
-            if self.identity.agents():
-                self._log.warn(
-                    "GitLab says which agents there are ('gitlab'): those of the "
-                    "identity file cannot connect"
-                )
+        for renewal in self._gitlab_renewals:
+            renewal.on_revoked(self._revoked)
+            renewal.start()
+        if self._gitlab_renewals and self.identity.agents():
+            self._log.warn(
+                "GitLab says which agents there are ('gitlab'): those of the "
+                "identity file cannot connect"
+            )
         self.last_seen.start(self.bus)
         self._repositories.start()
         await self.modules.start()
@@ -546,8 +570,8 @@ class KasService(LogsItsOwnWay, Service):
         await self.listening.close_all()
         self.last_seen.stop()
         self.identity.stop()
-        if self._gitlab is not None:
-            self._gitlab.stop()
+        for renewal in self._gitlab_renewals:
+            renewal.stop()
 
     async def _end(self, listener: DrainingListener) -> None:
         await listener.drain()
@@ -565,6 +589,14 @@ class KasService(LogsItsOwnWay, Service):
             or self.router.remote
             or (self.fleet.gateway is not None and self.fleet.gateway.load)
         )
+
+
+def _credential_caching(modules: list[Prepared]) -> CredentialCaching:
+    """What the module says that users come to."""
+    for module in modules:
+        if isinstance(module.configuration, CredentialCaching):
+            return module.configuration
+    return CredentialCaching()
 
 
 def _own_names(

@@ -17,13 +17,14 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Collection,
     Mapping,
     Sequence,
 )
 from enum import Enum
 from pathlib import Path
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import attrs
 from google.protobuf.descriptor import ServiceDescriptor
@@ -31,6 +32,7 @@ from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
+    IAddress,
     IListeningPort,
     IProtocolFactory,
     IPullProducer,
@@ -57,6 +59,7 @@ __all__ = [
     "AuditLevel",
     "ConnectedAgent",
     "GitAddress",
+    "HasPeer",
     "IAgentModule",
     "IAgentModuleApi",
     "IAgentModuleFactory",
@@ -160,6 +163,14 @@ class AgentIdentity:
     project_id: int = 0
 
 
+class HasPeer(Protocol):
+    """A connection, as far as it has another end."""
+
+    @property
+    def peer_address(self) -> IAddress:
+        """Of the other end."""
+
+
 class IAuthenticator(Interface):
     """
     Checks the credentials of some kinds.
@@ -167,11 +178,13 @@ class IAuthenticator(Interface):
     An answer that is known is returned at once, so that a request waits for nothing.
     One that has to be asked for is a Deferred.  The request waits for it; should its
     client leave, the Deferred is cancelled and has to release what it holds.  kas ends
-    one that takes too long in the same way, and bounds how many there are.
+    one that takes too long in the same way, and bounds how many there are, and how many
+    refusals one address gets.  It may cancel a Deferred as soon as it is returned: ask
+    in the next turn of the reactor, and that costs the server that is asked nothing.
 
-    A refusal is a `tunnel.errors.CallError` of status UNAUTHENTICATED or
-    PERMISSION_DENIED, whose message the client sees; that nothing can be said now is
-    one of status UNAVAILABLE.
+    A refusal is a `tunnel.errors.CallError` of status UNAUTHENTICATED,
+    PERMISSION_DENIED or NOT_FOUND, whose message the client sees; that nothing can be
+    said now is one of status UNAVAILABLE.
     """
 
     user_kinds: Sequence[str] = Attribute(
@@ -735,7 +748,9 @@ class IServerModuleApi(_IModuleApi):
         :raises CallError: UNAVAILABLE, no kas can know.
         """
 
-    def authorize(kind: str, agent: str, token: str) -> Access | Deferred[Access]:
+    def authorize(
+        kind: str, agent: str, token: str, peer: HasPeer | None = None
+    ) -> Access | Deferred[Access]:
         """
         Check a credential of a user.
 
@@ -746,9 +761,21 @@ class IServerModuleApi(_IModuleApi):
         :param kind: which authenticator checks it: ``user`` for the identity file;
             empty where the client named none.
         :param agent: id or name of the agent that the client wants.
+        :param peer: the client's connection: its address may have only so many
+            credentials refused, and further ones get RESOURCE_EXHAUSTED.
         :raises tunnel.errors.CallError: UNAUTHENTICATED or PERMISSION_DENIED, whose
             message may be shown, or UNAVAILABLE; at once, or as the failure of the
             Deferred.
+        """
+
+    def holds_credentials(look: Callable[[], Collection[str]]) -> None:
+        """
+        Say which credentials hold something open, until the module stops.
+
+        kas asks again whether they are still good, and publishes
+        ``credential.revoked`` where one is not.
+
+        :param look: the ids of now (`Access.credential_id`).
         """
 
     def add_authenticator(authenticator: IAuthenticator) -> None:

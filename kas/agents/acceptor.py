@@ -19,6 +19,7 @@ from tunnel.hosting.events import EventBus
 from tunnel.interfaces import (
     AgentIdentity,
     ConnectedAgent,
+    HasPeer,
     IStream,
     IStreamReceiver,
     KubernetesVersion,
@@ -53,7 +54,7 @@ REFUSALS = (
 AGENT_TIMING = Timing(ping_interval=6.0, dead_after=12.0)
 
 #: See `tunnel.interfaces.IAuthenticator.authenticate_agent`.
-Authenticate = Callable[[bytes], AgentIdentity | Deferred[AgentIdentity]]
+Authenticate = Callable[[bytes, HasPeer], AgentIdentity | Deferred[AgentIdentity]]
 
 
 class ConnectionRate:
@@ -130,7 +131,7 @@ class AgentAcceptor(TunnelOwner):
             refuse("instance-id", ErrorCode.PROTOCOL, text)
             return
         try:
-            identity = self.authenticate(hello.credential)
+            identity = self.authenticate(hello.credential, tunnel)
         except CallError as error:
             self._not_authenticated(tunnel, error)
             return

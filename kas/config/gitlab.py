@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from kas.identity.authenticators import FAILED_CHECKS_PER_MINUTE
 from kas.identity.jwt import read_secret
 from tunnel.config import ExistingFile, authorities, field, is_positive
 
@@ -82,4 +83,10 @@ class GitLab:
     )
     api_rate_limit: ApiRateLimit = field(
         factory=ApiRateLimit, doc="how often GitLab is asked at most"
+    )
+    failed_checks_per_address_per_minute: int = field(
+        default=FAILED_CHECKS_PER_MINUTE,
+        doc="tokens that GitLab may refuse to one address in a minute; further "
+        "ones are not checked then",
+        validator=is_positive,
     )

@@ -1,10 +1,13 @@
 """
-GitLab as the one who knows agents.
+GitLab as the one who knows agents, and the jobs and people that use them.
 
     agents.py    the authenticator: which agent a token belongs to
     cache.py     answers that are kept for a while, and one question for all who wait
-    client.py    requests to GitLab's internal API
+    client.py    requests to GitLab's API
     dialling.py  the connections to GitLab
+    jobs.py      the authenticator of CI jobs, by their tokens
     limiter.py   no more requests in a second than configured
     metrics.py   how it goes, for Prometheus
+    reading.py   what GitLab says, checked
+    renewal.py   credentials that are in use are asked about again
 """

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from kas.identity.authenticators import CHECK_TIMEOUT
@@ -20,8 +21,9 @@ __all__ = ["AnswerCache", "Lifetimes"]
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Answers that are kept, refusals among them; the one that was made longest ago goes
-#: first.  Ten times the agents that a kas is made for: 60 MiB.
+#: Answers of about 600 bytes that are kept, refusals among them; larger ones count as
+#: several.  The one that was made longest ago goes first.  Ten times the agents that a
+#: kas is made for: 60 MiB.
 MAX_ANSWERS = 100_000
 
 #: Seconds after a failed question for which an answer that is kept serves without a
@@ -75,8 +77,12 @@ class AnswerCache(Generic[S, T]):
     What is asked about may be a secret: it is kept only until it is answered, and the
     answer under a key that says nothing of it.
 
+    A question begins in the next turn of the reactor: one that is cancelled before that
+    has cost GitLab nothing.
+
     :param ask: asks GitLab; fails with a `CallError`.  Cancelling has to release what
         it holds.
+    :param weigh: what of `MAX_ANSWERS` an answer takes.
     """
 
     def __init__(
@@ -84,8 +90,11 @@ class AnswerCache(Generic[S, T]):
         ask: Callable[[S], Awaitable[T]],
         lifetimes: Lifetimes,
         clock: IReactorTime,
+        weigh: Callable[[T], int] = lambda _: 1,
     ) -> None:
         self._ask = ask
+        self._weigh = weigh
+        self._weight = 0
         self._lifetimes = lifetimes
         self._clock = clock
         #: The answer that was made longest ago stands first.
@@ -124,6 +133,13 @@ class AnswerCache(Generic[S, T]):
             return math.inf
         return self._clock.seconds() - entry.asked_at
 
+    def kept(self, key: bytes) -> T | None:
+        """What GitLab said last; None: it refused, or said nothing."""
+        entry = self._kept.get(key)
+        if entry is None or isinstance(entry.answer, CallError):
+            return None
+        return entry.answer
+
     def _wait(self, key: bytes, subject: S) -> Deferred[T]:
         question = self._questions.get(key)
         if question is None:
@@ -136,6 +152,7 @@ class AnswerCache(Generic[S, T]):
         return waiter
 
     async def _asked(self, subject: S) -> T:
+        await deferLater(self._clock, 0)
         return await self._ask(subject)
 
     def _left(self, key: bytes, waiter: Deferred[T]) -> None:
@@ -205,11 +222,19 @@ class AnswerCache(Generic[S, T]):
         return result if known is None else known
 
     def _keep(self, key: bytes, answer: T | CallError, now: float, life: float) -> None:
-        self._kept.pop(key, None)
+        before = self._kept.pop(key, None)
+        if before is not None:
+            self._weight -= self._weight_of(before)
         if life > 0:
-            self._kept[key] = _Entry(answer, now, now + life)
-            if len(self._kept) > MAX_ANSWERS:
-                self._kept.popitem(last=False)
+            entry = self._kept[key] = _Entry(answer, now, now + life)
+            self._weight += self._weight_of(entry)
+            while self._weight > MAX_ANSWERS:
+                _, oldest = self._kept.popitem(last=False)
+                self._weight -= self._weight_of(oldest)
+
+    def _weight_of(self, entry: _Entry[T]) -> int:
+        answer = entry.answer
+        return 1 if isinstance(answer, CallError) else self._weigh(answer)
 
 
 def _no_hurry(result: T, hurry: IDelayedCall) -> T:

@@ -1,4 +1,6 @@
-"""Requests to GitLab's internal API (``/api/v4/internal/kubernetes/...``)."""
+"""
+Requests to GitLab: its internal API, and what it says of a job to the job itself.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from collections.abc import Callable, Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
+import attrs
 from treq.client import HTTPClient
 from twisted.internet.defer import (
     CancelledError,
@@ -57,6 +60,7 @@ RETRIES = 4
 RETRY_FIRST, RETRY_MOST = 0.1, 30.0
 
 _PREFIX = "/api/v4/internal/kubernetes/"
+_ALLOWED_AGENTS = "/api/v4/job/allowed_agents"
 
 #: What GitLab says with a 401 that is about kas and not about the agent's token
 #: (authenticate_gitlab_kas_request! in its lib/api).
@@ -86,6 +90,22 @@ class _TryAgain(Exception):
     def __init__(self, reason: str, pause: float = 0.0) -> None:
         super().__init__(reason)
         self.pause = pause
+
+
+@attrs.frozen
+class _Request:
+    """
+    One request.
+
+    :ivar name: for metrics.
+    """
+
+    method: str
+    name: str
+    path: str
+    headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    query: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    signed: bool = True
 
 
 class GitLabClient:
@@ -139,16 +159,31 @@ class GitLabClient:
         :param agent_token: of the agent for which it is asked.
         :param retry: whether to try again where GitLab may answer in a while.
         """
-        headers = {"Accept": "application/json"}
+        headers = {}
         if agent_token:
             headers["Authorization"] = "Bearer " + agent_token.decode("latin-1")
+        request = _Request("GET", path, _PREFIX + path, headers, query or {})
+        return await self._ask(request, retry)
+
+    async def allowed_agents(self, job_token: str) -> dict[str, Any]:
+        """What a CI job may use; the job's own token is all that GitLab wants."""
+        request = _Request(
+            "GET",
+            "allowed_agents",
+            _ALLOWED_AGENTS,
+            {"Job-Token": job_token},
+            signed=False,
+        )
+        return await self._ask(request, retry=True)
+
+    async def _ask(self, request: _Request, retry: bool) -> dict[str, Any]:
         backoff = Backoff(self._jitter, RETRY_FIRST, RETRY_MOST)
         attempt = 0
         while True:
             await self.limiter.passed()
             await self._room.acquire()
             try:
-                return await self._once(path, headers, query or {})
+                return await self._once(request)
             except _TryAgain as error:
                 attempt += 1
                 if not retry or attempt > RETRIES:
@@ -159,26 +194,26 @@ class GitLabClient:
                 self._room.release()
             await deferLater(self._clock, pause)
 
-    async def _once(
-        self, path: str, headers: Mapping[str, str], query: Mapping[str, str]
-    ) -> dict[str, Any]:
-        token = sign(
-            self._secrets,
-            issuer=ISSUER,
-            audience=AUDIENCE,
-            now=self._now(),
-            lifetime=TOKEN_LIFETIME,
-        )
+    async def _once(self, request: _Request) -> dict[str, Any]:
+        headers = {
+            "Accept": "application/json",
+            **request.headers,
+            "User-Agent": f"gitlab-kas/{__version__}/txkas",
+        }
+        if request.signed:
+            headers["Gitlab-Kas-Api-Request"] = sign(
+                self._secrets,
+                issuer=ISSUER,
+                audience=AUDIENCE,
+                now=self._now(),
+                lifetime=TOKEN_LIFETIME,
+            )
         asking = maybeDeferred(
             self._http.request,
-            "GET",
-            f"{self._address}{_PREFIX}{path}",
-            params=query,
-            headers={
-                **headers,
-                "Gitlab-Kas-Api-Request": token,
-                "User-Agent": f"gitlab-kas/{__version__}/txkas",
-            },
+            request.method,
+            self._address + request.path,
+            params=request.query,
+            headers=headers,
             allow_redirects=False,
             unbuffered=True,
             # Only treq's own time limit would need one.
@@ -189,10 +224,10 @@ class GitLabClient:
                 TIMEOUT, self._clock, onTimeoutCancel=_too_late
             )
         except TimeoutError:
-            self.outcomes[path, "timeout"] += 1
+            self.outcomes[request.name, "timeout"] += 1
             raise _TryAgain(f"no answer within {TIMEOUT:g} s") from None
         except _TooLarge:
-            self.outcomes[path, "unreadable"] += 1
+            self.outcomes[request.name, "unreadable"] += 1
             raise _unusable(f"an answer of more than {MAX_BODY} bytes") from None
         except UnicodeError:
             # Raised by treq, which takes no IPv6 address either.
@@ -200,9 +235,9 @@ class GitLabClient:
         except _BROKEN as error:
             if _was_cancelled(error):
                 raise CancelledError from None
-            self.outcomes[path, "broken"] += 1
+            self.outcomes[request.name, "broken"] += 1
             raise _TryAgain(f"the connection failed ({_reason(error)})") from None
-        self.outcomes[path, str(response.code)] += 1
+        self.outcomes[request.name, str(response.code)] += 1
         return self._read(response, body)
 
     def _read(self, response: IResponse, body: bytes) -> dict[str, Any]:

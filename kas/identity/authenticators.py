@@ -16,8 +16,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from kas.identity.failed_checks import FailedChecks, address_of
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
+from tunnel.interfaces import Access, AgentIdentity, HasPeer, IAuthenticator
 
 __all__ = ["Authenticators"]
 
@@ -29,6 +30,12 @@ MAX_CHECKS = 1_000
 #: kubectl's users before they lose patience.
 CHECK_TIMEOUT = 8.0
 
+#: What one address may have refused in a minute: 4 % of what GitLab is asked at most,
+#: and enough for an office that comes back with yesterday's tokens.
+FAILED_CHECKS_PER_MINUTE = 120
+
+_REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
+
 _T = TypeVar("_T")
 
 
@@ -39,9 +46,18 @@ class Authenticators:
 
     An answer that is known is returned at once.  One that is not is a Deferred, which
     ends within `CHECK_TIMEOUT`; cancelling it cancels that of the authenticator.
+
+    :param failed: limits what one address may have refused; answers that are known
+        serve it in any case.
     """
 
     _clock: IReactorTime
+    failed: FailedChecks = attrs.field(
+        default=attrs.Factory(
+            lambda self: FailedChecks(FAILED_CHECKS_PER_MINUTE, self._clock),
+            takes_self=True,
+        )
+    )
     #: Of users, by kind; of agents, by what their tokens begin with.
     _users: dict[str, IAuthenticator] = attrs.field(factory=dict, init=False)
     _agents: dict[bytes, IAuthenticator] = attrs.field(factory=dict, init=False)
@@ -72,25 +88,26 @@ class Authenticators:
         return remove
 
     def authenticate_agent(
-        self, token: bytes
+        self, token: bytes, peer: HasPeer | None = None
     ) -> AgentIdentity | Deferred[AgentIdentity]:
         """See `IAuthenticator.authenticate_agent`."""
         answer = self._of_agent(token).authenticate_agent(token)
-        return self._bounded(answer) if isinstance(answer, Deferred) else answer
+        return self._bounded(answer, peer) if isinstance(answer, Deferred) else answer
 
     def authorize_user(
-        self, kind: str, agent: str, token: str
+        self, kind: str, agent: str, token: str, peer: HasPeer | None = None
     ) -> Access | Deferred[Access]:
         """
         See `IAuthenticator.authorize_user`.
 
         :param kind: empty where the credential names none.
+        :param peer: the client's connection.
         """
         authenticator = self._users.get(kind)
         if authenticator is None:
             authenticator = self._of_no_kind(kind)
         answer = authenticator.authorize_user(agent, token)
-        return self._bounded(answer) if isinstance(answer, Deferred) else answer
+        return self._bounded(answer, peer) if isinstance(answer, Deferred) else answer
 
     def _of_agent(self, token: bytes) -> IAuthenticator:
         for prefix, authenticator in self._agents.items():
@@ -110,23 +127,41 @@ class Authenticators:
             f"credentials of kind {kind[:20]!r} are not known here; use {known}",
         )
 
-    def _bounded(self, answer: Deferred[_T]) -> Deferred[_T]:
+    def _bounded(self, answer: Deferred[_T], peer: HasPeer | None) -> Deferred[_T]:
+        # What is cancelled now was not asked yet: see `IAuthenticator`.
         if self.checks >= MAX_CHECKS:
-            answer.addErrback(lambda _: None)
-            answer.cancel()
+            _give_up(answer)
             text = "too many credentials are being checked; try again"
             raise CallError(Status.UNAVAILABLE, text)
+        address = ""
+        if peer is not None:
+            address = address_of(peer.peer_address)
+            if not self.failed.begin(address):
+                _give_up(answer)
+                text = (
+                    "too many credentials from your address were refused: no further "
+                    "one is checked for some seconds"
+                )
+                raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self.checks += 1
         answer.addTimeout(CHECK_TIMEOUT, self._clock, onTimeoutCancel=_too_late)
-        return answer.addBoth(self._checked)
+        return answer.addBoth(self._checked, address)
 
-    def _checked(self, result: _T | Failure) -> _T | Failure:
+    def _checked(self, result: _T | Failure, address: str) -> _T | Failure:
         self.checks -= 1
+        error = result.value if isinstance(result, Failure) else None
+        if address and not (isinstance(error, CallError) and error.status in _REFUSED):
+            self.failed.succeeded(address)
         if isinstance(result, Failure) and not result.check(CallError, CancelledError):
             self._log.failure("an authenticator failed", result)
             text = "kas cannot check the credential; see the log of kas"
             raise CallError(Status.INTERNAL, text)
         return result
+
+
+def _give_up(answer: Deferred[_T]) -> None:
+    answer.addErrback(lambda _: None)
+    answer.cancel()
 
 
 def _too_late(result: object, seconds: float) -> None:

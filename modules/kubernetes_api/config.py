@@ -8,7 +8,14 @@ from typing import Any, ClassVar
 
 import attrs
 
-from tunnel.config import Duration, Listen, Size, field, is_positive
+from tunnel.config import (
+    CredentialCaching,
+    Duration,
+    Listen,
+    Size,
+    field,
+    is_positive,
+)
 from tunnel.http1 import HttpServerLimits
 
 __all__ = [
@@ -37,13 +44,11 @@ class KubernetesApiListen(Listen):
 
 
 @attrs.frozen(kw_only=True)
-class KubernetesApiConfiguration:
+class KubernetesApiConfiguration(CredentialCaching):
     """``agent.kubernetes_api`` of kas."""
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
-            "allowed_agent_cache_ttl",
-            "allowed_agent_cache_error_ttl",
             "extra_allowed_response_headers",
             "websocket_token_secret_file",
         ),

@@ -156,6 +156,7 @@ class KubernetesApiServer:
     async def start(self) -> None:
         """Listen, and count."""
         self.api.metrics.register(self.metrics)
+        self.api.holds_credentials(self._by_credential.keys)
         self._unsubscribe = [
             self.api.subscribe("credential.revoked", self._revoked),
             self.api.subscribe("kas.draining", self._draining),
@@ -194,7 +195,7 @@ class KubernetesApiServer:
             return None
         request = ProxiedRequest(self, exchange, entry.target)
         try:
-            answer = self.api.authorize(entry.kind, entry.agent, entry.token)
+            answer = self.api.authorize(entry.kind, entry.agent, entry.token, exchange)
         except CallError:
             answer = fail()
         # Nearly always known already; a callback would cost more than the look-up.

@@ -27,7 +27,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.web.iweb import IRequest
 
-__all__ = ["FakeAgent", "FakeGitLab"]
+__all__ = ["FakeAgent", "FakeGitLab", "job_answer"]
 
 _PREFIX = "/api/v4/internal/kubernetes"
 
@@ -41,12 +41,40 @@ class FakeAgent:
     project_id: int
 
 
+def job_answer(
+    agents: dict[int, Any],
+    *,
+    job: int = 501,
+    environment: dict[str, str] | None = None,
+    groups: tuple[int, ...] = (9, 8),
+) -> dict[str, Any]:
+    """
+    What GitLab says of a job of *dev*, in project 5.
+
+    :param agents: what each agent's ``configuration`` says, by its id.
+    """
+    answer: dict[str, Any] = {
+        "allowed_agents": [
+            {"id": agent, "config_project": {"id": 42}, "configuration": said}
+            for agent, said in agents.items()
+        ],
+        "job": {"id": job},
+        "pipeline": {"id": 301},
+        "project": {"id": 5, "groups": [{"id": group} for group in groups]},
+        "user": {"id": 77, "username": "dev", "roles_in_project": ["developer"]},
+    }
+    if environment is not None:
+        answer["environment"] = environment
+    return answer
+
+
 @attrs.define(eq=False)
 class FakeGitLab:
     """
     :param secret: what kas shares with GitLab, decoded.
     :param now: the time of day.
     :ivar agents: by token.
+    :ivar jobs: what is said of a CI job, by its token; see `job_answer`.
     :ivar mood: ``ok``; ``down`` (503), ``limited`` (429), ``html`` (a login page),
         ``login`` (a proxy that wants one to sign in, with 401),
         ``moved`` (a redirect), ``partial`` (answers lack what has to be in them),
@@ -60,6 +88,7 @@ class FakeGitLab:
     clock: IReactorTime
     now: Callable[[], float] = time.time
     agents: dict[str, FakeAgent] = attrs.field(factory=dict)
+    jobs: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     mood: str = "ok"
     delay: float = 0.0
     asked: Counter[str] = attrs.field(factory=Counter)
@@ -72,6 +101,9 @@ class FakeGitLab:
     def __attrs_post_init__(self) -> None:
         self.app = Klein()
         self.app.route(f"{_PREFIX}/agent_info", methods=["GET"])(self._agent_info)
+        self.app.route("/api/v4/job/allowed_agents", methods=["GET"])(
+            self._allowed_agents
+        )
         self.app.route("/-/control", methods=["POST"])(self._control)
         self.app.route("/", branch=True)(self._unknown)
 
@@ -80,6 +112,7 @@ class FakeGitLab:
         mood: str | None = None,
         delay: float | None = None,
         agents: dict[str, dict[str, Any]] | None = None,
+        jobs: dict[str, dict[str, Any]] | None = None,
         revoke: str = "",
     ) -> dict[str, Any]:
         """Be told how to be, and say what happened."""
@@ -87,7 +120,9 @@ class FakeGitLab:
         self.delay = self.delay if delay is None else delay
         for token, agent in (agents or {}).items():
             self.agents[token] = FakeAgent(**agent)
+        self.jobs.update(jobs or {})
         self.agents.pop(revoke, None)
+        self.jobs.pop(revoke, None)
         return {
             "asked": dict(self.asked),
             "paths": dict(self.paths),
@@ -224,6 +259,23 @@ class FakeGitLab:
                 "more_than_kas_knows": True,
             },
         )
+
+    async def _allowed_agents(self, request: IRequest) -> bytes:
+        if wrong := self._strict(request, set()):
+            return self._violation(request, wrong)
+        for name in ("Gitlab-Kas-Api-Request", "Authorization"):
+            if request.getHeader(name) is not None:
+                return self._violation(request, f"no {name} belongs here")
+        tokens = request.requestHeaders.getRawHeaders("Job-Token", [])
+        if len(tokens) != 1 or not tokens[0]:
+            return self._violation(request, "not one Job-Token")
+        self.asked[tokens[0]] += 1
+        if (mood := await self._mood(request)) is not None:
+            return mood
+        answer = self.jobs.get(tokens[0])
+        if answer is None:
+            return self._say(request, {"message": "401 Unauthorized"}, 401)
+        return self._say(request, answer)
 
 
 def main(secret_file: str, *tls: str) -> None:

@@ -27,7 +27,7 @@ agent:
     shutdown_grace_period: 2s
   kubernetes_api:
     url_path_prefix: {prefix}
-    listen:
+{proxying}    listen:
       address: 127.0.0.1:{proxy}
       development_certificate: {tls}
 observability:
@@ -75,12 +75,14 @@ class Kas(Program):
 
     :ivar settings: added to the configuration file, as YAML text.
     :ivar agent_settings: lines of its section ``agent``.
+    :ivar proxy_settings: lines of its section ``agent.kubernetes_api``.
     :ivar tls: False for what stands behind a server that does TLS.
     """
 
     folder: Path
     settings: str = ""
     agent_settings: tuple[str, ...] = ()
+    proxy_settings: tuple[str, ...] = ()
     tls: bool = True
     prefix: str = "/"
     # Fixed from the beginning: peers and balancers know them.
@@ -109,6 +111,7 @@ class Kas(Program):
             prefix=self.prefix,
             tls=str(self.tls).lower(),
             agent="".join(f"  {line}\n" for line in self.agent_settings),
+            proxying="".join(f"    {line}\n" for line in self.proxy_settings),
         )
         path.write_text(text + self.settings)
         return path

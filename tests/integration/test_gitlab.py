@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import signal
 import ssl
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,10 +21,14 @@ import pytest
 
 from kas.state import pki
 from kas.state.directory import StateDirectory
-from tests.integration.cluster import ControlPlane
+from tests.fakes.gitlab import job_answer
+from tests.integration.cluster import Audit, ControlPlane
 from tests.integration.processes import ROOT, Process, eventually, twistd
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas
+
+#: As whom agentk asks the API server.
+AGENT = "system:serviceaccount:kube-system:agent"
 
 #: Seconds that GitLab's word counts here.
 LIFETIME = 4
@@ -95,6 +101,132 @@ def gitlab(tmp_path: Path) -> Iterator[GitLabProcess]:
     violations = fake.control(mood="ok", delay=0)["violations"]
     fake.process.stop(signal.SIGKILL)
     assert violations == []
+
+
+@pytest.fixture
+def served(
+    gitlab: GitLabProcess, lone_kas: Kas, control_plane: ControlPlane
+) -> Iterator[Kas]:
+    """A kas of GitLab with agent 7; what GitLab says serves for `LIFETIME`."""
+    gitlab.control(
+        agents={"glagent-prod": {"agent_id": 7, "name": "prod", "project_id": 42}}
+    )
+    kas = lone_kas
+    kas.settings = gitlab.settings
+    kas.agent_settings = (f"info_cache_ttl: {LIFETIME}s", "info_cache_error_ttl: 1s")
+    kas.proxy_settings = (
+        f"allowed_agent_cache_ttl: {LIFETIME}s",
+        "allowed_agent_cache_error_ttl: 1s",
+    )
+    kas.start()
+    token = kas.folder / "agent.token"
+    token.write_text("glagent-prod")
+    token.chmod(0o600)
+    agentk = Agentk(kas, token, control_plane.agent)
+    agentk.start()
+    yield kas
+    agentk.stop()
+
+
+def path(mark: str) -> str:
+    """Something that is not there, with *mark* in its path."""
+    return f"/api/v1/namespaces/default/configmaps/{mark}"
+
+
+def impersonated(audit: Audit, mark: str) -> dict[str, Any] | None:
+    """As whom the API server took the request."""
+    event = audit.wait_for(mark)[0]
+    assert event["user"]["username"] == AGENT
+    user: dict[str, Any] | None = event.get("impersonatedUser")
+    return user
+
+
+def test_jobs(gitlab: GitLabProcess, served: Kas, control_plane: ControlPlane) -> None:
+    """A CI job is whom the agent's configuration says, until its token ends."""
+    environment = {"slug": "review-1", "tier": "development"}
+    someone = {"username": "deployer", "groups": ["deployers"], "uid": "u-1"}
+    gitlab.control(
+        jobs={
+            "as-agent": job_answer({7: {"access_as": {"agent": {}}}}),
+            "as-job": job_answer(
+                {7: {"access_as": {"ci_job": {}}}}, environment=environment
+            ),
+            "as-other": job_answer({7: {"access_as": {"impersonate": someone}}}),
+            "elsewhere": job_answer({8: {}}),
+        }
+    )
+
+    def way(token: str, agent: int = 7) -> Way:
+        secret = f"ci:{agent}:{token}"
+        return Way(token, served.proxy, served.authority, secret)
+
+    audit = control_plane.audit()
+    assert way("as-agent").ask("GET", path("as-agent")).status == 404
+    assert impersonated(audit, "as-agent") is None
+    assert way("as-job").ask("GET", path("as-job")).status == 403
+    assert impersonated(audit, "as-job") == {
+        "username": "gitlab:ci_job:501",
+        "groups": [
+            "gitlab:ci_job",
+            "gitlab:group:9",
+            "gitlab:group_env_tier:9:development",
+            "gitlab:group:8",
+            "gitlab:group_env_tier:8:development",
+            "gitlab:project:5",
+            "gitlab:project_env:5:review-1",
+            "gitlab:project_env_tier:5:development",
+            "system:authenticated",
+        ],
+        "extra": {
+            "agent.gitlab.com/id": ["7"],
+            "agent.gitlab.com/config_project_id": ["42"],
+            "agent.gitlab.com/project_id": ["5"],
+            "agent.gitlab.com/ci_pipeline_id": ["301"],
+            "agent.gitlab.com/ci_job_id": ["501"],
+            "agent.gitlab.com/username": ["dev"],
+            "agent.gitlab.com/environment_slug": ["review-1"],
+            "agent.gitlab.com/environment_tier": ["development"],
+        },
+    }
+    assert way("as-other").ask("GET", path("as-other")).status == 403
+    assert impersonated(audit, "as-other") == {
+        "username": "deployer",
+        "uid": "u-1",
+        "groups": ["deployers", "system:authenticated"],
+    }
+    # Neither who it is nor where it may go is the client's choice.
+    smuggled = way("as-job").ask("GET", path("smuggled"), "Impersonate-User: root")
+    assert smuggled.status == 400
+    assert way("elsewhere").ask("GET", path("elsewhere")).status == 403
+    assert way("as-job", 8).ask("GET", path("other-agent")).status == 403
+    unknown = way("unknown").ask("GET", path("unknown"))
+    assert unknown.status == 401
+    assert unknown.field("Gitlab-Unauthorized") == "true"
+    fence = way("as-agent").ask("GET", path("fence"))
+    assert fence.status == 404
+    audit.wait_for("fence")
+    for mark in ("smuggled", "elsewhere", "other-agent", "unknown"):
+        assert not audit.about(mark)
+
+    # GitLab is away, and back; then the job ends, and so does its watch.
+    gitlab.control(mood="down")
+    assert way("as-agent").ask("GET", "/readyz").status == 200
+    assert way("new").ask("GET", "/readyz").status in (500, 503)
+    gitlab.control(mood="ok")
+    with way("as-agent").connect() as connection:
+        target = "/api/v1/namespaces/default/configmaps?watch=true"
+        connection.send(way("as-agent").head("GET", target))
+        assert connection.head()[1] == 200
+        begun = time.monotonic()
+        gitlab.control(revoke="as-agent")
+        connection.sock.settimeout(4 * LIFETIME)
+        with contextlib.suppress(OSError):
+            while connection.sock.recv(65536):
+                pass
+        assert time.monotonic() - begun < 3 * LIFETIME
+    assert way("as-agent").ask("GET", "/readyz").status == 401
+    log = (served.folder / "kas.log").read_text()
+    assert not any(token in log for token in ("as-agent", "as-job:", "elsewhere"))
 
 
 def test_agents(

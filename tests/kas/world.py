@@ -14,7 +14,7 @@ from kas.directory.records import KasRecord
 from kas.routing.router import Router
 from tunnel.errors import CallError, SessionClosed, Status
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import AgentIdentity
+from tunnel.interfaces import AgentIdentity, HasPeer
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
@@ -90,7 +90,7 @@ class World:
         )
 
     @staticmethod
-    def authenticate(token: bytes) -> AgentIdentity:
+    def authenticate(token: bytes, peer: HasPeer | None = None) -> AgentIdentity:
         """``7`` is the token of agent 7."""
         if not token.isdigit():
             raise CallError(Status.UNAUTHENTICATED, "the agent token is not valid")

@@ -31,10 +31,12 @@ How it is made::
     problems.py     what is wrong, said in one line
     reference.py    what a schema knows, listed
     listen.py       the schema of every listener
+    caching.py      the schema of how long words on credentials count
     certificates.py checks the certificates that one names; they are followed elsewhere
     names.py        names that a certificate is made for
 """
 
+from tunnel.config.caching import CredentialCaching
 from tunnel.config.certificates import (
     authorities,
     expiry_problem,
@@ -51,6 +53,7 @@ from tunnel.config.schema import ExistingFile, Invalid, field, is_positive
 from tunnel.config.texts import Duration, Size, Text, parse_duration, parse_size
 
 __all__ = [
+    "CredentialCaching",
     "Duration",
     "ExistingFile",
     "Invalid",

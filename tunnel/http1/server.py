@@ -127,9 +127,11 @@ class Exchange:
         self._left = _TO_THE_END
 
     @property
-    def peer(self) -> Any:
+    def peer_address(self) -> IAddress:
         """The address of the client."""
-        return self._connection.transport.getPeer()  # type: ignore[union-attr]
+        transport = self._connection.transport
+        assert transport is not None
+        return transport.getPeer()
 
     @property
     def answer_paused(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Any
 
@@ -39,6 +39,7 @@ from tunnel.interfaces import (
     AuditEvent,
     AuditLevel,
     ConnectedAgent,
+    HasPeer,
     IAgentModuleApi,
     IAuthenticator,
     IServerModuleApi,
@@ -182,6 +183,8 @@ class FakeServerModuleApi(_FakeApi):
         self._pages = pages
         #: token -> `Access`; anything else is refused.
         self.tokens: dict[str, Access] = {}
+        #: Say which credentials the module holds something open for.
+        self.holders: list[Callable[[], Collection[str]]] = []
         #: What the module added.
         self.authenticators: list[IAuthenticator] = []
         #: What the module wrote to the audit log.
@@ -243,11 +246,16 @@ class FakeServerModuleApi(_FakeApi):
             if agent_id in ("", agent.agent_id) and project_id in (0, agent.project_id)
         ]
 
-    def authorize(self, kind: str, agent: str, token: str) -> Access | Deferred[Access]:
+    def authorize(
+        self, kind: str, agent: str, token: str, peer: HasPeer | None = None
+    ) -> Access | Deferred[Access]:
         access = self.tokens.get(token)
         if access is None:
             raise CallError(Status.UNAUTHENTICATED, "unknown token")
         return access
+
+    def holds_credentials(self, look: Callable[[], Collection[str]]) -> None:
+        self.holders.append(look)
 
     def add_authenticator(self, authenticator: IAuthenticator) -> None:
         verifyObject(IAuthenticator, authenticator)

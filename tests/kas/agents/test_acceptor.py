@@ -334,7 +334,7 @@ class SlowTests(_Case):
         super().setUp()
         self.cancelled: list[object] = []
         self.answer: Deferred[AgentIdentity] = Deferred(self.cancelled.append)
-        self.world.acceptor.authenticate = lambda token: self.answer
+        self.world.acceptor.authenticate = lambda token, peer: self.answer
         self.agent = self.world.dial(hello())
         self.assertEqual((self.agent.welcomes, self.agent.closed), ([], []))
 

@@ -106,7 +106,7 @@ def test_each_at_its_own(tmp_path: Path, text: str) -> None:
 
 
 def test_keys_of_others_in_the_proxys_section(tmp_path: Path) -> None:
-    text = "agent: {kubernetes_api: {allowed_agent_cache_ttl: 1s}}\n"
+    text = "agent: {kubernetes_api: {websocket_token_secret_file: x}}\n"
     (problem,) = problems(tmp_path, text)
     assert "a key of GitLab's kas that has no meaning here: remove it" in problem
 

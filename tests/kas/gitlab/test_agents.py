@@ -9,8 +9,9 @@ from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
 from kas.config.gitlab import ApiRateLimit
-from kas.gitlab.agents import MAX_RENEWING, MAX_TOKEN, GitLabAgents
+from kas.gitlab.agents import MAX_TOKEN, GitLabAgents
 from kas.gitlab.cache import Lifetimes
+from kas.gitlab.renewal import MAX_RENEWING
 from kas.identity.authenticators import CHECK_TIMEOUT, Authenticators
 from tests.fakes.gitlab import FakeAgent
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
@@ -28,9 +29,9 @@ class AgentsTests(GitLabCase):
         self.agents = GitLabAgents(
             self.client, LIFETIMES, lambda: self.connected, self.clock
         )
-        self.agents.on_revoked(self.revoked.append)
-        self.agents.start()
-        self.addCleanup(self.agents.stop)
+        self.agents.renewal.on_revoked(self.revoked.append)
+        self.agents.renewal.start()
+        self.addCleanup(self.agents.renewal.stop)
 
     def authenticate(self, token: bytes = TOKEN) -> Any:
         """The identity, or the error."""

@@ -36,7 +36,14 @@ class CacheTests(SynchronousTestCase):
         return answer
 
     def get(self, key: bytes = b"k") -> Any:
-        return self.cache.get(key, "s")
+        found = self.cache.get(key, "s")
+        self.clock.advance(0)
+        return found
+
+    def renew(self) -> Deferred[str]:
+        renewing = self.cache.renew(b"k", "s")
+        self.clock.advance(0)
+        return renewing
 
     def learn(self, answer: str | CallError) -> None:
         """Ask once, and be answered so."""
@@ -123,7 +130,7 @@ class CacheTests(SynchronousTestCase):
         """Who waits longer gets the answer of the same question."""
         self.learn("yes")
         self.clock.advance(300)
-        renewing = self.cache.renew(b"k", "s")
+        renewing = self.renew()
         waiting = self.get()
         self.clock.advance(HURRY)
         self.assertEqual(self.successResultOf(waiting), "yes")
@@ -175,7 +182,7 @@ class CacheTests(SynchronousTestCase):
     def test_renew(self) -> None:
         """The answer of now, also where one is kept."""
         self.learn("yes")
-        renewing = self.cache.renew(b"k", "s")
+        renewing = self.renew()
         self.asked[-1][1].errback(REFUSED)
         self.failureResultOf(renewing, CallError)
         with self.assertRaises(CallError):
@@ -190,6 +197,17 @@ class CacheTests(SynchronousTestCase):
         second.cancel()
         self.failureResultOf(second, CancelledError)
         self.assertEqual(self.cancelled, 1)
+        self.learn("yes")
+        self.assertEqual(self.get(), "yes")
+
+    def test_given_up_at_once(self) -> None:
+        """A question that is cancelled before the next turn was never asked."""
+        for _ in range(3):
+            waiting: Any = self.cache.get(b"k", "s")
+            waiting.cancel()
+            self.failureResultOf(waiting, CancelledError)
+        self.clock.advance(1)
+        self.assertEqual(self.asked, [])
         self.learn("yes")
         self.assertEqual(self.get(), "yes")
 
@@ -219,3 +237,25 @@ class CacheTests(SynchronousTestCase):
             self.asked[-1][1].callback("yes")
         self.assertEqual(len(self.cache), 2)
         self.assertEqual(self.cache.age(b"a"), float("inf"))
+
+    def test_large_answers(self) -> None:
+        """They count as several; replaced ones no longer do."""
+        self.patch(module, "MAX_ANSWERS", 10)
+        times = Lifetimes(success=300, error=60, outage=1000)
+        self.cache = AnswerCache(self.ask, times, self.clock, weigh=len)
+        for key, answer in (
+            (b"a", "12345"),
+            (b"b", "1234"),
+            (b"a", "123"),
+            (b"c", "1"),
+        ):
+            self.cache.renew(key, "s")
+            self.clock.advance(0)
+            self.asked[-1][1].callback(answer)
+        self.assertEqual(len(self.cache), 3)
+        self.get(b"d")
+        self.asked[-1][1].callback("123456")
+        self.assertEqual(
+            [self.cache.kept(key) for key in (b"a", b"b", b"c", b"d")],
+            ["123", None, "1", "123456"],
+        )

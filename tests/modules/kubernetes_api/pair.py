@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import attrs
@@ -27,6 +27,7 @@ from tunnel.interfaces import (
     Access,
     AuditEvent,
     AuditLevel,
+    HasPeer,
     Impersonation,
     IStream,
     IStreamReceiver,
@@ -251,6 +252,7 @@ class ServerApi(Api):
         self.audited: list[AuditEvent] = []
         self.access: dict[str, Access | Exception | Deferred[Access]] = {}
         self.listening: list[tuple[Any, Any]] = []
+        self.held: Callable[[], Collection[str]] = tuple
 
     def open_stream(
         self,
@@ -265,12 +267,17 @@ class ServerApi(Api):
     def audit(self, event: AuditEvent) -> None:
         self.audited.append(event)
 
-    def authorize(self, kind: str, agent: str, token: str) -> Access | Deferred[Access]:
+    def authorize(
+        self, kind: str, agent: str, token: str, peer: HasPeer | None = None
+    ) -> Access | Deferred[Access]:
         self.asked.append((kind, agent, token))
         access = self.access.get(token)
         if isinstance(access, Deferred | Access):
             return access
         raise access or CallError(Status.UNAUTHENTICATED, "the token is not known")
+
+    def holds_credentials(self, look: Callable[[], Collection[str]]) -> None:
+        self.held = look
 
     def listen(self, endpoint: Any, factory: Any, path: str = "") -> Deferred[None]:
         self.listening.append((endpoint, factory))

@@ -1,0 +1,104 @@
+"""Reads what GitLab says: each member that is used is checked first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from tunnel.errors import CallError, Status
+
+__all__ = ["MAX_ID", "Said", "is_id"]
+
+T = TypeVar("T")
+
+#: Ids travel as int64.
+MAX_ID = 2**63 - 1
+
+#: Characters of a text that becomes part of a Kubernetes user.
+MAX_TEXT = 1024
+
+
+class Said:
+    """
+    One object of an answer.
+
+    :param place: in the answer, for messages.
+    """
+
+    def __init__(self, raw: Any, place: str) -> None:
+        self._place = place
+        if not isinstance(raw, dict):
+            self._unreadable("")
+        self._raw: dict[str, Any] = raw
+
+    def id(self, name: str) -> int:
+        """A number above 0."""
+        value = self._raw.get(name)
+        # True is a number for Python.
+        if type(value) is not int or not 0 < value <= MAX_ID:
+            self._unreadable(name)
+        return value
+
+    def text(self, name: str, *, optional: bool = False) -> str:
+        """What may stand in a header; empty only where it is *optional*."""
+        value = self._raw.get(name)
+        if optional and value is None:
+            return ""
+        return self._checked(name, value, optional)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of them, which may be missing."""
+        return tuple(self._checked(name, one) for one in self._list(name))
+
+    def object(self, name: str) -> Said:
+        """One that has to be there."""
+        return Said(self._raw.get(name), f"{self._place}.{name}")
+
+    def optional(self, name: str) -> Said | None:
+        """One that may be missing."""
+        return None if self._raw.get(name) is None else self.object(name)
+
+    def objects(self, name: str, read: Callable[[Said], T]) -> tuple[T, ...]:
+        """A list of objects, which may be missing."""
+        place = f"{self._place}.{name}[]"
+        return tuple(read(Said(one, place)) for one in self._list(name))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Members that say something."""
+        return tuple(name for name, value in self._raw.items() if value is not None)
+
+    def _list(self, name: str) -> list[Any]:
+        value = self._raw.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self._unreadable(name)
+        return value
+
+    def _checked(self, name: str, value: Any, may_be_empty: bool = False) -> str:
+        if (
+            not isinstance(value, str)
+            or len(value) > MAX_TEXT
+            or not (value or may_be_empty)
+            or not value.isprintable()
+            or value != value.strip()
+        ):
+            self._unreadable(name)
+        return value
+
+    def _unreadable(self, name: str) -> NoReturn:
+        place = f"{self._place}.{name}" if name else self._place
+        text = f"GitLab cannot be used: {place} of its answer cannot be read"
+        raise CallError(Status.UNAVAILABLE, text)
+
+
+def is_id(text: str) -> bool:
+    """Whether it is how an id is written."""
+    return (
+        text.isascii()
+        and text.isdecimal()
+        and text[0] != "0"
+        and len(text) <= 19
+        and int(text) <= MAX_ID
+    )

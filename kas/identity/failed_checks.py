@@ -1,0 +1,89 @@
+"""How many credentials were refused to one address."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from ipaddress import ip_address
+
+import attrs
+from twisted.internet.interfaces import IAddress, IReactorTime
+
+__all__ = ["FailedChecks", "address_of"]
+
+#: Addresses that are watched at once; beyond it the one that came longest ago is
+#: forgotten, which only ever lets a check begin.  150 bytes each.
+MAX_ADDRESSES = 10_000
+
+#: Bits of an IPv6 address that are one customer's.
+_NETWORK = 64
+
+
+@attrs.define(eq=False)
+class _Bucket:
+    left: float
+    filled_at: float
+
+
+class FailedChecks:
+    """
+    A token bucket for each address: checks that are refused, or not answered yet.
+
+    What is accepted costs nothing, and neither does what nothing could be said of: a
+    flood of invented tokens uses up what its own address has, not the time of the
+    server that is asked.
+
+    :param per_minute: that may fail, at once or over a minute.
+    """
+
+    def __init__(self, per_minute: int, clock: IReactorTime) -> None:
+        self._size = per_minute
+        self._clock = clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def begin(self, address: str) -> bool:
+        """A check begins; False: too many failed."""
+        now = self._clock.seconds()
+        bucket = self._buckets.get(address)
+        if bucket is None:
+            if len(self._buckets) >= MAX_ADDRESSES:
+                self._buckets.popitem(last=False)
+            bucket = self._buckets[address] = _Bucket(self._size, now)
+        else:
+            self._fill(bucket, now)
+            self._buckets.move_to_end(address)
+        if bucket.left < 1:
+            return False
+        bucket.left -= 1
+        return True
+
+    def succeeded(self, address: str) -> None:
+        """A check that began did not fail."""
+        bucket = self._buckets.get(address)
+        if bucket is not None:
+            self._fill(bucket, self._clock.seconds())
+            bucket.left += 1
+            if bucket.left >= self._size:
+                del self._buckets[address]
+
+    def _fill(self, bucket: _Bucket, now: float) -> None:
+        more = (now - bucket.filled_at) * self._size / 60
+        bucket.left = min(float(self._size), bucket.left + more)
+        bucket.filled_at = now
+
+
+def address_of(peer: IAddress) -> str:
+    """What of the address of a client counts as one: a host, an IPv6 network."""
+    host = getattr(peer, "host", "")
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return "local"  # a Unix socket
+    mapped = getattr(address, "ipv4_mapped", None)
+    if mapped is not None:
+        return str(mapped)
+    if address.version == 4:
+        return str(address)
+    return str(int(address) >> (128 - _NETWORK))

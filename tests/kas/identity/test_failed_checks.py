@@ -1,0 +1,172 @@
+"""An address that sends invented tokens does not use up what others have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from kas.identity import failed_checks as module
+from kas.identity.authenticators import Authenticators
+from kas.identity.failed_checks import FailedChecks, address_of
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
+
+ACCESS = Access("x:1", "1", "prod")
+LIMIT = 5
+
+
+@attrs.frozen
+class Connection:
+    host: str
+
+    @property
+    def peer_address(self) -> IAddress:
+        return IPv4Address("TCP", self.host, 4711)
+
+
+ONE, OTHER = Connection("192.0.2.1"), Connection("192.0.2.2")
+
+
+@implementer(IAuthenticator)
+class Asking:
+    """Asks in the next turn, as it should."""
+
+    user_kinds = ("x",)
+    agent_prefixes = (b"",)
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.asked: list[str] = []
+        self.hangs = False
+
+    def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
+        return ACCESS if token == "known" else self._ask(token, ACCESS)
+
+    def authenticate_agent(self, token: bytes) -> Deferred[AgentIdentity]:
+        return self._ask(token.decode(), AgentIdentity("1", "prod", "agent:1:x"))
+
+    def _ask(self, token: str, result: Any) -> Deferred[Any]:
+        def now() -> None:
+            self.asked.append(token)
+            if self.hangs:
+                return
+            if token == "good":
+                answer.callback(result)
+            else:
+                away = token == "away"
+                status = Status.UNAVAILABLE if away else Status.UNAUTHENTICATED
+                answer.errback(CallError(status, "no"))
+
+        def cancel(_: object) -> None:
+            if call.active():
+                call.cancel()
+
+        call = self.clock.callLater(0, now)
+        answer: Deferred[Any] = Deferred(cancel)
+        return answer
+
+
+class FailedChecksTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.asking = Asking(self.clock)
+        self.all = Authenticators(self.clock, FailedChecks(LIMIT, self.clock))
+        self.all.add(self.asking)
+
+    def check(self, token: str, peer: Connection | None = ONE) -> Any:
+        """The access, or the status of the refusal."""
+        try:
+            answer = self.all.authorize_user("x", "1", token, peer)
+        except CallError as error:
+            return error.status
+        if not isinstance(answer, Deferred):
+            return answer
+        self.clock.advance(0)
+        found: list[Any] = []
+        answer.addBoth(found.append)
+        return found[0] if isinstance(found[0], Access) else found[0].value.status
+
+    def test_limit(self) -> None:
+        """So many a minute; others, and what is known, are served all the while."""
+        for number in range(LIMIT):
+            self.assertEqual(self.check(f"{number}"), Status.UNAUTHENTICATED)
+        self.assertEqual(self.check("one more"), Status.RESOURCE_EXHAUSTED)
+        self.assertEqual(self.check("good"), Status.RESOURCE_EXHAUSTED)
+        self.assertEqual(len(self.asking.asked), LIMIT)
+        self.assertEqual(self.check("known"), ACCESS)
+        self.assertEqual(self.check("good", OTHER), ACCESS)
+        self.assertEqual(self.all.checks, 0)
+        self.clock.advance(60 / LIMIT)
+        self.assertEqual(self.check("good"), ACCESS)
+        self.assertEqual(self.check("bad"), Status.UNAUTHENTICATED)
+        self.assertEqual(self.check("bad"), Status.RESOURCE_EXHAUSTED)
+        self.clock.advance(60)
+        for _ in range(LIMIT):
+            self.assertEqual(self.check("bad"), Status.UNAUTHENTICATED)
+        self.assertEqual(self.check("bad"), Status.RESOURCE_EXHAUSTED)
+
+    def test_agents(self) -> None:
+        """Their tokens count as those of users do."""
+        for number in range(LIMIT):
+            answer = self.all.authenticate_agent(b"%d" % number, ONE)
+            assert isinstance(answer, Deferred)
+            self.clock.advance(0)
+            self.failureResultOf(answer, CallError)
+        with self.assertRaises(CallError) as caught:
+            self.all.authenticate_agent(b"good", ONE)
+        self.assertEqual(caught.exception.status, Status.RESOURCE_EXHAUSTED)
+        self.assertEqual(self.check("bad"), Status.RESOURCE_EXHAUSTED)
+        answer = self.all.authenticate_agent(b"good", OTHER)
+        assert isinstance(answer, Deferred)
+        self.clock.advance(0)
+        self.assertEqual(self.successResultOf(answer).agent_id, "1")
+
+    def test_no_failures(self) -> None:
+        """What is accepted, and what nothing can be said of, costs nothing."""
+        for _ in range(3 * LIMIT):
+            self.assertEqual(self.check("good"), ACCESS)
+            self.assertEqual(self.check("away"), Status.UNAVAILABLE)
+        self.assertEqual(len(self.all.failed), 0)
+
+    def test_not_answered_yet(self) -> None:
+        """Those that wait count, so that a flood does not come all at once."""
+        self.asking.hangs = True
+        waiting = [self.all.authorize_user("x", "1", "good", ONE) for _ in range(LIMIT)]
+        self.assertEqual(self.check("good"), Status.RESOURCE_EXHAUSTED)
+        for one in waiting:
+            assert isinstance(one, Deferred)
+            one.addErrback(lambda _: None)
+            one.cancel()
+        self.asking.hangs = False
+        self.assertEqual(self.check("good"), ACCESS)
+
+    def test_within(self) -> None:
+        """A module that names no connection is not limited."""
+        for _ in range(3 * LIMIT):
+            self.assertEqual(self.check("bad", None), Status.UNAUTHENTICATED)
+
+    def test_bounded(self) -> None:
+        """Of many addresses the one that came longest ago is forgotten."""
+        self.patch(module, "MAX_ADDRESSES", 2)
+        for host in ("192.0.2.1", "192.0.2.2", "192.0.2.3"):
+            self.check("bad", Connection(host))
+        self.assertEqual(len(self.all.failed), 2)
+
+    def test_addresses(self) -> None:
+        """One customer of a provider is one address."""
+
+        def v6(host: str) -> str:
+            return address_of(IPv6Address("TCP", host, 1))
+
+        self.assertEqual(address_of(IPv4Address("TCP", "192.0.2.1", 1)), "192.0.2.1")
+        self.assertEqual(v6("::ffff:192.0.2.1"), "192.0.2.1")
+        self.assertEqual(v6("2001:db8:1:2::1"), v6("2001:db8:1:2:ffff::9"))
+        self.assertNotEqual(v6("2001:db8:1:2::1"), v6("2001:db8:1:3::1"))
+        self.assertEqual(address_of(UNIXAddress("/run/kas")), "local")
