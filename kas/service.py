@@ -45,6 +45,7 @@ from kas.gitlab.dialling import make_agent
 from kas.gitlab.jobs import GitLabJobs
 from kas.gitlab.metrics import GitLabCollector
 from kas.gitlab.renewal import Renewal
+from kas.gitlab.users import PERSONAL_ACCESS_TOKENS, SESSIONS, GitLabUsers
 from kas.identity.authenticators import Authenticators
 from kas.identity.failed_checks import FailedChecks
 from kas.identity.file_authenticator import FileAuthenticator
@@ -280,14 +281,21 @@ class KasService(LogsItsOwnWay, Service):
             error=caching.allowed_agent_cache_error_ttl,
             outage=caching.allowed_agent_cache_outage_ttl,
         )
-        jobs = GitLabJobs(
-            client, of_users, lambda: self._context.held_credentials(), reactor
-        )
+
+        def in_use() -> set[str]:
+            return self._context.held_credentials()
+
+        jobs = GitLabJobs(client, of_users, in_use, reactor)
+        people = [
+            GitLabUsers(kind, client, of_users, in_use, reactor)
+            for kind in (PERSONAL_ACCESS_TOKENS, SESSIONS)
+        ]
         authenticators = self.authenticators
         authenticators.failed = FailedChecks(
             settings.failed_checks_per_address_per_minute, reactor
         )
-        for one in (agents, jobs):
+        asking: list[GitLabAgents | GitLabJobs | GitLabUsers] = [agents, jobs, *people]
+        for one in asking:
             authenticators.add(one)
             self._gitlab_renewals.append(one.renewal)
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from twisted.web.resource import IResource
 
 __all__ = [
+    "SESSION_COOKIE",
     "Access",
     "AgentIdentity",
     "AuditEvent",
@@ -93,6 +94,11 @@ __all__ = [
     "WatchEvent",
     "WatchEventType",
 ]
+
+
+#: The kind of credential that a browser has: its token is the CSRF token of a session
+#: of GitLab, a space, and the cookie of that session.  No bearer token can name it.
+SESSION_COOKIE = "session cookie"
 
 
 @attrs.frozen

@@ -10,4 +10,5 @@ GitLab as the one who knows agents, and the jobs and people that use them.
     metrics.py   how it goes, for Prometheus
     reading.py   what GitLab says, checked
     renewal.py   credentials that are in use are asked about again
+    users.py     the authenticators of people, by personal access token or browser
 """

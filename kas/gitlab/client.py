@@ -19,15 +19,17 @@ from twisted.internet.defer import (
     DeferredSemaphore,
     TimeoutError,
     maybeDeferred,
+    succeed,
 )
 from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IConsumer, IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.web.client import ResponseDone, ResponseFailed, ResponseNeverReceived
 from twisted.web.http import PotentialDataLoss
-from twisted.web.iweb import IAgent, IResponse
+from twisted.web.iweb import IAgent, IBodyProducer, IResponse
+from zope.interface import implementer
 
 from kas.config.gitlab import GitLab
 from kas.gitlab.limiter import Limiter
@@ -36,6 +38,7 @@ from tunnel import __version__
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.transport.negotiation import NegotiationError
 from tunnel.util.backoff import Backoff
+from tunnel.util.texts import clean
 
 __all__ = ["GitLabClient"]
 
@@ -72,6 +75,12 @@ _MEANING = {
     404: Status.NOT_FOUND,
 }
 
+#: 400: what was sent does not name a user.
+_EXPLAINED = {**_MEANING, 400: Status.UNAUTHENTICATED}
+
+#: Characters of what GitLab says of a refusal.
+MAX_REASON = 200
+
 _BROKEN = (
     ConfigurationError,  # the file of CAs
     ConnectError,
@@ -105,7 +114,10 @@ class _Request:
     path: str
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     query: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    body: bytes | None = attrs.field(default=None, repr=False)
     signed: bool = True
+    #: See `GitLabClient.post`.
+    explained: bool = False
 
 
 class GitLabClient:
@@ -143,7 +155,7 @@ class GitLabClient:
         # Whatever GitLab sets belongs to nobody here.
         cookies: Any = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
         # treq names a concrete reactor and concrete dictionaries.
-        self._http: Any = HTTPClient(agent, cookiejar=cookies)
+        self._http: Any = HTTPClient(agent, cookies, _Sent)
 
     async def get(
         self,
@@ -175,6 +187,31 @@ class GitLabClient:
             signed=False,
         )
         return await self._ask(request, retry=True)
+
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        explained: bool = False,
+        retry: bool = True,
+    ) -> dict[str, Any]:
+        """
+        What GitLab answers to *body*, sent to *path*; empty where it has no content.
+
+        :param explained: 400 is a refusal as well, and what GitLab says of refusals is
+            their message.
+        :param retry: whether to try again where GitLab may answer in a while.
+        """
+        request = _Request(
+            "POST",
+            path,
+            _PREFIX + path,
+            {"Content-Type": "application/json"},
+            body=json.dumps(body).encode(),
+            explained=explained,
+        )
+        return await self._ask(request, retry)
 
     async def _ask(self, request: _Request, retry: bool) -> dict[str, Any]:
         backoff = Backoff(self._jitter, RETRY_FIRST, RETRY_MOST)
@@ -214,6 +251,7 @@ class GitLabClient:
             self._address + request.path,
             params=request.query,
             headers=headers,
+            data=request.body,
             allow_redirects=False,
             unbuffered=True,
             # Only treq's own time limit would need one.
@@ -238,13 +276,18 @@ class GitLabClient:
             self.outcomes[request.name, "broken"] += 1
             raise _TryAgain(f"the connection failed ({_reason(error)})") from None
         self.outcomes[request.name, str(response.code)] += 1
-        return self._read(response, body)
+        return self._read(response, body, request)
 
-    def _read(self, response: IResponse, body: bytes) -> dict[str, Any]:
+    def _read(
+        self, response: IResponse, body: bytes, request: _Request
+    ) -> dict[str, Any]:
         code: int = response.code
+        meaning = _EXPLAINED if request.explained else _MEANING
         if code == 429 or (code >= 500 and code != 501):
             raise _TryAgain(f"it answered {code}", _pause(response))
-        if code not in (200, 201, *_MEANING):
+        if code == 204 and request.method == "POST":
+            return {}
+        if code not in (200, 201, *meaning):
             raise _unusable(f"it answered {code}")
         kinds = response.headers.getRawHeaders(b"content-type", [b""])
         if kinds[0].partition(b";")[0].strip().lower() != b"application/json":
@@ -257,7 +300,7 @@ class GitLabClient:
             found = None
         if not isinstance(found, dict):
             raise _unusable("its answer cannot be read")
-        if code not in _MEANING:
+        if code not in meaning:
             return found
         if found.get("message") == NOT_SIGNED:
             raise _unusable(
@@ -265,7 +308,33 @@ class GitLabClient:
                 "gitlab.authentication_secret_file the one that GitLab has, and are "
                 "the clocks of both right?"
             )
-        raise CallError(_MEANING[code], f"GitLab answered {code}")
+        text = f"GitLab answered {code}"
+        reason = found.get("message")
+        if request.explained and isinstance(reason, str):
+            text += f": {clean(reason, MAX_REASON)}"
+        raise CallError(meaning[code], text)
+
+
+@implementer(IBodyProducer)
+class _Sent:
+    """The body of a request, written at once: treq would read it piece by piece."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.length = len(body)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        consumer.write(self._body)
+        return succeed(None)
+
+    def stopProducing(self) -> None:
+        """It is all written."""
+
+    def pauseProducing(self) -> None:
+        """As before."""
+
+    def resumeProducing(self) -> None:
+        """As before."""
 
 
 class _TooLarge(Exception):

@@ -27,7 +27,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.web.iweb import IRequest
 
-__all__ = ["FakeAgent", "FakeGitLab", "job_answer"]
+__all__ = ["FakeAgent", "FakeGitLab", "job_answer", "user_answer"]
 
 _PREFIX = "/api/v4/internal/kubernetes"
 
@@ -68,6 +68,15 @@ def job_answer(
     return answer
 
 
+def user_answer(agent: int, access_as: Any) -> dict[str, Any]:
+    """What GitLab says of *alice* at an agent."""
+    return {
+        "agent": {"id": agent, "config_project": {"id": 42}},
+        "user": {"id": 78, "username": "alice"},
+        "access_as": access_as,
+    }
+
+
 @attrs.define(eq=False)
 class FakeGitLab:
     """
@@ -75,6 +84,8 @@ class FakeGitLab:
     :param now: the time of day.
     :ivar agents: by token.
     :ivar jobs: what is said of a CI job, by its token; see `job_answer`.
+    :ivar users: what is said of a person, by the access key; see `user_answer`.  The
+        CSRF token of a session is ``csrf-of-`` and its key.
     :ivar mood: ``ok``; ``down`` (503), ``limited`` (429), ``html`` (a login page),
         ``login`` (a proxy that wants one to sign in, with 401),
         ``moved`` (a redirect), ``partial`` (answers lack what has to be in them),
@@ -89,6 +100,7 @@ class FakeGitLab:
     now: Callable[[], float] = time.time
     agents: dict[str, FakeAgent] = attrs.field(factory=dict)
     jobs: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    users: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     mood: str = "ok"
     delay: float = 0.0
     asked: Counter[str] = attrs.field(factory=Counter)
@@ -104,6 +116,9 @@ class FakeGitLab:
         self.app.route("/api/v4/job/allowed_agents", methods=["GET"])(
             self._allowed_agents
         )
+        self.app.route(f"{_PREFIX}/authorize_proxy_user", methods=["POST"])(
+            self._authorize_proxy_user
+        )
         self.app.route("/-/control", methods=["POST"])(self._control)
         self.app.route("/", branch=True)(self._unknown)
 
@@ -113,6 +128,7 @@ class FakeGitLab:
         delay: float | None = None,
         agents: dict[str, dict[str, Any]] | None = None,
         jobs: dict[str, dict[str, Any]] | None = None,
+        users: dict[str, dict[str, Any]] | None = None,
         revoke: str = "",
     ) -> dict[str, Any]:
         """Be told how to be, and say what happened."""
@@ -123,6 +139,8 @@ class FakeGitLab:
         self.jobs.update(jobs or {})
         self.agents.pop(revoke, None)
         self.jobs.pop(revoke, None)
+        self.users.update(users or {})
+        self.users.pop(revoke, None)
         return {
             "asked": dict(self.asked),
             "paths": dict(self.paths),
@@ -217,14 +235,19 @@ class FakeGitLab:
 
     # What it answers.
 
+    def _unsigned(self, request: IRequest) -> bytes | None:
+        """What is answered where the signature is wrong."""
+        wrong = self._signed(request)
+        if not wrong:
+            return None
+        self.violations.append(wrong)
+        return self._say(request, {"message": "KAS JWT authentication invalid"}, 401)
+
     async def _agent_info(self, request: IRequest) -> bytes:
         if wrong := self._strict(request, set()):
             return self._violation(request, wrong)
-        if wrong := self._signed(request):
-            self.violations.append(wrong)
-            return self._say(
-                request, {"message": "KAS JWT authentication invalid"}, 401
-            )
+        if (unsigned := self._unsigned(request)) is not None:
+            return unsigned
         scheme, _, token = (request.getHeader("authorization") or "").partition(" ")
         if scheme != "Bearer" or not token:
             return self._violation(request, "no Authorization: Bearer <agent token>")
@@ -275,6 +298,44 @@ class FakeGitLab:
         answer = self.jobs.get(tokens[0])
         if answer is None:
             return self._say(request, {"message": "401 Unauthorized"}, 401)
+        return self._say(request, answer)
+
+    async def _authorize_proxy_user(self, request: IRequest) -> bytes:
+        if wrong := self._strict(request, set()):
+            return self._violation(request, wrong)
+        if (unsigned := self._unsigned(request)) is not None:
+            return unsigned
+        if request.getHeader("authorization") is not None:
+            return self._violation(request, "no Authorization belongs here")
+        if request.getHeader("content-type") != "application/json":
+            return self._violation(request, "the body is JSON")
+        body = json.load(request.content)
+        kinds = {
+            "session_cookie": {"csrf_token"},
+            "personal_access_token": set(),
+        }
+        kind = kinds.get(body.get("access_type"))
+        if kind is None or set(body) != {
+            "agent_id",
+            "access_type",
+            "access_key",
+            *kind,
+        }:
+            return self._violation(request, f"the body has {sorted(body)}")
+        agent_id, key = body["agent_id"], body["access_key"]
+        if type(agent_id) is not int or not 0 < agent_id < 2**63:
+            return self._violation(request, "agent_id is no id")
+        self.asked[key] += 1
+        if (mood := await self._mood(request)) is not None:
+            return mood
+        answer = self.users.get(key)
+        if answer is None:
+            return self._say(request, {"message": "400 Bad request - no user"}, 400)
+        if kind and body["csrf_token"] != f"csrf-of-{key}":
+            message = "401 Unauthorized - CSRF token does not match"
+            return self._say(request, {"message": message}, 401)
+        if answer["agent"]["id"] != agent_id:
+            return self._say(request, {"message": "404 Agent Not Found"}, 404)
         return self._say(request, answer)
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from kas.state import pki
 from kas.state.directory import StateDirectory
-from tests.fakes.gitlab import job_answer
+from tests.fakes.gitlab import job_answer, user_answer
 from tests.integration.cluster import Audit, ControlPlane
 from tests.integration.processes import ROOT, Process, eventually, twistd
 from tests.integration.rawhttp import Way
@@ -227,6 +227,68 @@ def test_jobs(gitlab: GitLabProcess, served: Kas, control_plane: ControlPlane) -
     assert way("as-agent").ask("GET", "/readyz").status == 401
     log = (served.folder / "kas.log").read_text()
     assert not any(token in log for token in ("as-agent", "as-job:", "elsewhere"))
+
+
+AS_USER = {
+    "user": {
+        "projects": [{"id": 5, "roles": ["developer"]}],
+        "groups": [{"id": 9, "roles": ["maintainer"]}],
+    }
+}
+
+
+def whom(access_type: str) -> dict[str, Any]:
+    """alice of GitLab, as the API server has her."""
+    return {
+        "username": "gitlab:user:alice",
+        "groups": [
+            "gitlab:user",
+            "gitlab:project_role:5:developer",
+            "gitlab:group_role:9:maintainer",
+            "system:authenticated",
+        ],
+        "extra": {
+            "agent.gitlab.com/id": ["7"],
+            "agent.gitlab.com/username": ["alice"],
+            "agent.gitlab.com/access_type": [access_type],
+            "agent.gitlab.com/config_project_id": ["42"],
+        },
+    }
+
+
+def test_people(
+    gitlab: GitLabProcess, served: Kas, control_plane: ControlPlane
+) -> None:
+    """A personal access token is its user, beside users of the identity file."""
+    gitlab.control(
+        users={
+            "glpat-a": user_answer(7, AS_USER),
+            "glpat-b": user_answer(7, {"agent": {}}),
+        }
+    )
+
+    def way(secret: str) -> Way:
+        return Way(secret, served.proxy, served.authority, secret)
+
+    audit = control_plane.audit()
+    assert way("pat:7:glpat-a").ask("GET", path("pat-a")).status == 403
+    assert impersonated(audit, "pat-a") == whom("personal_access_token")
+    assert way("pat:7:glpat-b").ask("GET", path("pat-b")).status == 404
+    assert impersonated(audit, "pat-b") is None
+    for wrong in ("pat:8:glpat-a", "pat:7:glpat-c", "pat:0:glpat-a", "pat:7:"):
+        answer = way(wrong).ask("GET", path("pat-wrong"))
+        assert answer.status == 401, wrong
+        assert answer.field("Gitlab-Unauthorized") == "true"
+        assert "glpat" not in answer.body.decode()
+    glass = served.folder / "glass.token"
+    rest = ("--agent", "*", "--as-agent", "--token-file", glass)
+    served.ctl("user", "add", "glass", *rest)
+    secret = glass.read_text().strip()
+    eventually(lambda: way(f"user:7:{secret}").ask("GET", "/readyz").body == b"ok")
+    gitlab.control(revoke="glpat-b")
+    eventually(lambda: way("pat:7:glpat-b").ask("GET", "/readyz").status == 401)
+    assert not audit.about("pat-wrong")
+    assert "glpat-" not in (served.folder / "kas.log").read_text()
 
 
 def test_agents(

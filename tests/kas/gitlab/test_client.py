@@ -14,6 +14,7 @@ from twisted.web.http_headers import Headers
 from kas.config.gitlab import ApiRateLimit
 from kas.gitlab import client as module
 from kas.gitlab.client import MAX_BODY, RETRIES, TIMEOUT
+from tests.fakes.gitlab import user_answer
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.transport.proxy import ProxyError
@@ -99,6 +100,32 @@ class ClientTests(GitLabCase):
         self.gitlab.mood = "down"
         self.fails(self.ask(retry=False), Status.UNAVAILABLE)
         self.assertEqual(len(self.gitlab.times), 1)
+
+    def test_post(self) -> None:
+        """With a body, signed, tried again; what is refused with its reason."""
+        self.gitlab.users["glpat"] = user_answer(7, None)
+        body = {
+            "agent_id": 7,
+            "access_type": "personal_access_token",
+            "access_key": "glpat",
+        }
+
+        def post(**rest: Any) -> Deferred[Any]:
+            return self.start(self.client.post("authorize_proxy_user", body, **rest))
+
+        self.assertEqual(self.successResultOf(post())["user"]["username"], "alice")
+        self.gitlab.mood = "down"
+        posting = post()
+        self.gitlab.mood = "ok"
+        self.wait(0.2)
+        self.successResultOf(posting)
+        del self.gitlab.users["glpat"]
+        message = self.fails(post(explained=True), Status.UNAUTHENTICATED)
+        self.assertEqual(message, "GitLab answered 400: 400 Bad request - no user")
+        self.assertIn("400", self.fails(post(), Status.UNAVAILABLE))
+        self.gitlab.mood = "204"
+        self.assertEqual(self.successResultOf(post()), {})
+        self.assert_obeyed()
 
     def test_slow(self) -> None:
         """An answer has its time."""

@@ -1,0 +1,228 @@
+"""
+The authenticators for people whom GitLab knows, by their personal access token
+(``pat:<agent id>:<token>``) or by the session of their browser.
+
+GitLab says whether they may use an agent and as whom, from ``user_access`` in its
+configuration: its projects and groups, and the roles that the user has there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from zope.interface import implementer
+
+from kas.gitlab.cache import AnswerCache, Lifetimes
+from kas.gitlab.client import GitLabClient
+from kas.gitlab.jobs import EXTRA, as_answered
+from kas.gitlab.reading import Said, is_id
+from kas.gitlab.renewal import Renewal
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    SESSION_COOKIE,
+    Access,
+    AgentIdentity,
+    IAuthenticator,
+    Impersonation,
+)
+
+__all__ = ["PERSONAL_ACCESS_TOKENS", "SESSIONS", "Credential", "GitLabUsers"]
+
+#: Characters of a token, of a cookie with its CSRF token: browsers keep no cookie
+#: beyond 4096 bytes.
+MAX_TOKEN = 8 * 1024
+
+#: Characters of an answer that count as one of `kas.gitlab.cache.MAX_ANSWERS`.
+_ONE_ANSWER = 600
+
+#: 400: GitLab found no user for it.  Anything that it says is 401 here, so that no
+#: client learns which agents there are.
+_REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
+
+
+@attrs.frozen
+class Credential:
+    """
+    A kind of credential.
+
+    :ivar kind: as `IAuthenticator.user_kinds` has it.
+    :ivar access_type: as GitLab has it.
+    :ivar form: access key and CSRF token in the text of one.
+    """
+
+    kind: str
+    access_type: str
+    form: re.Pattern[str]
+    refused: str
+
+
+PERSONAL_ACCESS_TOKENS = Credential(
+    "pat",
+    "personal_access_token",
+    re.compile(r"(?P<csrf>)(?P<key>[!-~]+)"),
+    "GitLab does not let this personal access token use the agent: it needs the scope "
+    "k8s_proxy, and the agent's configuration user_access for its user",
+)
+
+SESSIONS = Credential(
+    SESSION_COOKIE,
+    "session_cookie",
+    re.compile(r"(?P<csrf>[!-~]+) (?P<key>[!-~]+)"),
+    "GitLab does not let this session use the agent",
+)
+
+
+@attrs.frozen
+class _Asked:
+    agent_id: str
+    token: str = attrs.field(repr=False)
+
+
+@attrs.frozen
+class _Answer:
+    access: Access
+    weight: int
+
+
+@implementer(IAuthenticator)
+class GitLabUsers:
+    """
+    Asks GitLab what a user may do at an agent (``authorize_proxy_user``).
+
+    :param credential: the one kind that it checks.
+    :param in_use: ids of the credentials that hold a request open now.
+    """
+
+    agent_prefixes = ()
+
+    def __init__(
+        self,
+        credential: Credential,
+        client: GitLabClient,
+        lifetimes: Lifetimes,
+        in_use: Callable[[], Collection[str]],
+        clock: IReactorTime,
+    ) -> None:
+        self.user_kinds = (credential.kind,)
+        self._credential = credential
+        self._client = client
+        self.answers: AnswerCache[_Asked, _Answer] = AnswerCache(
+            self._ask, lifetimes, clock, weigh=lambda answer: answer.weight
+        )
+        self.renewal = Renewal(self.answers, lifetimes, in_use, clock)
+
+    def authenticate_agent(self, token: bytes) -> AgentIdentity:
+        """No token of an agent begins like one of these."""
+        raise CallError(Status.UNAUTHENTICATED, "this is no token of an agent")
+
+    def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
+        """See `IAuthenticator.authorize_user`."""
+        if not is_id(agent):
+            text = "agents of GitLab are named by their id"
+            raise CallError(Status.UNAUTHENTICATED, text)
+        asked = _Asked(agent, token)
+        key = _key(asked)
+        answer = self.answers.get(key, asked)
+        if isinstance(answer, Deferred):
+            return answer.addCallbacks(
+                self._found, as_answered, callbackArgs=(key, asked)
+            )
+        return self._found(answer, key, asked)
+
+    def _found(self, answer: _Answer, key: bytes, asked: _Asked) -> Access:
+        access = answer.access
+        if access.credential_id not in self.renewal:
+            self.renewal.add(access.credential_id, key, asked, access, _access_of)
+        return access
+
+    async def _ask(self, asked: _Asked) -> _Answer:
+        credential = self._credential
+        form = credential.form.fullmatch(asked.token)
+        if form is None or len(asked.token) > MAX_TOKEN:
+            raise CallError(Status.UNAUTHENTICATED, credential.refused)
+        body = {
+            "agent_id": int(asked.agent_id),
+            "access_type": credential.access_type,
+            "access_key": form["key"],
+        }
+        if form["csrf"]:
+            body["csrf_token"] = form["csrf"]
+        try:
+            said = await self._client.post("authorize_proxy_user", body, explained=True)
+        except CallError as error:
+            if error.status not in _REFUSED:
+                raise
+            text = f"{credential.refused} ({error.message})"
+            raise CallError(Status.UNAUTHENTICATED, text) from None
+        return _read(said, asked, credential.access_type)
+
+
+def _key(asked: _Asked) -> bytes:
+    text = f"{asked.agent_id} {asked.token}"
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+def _access_of(answer: _Answer) -> Access:
+    return answer.access
+
+
+def _read(raw: dict[str, Any], asked: _Asked, access_type: str) -> _Answer:
+    """
+    An answer, checked.
+
+    :raises CallError: UNAVAILABLE, it is not what GitLab says; PERMISSION_DENIED, kas
+        does not know what it means.
+    """
+    said = Said(raw, "authorize_proxy_user")
+    agent = said.object("agent")
+    agent_id = agent.id("id")
+    config_project_id = agent.object("config_project").id("id")
+    user = said.object("user")
+    user.id("id")
+    username = user.text("username")
+    access_as = said.optional("access_as")
+    names = () if access_as is None else access_as.names
+    impersonation = None
+    if str(agent_id) != asked.agent_id:
+        text = "GitLab cannot be used: its answer is of another agent"
+        raise CallError(Status.UNAVAILABLE, text)
+    if access_as is not None and names == ("user",):
+        extra = {
+            "id": asked.agent_id,
+            "username": username,
+            "access_type": access_type,
+            "config_project_id": str(config_project_id),
+        }
+        impersonation = Impersonation(
+            username=f"gitlab:user:{username}",
+            groups=("gitlab:user", *_roles(access_as.object("user"))),
+            extra={EXTRA + name: (value,) for name, value in extra.items()},
+        )
+    elif names not in ((), ("agent",)):
+        # To take an unknown one for the default would be to give the agent's rights.
+        text = "kas does not know the access_as of the agent's configuration"
+        raise CallError(Status.PERMISSION_DENIED, text)
+    token_id = _key(asked).hex()[:8]
+    access = Access(
+        credential_id=f"gitlab_user:{username}:{asked.agent_id}:{token_id}",
+        agent_id=asked.agent_id,
+        agent_name=asked.agent_id,
+        impersonation=impersonation,
+    )
+    return _Answer(access, 1 + len(str(raw)) // _ONE_ANSWER)
+
+
+def _roles(user: Said) -> list[str]:
+    groups = []
+    for where in ("project", "group"):
+        for id_, roles in user.objects(
+            f"{where}s", lambda one: (one.id("id"), one.texts("roles"))
+        ):
+            groups += [f"gitlab:{where}_role:{id_}:{role}" for role in roles]
+    return groups
