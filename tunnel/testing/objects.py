@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
@@ -29,6 +30,12 @@ _KINDS = {
     "rbac.authorization.k8s.io/v1": "roles=Role rolebindings=RoleBinding "
     "clusterroles=ClusterRole/ clusterrolebindings=ClusterRoleBinding/",
 }
+
+#: Events from which a watch can go on, as etcd keeps them for some minutes.
+MAX_EVENTS = 1000
+
+#: Lists that clients may have begun and not read to their end.
+MAX_LISTS = 100
 
 _LABEL = re.compile(r"(!)?([^=!,() ]+)(?:(=|==|!=)([^=!,() ]*))?")
 
@@ -112,10 +119,12 @@ class FakeObjects:
         self._kinds: dict[tuple[str, str], KubernetesResource] = {}
         self._stored: dict[_Key, _Stored] = {}
         self._version = 0
-        self._events: list[tuple[int, str, KubernetesResource, KubernetesObject]] = []
+        self._events: deque[tuple[int, str, KubernetesResource, KubernetesObject]]
+        self._events = deque()
         self._forgotten = 0
         #: Pages of lists that were begun, by what continues them.
         self._pages: dict[str, list[KubernetesObject]] = {}
+        self._lists = 0
         self.watchers: set[Watcher] = set()
         for api_version, kinds in _KINDS.items():
             group, _, version = api_version.rpartition("/")
@@ -240,9 +249,13 @@ class FakeObjects:
     ) -> tuple[int, Any] | Watcher:
         if method == "POST":
             made = json.loads(body)
+            metadata = made.setdefault("metadata", {})
             if resource.namespaced:
-                made.setdefault("metadata", {}).setdefault("namespace", namespace)
-            key = _key(resource, namespace, _name(made))
+                metadata.setdefault("namespace", namespace)
+            name = metadata.get("name")
+            if not name or not isinstance(name, str):
+                raise Refusal(422, "Invalid", "metadata.name: Required value")
+            key = _key(resource, namespace, name)
             if key in self._stored:
                 raise _refused(resource, key, 409, "AlreadyExists", "already exists")
             return 201, self._write(resource, key, made, *_how(query))
@@ -274,8 +287,11 @@ class FakeObjects:
         limit = int(query.get("limit") or 0) or len(found)
         metadata = {"resourceVersion": str(self._version)}
         if len(found) > limit:
-            metadata["continue"] = f"{self._version}.{len(self._pages)}"
+            self._lists += 1
+            metadata["continue"] = str(self._lists)
             self._pages[metadata["continue"]] = found[limit:]
+            if len(self._pages) > MAX_LISTS:
+                del self._pages[next(iter(self._pages))]
         return 200, {
             "kind": f"{resource.kind}List",
             "apiVersion": resource.api_version,
@@ -289,10 +305,14 @@ class FakeObjects:
         query: dict[str, str],
     ) -> Watcher:
         since = int(query.get("resourceVersion") or 0)
-        if since < self._forgotten:
+        if 0 < since < self._forgotten:
             message = f"too old resource version: {since} ({self._version})"
             raise Refusal(410, "Expired", message)
-        watcher = Watcher(float(query.get("timeoutSeconds") or 1800), wanted)
+        watcher = Watcher(int(query.get("timeoutSeconds") or 1800), wanted)
+        if not since:
+            since = self._version
+            for _, stored in sorted(self._stored.items()):
+                watcher.tell("ADDED", stored.resource, stored.object)
         for version, kind, resource, found in self._events:
             if version > since:
                 watcher.tell(kind, resource, found)
@@ -453,6 +473,8 @@ class FakeObjects:
     ) -> None:
         found = deepcopy(found)
         self._events.append((self._version, kind, resource, found))
+        if len(self._events) > MAX_EVENTS:
+            self._forgotten = self._events.popleft()[0]
         for watcher in tuple(self.watchers):
             watcher.tell(kind, resource, found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Coroutine
 from typing import Any
 
@@ -14,7 +15,8 @@ from tunnel.errors import Status
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import KubernetesResource
 from tunnel.kubernetes import KubernetesClients
-from tunnel.testing import FakeCluster
+from tunnel.testing import FakeCluster, objects
+from tunnel.testing.objects import Refusal
 
 
 class ObjectsTests(SynchronousTestCase):
@@ -123,3 +125,47 @@ class ObjectsTests(SynchronousTestCase):
             await refused(anext(pages), Status.INVALID_ARGUMENT, "select by")
 
         self.run_all(look())
+
+    def ask(self, target: str, method: str = "GET", body: bytes = b"") -> Any:
+        return self.objects.respond(method, f"/api/v1/{target}", "", body)
+
+    def told(self, query: str) -> list[str]:
+        """Names in the events of a watch that begins."""
+        lines: list[bytes] = []
+        self.ask(f"configmaps?watch=true&{query}").begin(lines.append)
+        return [json.loads(line)["object"]["metadata"]["name"] for line in lines]
+
+    def test_watch_without_a_version(self) -> None:
+        """It begins with what is there now."""
+        for name in ("m", "n"):
+            self.objects.put(config_map("a", name))
+        self.objects.remove("v1", "ConfigMap", "m", "a")
+        self.assertEqual(self.told(""), ["n"])
+        self.assertEqual(self.told("resourceVersion=0"), ["n"])
+        self.assertEqual(self.told("resourceVersion=1"), ["n", "m"])
+
+    def test_what_is_kept(self) -> None:
+        """Events and lists that were begun, as many as the limits say."""
+        for number in range(objects.MAX_EVENTS + 1):
+            self.objects.put(config_map("a", "m", number=str(number)))
+        self.assertEqual(len(self.told("resourceVersion=1")), objects.MAX_EVENTS)
+        self.objects.put(config_map("a", "n"))
+        with self.assertRaises(Refusal) as raised:
+            self.told("resourceVersion=1")
+        self.assertEqual(raised.exception.code, 410)
+        begun = [
+            self.ask("configmaps?limit=1")[1]["metadata"]["continue"]
+            for _ in range(objects.MAX_LISTS + 1)
+        ]
+        with self.assertRaises(Refusal):
+            self.ask(f"configmaps?continue={begun[0]}")
+        for one in begun[1:]:
+            found = self.ask(f"configmaps?continue={one}")[1]["items"]
+            self.assertEqual(found[0]["metadata"]["name"], "n")
+
+    def test_no_name(self) -> None:
+        """An object has one; what makes names up runs in no test."""
+        for body in (b"{}", b'{"metadata": {"name": ""}}', b'{"metadata":{"name":1}}'):
+            with self.assertRaises(Refusal) as raised:
+                self.ask("namespaces/a/configmaps", "POST", body)
+            self.assertEqual(raised.exception.code, 422)
