@@ -8,39 +8,27 @@ import os
 import secrets
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger, globalLogBeginner, textFileLogObserver
 
 from demo.sandbox.api import Api, make_parser
 from demo.sandbox.execution import Executions
-from demo.sandbox.feeds import PodLog
-from demo.sandbox.seed import PODS, fill
-from demo.sandbox.store import Store, failure
 from kas.state import pki
 from kas.state.directory import StateDirectory
 from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
 from tunnel.http1 import HttpServerFactory
 from tunnel.program.listening import Listening
+from tunnel.testing.objects import FakeObjects, Refusal
 
 #: Seconds between two lines of the pod `ticker`.
 TICK = 0.5
 
 _log = Logger()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _stamp() -> str:
-    return _now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def make_kubeconfig(url: str, authority: Path, token: str) -> str:
@@ -56,7 +44,6 @@ def make_kubeconfig(url: str, authority: Path, token: str) -> str:
             "contexts": [{"name": "sandbox", "context": context}],
             "current-context": "sandbox",
         },
-        indent=1,
     )
 
 
@@ -66,15 +53,12 @@ class Sandbox:
     def __init__(self, state: StateDirectory, reactor: Any) -> None:
         self._state = state
         self._listening = Listening(reactor)
-        self._reactor = reactor
         self.token = secrets.token_urlsafe(32)
-        self.store = Store(_stamp)
         self.executions = Executions(reactor, state.file("pods"))
-        self.logs = {(space, name): PodLog(_now) for space, name, _ in PODS}
-        fill(self.store)
-        api = Api(self.token.encode(), self.store, self.logs, self.executions)
+        objects = FakeObjects(time.time)
+        self.api = Api(self.token.encode(), objects, self.executions)
         self.front = HttpServerFactory(
-            api, reactor, parser=make_parser(), render_error=_render
+            self.api, reactor, parser=make_parser(), render_error=_render
         )
         self._ticks = 0
         self.ticking = LoopingCall(self._tick)
@@ -82,7 +66,7 @@ class Sandbox:
 
     def _tick(self) -> None:
         self._ticks += 1
-        self.logs["default", "ticker"].write(f"tick {self._ticks}")
+        self.api.logs["default", "ticker"].write(f"tick {self._ticks}")
 
     async def start(self) -> Path:
         """Listen, and write the kubeconfig; gives where it is."""
@@ -93,13 +77,13 @@ class Sandbox:
             certificate_file=files.certificate_file,
             key_file=files.key_file,
         )
-        port: IListeningPort = await self._listening.listen(
+        port = await self._listening.listen(
             listen,
             self.front,
             what="the Kubernetes API (sandbox)",
             alpn=("http/1.1",),
         )
-        self.logs["default", "shell"].write("ready for exec")
+        self.api.logs["default", "shell"].write("ready for exec")
         self.ticking.start(TICK)
         address: Any = port.getHost()
         url = f"https://127.0.0.1:{address.port}"
@@ -117,7 +101,7 @@ class Sandbox:
 
 
 def _render(code: int, message: str) -> tuple[bytes, bytes]:
-    body = json.dumps(failure(code, message)).encode()
+    body = json.dumps(Refusal(code, "", message).status).encode()
     return b"\r\nContent-Type: application/json", body
 
 

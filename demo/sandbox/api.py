@@ -1,29 +1,42 @@
-"""Requests and their answers: which token, which resource, what is done."""
+"""Requests and their answers: which token, which object, what is done."""
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Callable
-from datetime import UTC, datetime
+import re
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
-import attrs
-
-from demo.sandbox.channels import ChannelSocket, accept
-from demo.sandbox.execution import Executions, read_request
-from demo.sandbox.feeds import PodLog, watch
-from demo.sandbox.store import KINDS, ApiError, Kind, Store, failure, selects
+from demo.sandbox.execution import Executions
+from demo.sandbox.feeds import MAX_LINES, Feed, PodLog
 from tunnel.http1 import Exchange, RequestParser, RequestReceiver
+from tunnel.testing.objects import FakeObjects, Refusal, Watcher
 
-__all__ = ["DOCUMENTS", "MAX_BODY", "VERSION", "Api", "make_parser"]
+__all__ = ["MAX_BODY", "Api", "make_parser"]
 
 #: The API that this resembles, and that it is another one.
 VERSION = "v1.36.0+kas.demo.sandbox"
 
 #: As the real one has it.
 MAX_BODY = 3 * 1024 * 1024
+
+#: Seconds that a watch takes at most, as with the real one.
+MAX_WATCH = 3600
+
+#: Namespace, name, and what the pod is for.
+PODS = (
+    ("default", "shell", "exec: a shell of this machine"),
+    ("default", "ticker", "logs: writes a line twice a second"),
+    ("kube-system", "sandbox", "logs: the requests to this server"),
+)
+
+_VERSION = {
+    "major": VERSION[1:].split(".")[0],
+    "minor": VERSION[1:].split(".")[1],
+    "gitVersion": VERSION,
+    "platform": "a stand-in in Python, no Kubernetes",
+}
 
 _TAKEN = (
     b"authorization",
@@ -32,42 +45,7 @@ _TAKEN = (
     b"sec-websocket-protocol",
 )
 
-
-def _resource(name: str, kind: str, *verbs: str, short: str = "") -> dict[str, Any]:
-    return {
-        "name": name,
-        "singularName": "" if "/" in name else kind.lower(),
-        "namespaced": name != "namespaces",
-        "kind": kind,
-        "verbs": list(verbs),
-        "shortNames": [short] if short else [],
-    }
-
-
-#: What is answered by path: the discovery API.
-DOCUMENTS: dict[str, Any] = {
-    "/version": {
-        "major": VERSION[1:].split(".")[0],
-        "minor": VERSION[1:].split(".")[1],
-        "gitVersion": VERSION,
-        "platform": "a stand-in in Python, no Kubernetes",
-    },
-    "/api": {"kind": "APIVersions", "versions": ["v1"]},
-    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
-    "/api/v1": {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": "v1",
-        "resources": [
-            *(
-                _resource(one.plural, one.kind, *one.verbs, short=one.short)
-                for one in KINDS.values()
-            ),
-            _resource("pods/log", "Pod", "get"),
-            _resource("pods/exec", "PodExecOptions", "create", "get"),
-        ],
-    },
-}
+_PODS = re.compile(r"/api/v1/(?:namespaces/([^/]+)/)?pods(?:/([^/]+)(?:/(.+))?)?")
 
 
 def make_parser() -> RequestParser:
@@ -75,162 +53,127 @@ def make_parser() -> RequestParser:
     return RequestParser(taken=_TAKEN)
 
 
-@attrs.define(eq=False)
-class Call:
-    """One request, taken apart."""
-
-    exchange: Exchange
-    method: str
-    path: str
-    #: Of a parameter that comes several times the last one; of ``command`` all.
-    query: dict[str, str]
-    command: list[str]
-
-    @classmethod
-    def of(cls, exchange: Exchange) -> Call:
-        """Read the head of *exchange*."""
-        parts = urlsplit(exchange.head.target.decode("ascii"))
-        query = parse_qs(parts.query, keep_blank_values=True)
-        return cls(
-            exchange,
-            exchange.head.method.decode("ascii"),
-            parts.path.rstrip("/"),
-            {name: values[-1] for name, values in query.items()},
-            query.get("command", []),
-        )
-
-    def header(self, name: bytes) -> bytes:
-        """The value of one of the headers that are looked at here."""
-        return b",".join(self.exchange.head.taken.get(name, ()))
-
-    def answer(self, code: int, content: Any) -> None:
-        """A whole answer."""
-        fields = b"\r\nContent-Type: application/json\r\nCache-Control: no-store"
-        self.exchange.respond(code, fields, json.dumps(content).encode() + b"\n")
-
-
 class Api:
     """
     Handles the requests of a `tunnel.http1.HttpServerFactory`.
 
     :param token: what a client has to know.
-    :param logs: of every pod, by namespace and name.
-    :param now: the time, in UTC.
     """
 
     def __init__(
-        self,
-        token: bytes,
-        store: Store,
-        logs: dict[tuple[str, str], PodLog],
-        executions: Executions,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        self, token: bytes, objects: FakeObjects, executions: Executions
     ) -> None:
         self._authorization = b"Bearer " + token
-        self.store = store
-        self.logs = logs
+        self.objects = objects
         self.executions = executions
-        self.now = now
+        #: Of every pod, by namespace and name.
+        self.logs = {(namespace, name): PodLog() for namespace, name, _ in PODS}
+        for name in ("default", "kube-system"):
+            objects.put(_object("Namespace", name))
+        for namespace, name, purpose in PODS:
+            objects.put(_pod(namespace, name, purpose))
+        about = {"sandbox": "A stand-in for a Kubernetes API server, for the demo."}
+        objects.put(_object("ConfigMap", "about", "default") | {"data": about})
 
     def request_received(self, exchange: Exchange) -> RequestReceiver | None:
         """See `tunnel.http1.RequestHandler`."""
-        call = Call.of(exchange)
         if exchange.head.length == 0:
-            return self.attempt(call, b"")
+            return self.attempt(exchange, b"")
         if exchange.head.expect_continue:
             exchange.informational(b"HTTP/1.1 100 Continue\r\n")
-        return _Body(call, self)
+        return _Body(exchange, self)
 
-    def attempt(self, call: Call, body: bytes | None) -> RequestReceiver | None:
+    def attempt(self, exchange: Exchange, body: bytes | None) -> RequestReceiver | None:
         """Do what is asked, or say why not; a body of None was too large."""
-        given = call.header(b"authorization")
         try:
-            if not hmac.compare_digest(given, self._authorization):
-                raise ApiError(401, "the sandbox knows one token, and it is not this")
-            if body is None:
-                raise ApiError(413, "the body is too large")
-            if own := self.logs.get(("kube-system", "sandbox")):
-                own.write(f"{call.method} {call.path}")
-            return self._dispatch(call, body)
-        except ApiError as error:
-            call.answer(error.code, failure(error.code, str(error)))
+            return self._do(exchange, body)
+        except Refusal as refusal:
+            _answer(exchange, refusal.code, refusal.status)
             return None
 
-    def _dispatch(self, call: Call, body: bytes) -> RequestReceiver | None:
-        path = call.path
+    def _do(self, exchange: Exchange, body: bytes | None) -> RequestReceiver | None:
+        head = exchange.head
+        given = b",".join(head.taken.get(b"authorization", ()))
+        if not hmac.compare_digest(given, self._authorization):
+            message = "the sandbox knows one token, and it is not this"
+            raise Refusal(401, "Unauthorized", message)
+        if body is None:
+            raise Refusal(413, "RequestEntityTooLarge", "the body is too large")
+        method, target = head.method.decode("ascii"), head.target.decode("ascii")
+        path, _, query = target.partition("?")
+        self.logs["kube-system", "sandbox"].write(f"{method} {path}")
         if path in ("/healthz", "/livez", "/readyz"):
-            call.exchange.respond(200, b"\r\nContent-Type: text/plain", b"ok")
+            exchange.respond(200, b"\r\nContent-Type: text/plain", b"ok")
             return None
-        if path in DOCUMENTS:
-            call.answer(200, DOCUMENTS[path])
+        if path == "/version":
+            _answer(exchange, 200, _VERSION)
             return None
-        parts = [unquote(part) for part in path.removeprefix("/api/v1/").split("/")]
-        namespace = ""
-        if parts[0] == "namespaces" and len(parts) > 2 and parts[2] in KINDS:
-            namespace, parts = parts[1], parts[2:]
-        kind = KINDS.get(parts[0])
-        if not path.startswith("/api/v1/") or kind is None or len(parts) > 3:
-            raise ApiError(404, "the server could not find the requested resource")
-        name, sub = (*parts[1:], "", "")[:2]
-        if sub:
-            return self._subresource(call, kind, namespace, name, sub)
-        return self._resource(call, kind, namespace, name, body)
-
-    def _resource(
-        self, call: Call, kind: Kind, namespace: str, name: str, body: bytes
-    ) -> RequestReceiver | None:
-        store, query = self.store, call.query
-        verb = _verb(call, name)
-        if verb not in kind.verbs:
-            raise ApiError(405, f"the sandbox does not {verb} {kind.plural}")
-        if verb == "watch":
-            if name:
-                query["fieldSelector"] = f"metadata.name={name}"
-            clock = self.executions.reactor
-            return watch(call.exchange, store, kind, namespace, query, clock)
-        if verb == "list":
-            found = [o for o in store.select(kind, namespace) if selects(query, o)]
-            metadata = {"metadata": {"resourceVersion": str(store.version)}}
-            head = {"kind": f"{kind.kind}List", "apiVersion": "v1"}
-            call.answer(200, {**head, **metadata, "items": found})
-        elif verb == "get":
-            call.answer(200, store.get(kind, namespace, name))
-        elif verb == "create":
-            call.answer(201, store.create(kind, namespace, _content(call, body)))
-        else:
-            gone = store.delete(kind, namespace, name)
-            details = {"name": name, "uid": gone["metadata"]["uid"]}
-            status = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
-            call.answer(200, status | {"status": "Success", "details": details})
+        pods = _PODS.fullmatch(path)
+        if pods is not None and pods[3]:
+            namespace, name, sub = map(unquote, pods.groups(""))
+            return self._within(exchange, namespace, name, sub, parse_qs(query))
+        if pods is not None and method != "GET":
+            raise Refusal(405, "MethodNotAllowed", "the pods of the sandbox stay")
+        given = head.taken.get(b"content-type", [b""])[0].partition(b";")[0].strip()
+        kind = given.decode("latin-1")
+        if body and not kind.endswith(("json", "apply-patch+yaml")):
+            message = f"the sandbox takes JSON, and no {kind!r}"
+            raise Refusal(415, "UnsupportedMediaType", message)
+        try:
+            found = self.objects.respond(method, target, kind, body)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as bad:
+            # The tests that it is made for send what has some sense.
+            message = f"the request is not what it should be: {bad!r}"
+            raise Refusal(400, "BadRequest", message[:200]) from None
+        if isinstance(found, Watcher):
+            return self._watch(exchange, found)
+        if found is None:
+            message = "the server could not find the requested resource"
+            raise Refusal(404, "NotFound", message)
+        _answer(exchange, *found)
         return None
 
-    def _subresource(
-        self, call: Call, kind: Kind, namespace: str, name: str, sub: str
+    def _within(
+        self,
+        exchange: Exchange,
+        namespace: str,
+        name: str,
+        sub: str,
+        query: dict[str, list[str]],
     ) -> RequestReceiver | None:
-        if kind.plural != "pods" or sub not in ("log", "exec"):
-            raise ApiError(404, f"the sandbox has no {kind.plural}/{sub}")
-        pod = self.store.get(kind, namespace, name)
-        container = call.query.get("container", "")
-        if container not in ("", pod["spec"]["containers"][0]["name"]):
-            raise ApiError(400, f"container {container} is not valid for pod {name}")
-        if sub == "log":
-            return self.logs[namespace, name].answer(call.exchange, call.query)
-        head = call.exchange.head
-        request = read_request(call.command, call.query)
-        if head.upgrade.lower() != b"websocket":
-            raise ApiError(400, "exec needs an upgrade to WebSocket")
-        # The fields that name the protocol are hop by hop: they are in the block.
-        call.exchange.upgrade(accept(head.taken))
-        socket = ChannelSocket(call.exchange, self.executions.reactor)
-        self.executions.start(name, request, socket)
-        return socket
+        log = self.logs.get((namespace, name))
+        if log is None or sub not in ("log", "exec"):
+            raise Refusal(404, "NotFound", f'pods "{name}" has no {sub} here')
+        container = query.get("container", [name])[-1]
+        if container != name:
+            message = f"container {container} is not valid for pod {name}"
+            raise Refusal(400, "BadRequest", message)
+        if sub == "exec":
+            return self.executions.start(exchange, name, query)
+        tail = query.get("tailLines", [str(MAX_LINES)])[-1]
+        if not tail.isdecimal():
+            raise Refusal(400, "BadRequest", f"tailLines: {tail!r} is not a number")
+        return log.answer(exchange, query.get("follow") == ["true"], int(tail))
+
+    def _watch(self, exchange: Exchange, watcher: Watcher) -> Feed:
+        def ended() -> None:
+            self.objects.watchers.discard(watcher)
+            if timer.active():
+                timer.cancel()
+
+        feed = Feed(exchange, b"application/json", ended)
+        seconds = min(max(watcher.seconds, 0), MAX_WATCH)
+        timer = self.executions.reactor.callLater(seconds, feed.finish)
+        self.objects.watchers.add(watcher)
+        watcher.begin(feed.send)
+        return feed
 
 
 class _Body:
     """Keeps a body until it is complete, or too large."""
 
-    def __init__(self, call: Call, api: Api) -> None:
-        self._call = call
+    def __init__(self, exchange: Exchange, api: Api) -> None:
+        self._exchange = exchange
         self._api = api
         self._body = bytearray()
         self._refused = False
@@ -240,39 +183,45 @@ class _Body:
         if len(self._body) > MAX_BODY and not self._refused:
             self._refused = True
             self._body.clear()
-            self._api.attempt(self._call, None)
+            self._api.attempt(self._exchange, None)
 
     def body_finished(self, trailers: bytes) -> None:
         if not self._refused:
-            receiver = self._api.attempt(self._call, bytes(self._body))
-            self._call.exchange.receiver = receiver
+            receiver = self._api.attempt(self._exchange, bytes(self._body))
+            self._exchange.receiver = receiver
 
     def client_gone(self, reason: Exception) -> None:
         self._body.clear()
 
 
-def _verb(call: Call, name: str) -> str:
-    if call.method == "GET":
-        if call.query.get("watch") in ("1", "true"):
-            return "watch"
-        return "get" if name else "list"
-    if bool(name) == (call.method == "POST"):
-        raise ApiError(405, f"{call.method} is not possible here")
-    return {"POST": "create"}.get(call.method, call.method.lower())
+def _answer(exchange: Exchange, code: int, content: dict[str, Any]) -> None:
+    kind = "application/json"
+    if content.get("kind") == "APIGroupDiscoveryList":
+        kind += ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    fields = f"\r\nContent-Type: {kind}\r\nCache-Control: no-store".encode()
+    exchange.respond(code, fields, json.dumps(content).encode() + b"\n")
 
 
-def _content(call: Call, body: bytes) -> dict[str, Any]:
-    given = call.header(b"content-type").partition(b";")[0].strip().decode("latin-1")
-    if given not in ("", "application/json"):
-        raise ApiError(415, f"the sandbox takes JSON, and no {given!r}")
-    try:
-        content = json.loads(body)
-        if not isinstance(content, dict):
-            raise ValueError("no object")
-        if not isinstance(content.get("metadata") or {}, dict):
-            raise ValueError("metadata is no object")
-    except (ValueError, RecursionError) as error:
-        raise ApiError(400, f"the body is not what it should be: {error}") from None
-    if content.get("metadata") is None:
-        content.pop("metadata", None)
-    return content
+def _object(kind: str, name: str, namespace: str = "") -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "labels": {"app": name}}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
+
+
+def _pod(namespace: str, name: str, purpose: str) -> dict[str, Any]:
+    pod = _object("Pod", name, namespace)
+    pod["metadata"]["annotations"] = {"purpose": purpose}
+    image = {"name": name, "image": "none/of-any-kind"}
+    status = {
+        "phase": "Running",
+        "podIP": "127.0.0.1",
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [
+            image | {"imageID": "", "ready": True, "restartCount": 0}
+        ],
+    }
+    return pod | {
+        "spec": {"nodeName": "sandbox", "containers": [image]},
+        "status": status,
+    }

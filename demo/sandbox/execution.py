@@ -1,8 +1,16 @@
-"""``exec``: a process of this machine at the end of a `ChannelSocket`."""
+"""
+``exec``: a process of this machine at the other end of a WebSocket.
+
+``v5.channel.k8s.io`` has five byte streams, told apart by the first byte of a message,
+and the client can say that one of them ends, which is how a process sees the end of its
+input.
+"""
 
 from __future__ import annotations
 
+import base64
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -14,42 +22,37 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 from twisted.internet.error import ProcessDone
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import OPEN, Side
+from websockets.protocol import Protocol as WebSocketCore
 from zope.interface import implementer
 
-from demo.sandbox.channels import RESIZE, STDERR, STDIN, STDOUT, ChannelSocket
-from demo.sandbox.store import ApiError, failure
 from tunnel.http1 import Exchange
+from tunnel.testing.objects import Refusal
 
-__all__ = ["Execution", "Executions", "Request", "read_request"]
+__all__ = ["CLOSE_TIMEOUT", "MAX_MESSAGE", "SIZE_WAIT", "Executions"]
+
+#: kubectl sends 32 KiB at once; more than this in one message is not for a terminal.
+MAX_MESSAGE = 1024 * 1024
+
+#: Seconds for the client to answer our close.
+CLOSE_TIMEOUT = 5.0
 
 #: Seconds that a terminal waits for its size, so that programs see it when they start.
 SIZE_WAIT = 0.1
 
+_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
+_CLOSE = 255
+_PROTOCOL = "v5.channel.k8s.io"
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
 # A session of its own, so that all of it can be ended together.
 _OWN_SESSION = "import os,sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])"
 _END_OF_INPUT = b"\x04"
-
-
-@attrs.frozen
-class Request:
-    """What to run, and how."""
-
-    command: tuple[str, ...]
-    stdin: bool = False
-    tty: bool = False
-
-
-def read_request(command: Sequence[str], query: Mapping[str, str]) -> Request:
-    """:raises ApiError: there is no command."""
-    if not command or any("\0" in word for word in command):
-        raise ApiError(400, "you must specify at least 1 command for the container")
-    flags = (query.get(name) in ("1", "true") for name in ("stdin", "tty"))
-    return Request(tuple(command), *flags)
 
 
 class Executions:
@@ -65,8 +68,18 @@ class Executions:
         #: Those that run.
         self.running: set[Execution] = set()
 
-    def start(self, pod: str, request: Request, socket: ChannelSocket) -> None:
-        """Run *request* in *pod*."""
+    def start(
+        self, exchange: Exchange, pod: str, query: Mapping[str, Sequence[str]]
+    ) -> Execution:
+        """
+        Run what a request for *pod* says.
+
+        :raises Refusal: there is no command, or the client speaks something else.
+        """
+        command = query.get("command", [])
+        if not command or any("\0" in word for word in command):
+            raise _bad("you must specify at least 1 command for the container")
+        block = _accept(exchange)
         home = self._folder / pod
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         environment = {
@@ -77,9 +90,9 @@ class Executions:
             "PS1": f"{pod}$ ",
             "TERM": "xterm",
         }
-        execution = Execution(request, socket, environment, self)
-        socket.receiver = execution
-        execution.prepare()
+        exchange.upgrade(block)
+        stdin, tty = (query.get(name) in (["1"], ["true"]) for name in ("stdin", "tty"))
+        return Execution(self, exchange, command, environment, stdin, tty)
 
     def end_all(self) -> None:
         """Leave nothing behind."""
@@ -87,63 +100,90 @@ class Executions:
             execution.kill()
 
 
+def _accept(exchange: Exchange) -> bytes:
+    """The 101 answer to a request; its fields are hop by hop, so they stand here."""
+    taken = exchange.head.taken
+    key = taken.get(b"sec-websocket-key", [b""])[0]
+    offers = b",".join(taken.get(b"sec-websocket-protocol", ())).decode("latin-1")
+    known = _PROTOCOL in [offer.strip() for offer in offers.split(",")]
+    if exchange.head.upgrade.lower() != b"websocket" or not key or not known:
+        raise _bad(f"the sandbox speaks WebSocket only, with {_PROTOCOL}")
+    proof = base64.b64encode(hashlib.sha1(key + _GUID).digest())
+    block = (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
+        b"Connection: Upgrade\r\nSec-WebSocket-Accept: %b\r\n"
+        b"Sec-WebSocket-Protocol: %b\r\n"
+    )
+    return block % (proof, _PROTOCOL.encode())
+
+
+def _bad(message: str) -> Refusal:
+    return Refusal(400, "BadRequest", message)
+
+
 @implementer(IPushProducer)
 class Execution(ProcessProtocol):
-    """One process, from its request to its exit status."""
+    """
+    One process, from its request to its exit status.
+
+    It is the receiver of its upgraded exchange, and the producer of its output.
+    """
 
     def __init__(
         self,
-        request: Request,
-        socket: ChannelSocket,
-        environment: dict[str, str],
         owner: Executions,
+        exchange: Exchange,
+        command: Sequence[str],
+        environment: dict[str, str],
+        stdin: bool,
+        tty: bool,
     ) -> None:
-        self._request = request
-        self._socket = socket
-        self._environment = environment
         self._owner = owner
-        self._waiting: Any = None
+        self._exchange = exchange
+        self._command = command
+        self._environment = environment
+        self._stdin = stdin
+        self._tty = tty
+        self._core = WebSocketCore(Side.SERVER, state=OPEN, max_size=MAX_MESSAGE)
+        self._parts: list[bytes] = []
+        #: The client knows how it ended, or left.
+        self._over = False
+        #: A start that waits for the size of the terminal; at the end, an abort.
+        self._timer: Any = None
         self._size = (24, 80)
         self._master = -1
         self._group = 0
-
-    def prepare(self) -> None:
-        """Start now, or when the size of the terminal is known."""
-        if self._request.tty:
-            self._waiting = self._owner.reactor.callLater(SIZE_WAIT, self._start)
+        if tty:
+            self._timer = owner.reactor.callLater(SIZE_WAIT, self._start)
         else:
             self._start()
 
     def _start(self) -> None:
-        if self._waiting is not None and self._waiting.active():
-            self._waiting.cancel()
-        self._waiting = None
-        request, environment = self._request, self._environment
-        program = shutil.which(request.command[0], path=environment["PATH"])
+        self._timer = None
+        environment = self._environment
+        folder = environment["HOME"]
+        program = shutil.which(self._command[0], path=environment["PATH"])
         if program is None:
-            message = (
-                f"exec: {request.command[0]!r}: executable file not found in $PATH"
-            )
-            self._socket.close(failure(500, message, "InternalError"))
+            message = f"exec: {self._command[0]!r}: executable file not found in $PATH"
+            self._close(Refusal(500, "InternalError", message).status)
             return
         spawn: Callable[..., Any] = self._owner.reactor.spawnProcess
-        folder = environment["HOME"]
-        if request.tty:
+        if self._tty:
             self._master, slave = os.openpty()
             self._resize()
             pty = (self._master, slave, os.ttyname(slave))
             process = spawn(
-                self, program, request.command, environment, folder, usePTY=pty
+                self, program, self._command, environment, folder, usePTY=pty
             )
         else:
-            wrapped = (sys.executable, "-ISc", _OWN_SESSION, *request.command)
+            wrapped = (sys.executable, "-ISc", _OWN_SESSION, *self._command)
             process = spawn(self, sys.executable, wrapped, environment, folder)
         self._group = process.pid
         self._owner.running.add(self)
-        self._socket.exchange.registerProducer(self, True)
-        if request.stdin:
+        self._exchange.registerProducer(self, True)
+        if self._stdin:
             # What the process does not read, its client does not get to send.
-            process.registerProducer(_Input(self._socket.exchange), True)
+            process.registerProducer(_Input(self._exchange), True)
         else:
             process.closeStdin()
 
@@ -151,16 +191,55 @@ class Execution(ProcessProtocol):
         size = struct.pack("HHHH", *self._size, 0, 0)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
 
-    # From the client.
+    # From the client: tunnel.http1.RequestReceiver.
 
-    def channel_received(self, channel: int, data: bytes) -> None:
-        """Input, or the size of the window."""
-        if channel == RESIZE:
+    def body_received(self, data: bytes) -> None:
+        """Frames."""
+        self._core.receive_data(data)
+        self._take()
+
+    def body_finished(self, trailers: bytes) -> None:
+        """The client closed its half."""
+        self._core.receive_eof()
+        self._take()
+        self.client_gone()
+
+    def client_gone(self, reason: Exception | None = None) -> None:
+        """The connection is at its end."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+        self._over = True
+        self.kill()
+
+    def _take(self) -> None:
+        for event in self._core.events_received():
+            if not isinstance(event, Frame) or self._over:
+                continue
+            if event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
+                self._parts.append(bytes(event.data))
+                if event.fin:
+                    message, self._parts = b"".join(self._parts), []
+                    self._message(message[:1], message[1:])
+        self._flush()
+
+    def _message(self, channel: bytes, data: bytes) -> None:
+        if channel == bytes([_RESIZE]):
             self._resized(data)
-        if self._waiting is not None:
+        if self._timer is not None:
+            self._timer.cancel()
             self._start()
-        if channel == STDIN and self._request.stdin and self._runs():
-            self.transport.write(data)  # type: ignore[union-attr]
+        if not self._stdin or not self._runs():
+            return
+        process: Any = self.transport
+        if channel == bytes([_STDIN]):
+            process.write(data)
+        elif channel == bytes([_CLOSE]) and data == bytes([_STDIN]):
+            process.unregisterProducer()
+            if self._tty:
+                process.write(_END_OF_INPUT)
+            else:
+                process.closeStdin()
 
     def _resized(self, data: bytes) -> None:
         try:
@@ -174,22 +253,32 @@ class Execution(ProcessProtocol):
         if self._runs() and self._master >= 0:
             self._resize()
 
-    def channel_closed(self, channel: int) -> None:
-        """The end of the input."""
-        if channel != STDIN or not self._runs():
-            return
-        process: Any = self.transport
-        process.unregisterProducer()
-        if self._request.tty:
-            process.write(_END_OF_INPUT)
-        else:
-            process.closeStdin()
+    # To the client.
 
-    def gone(self) -> None:
-        """Nobody is there any more."""
-        if self._waiting is not None and self._waiting.active():
-            self._waiting.cancel()
-        self.kill()
+    def _send(self, channel: int, data: bytes) -> None:
+        if not self._over:
+            self._core.send_binary(bytes([channel]) + data)
+            self._flush()
+
+    def _close(self, status: Mapping[str, Any]) -> None:
+        """Say how it ended, and end the connection."""
+        if self._over:
+            return
+        self._send(_ERROR, json.dumps(status).encode())
+        self._over = True
+        self._core.send_close(CloseCode.NORMAL_CLOSURE)
+        self._flush()
+        reactor = self._owner.reactor
+        self._timer = reactor.callLater(CLOSE_TIMEOUT, self._exchange.abort)
+
+    def _flush(self) -> None:
+        for data in self._core.data_to_send():
+            if data:
+                self._exchange.write(data)
+            else:
+                # Both have said close, or the client broke the rules.
+                self._exchange.finish()
+                self.client_gone()
 
     # From the process.
 
@@ -198,7 +287,7 @@ class Execution(ProcessProtocol):
 
     def childDataReceived(self, childFD: int, data: bytes) -> None:
         """Output; a terminal has only one kind."""
-        self._socket.send(STDERR if childFD == 2 else STDOUT, data)
+        self._send(_STDERR if childFD == 2 else _STDOUT, data)
 
     def processExited(self, reason: Failure) -> None:
         """What it left in the background ends with it."""
@@ -207,12 +296,12 @@ class Execution(ProcessProtocol):
     def processEnded(self, reason: Failure) -> None:
         """All of its output is on its way."""
         self._owner.running.discard(self)
-        self._socket.exchange.unregisterProducer()
-        self._socket.close(_outcome(reason))
+        self._exchange.unregisterProducer()
+        self._close(_outcome(reason))
 
     def kill(self) -> None:
         """End it, and everything that it started."""
-        if self._group and self._runs():
+        if self._runs():
             try:
                 os.killpg(self._group, signal.SIGKILL)
             except ProcessLookupError:
@@ -248,11 +337,8 @@ def _outcome(reason: Failure) -> dict[str, Any]:
         return {"metadata": {}, "status": "Success"}
     value: Any = reason.value
     code = value.exitCode if value.signal is None else 128 + value.signal
-    status = failure(
-        500,
-        f"command terminated with non-zero exit code: exit status {code}",
-        "NonZeroExitCode",
-    )
+    text = f"command terminated with non-zero exit code: exit status {code}"
+    status = Refusal(500, "NonZeroExitCode", text).status
     del status["code"]
     status["details"] = {"causes": [{"reason": "ExitCode", "message": str(code)}]}
     return status

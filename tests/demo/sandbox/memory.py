@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import tempfile
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -19,11 +17,9 @@ from websockets.protocol import Protocol as WebSocketCore
 
 from demo.sandbox.api import Api, make_parser
 from demo.sandbox.execution import Executions
-from demo.sandbox.feeds import PodLog
-from demo.sandbox.seed import PODS, fill
-from demo.sandbox.store import Store
 from tests.tunnel.http1.wire import Wire
 from tunnel.http1 import HttpServerFactory
+from tunnel.testing.objects import FakeObjects
 
 TOKEN = "secret"
 POD = "/api/v1/namespaces/default/pods/shell"
@@ -44,11 +40,8 @@ class Answer:
     @property
     def events(self) -> list[tuple[str, str]]:
         """Type and name of what a watch told."""
-        found = [json.loads(line) for line in self.body.splitlines()]
-        return [
-            (event["type"], event["object"]["metadata"].get("name", ""))
-            for event in found
-        ]
+        found = map(json.loads, self.body.splitlines())
+        return [(one["type"], one["object"]["metadata"]["name"]) for one in found]
 
 
 class FakeProcess:
@@ -96,50 +89,22 @@ class FakeReactor(Clock):
 class Memory:
     """The sandbox with everything real but time, sockets and processes."""
 
-    def __init__(self, reactor: Any = None, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path, reactor: Any = None) -> None:
         self.reactor = FakeReactor() if reactor is None else reactor
-        self.folder = folder or Path(tempfile.mkdtemp())
-        self.time = datetime(2026, 1, 1, tzinfo=UTC)
-        self.store = Store(self._stamp)
-        self.logs = {(space, name): PodLog(self.now) for space, name, _ in PODS}
-        fill(self.store)
-        self.executions = Executions(self.reactor, self.folder)
-        self.api = Api(TOKEN.encode(), self.store, self.logs, self.executions, self.now)
-        #: Who wants to know that something was written to a wire.
-        self.readers: dict[Wire, Callable[[], None]] = {}
-        self.factory = HttpServerFactory(
-            self.api, self.reactor, parser=make_parser(), write=self._write
-        )
-
-    def _write(self, wire: Wire, data: bytes) -> None:
-        wire.write(data)
-        if wire in self.readers:
-            self.readers[wire]()
-
-    def now(self) -> datetime:
-        return self.time
-
-    def _stamp(self) -> str:
-        return self.time.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def later(self, seconds: float) -> None:
-        """Time goes on for pods."""
-        self.time += timedelta(seconds=seconds)
+        self.executions = Executions(self.reactor, folder)
+        self.objects = FakeObjects(self.reactor.seconds)
+        self.api = Api(TOKEN.encode(), self.objects, self.executions)
+        self.logs = self.api.logs
+        parser = make_parser()
+        self.factory = HttpServerFactory(self.api, self.reactor, parser=parser)
 
     def connect(self) -> Connection:
         return Connection(self)
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        kind: str = "application/json",
-        **headers: str,
-    ) -> Answer:
+    def ask(self, method: str, path: str, body: Any = b"", **headers: str) -> Answer:
         """One request on a connection of its own."""
         connection = self.connect()
-        connection.send(method, path, body, kind, **headers)
+        connection.send(method, path, body, **headers)
         return connection.answer()
 
 
@@ -150,20 +115,12 @@ class Connection:
         self._memory = memory
         self.wire = Wire(memory.factory.buildProtocol(None))
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        kind: str = "application/json",
-        **headers: str,
-    ) -> None:
-        data = body if isinstance(body, bytes) else b""
-        if body is not None and not isinstance(body, bytes):
-            data = json.dumps(body).encode()
+    def send(self, method: str, path: str, body: Any = b"", **headers: str) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
         fields = {"Host": "sandbox", "Authorization": f"Bearer {TOKEN}"}
         if data:
-            fields |= {"Content-Type": kind, "Content-Length": str(len(data))}
+            fields["Content-Type"] = "application/json"
+            fields["Content-Length"] = str(len(data))
         fields |= {name.replace("_", "-"): value for name, value in headers.items()}
         lines = [f"{name}: {value}" for name, value in fields.items() if value]
         head = "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""])
@@ -195,26 +152,22 @@ def _unchunked(data: bytes) -> bytes:
 
 
 class Terminal:
-    """A client of ``exec``; *told* gets each message, and None at the close."""
+    """A client of ``exec``."""
 
     def __init__(
         self,
         memory: Memory,
-        command: list[str],
-        told: Callable[[bytes | None], None] = lambda message: None,
+        command: Sequence[str],
         flags: Mapping[str, str] | None = None,
     ) -> None:
+        self.memory = memory
         self.connection = memory.connect()
-        self.messages: list[bytes] = []
-        self.closed = False
-        self._told = told
+        self._messages: list[bytes] = []
+        self._closed = False
         self._core = WebSocketCore(Side.CLIENT, state=OPEN, max_size=None)
         self._seen = 0
-        self._upgraded = False
-        memory.readers[self.connection.wire] = self.take
-        query = urlencode(
-            [("command", word) for word in command] + [*(flags or {}).items()]
-        )
+        words = [("command", word) for word in command]
+        query = urlencode([*words, *(flags or {}).items()])
         self.connection.send(
             "GET",
             f"{POD}/exec?{query}",
@@ -225,27 +178,29 @@ class Terminal:
             Sec_WebSocket_Protocol="v5.channel.k8s.io",
         )
 
-    def take(self) -> None:
-        """Read what came."""
-        data = self.connection.wire.value()
-        if not self._upgraded:
-            end = data.find(b"\r\n\r\n")
-            if end < 0 or not data.startswith(b"HTTP/1.1 101"):
-                return
-            self._upgraded = True
-            self._seen = end + 4
-        new, self._seen = data[self._seen :], len(data)
-        if not new:
-            return
-        self._core.receive_data(new)
+    def _read(self) -> None:
+        self.connection.flush()
+        head, end, data = self.connection.wire.value().partition(b"\r\n\r\n")
+        if end and head.startswith(b"HTTP/1.1 101"):
+            new, self._seen = data[self._seen :], len(data)
+            self._core.receive_data(new)
         for event in self._core.events_received():
             assert isinstance(event, Frame)
             if event.opcode == 8:
-                self.closed = True
-                self._told(None)
+                self._closed = True
             else:
-                self.messages.append(bytes(event.data))
-                self._told(bytes(event.data))
+                self._messages.append(bytes(event.data))
+
+    @property
+    def messages(self) -> list[bytes]:
+        """What came so far."""
+        self._read()
+        return self._messages
+
+    @property
+    def closed(self) -> bool:
+        self._read()
+        return self._closed
 
     def send(self, channel: int, data: bytes) -> None:
         self._core.send_binary(bytes([channel]) + data)

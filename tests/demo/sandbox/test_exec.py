@@ -1,18 +1,24 @@
-"""``exec``: the channels, without a process."""
+"""``exec``: its channels with a process that the test plays, and with real ones."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-from typing import Any
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 
+import pytest_twisted
+from twisted.internet import reactor
 from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
-from demo.sandbox.channels import CLOSE_TIMEOUT, MAX_MESSAGE
-from demo.sandbox.execution import SIZE_WAIT
-from tests.demo.sandbox.memory import POD, FakeProcess, Terminal
+from demo.sandbox.execution import CLOSE_TIMEOUT, MAX_MESSAGE, SIZE_WAIT
+from tests.demo.sandbox.memory import POD, FakeProcess, Memory, Terminal
 from tests.demo.sandbox.test_api import ApiCase
 
 
@@ -25,7 +31,7 @@ class ExecCase(ApiCase):
         self.patch(os, "killpg", lambda group, number: self.killed.append(group))
 
     def start(self, **flags: str) -> Terminal:
-        return Terminal(self.memory, ["sh"], flags=flags)
+        return Terminal(self.memory, ["sh"], flags)
 
     @property
     def spawned(self) -> tuple[Any, FakeProcess]:
@@ -35,8 +41,6 @@ class ExecCase(ApiCase):
         protocol, _ = self.spawned
         protocol.processExited(Failure(reason))
         protocol.processEnded(Failure(reason))
-        terminal.connection.flush()
-        terminal.take()
 
 
 class RequestTests(ExecCase):
@@ -64,30 +68,11 @@ class RequestTests(ExecCase):
 
 
 class ChannelTests(ExecCase):
-    def test_output_on_its_channels(self) -> None:
-        terminal = self.start(stdout="true", stderr="true")
-        protocol, _ = self.spawned
-        protocol.childDataReceived(1, b"out")
-        protocol.childDataReceived(2, b"err")
-        terminal.connection.flush()
-        self.assertEqual(terminal.messages, [b"\x01out", b"\x02err"])
-
-    def test_input(self) -> None:
-        terminal = self.start(stdin="true")
-        terminal.send(0, b"abc")
-        terminal.send(0, b"def")
-        self.assertEqual(self.spawned[1].input, b"abcdef")
-
     def test_no_input_was_asked_for(self) -> None:
         terminal = self.start()
         terminal.send(0, b"abc")
         process = self.spawned[1]
         self.assertEqual((process.input, process.calls), (b"", ["closeStdin"]))
-
-    def test_the_client_can_end_the_input(self) -> None:
-        terminal = self.start(stdin="true")
-        terminal.send(255, b"\x00")
-        self.assertIn("closeStdin", self.spawned[1].calls)
 
     def test_end_of_input_of_a_terminal_is_a_character(self) -> None:
         terminal = self.start(stdin="true", tty="true")
@@ -106,15 +91,6 @@ class ChannelTests(ExecCase):
 
 
 class EndTests(ExecCase):
-    def test_success(self) -> None:
-        terminal = self.start()
-        self.exit(ProcessDone(0), terminal)
-        self.assertEqual(terminal.status["status"], "Success")
-        self.assertTrue(terminal.closed)
-        terminal.flush()
-        self.assertTrue(terminal.connection.wire.half_closed)
-        self.assertEqual(self.memory.executions.running, set())
-
     def test_exit_status(self) -> None:
         for reason, code in (
             (ProcessTerminated(7), "7"),
@@ -126,11 +102,6 @@ class EndTests(ExecCase):
             cause = {"reason": "ExitCode", "message": code}
             self.assertEqual(terminal.status["details"]["causes"], [cause])
 
-    def test_background_processes_end_with_it(self) -> None:
-        terminal = self.start()
-        self.exit(ProcessDone(0), terminal)
-        self.assertEqual(self.killed, [FakeProcess.pid])
-
     def test_client_that_never_says_goodbye(self) -> None:
         terminal = self.start()
         self.exit(ProcessDone(0), terminal)
@@ -138,13 +109,6 @@ class EndTests(ExecCase):
         self.assertFalse(terminal.connection.wire.aborted)
         self.memory.reactor.advance(0.2)
         self.assertTrue(terminal.connection.wire.aborted)
-
-    def test_client_that_leaves(self) -> None:
-        terminal = self.start()
-        terminal.connection.wire.lose()
-        self.assertEqual(self.killed, [FakeProcess.pid])
-        self.exit(ProcessTerminated(signal=signal.SIGKILL), terminal)
-        self.assertEqual(terminal.messages, [])
 
     def test_client_that_leaves_before_its_terminal_is_there(self) -> None:
         terminal = self.start(tty="true")
@@ -194,17 +158,10 @@ class TerminalTests(ExecCase):
         self.memory.reactor.advance(SIZE_WAIT / 2)
         self.assertEqual(os.get_terminal_size(self.master), (80, 24))
 
-    def test_starts_with_its_size(self) -> None:
-        terminal = self.start(tty="true")
-        self.resize(terminal, 30, 100)
-        self.assertEqual(os.get_terminal_size(self.master), (100, 30))
-        self.resize(terminal, 40, 132)
-        self.assertEqual(os.get_terminal_size(self.master), (132, 40))
-        self.assertEqual(len(self.memory.reactor.spawned), 1)
-
     def test_sizes_that_are_none(self) -> None:
         terminal = self.start(tty="true")
         self.resize(terminal, 30, 100)
+        self.assertEqual(len(self.memory.reactor.spawned), 1)
         for data in (b"", b"[]", b"{}", b'{"Height": 0, "Width": 1}', b"\xff"):
             terminal.send(4, data)
         self.resize(terminal, 70_000, 1)
@@ -226,3 +183,95 @@ def _close(descriptor: int) -> None:
         os.close(descriptor)
     except OSError:
         pass
+
+
+# Real processes of this machine.
+
+
+def run(folder: Path, *command: str, **flags: str) -> Terminal:
+    return Terminal(Memory(folder, reactor), command, flags)
+
+
+async def until(look: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not look():
+        assert time.monotonic() < deadline
+        await deferLater(cast(IReactorTime, reactor), 0.01)
+
+
+async def end(terminal: Terminal) -> str:
+    """Wait until it says how it ended; its exit status."""
+    await until(lambda: terminal.closed)
+    terminal.flush()
+    terminal.connection.wire.lose()
+    if terminal.status["status"] == "Success":
+        return "0"
+    return str(terminal.status["details"]["causes"][0]["message"])
+
+
+def lives(terminal: Terminal) -> bool:
+    """Whether the process whose number was written is there."""
+    pid = int(terminal.output)
+    try:
+        os.kill(pid, 0)
+        # what an init of a container did not collect is dead all the same
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+@pytest_twisted.ensureDeferred
+async def test_streams_and_status(tmp_path: Path) -> None:
+    terminal = run(tmp_path, "sh", "-c", "cat; echo err >&2; exit 7", stdin="true")
+    terminal.send(0, b"abc")
+    terminal.send(255, b"\x00")
+    assert await end(terminal) == "7"
+    assert terminal.output == b"abc"
+    assert terminal.errors == b"err\n"
+
+
+@pytest_twisted.ensureDeferred
+async def test_all_of_a_large_output(tmp_path: Path) -> None:
+    terminal = run(tmp_path, "head", "-c", "3000000", "/dev/zero")
+    assert await end(terminal) == "0"
+    assert len(terminal.output) == 3_000_000
+
+
+@pytest_twisted.ensureDeferred
+async def test_terminal_of_its_own(tmp_path: Path) -> None:
+    script = "tty; echo $TERM; read x; stty size; exit 3"
+    terminal = run(tmp_path, "sh", "-c", script, stdin="true", tty="true")
+    terminal.send(4, json.dumps({"Height": 30, "Width": 100}).encode())
+    await until(lambda: b"xterm\r\n" in terminal.output)
+    terminal.send(4, json.dumps({"Height": 40, "Width": 132}).encode())
+    terminal.send(0, b"\n")
+    assert await end(terminal) == "3"
+    assert b"/dev/pts/" in terminal.output
+    assert b"40 132\r\n" in terminal.output
+
+
+@pytest_twisted.ensureDeferred
+async def test_ctrl_c_reaches_the_process(tmp_path: Path) -> None:
+    script = "trap 'echo trapped; exit 5' INT; echo ready; while :; do sleep 0.05; done"
+    terminal = run(tmp_path, "sh", "-c", script, stdin="true", tty="true")
+    await until(lambda: b"ready\r\n" in terminal.output)
+    terminal.send(0, b"\x03")
+    assert await end(terminal) == "5"
+    assert b"trapped" in terminal.output
+
+
+@pytest_twisted.ensureDeferred
+async def test_nothing_is_left_in_the_background(tmp_path: Path) -> None:
+    for flags in ({}, {"tty": "true"}):
+        terminal = run(tmp_path, "sh", "-c", "sleep 1000 & echo $!", **flags)
+        await end(terminal)
+        await until(lambda of=terminal: not lives(of))  # type: ignore[misc]
+
+
+@pytest_twisted.ensureDeferred
+async def test_client_that_leaves_ends_all_of_it(tmp_path: Path) -> None:
+    terminal = run(tmp_path, "sh", "-c", "sleep 1000 & echo $!; wait")
+    await until(lambda: b"\n" in terminal.output)
+    terminal.connection.wire.lose()
+    await until(lambda: not lives(terminal))
+    await until(lambda: not terminal.memory.executions.running)
