@@ -22,7 +22,7 @@ from kas.identity.authenticators import Authenticators
 from kas.observability.audit import AuditLog
 from kas.routing.router import Router
 from kas.routing.stream import RoutedStream
-from tunnel.hosting.context import ModuleApi, ModuleContext, check_access
+from tunnel.hosting.context import ModuleApi, ModuleContext, client_of_agent
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.pages import Pages
 from tunnel.hosting.stores import NamespaceStore, Stores
@@ -33,9 +33,6 @@ from tunnel.interfaces import (
     ConnectedAgent,
     IAuthenticator,
     IServerModuleApi,
-    IStream,
-    IStreamReceiver,
-    StreamOptions,
 )
 from tunnel.program.listening import Listening
 from tunnel.rpc.client import ServiceClient
@@ -121,19 +118,7 @@ class ServerModuleApi(ModuleApi):
         self, service: Any, agent_id: str, access: Access | None = None
     ) -> ServiceClient:
         """Calls *service* at an agent."""
-        check_access(access, agent_id)
-
-        def opener(
-            method: str,
-            receiver: IStreamReceiver,
-            *,
-            metadata: bytes = b"",
-            timeout: float = 0,
-        ) -> IStream:
-            options = StreamOptions(timeout=timeout)
-            return self.open_stream(agent_id, method, receiver, metadata, options)
-
-        return ServiceClient(service, opener, self.clock, access)
+        return client_of_agent(self, service, agent_id, access)
 
     def connected_agents(self) -> list[ConnectedAgent]:
         """Every connection that this kas holds now."""

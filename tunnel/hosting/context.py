@@ -10,7 +10,14 @@ from prometheus_client import CollectorRegistry
 
 from tunnel.hosting.events import EventBus
 from tunnel.hosting.modules import Prepared
-from tunnel.interfaces import Access, IStream, IStreamReceiver
+from tunnel.interfaces import (
+    Access,
+    IServerModuleApi,
+    IStream,
+    IStreamReceiver,
+    StreamOptions,
+)
+from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.transport import eager
 
@@ -70,7 +77,25 @@ class ModuleApi:
         return self._bus.subscribe(self.name, topic, callback)
 
 
-def check_access(access: Access | None, agent_id: str) -> None:
-    """:raises ValueError: *access* opens another agent than *agent_id*."""
+def client_of_agent(
+    api: IServerModuleApi, service: Any, agent_id: str, access: Access | None
+) -> ServiceClient:
+    """
+    What `IServerModuleApi.client` gives.
+
+    :raises ValueError: *access* opens another agent than *agent_id*.
+    """
     if access is not None and agent_id not in (access.agent_id, access.agent_name):
         raise ValueError(f"the access is for agent {access.agent_id}, not {agent_id}")
+
+    def opener(
+        method: str,
+        receiver: IStreamReceiver,
+        *,
+        metadata: bytes = b"",
+        timeout: float = 0,
+    ) -> IStream:
+        options = StreamOptions(timeout=timeout)
+        return api.open_stream(agent_id, method, receiver, metadata, options)
+
+    return ServiceClient(service, opener, api.clock, access)

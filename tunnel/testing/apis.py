@@ -29,7 +29,7 @@ from tunnel.errors import (
     StreamReset,
     TunnelError,
 )
-from tunnel.hosting.context import check_access
+from tunnel.hosting.context import client_of_agent
 from tunnel.hosting.pages import Pages
 from tunnel.hosting.stores import NamespaceStore, Stores
 from tunnel.http1 import UpstreamPool
@@ -196,19 +196,7 @@ class FakeServerModuleApi(_FakeApi):
     def client(
         self, service: Any, agent_id: str, access: Access | None = None
     ) -> ServiceClient:
-        check_access(access, agent_id)
-
-        def opener(
-            method: str,
-            receiver: IStreamReceiver,
-            *,
-            metadata: bytes = b"",
-            timeout: float = 0,
-        ) -> IStream:
-            options = StreamOptions(timeout=timeout)
-            return self.open_stream(agent_id, method, receiver, metadata, options)
-
-        return ServiceClient(service, opener, self.clock, access)
+        return client_of_agent(self, service, agent_id, access)
 
     def open_stream(
         self,

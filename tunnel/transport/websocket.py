@@ -179,6 +179,18 @@ class _WebSocket(Layer):
         super().__init__(factory, address)
         self._core = core
 
+    def negotiate(self, data: bytes) -> None:
+        """Take bytes of what comes before."""
+        raise NotImplementedError
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._lost or self._refusal is not None:
+            return
+        if self._above is not None:
+            self.receive(data)
+        else:
+            self.negotiate(data)
+
     def receive(self, data: bytes) -> None:
         """Take bytes of the open WebSocket."""
         self._core.receive_data(data)
@@ -310,12 +322,7 @@ class _ClientConnection(_WebSocket):
             return f"{self._describe_raw()} (and did not finish within {seconds:g} s)"
         return f"{self._where} did not answer the upgrade within {seconds:g} s"
 
-    def dataReceived(self, data: bytes) -> None:
-        if self._lost or self._refusal is not None:
-            return
-        if self._above is not None:
-            self.receive(data)
-            return
+    def negotiate(self, data: bytes) -> None:
         self._raw += data
         self._core.receive_data(data)
         if self._judge():
@@ -410,12 +417,7 @@ class _ServerConnection(_WebSocket):
     def describe_timeout(self) -> str:
         return f"no whole request within {self._factory.timeout:g} s"
 
-    def dataReceived(self, data: bytes) -> None:
-        if self._lost or self._refusal is not None:
-            return
-        if self._above is not None:
-            self.receive(data)
-            return
+    def negotiate(self, data: bytes) -> None:
         start = max(0, len(self._head) - 3)
         self._head += data
         end = self._head.find(b"\r\n\r\n", start) + 4
@@ -427,9 +429,9 @@ class _ServerConnection(_WebSocket):
         elif end >= 4:
             head, rest = self._head[:end], self._head[end:]
             self._head = b""
-            self._negotiate(head, rest)
+            self._respond(head, rest)
 
-    def _negotiate(self, head: bytes, rest: bytes) -> None:
+    def _respond(self, head: bytes, rest: bytes) -> None:
         # The core must not see frames before it has accepted.
         self._core.receive_data(head)
         events = self._core.events_received()
