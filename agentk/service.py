@@ -159,7 +159,6 @@ class AgentkService(LogsItsOwnWay, Service):
         settle()
 
     def reload(self) -> None:
-        """See `tunnel.program.startup.Signalled`."""
         self.reopen_log()
         self._log.info("SIGHUP: certificates and tokens are read again")
         reread_files()

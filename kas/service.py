@@ -440,7 +440,6 @@ class KasService(LogsItsOwnWay, Service):
             self._watchdog_call = self._reactor.callLater(interval, self._watchdog)
 
     def reload(self) -> None:
-        """See `tunnel.program.startup.Signalled`."""
         self.reopen_log()
         self._audit.reopen()
         self._log.info("SIGHUP: certificates, identities and secrets are read again")

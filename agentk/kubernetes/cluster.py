@@ -135,7 +135,6 @@ class ClusterAccess:
             self._plugin.stop()
 
     def authorization(self) -> bytes | None:
-        """See `ICluster`."""
         if self._token_file is not None:
             return self._token_file.get()
         if self._plugin is not None and (token := self._plugin.credential.token):
@@ -150,7 +149,6 @@ class ClusterAccess:
             self._plugin.refresh_soon()
 
     def tls_server_name(self) -> str:
-        """See `ICluster`."""
         return self.target.tls_server_name or self.host
 
     def tls_context(self) -> ssl.SSLContext | None:

@@ -87,7 +87,6 @@ def parse_timeout(text: str | None) -> float | None:
 
 
 def error_object(error: CallError) -> dict[str, Any]:
-    """An error in JSON."""
     _, name = _CODES[error.status]
     described: dict[str, Any] = {"code": name}
     if error.message:
@@ -129,7 +128,6 @@ class ConnectCall(Codec):
 
     @property
     def limit(self) -> int:
-        """As `Codec.limit`."""
         return MAX_JSON if self.json else MAX_MESSAGE
 
     def check_encoding(self) -> None:

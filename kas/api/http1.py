@@ -98,7 +98,6 @@ class ApiRequest(BoundedRequest):
         self._front = front
 
     def begun(self) -> None:
-        """The head is here."""
         authorization = self.requestHeaders.getRawHeaders(b"authorization", [b""])
         try:
             self._front.authenticator.check(b",".join(authorization).decode("latin-1"))
@@ -106,7 +105,6 @@ class ApiRequest(BoundedRequest):
             self.discard = True
 
     def answer(self) -> None:
-        """Everything is here."""
         # From here on the call holds the body.
         self.share.release()
         if self.method != b"POST" or _PATH.fullmatch(self.path) is None:
@@ -131,7 +129,6 @@ class ApiRequest(BoundedRequest):
             begun.call.body_ended()
 
     def gone(self) -> None:
-        """The client is gone."""
         if self._exchange is not None:
             self._exchange.gone()
 

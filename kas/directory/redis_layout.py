@@ -133,7 +133,6 @@ class Layout:
         return self._key("kas")
 
     def lease(self, kas_id: bytes) -> bytes:
-        """The lease of one kas."""
         return self._key(f"kas:{kas_id.hex()}")
 
     def agent(self, agent_id: str) -> bytes:

@@ -64,16 +64,13 @@ class Relay:
         return forth
 
     def headers_received(self, block: bytes) -> None:
-        """As `IStreamReceiver.headers_received`."""
         self.idempotent = False
         self.other.send_headers(block)
 
     def data_received(self, data: bytes) -> None:
-        """As `IStreamReceiver.data_received`."""
         self.other.write(data)
 
     def fin_received(self) -> None:
-        """As `IStreamReceiver.fin_received`."""
         self.other.finish()
 
     def path_in_doubt(self) -> None:

@@ -65,7 +65,6 @@ class AuditLog(Collector):
             self._writer.reopen()
 
     def record(self, module: str, event: AuditEvent) -> None:
-        """Write one event."""
         if self._writer is None:
             return
         self._recorded += 1
@@ -93,7 +92,6 @@ class AuditLog(Collector):
         return self._line({"action": "audit.dropped", "outcome": "", "count": count})
 
     def collect(self) -> Iterator[Metric]:
-        """See `prometheus_client.registry.Collector`."""
         for name, text, value in (
             ("kas_audit_events_total", "Events of the audit log", self._recorded),
             (

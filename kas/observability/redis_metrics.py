@@ -27,7 +27,6 @@ class RedisCollector(Collector):
     clients: Mapping[str, RedisClient]
 
     def collect(self) -> Iterator[Metric]:
-        """See `prometheus_client.registry.Collector`."""
         up = GaugeMetricFamily(
             "kas_redis_up", "1 while Redis answers.", labels=["purpose"]
         )

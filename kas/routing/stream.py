@@ -115,7 +115,6 @@ class RoutedStream:
         metadata: bytes = b"",
         options: StreamOptions = DEFAULT_OPTIONS,
     ) -> RoutedStream:
-        """See `tunnel.interfaces.IServerModuleApi.open_stream`."""
         open_ = pb.Open(method=method, metadata=metadata)
         if options.timeout:
             open_.timeout_ms = max(1, round(options.timeout * 1000))
@@ -129,7 +128,6 @@ class RoutedStream:
 
     @property
     def agent(self) -> ConnectedAgent | None:
-        """As `IStream.agent`."""
         return self._agent
 
     # Taking a path.
@@ -281,19 +279,16 @@ class RoutedStream:
     # What comes back.
 
     def headers_received(self, block: bytes) -> None:
-        """As `IStreamReceiver.headers_received`."""
         if self._buffer is not None:
             self._take_no_other()
         self._receiver.headers_received(block)
 
     def data_received(self, data: bytes) -> None:
-        """As `IStreamReceiver.data_received`."""
         if self._buffer is not None:
             self._take_no_other()
         self._receiver.data_received(data)
 
     def fin_received(self) -> None:
-        """As `IStreamReceiver.fin_received`."""
         if self._buffer is not None:
             self._take_no_other()
         self._receiver.fin_received()
@@ -380,7 +375,6 @@ class RoutedStream:
     # IStream
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
-        """As `IStream.send_headers`."""
         if self._buffer is not None:
             self._keep(True, block)
         if self._stream is not None:
@@ -389,7 +383,6 @@ class RoutedStream:
             self.finish()
 
     def write(self, data: bytes) -> None:
-        """As `IStream.write`."""
         if self._buffer is not None:
             self._keep(False, data)
         if self._stream is not None:
@@ -412,13 +405,11 @@ class RoutedStream:
             )
 
     def finish(self) -> None:
-        """As `IStream.finish`."""
         self._finished = True
         if self._stream is not None:
             self._stream.finish()
 
     def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
-        """As `IStream.reset`."""
         if self._stream is not None:
             self._buffer = None
             self._stream.reset(code, message)
@@ -426,13 +417,11 @@ class RoutedStream:
             self._close(StreamReset(ErrorCode(code), message, by_peer=False))
 
     def pauseProducing(self) -> None:
-        """As `IStream.pauseProducing`."""
         self._paused = True
         if self._stream is not None:
             self._stream.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """As `IStream.resumeProducing`."""
         self._paused = False
         if self._stream is not None:
             self._stream.resumeProducing()
@@ -442,7 +431,6 @@ class RoutedStream:
         self.reset()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """As `IStream.registerProducer`."""
         if self._closed:
             producer.stopProducing()
             return
@@ -454,7 +442,6 @@ class RoutedStream:
             producer.pauseProducing()
 
     def unregisterProducer(self) -> None:
-        """As `IStream.unregisterProducer`."""
         self._producer = None
         if self._stream is not None:
             self._stream.unregisterProducer()

@@ -100,7 +100,6 @@ class FileBackend:
     _log = Logger()
 
     def start(self, listener: BackendListener) -> None:
-        """See `StoreBackend`."""
         self._listener = listener
 
     async def stop(self) -> None:
@@ -109,7 +108,6 @@ class FileBackend:
         await self._one_at_a_time.run(self._in_thread, self._close)
 
     async def get(self, name: str, key: str) -> StoredValue | None:
-        """See `IStore`."""
 
         def read(database: sqlite3.Connection) -> StoredValue | None:
             row = database.execute(
@@ -129,7 +127,6 @@ class FileBackend:
         version: int | None,
         expires_after: float | None,
     ) -> int:
-        """See `IStore`."""
 
         def write(database: sqlite3.Connection) -> int:
             self._expire(database, name)
@@ -168,7 +165,6 @@ class FileBackend:
         return await self._do(write)
 
     async def delete(self, name: str, key: str, version: int | None) -> bool:
-        """See `IStore`."""
 
         def write(database: sqlite3.Connection) -> bool:
             self._expire(database, name)
@@ -185,7 +181,6 @@ class FileBackend:
     async def page(
         self, name: str, prefix: str, after: str, limit: int
     ) -> tuple[list[str], str]:
-        """See `StoreBackend`."""
 
         def read(database: sqlite3.Connection) -> tuple[list[str], str]:
             # The order of TEXT is that of its bytes, and so of its code points.
@@ -200,7 +195,6 @@ class FileBackend:
         return await self._do(read)
 
     async def sweep(self, name: str) -> float:
-        """See `StoreBackend`."""
 
         def write(database: sqlite3.Connection) -> float:
             self._expire(database, name)

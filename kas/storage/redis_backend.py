@@ -224,21 +224,17 @@ class RedisBackend:
 
     @property
     def hears(self) -> bool:
-        """See `StoreBackend`."""
         return self._heard
 
     def start(self, listener: BackendListener) -> None:
-        """See `StoreBackend`."""
         self._listener = listener
         self.client.start(self)
 
     async def stop(self) -> None:
-        """See `StoreBackend`."""
         self._listener = None
         self.client.stop()
 
     async def get(self, name: str, key: str) -> StoredValue | None:
-        """See `IStore`."""
         status, *rest = await self._run(name, "get", key)
         return StoredValue(rest[1], int(rest[0])) if status == b"found" else None
 
@@ -250,7 +246,6 @@ class RedisBackend:
         version: int | None,
         expires_after: float | None,
     ) -> int:
-        """See `IStore`."""
         status, *rest = await self._run(
             name,
             "set",
@@ -274,7 +269,6 @@ class RedisBackend:
         )
 
     async def delete(self, name: str, key: str, version: int | None) -> bool:
-        """See `IStore`."""
         wanted = "" if version is None else version
         status, *rest = await self._run(name, "delete", key, wanted, _SWEEP)
         if status == b"other":
@@ -284,12 +278,10 @@ class RedisBackend:
     async def page(
         self, name: str, prefix: str, after: str, limit: int
     ) -> tuple[list[str], str]:
-        """See `StoreBackend`."""
         _, last, found = await self._run(name, "page", prefix, after, limit, _SWEEP)
         return [key.decode() for key in found], last.decode()
 
     async def sweep(self, name: str) -> float:
-        """See `StoreBackend`."""
         status, *rest = await self._run(name, "sweep", _SWEEP)
         return int(rest[0]) / 1_000_000 if status == b"found" else math.inf
 

@@ -156,7 +156,6 @@ class DrainingListener:
         self._port: IListeningPort | None = None
 
     async def start(self) -> None:
-        """Listen."""
         self._port = await self._listening.listen(
             self._settings,
             self.factory,

@@ -52,8 +52,6 @@ class WebCounters:
 
 
 class WebRequest(BoundedRequest):
-    """One request of a page."""
-
     _log = Logger()
     prepath: list[bytes]
     postpath: list[bytes]
@@ -72,7 +70,6 @@ class WebRequest(BoundedRequest):
         super(BoundedRequest, self).process()
 
     def find(self) -> Any:
-        """The resource that this is for."""
         path: list[bytes] = self.postpath
         self._mount = mount = self._pages.find(path)
         if mount is None:
@@ -82,7 +79,6 @@ class WebRequest(BoundedRequest):
         return getChildForRequest(mount.resource, self)
 
     def render(self, resource: Any) -> None:
-        """Answer with *resource*."""
         # Which server it is, and of which version, is nobody's business.
         self.responseHeaders.removeHeader(b"server")
         super().render(resource)
@@ -201,7 +197,6 @@ class WebCollector(Collector):
         self._factory = factory
 
     def collect(self) -> Iterator[Metric]:
-        """See `prometheus_client.registry.Collector`."""
         factory = self._factory
         yield GaugeMetricFamily(
             "kas_web_connections", "Connections for pages.", factory.connections

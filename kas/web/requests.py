@@ -100,7 +100,6 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         """The connection ended before the answer was complete."""
 
     def gotLength(self, length: int | None) -> None:
-        """The head is here."""
         self.content = BytesIO()
         self.begun()
         if length is not None and length > self._bounds.limits.body:
@@ -120,7 +119,6 @@ class BoundedRequest(_Request):  # type: ignore[misc]
                 self.content.write(data)
 
     def process(self) -> None:
-        """Everything is here."""
         if self._refused:
             # Its last bytes came with those that were too many.
             return
@@ -243,7 +241,6 @@ class BoundedChannel(_Channel):  # type: ignore[misc]
     close = loseConnection
 
     def forceAbortClient(self) -> None:
-        """Cut it."""
         self.closing = True
         super().forceAbortClient()
 

@@ -429,7 +429,6 @@ class _CallStream:
             self._stream.registerProducer(producer, streaming)
 
     def unregisterProducer(self) -> None:
-        """See `twisted.internet.interfaces.IConsumer`."""
         self._producer = None
         if self._stream is not None:
             self._stream.unregisterProducer()

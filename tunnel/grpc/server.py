@@ -139,7 +139,6 @@ class Codec:
             self._close(error)
 
     def respond(self, message: bytes) -> None:
-        """Send one message."""
         raise NotImplementedError
 
     def finished(self, error: CallError | None) -> None:
@@ -201,7 +200,6 @@ class Codec:
         """`ServerCall` ends with trailers."""
 
     def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
-        """Abort."""
         if not self.ended:
             self.ended = True
             self.transport.reset()
@@ -272,7 +270,6 @@ class EnvelopeCodec(Codec):
         return CallError(self.unreadable, message)
 
     def respond(self, message: bytes) -> None:
-        """Send one message."""
         data = self.encode(message)
         self._begin()
         self.transport.write(envelope(data))

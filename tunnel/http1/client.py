@@ -260,7 +260,6 @@ class UpstreamRequest:
             self._connection.set_producer(producer)
 
     def unregisterProducer(self) -> None:
-        """See `twisted.internet.interfaces.IConsumer`."""
         self._producer = None
         if self._connection is not None:
             self._connection.clear_producer()
@@ -272,7 +271,6 @@ class UpstreamRequest:
             self._connection.pause_reading()
 
     def resumeProducing(self) -> None:
-        """Go on."""
         if self.answer_paused:
             self.answer_paused = False
             self.answer_resumed_at = self._pool.turn.seconds()
@@ -374,7 +372,6 @@ class UpstreamConnection(HttpConnection):
         self._pool.opened(self)
 
     def begin(self, request: UpstreamRequest) -> None:
-        """Send *request*."""
         self._request = request
         self._state = _HEAD
         self._answered = False

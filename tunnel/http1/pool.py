@@ -160,7 +160,6 @@ class UpstreamPool:
     # For connections and requests: `ConnectionOwner`.
 
     def opened(self, connection: UpstreamConnection) -> None:
-        """*connection* is established."""
         self.connections.add(connection)
 
     def retry(self, request: UpstreamRequest) -> None:
@@ -197,7 +196,6 @@ class UpstreamPool:
             self._idle.append(connection)
 
     def lost(self, connection: UpstreamConnection) -> None:
-        """*connection* is gone."""
         self.connections.discard(connection)
         if not connection.busy and connection in self._idle:
             self._idle.remove(connection)

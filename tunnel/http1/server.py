@@ -272,7 +272,6 @@ class Exchange:
             self._connection.set_producer(producer)
 
     def unregisterProducer(self) -> None:
-        """See `twisted.internet.interfaces.IConsumer`."""
         if not self.finished:
             self._connection.clear_producer()
 
@@ -282,7 +281,6 @@ class Exchange:
             self._connection.pause_reading()
 
     def resumeProducing(self) -> None:
-        """Go on."""
         if not self.finished or self.upgraded:
             self._connection.resume_reading()
 

@@ -222,7 +222,6 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self.flush_soon()
 
     def reset(self, stream: _Stream, code: ErrorCodes) -> None:
-        """Abort a stream."""
         if stream.stream_id in self._streams:
             attempt(self._h2.reset_stream, stream.stream_id, code)
             self.forget(stream, None)

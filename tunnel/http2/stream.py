@@ -87,7 +87,6 @@ class Http2Stream:
         self._connection.ready(self)
 
     def reset(self, code: ErrorCodes = ErrorCodes.CANCEL) -> None:
-        """Abort."""
         self._connection.reset(self, code)
 
     def pauseProducing(self) -> None:
@@ -105,7 +104,6 @@ class Http2Stream:
         self._producer = producer
 
     def unregisterProducer(self) -> None:
-        """See `twisted.internet.interfaces.IConsumer`."""
         self._producer = None
 
     # For the connection.

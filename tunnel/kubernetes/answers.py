@@ -90,7 +90,6 @@ class WholeAnswer:
         self._size = 0
 
     def begin(self, request: UpstreamRequest, body: bytes) -> None:
-        """*request* was sent."""
         self._request = request
         if body:
             request.write(body)
@@ -104,11 +103,9 @@ class WholeAnswer:
         """See `tunnel.http1.ResponseReceiver`."""
 
     def response_started(self, head: ResponseHead) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
         self._status = head.status
 
     def response_data(self, data: bytes) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
         self._size += len(data)
         if self._size <= MAX_BODY:
             self._parts.append(data)
@@ -124,12 +121,10 @@ class WholeAnswer:
             self._cancelled(None)
 
     def response_finished(self, trailers: bytes) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
         if not self.done.called:
             self.done.callback(KubernetesResponse(self._status, b"".join(self._parts)))
 
     def response_failed(self, reason: Exception) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
         if not self.done.called:
             self.done.errback(reason)
 
@@ -155,7 +150,6 @@ class AnswerLines:
         self._reader: Deferred[None] | None = None
 
     def begin(self, request: UpstreamRequest) -> None:
-        """*request* was sent."""
         self._request = request
 
     def close(self) -> None:
@@ -204,11 +198,9 @@ class AnswerLines:
         """See `tunnel.http1.ResponseReceiver`."""
 
     def response_started(self, head: ResponseHead) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
         self.status = head.status
 
     def response_data(self, data: bytes) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
         if self._ended:
             return
         *lines, rest = data.split(b"\n")
@@ -244,7 +236,6 @@ class AnswerLines:
         self._wake()
 
     def response_finished(self, trailers: bytes) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
         if self._parts:
             # An answer with an error, in one line that has no end.
             self._add(b"".join(self._parts))
@@ -252,5 +243,4 @@ class AnswerLines:
         self._over(None)
 
     def response_failed(self, reason: Exception) -> None:
-        """See `tunnel.http1.ResponseReceiver`."""
         self._over(reason)

@@ -169,7 +169,6 @@ class LogWriter:
         self._do(self._sink.reopen)
 
     def rotate(self) -> None:
-        """See `FileSink`."""
         self._do(self._sink.rotate)
 
     def last_words(self) -> None:

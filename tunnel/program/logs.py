@@ -82,7 +82,6 @@ class Lines:
         self._write = write
 
     def __call__(self, event: LogEvent) -> None:
-        """Write one event."""
         shown = _in_our_words(event)
         line = None if shown is None else self._form(shown)
         if line:

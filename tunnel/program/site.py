@@ -66,12 +66,10 @@ Make = Callable[[], Page | Coroutine[Any, Any, Page]]
 
 
 def plain(text: str, status: int = 200) -> Page:
-    """One line of text."""
     return Page(f"{text}\n".encode(), status=status)
 
 
 def as_json(content: Any) -> Page:
-    """One line of JSON."""
     return Page(json.dumps(content).encode() + b"\n", "application/json")
 
 
@@ -117,7 +115,6 @@ class Site(ServerFactory):
         return (self.local if is_local(addr) else self.others).buildProtocol(addr)
 
     def request_received(self, exchange: Exchange) -> None:
-        """See `tunnel.http1.RequestHandler`."""
         made = self._make(exchange)
         if isinstance(made, Page):
             _answer(exchange, made)

@@ -237,7 +237,6 @@ class ClientCall:
             self.finish()
 
     def stream_closed(self, reason: Exception | None) -> None:
-        """The stream is gone."""
         self._closed = True
         if self._timer is not None and self._timer.active():
             self._timer.cancel()

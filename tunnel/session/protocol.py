@@ -296,7 +296,6 @@ class TunnelProtocol(Protocol):
         self.writer.stop_pulling(stream)
 
     def forget(self, stream: StreamTransport) -> None:
-        """A stream is closed."""
         self._streams.pop(stream.stream_id, None)
         self.writer.stop_pulling(stream)
         if self.session.going and not self._streams and self.session.ended is None:
@@ -560,7 +559,6 @@ class TunnelWriter:
     _closing: IDelayedCall | None = attrs.field(default=None, init=False)
 
     def connect(self, connection: TunnelTransport) -> None:
-        """Write to *connection*."""
         self._connection = connection
         bound_unsent(connection, SLICE)
         connection.registerProducer(self, True)

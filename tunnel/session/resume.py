@@ -120,7 +120,6 @@ class ResumableStream:
 
     @property
     def agent(self) -> ConnectedAgent | None:
-        """As `IStream.agent`."""
         if self._path is not None and self._path.agent is not None:
             self._agent = self._path.agent
         return self._agent
@@ -265,7 +264,6 @@ class ResumableStream:
     # IStream: writing.
 
     def send_headers(self, block: bytes, fin: bool = False) -> None:
-        """As `IStream.send_headers`."""
         if self._closed or self._finished:
             return
         if not self.buffer.add(True, block):
@@ -276,7 +274,6 @@ class ResumableStream:
             self.finish()
 
     def write(self, data: bytes) -> None:
-        """As `IStream.write`."""
         if self._closed or self._finished:
             return
         if not self.buffer.add(False, data):
@@ -285,7 +282,6 @@ class ResumableStream:
             self._path.write(data)
 
     def finish(self) -> None:
-        """As `IStream.finish`."""
         if self._closed or self._finished:
             return
         self._finished = True
@@ -293,7 +289,6 @@ class ResumableStream:
             self._path.finish()
 
     def reset(self, code: int = ErrorCode.CANCELLED, message: str = "") -> None:
-        """As `IStream.reset`."""
         if self._path is not None:
             self._path.reset(code, message)
         else:
@@ -311,7 +306,6 @@ class ResumableStream:
             producer.pauseProducing()
 
     def unregisterProducer(self) -> None:
-        """As `IStream.unregisterProducer`."""
         self._producer = None
 
     def _path_changed(self, full: bool) -> None:
@@ -330,13 +324,11 @@ class ResumableStream:
     # IStream: reading.
 
     def pauseProducing(self) -> None:
-        """As `IStream.pauseProducing`."""
         self._paused = True
         if self._path is not None:
             self._path.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """As `IStream.resumeProducing`."""
         self._paused = False
         if self._path is not None:
             self._path.resumeProducing()
@@ -348,13 +340,11 @@ class ResumableStream:
     # From the path.
 
     def headers_received(self, block: bytes) -> None:
-        """As `IStreamReceiver.headers_received`."""
         if self.receiver is not None:
             self.receiver.headers_received(block)
         self._consumed(len(block))
 
     def data_received(self, data: bytes) -> None:
-        """As `IStreamReceiver.data_received`."""
         if self.receiver is not None:
             self.receiver.data_received(data)
         self._consumed(len(data))

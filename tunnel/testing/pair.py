@@ -100,7 +100,6 @@ class ModulePair:
         self.settle()
 
     def start(self) -> None:
-        """Start all of them."""
         for _, _, module in self._modules:
             self.run(module.start())
 

@@ -67,7 +67,6 @@ class FakeStore:
 
     @property
     def hears(self) -> bool:
-        """See `tunnel.hosting.stores.StoreBackend`."""
         return not self._down
 
     def lose(self) -> None:

@@ -61,8 +61,6 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @attrs.frozen
 class ProxyURL:
-    """Where a proxy is."""
-
     scheme: str
     host: str
     port: int

@@ -50,7 +50,6 @@ IGNORABLE = 0x80
 
 
 def encode_frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
-    """One frame as bytes."""
     return pack_header(len(payload), stream_id, kind, flags) + payload
 
 

@@ -59,7 +59,6 @@ class Outbox:
     def reset(
         self, stream_id: int, code: ErrorCode, message: str, peer_closed: bool = False
     ) -> None:
-        """Queue a RESET."""
         reset = pb.Reset(
             code=code, message=message[:MAX_REASON], peer_closed=peer_closed
         )
