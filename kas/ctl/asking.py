@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from kas.ctl.common import Ctl
+from kas.ctl.common import Ctl, one_of
 from kas.state.control import PREFIX
 from tunnel.errors import ConfigurationError
 
@@ -86,21 +86,12 @@ def choose(ctl: Ctl, pid: int | None) -> Path:
             continue  # left by one that died
     known = {one.pid: str(one) for one in ctl.all_running()}
     shown = ", ".join(known.get(one, str(one)) for one in sorted(alive)) or "none"
-    if pid is not None:
-        if pid not in alive:
-            raise ConfigurationError(
-                [f"{state.path}: no kas runs here as process {pid}; there is: {shown}"]
-            )
-        return alive[pid]
-    if not alive:
+    chosen = one_of(alive, pid, state.path, shown)
+    if chosen is None:
         raise ConfigurationError(
             [
                 f"{state.path}: no kas runs with this state directory; name its own "
                 "with --state-directory"
             ]
         )
-    if len(alive) > 1:
-        raise ConfigurationError(
-            [f"{state.path}: several kas share it: {shown}; name one with --pid"]
-        )
-    return next(iter(alive.values()))
+    return chosen

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +31,7 @@ __all__ = [
     "expires_option",
     "issuer_option",
     "no_token_made",
+    "one_of",
     "pid_option",
     "secret_file",
     "secret_option",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_T = TypeVar("_T")
 
 
 @attrs.frozen
@@ -68,18 +70,7 @@ class Ctl:
         """
         found = self.all_running()
         shown = ", ".join(map(str, found)) or "none"
-        if pid is not None:
-            for one in found:
-                if one.pid == pid:
-                    return one
-            raise ConfigurationError(
-                [f"{self.path()}: no kas runs here as process {pid}; there is: {shown}"]
-            )
-        if len(found) > 1:
-            raise ConfigurationError(
-                [f"{self.path()}: several kas share it: {shown}; name one with --pid"]
-            )
-        return found[0] if found else None
+        return one_of({one.pid: one for one in found}, pid, self.path(), shown)
 
     def all_running(self) -> tuple[Running, ...]:
         """What each kas says that runs with this state directory."""
@@ -131,6 +122,29 @@ class Ctl:
             for line in lines
         )
         self.result(content, text)
+
+
+def one_of(
+    found: Mapping[int, _T], pid: int | None, path: Path, shown: str
+) -> _T | None:
+    """
+    What there is of the one kas that is meant; None: there is no kas.
+
+    :param found: by process.
+    :param pid: the process that an option names.
+    :param path: the state directory that they share.
+    :param shown: all of them, for errors.
+    :raises ConfigurationError: it cannot be told which, or that one does not run.
+    """
+    if pid is not None and pid not in found:
+        raise ConfigurationError(
+            [f"{path}: no kas runs here as process {pid}; there is: {shown}"]
+        )
+    if pid is None and len(found) > 1:
+        raise ConfigurationError(
+            [f"{path}: several kas share it: {shown}; name one with --pid"]
+        )
+    return found[pid] if pid is not None else next(iter(found.values()), None)
 
 
 def command(group: click.Group, name: str) -> Callable[[Callable[..., None]], Any]:
