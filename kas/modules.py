@@ -53,6 +53,8 @@ class ServerContext(ModuleContext):
     repositories: Repositories
     #: Whether there is a listener for pages.
     has_web: bool = False
+    #: Of pages that may ask in a user's browser.
+    page_origins: tuple[str, ...] = ()
     #: What takes the authenticators of a module out again, by module.
     removals: dict[str, list[Callable[[], None]]] = attrs.Factory(dict)
     #: Says which credentials a module holds something open for, by module.
@@ -98,6 +100,8 @@ class ServerModuleApi(ModuleApi):
         self.authorize = context.authenticators.authorize_user
         #: Git repositories.
         self.repositories = context.repositories
+        #: Of pages that may ask in a user's browser.
+        self.page_origins = context.page_origins
         #: Opens a raw stream to an agent.
         self.open_stream = partial(RoutedStream.open, context.router)
 

@@ -222,6 +222,9 @@ class KasService(LogsItsOwnWay, Service):
             pages=pages,
             repositories=self._repositories,
             has_web=self.web is not None,
+            page_origins=()
+            if configuration.gitlab is None
+            else configuration.gitlab.origins,
         )
         self.modules = ModuleHost(
             modules,

@@ -697,6 +697,10 @@ class _IModuleApi(Interface):
 class IServerModuleApi(_IModuleApi):
     """What kas lends to a server half."""
 
+    page_origins: Collection[str] = Attribute(
+        "Origins of the web pages that may ask in a user's browser: those of GitLab."
+    )
+
     audit_level: AuditLevel = Attribute("Which events `audit` is called with.")
 
     repositories: IRepositories = Attribute("Git repositories.")

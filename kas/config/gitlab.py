@@ -73,7 +73,8 @@ class GitLab:
     )
     external_url: str = field(
         default="",
-        doc="URL of GitLab as browsers know it; without effect in this version",
+        doc="URL of GitLab as browsers know it: its pages, and no others, may ask for "
+        "the clusters of their users",
         validator=_is_optional_url,
     )
     ca_certificate_file: ExistingFile | None = field(
@@ -90,3 +91,16 @@ class GitLab:
         "ones are not checked then",
         validator=is_positive,
     )
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Of GitLab's pages, as browsers write it; empty: not said."""
+        if not self.external_url:
+            return ()
+        url = urlsplit(self.external_url.lower())
+        host = url.hostname or ""
+        if ":" in host:
+            host = f"[{host}]"
+        if url.port is not None and url.port != {"http": 80, "https": 443}[url.scheme]:
+            host += f":{url.port}"
+        return (f"{url.scheme}://{host}",)

@@ -9,6 +9,7 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
     frontdoor.py       reads agent, credential and target from the head, refuses or
                        replaces the client's Impersonate-*, and writes the fields that
                        travel on
+    browsers.py        sessions of GitLab, and pages of other origins (CORS)
     fields.py          header fields that both halves write, and what else they agree on
     agent.py           the agent half
     watch_boundary.py  where one event of a watch ends

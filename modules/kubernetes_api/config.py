@@ -27,9 +27,20 @@ __all__ = [
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
 
 
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+
 def _path(instance: object, attribute: attrs.Attribute[Any], value: str) -> None:
     if _PREFIX.fullmatch(value) is None or "." in value.split("/"):
         raise ValueError("must be a path such as / or /k8s-proxy/")
+
+
+def _headers(
+    instance: object, attribute: attrs.Attribute[Any], value: tuple[str, ...]
+) -> None:
+    for name in value:
+        if _TOKEN.fullmatch(name) is None:
+            raise ValueError(f"{name!r} cannot be the name of a header field")
 
 
 @attrs.frozen(kw_only=True)
@@ -48,10 +59,7 @@ class KubernetesApiConfiguration(CredentialCaching):
     """``agent.kubernetes_api`` of kas."""
 
     FOREIGN_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        (
-            "extra_allowed_response_headers",
-            "websocket_token_secret_file",
-        ),
+        ("websocket_token_secret_file",),
         "a key of GitLab's kas that has no meaning here: remove it",
     )
 
@@ -62,6 +70,12 @@ class KubernetesApiConfiguration(CredentialCaching):
         default="/",
         validator=_path,
         doc="what precedes every path, when kas shares a host with others",
+    )
+    extra_allowed_response_headers: tuple[str, ...] = field(
+        default=(),
+        validator=_headers,
+        doc="names of header fields of a cluster that pages of GitLab get, besides "
+        "those of the API server",
     )
     header_timeout: Duration = field(
         default=10.0,

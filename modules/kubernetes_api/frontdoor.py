@@ -1,9 +1,10 @@
 """
 The front door: which agent is asked for, with which credential, for what; as whom.
 
-Two ways in.  Either the credential names the agent, ``Bearer <kind>:<agent>:<token>``,
-or the path does, ``/agents/<agent>/api/…`` with ``Bearer <token>``.  What follows is
-the same.  Everything here is pure; nothing is looked up.
+Three ways in.  The credential names the agent, ``Bearer <kind>:<agent>:<token>``; or
+the path does, ``/agents/<agent>/api/…`` with ``Bearer <token>``; or a browser has the
+cookie of a session of GitLab, and names the agent beside it.  What follows is the same.
+Everything here is pure; nothing is looked up.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from collections.abc import Sequence
 
 import attrs
 
+from modules.kubernetes_api.browsers import cut_query, session
 from tunnel.errors import TunnelError
 from tunnel.http1 import RequestHead, RequestParser
-from tunnel.interfaces import Access, Impersonation
+from tunnel.interfaces import SESSION_COOKIE, Access, Impersonation
 from tunnel.kubernetes import climbs, impersonation_fields
 
 __all__ = ["Entry", "OutgoingFields", "Refused", "enter", "request_parser"]
@@ -52,14 +54,21 @@ class Entry:
     kind: str
     agent: str
     token: str
-    #: What the cluster is asked, its query byte for byte the client's.
+    #: What the cluster is asked, its query byte for byte the client's, without what is
+    #: for kas.
     target: bytes
 
 
-def request_parser(max_count: int) -> RequestParser:
-    """Cuts out of a request what is kas' business only."""
+def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
+    """
+    Cuts out of a request what is kas' business only.
+
+    :param cross_origin: what `browsers.CrossOrigin` looks at, too.
+    """
+    more = [b"origin", b"access-control-request-headers"] if cross_origin else []
     return RequestParser(
         taken=[
+            *more,
             b"authorization",
             b"cookie",
             b"gitlab-agent-id",
@@ -127,9 +136,17 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
         raise Refused(
             400, "client -> kas: the dot segments of the path lead out of the cluster"
         )
+    ours: dict[bytes, list[bytes]] = {}
+    if b"gitlab-" in query:
+        query, ours = cut_query(query)
+        mark = b"?" if query else b""
     values = head.taken.get(b"authorization", ())
     bearer = _BEARER.fullmatch(values[0]) if len(values) == 1 else None
     if bearer is None:
+        if not values and b"cookie" in head.taken:
+            entry = _by_session(head, named, ours, path + mark + query)
+            if entry is not None:
+                return entry
         raise _no_bearer(values)
     kind, agent, token = bearer.groups()
     if kind is not None:
@@ -155,10 +172,23 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
     )
 
 
+def _by_session(
+    head: RequestHead, named: bytes, query: dict[bytes, list[bytes]], target: bytes
+) -> Entry | None:
+    """What a browser asks for, where it has a session."""
+    try:
+        found = session(head, named, query)
+    except ValueError as error:
+        raise unauthorized(str(error)) from None
+    if found is None:
+        return None
+    return Entry(SESSION_COOKIE, found.agent, found.token, target)
+
+
 def _no_bearer(values: Sequence[bytes]) -> Refused:
     """Why *values* of ``Authorization`` are no credential."""
     if not values:
-        return unauthorized("no credentials; send Authorization: Bearer")
+        return unauthorized("no valid credentials provided; send Authorization: Bearer")
     if len(values) > 1:
         return unauthorized("more than one Authorization header")
     return unauthorized("only Bearer is accepted in Authorization")

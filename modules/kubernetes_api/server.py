@@ -12,6 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer, provider
 
+from modules.kubernetes_api.browsers import ISOLATED, CrossOrigin, not_passed
 from modules.kubernetes_api.config import KubernetesApiConfiguration
 from modules.kubernetes_api.fields import (
     FAILED_HOP,
@@ -51,6 +52,7 @@ from tunnel.http1 import (
     encode_request,
 )
 from tunnel.interfaces import (
+    SESSION_COOKIE,
     Access,
     AuditEvent,
     AuditLevel,
@@ -134,6 +136,7 @@ class KubernetesApiServer:
         self.responses = ResponseParser(taken=_NOT_FOR_CLIENTS)
         settings: KubernetesApiConfiguration = api.configuration
         self._settings = settings
+        self.not_for_pages = not_passed(settings.extra_allowed_response_headers)
         self._prefix = settings.url_path_prefix.rstrip("/").encode() + b"/"
         #: What ``Via`` says of us: the version, and which kas of several.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
@@ -144,10 +147,11 @@ class KubernetesApiServer:
         self._by_credential: dict[str, set[ProxiedRequest]] = {}
         self._by_agent: dict[str, int] = {}
         self._unsubscribe: list[Callable[[], None]] = []
+        self._cross_origin = CrossOrigin(api.page_origins) if api.page_origins else None
         self.front = HttpServerFactory(
             self,
             api.clock,
-            parser=request_parser(settings.max_header_count),
+            parser=request_parser(settings.max_header_count, bool(api.page_origins)),
             limits=settings.front_limits(),
             write=api.write,
             render_error=_render,
@@ -188,12 +192,27 @@ class KubernetesApiServer:
 
     def request_received(self, exchange: Exchange) -> RequestReceiver | None:
         """See `tunnel.http1.RequestHandler`."""
+        # Of every answer, for browsers.
+        fields = b""
+        if self._cross_origin is not None:
+            allowed = self._cross_origin.fields(exchange.head)
+            if allowed is None:
+                self._refused(exchange, Refused(403, "another origin"), empty=True)
+                return None
+            fields = allowed
+            if exchange.head.method == b"OPTIONS":
+                more = self._cross_origin.preflight(exchange.head)
+                exchange.respond(200, fields + more, b"")
+                self.metrics.answered(200)
+                return None
         try:
             entry = enter(exchange.head, self._prefix)
         except Refused as refused:
-            self._refused(exchange, refused)
+            self._refused(exchange, refused, fields)
             return None
-        request = ProxiedRequest(self, exchange, entry.target)
+        request = ProxiedRequest(self, exchange, entry.target, fields)
+        if entry.kind == SESSION_COOKIE:
+            request.isolate()
         try:
             answer = self.api.authorize(entry.kind, entry.agent, entry.token, exchange)
         except CallError:
@@ -288,11 +307,21 @@ class KubernetesApiServer:
         more, body = status_answer(status, message, exchange.head.target)
         exchange.respond(status, more + fields, body)
 
-    def _refused(self, exchange: Exchange, refused: Refused) -> None:
+    def _refused(
+        self,
+        exchange: Exchange,
+        refused: Refused,
+        fields: bytes = b"",
+        empty: bool = False,
+    ) -> None:
         self.metrics.answered(refused.status)
         self.metrics.failed("client -> kas")
         self.audit_answer(exchange.head, exchange.head.target, None, refused.status)
-        self.refuse(exchange, refused.status, str(refused), refused.fields)
+        if empty:
+            exchange.respond(refused.status, b"", b"")
+        else:
+            fields += refused.fields
+            self.refuse(exchange, refused.status, str(refused), fields)
 
     def audit_answer(
         self, head: RequestHead, target: bytes, access: Access | None, status: int
@@ -358,8 +387,10 @@ class ProxiedRequest:
     __slots__ = (
         "_boundary",
         "_ending",
+        "_fields",
         "_heartbeats",
         "_informational",
+        "_isolated",
         "_over",
         "_started_at",
         "_stream",
@@ -373,11 +404,18 @@ class ProxiedRequest:
     )
 
     def __init__(
-        self, module: KubernetesApiServer, exchange: Exchange, target: bytes
+        self,
+        module: KubernetesApiServer,
+        exchange: Exchange,
+        target: bytes,
+        fields: bytes,
     ) -> None:
         self.module = module
         self.exchange = exchange
         self.target = target
+        #: Of its answer, whatever it is.
+        self._fields = fields
+        self._isolated = False
         self.access: Access | None = None
         #: The answer about its credential, until it comes.
         self.checking: Deferred[Access] | None = None
@@ -397,6 +435,11 @@ class ProxiedRequest:
     def over(self) -> bool:
         """Nothing more will happen."""
         return self._over
+
+    def isolate(self) -> None:
+        """It is for a page, which has the clusters of all agents as one origin."""
+        self._isolated = True
+        self._fields += ISOLATED
 
     def open(self, fields: bytes) -> None:
         """Send the request on, with *fields* in place of the client's."""
@@ -455,6 +498,7 @@ class ProxiedRequest:
             if self.exchange.head.upgrade:
                 self.module.metrics.upgrades["failed"] += 1
             self._end()
+            fields += self._fields
             self.module.refuse(self.exchange, status, message, fields)
 
     def _end(self, broken: bool = False) -> None:
@@ -514,9 +558,11 @@ class ProxiedRequest:
             self.fail(502, f"{_BROKEN_HOP}: {error}")
             return
         status = head.status
-        via = passed_by(head, self.module.pseudonym)
+        fields = passed_by(head, self.module.pseudonym) + self._fields
+        if self._isolated:
+            head.fields = self.module.not_for_pages.sub(b"", head.fields)
         if status == 101:
-            self._switch(head.upgrade, head.block(via))
+            self._switch(head.upgrade, head.block(fields))
             return
         if status < 200:
             self._informational += 1
@@ -534,7 +580,7 @@ class ProxiedRequest:
                 "agent -> API server" if hop == [b"api-server"] else "agent"
             )
         exchange.send_head(
-            b"%b%b%b\r\n" % (head.start, head.fields, via),
+            b"%b%b%b\r\n" % (head.start, head.fields, fields),
             head.length,
             # The API server closes its connection, too: after a 413, for one.
             close=not head.keep_alive,

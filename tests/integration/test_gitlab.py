@@ -24,11 +24,14 @@ from kas.state.directory import StateDirectory
 from tests.fakes.gitlab import job_answer, user_answer
 from tests.integration.cluster import Audit, ControlPlane
 from tests.integration.processes import ROOT, Process, eventually, twistd
-from tests.integration.rawhttp import Way
+from tests.integration.rawhttp import Answer, Way
 from tests.integration.stack import Agentk, Kas
 
 #: As whom agentk asks the API server.
 AGENT = "system:serviceaccount:kube-system:agent"
+
+#: Where browsers have GitLab's pages from.
+PAGES = "https://gitlab.example.com"
 
 #: Seconds that GitLab's word counts here.
 LIFETIME = 4
@@ -79,6 +82,7 @@ class GitLabProcess:
             f"gitlab:\n  address: https://127.0.0.1:{self.port}\n"
             f"  authentication_secret_file: {self.secret}\n"
             f"  ca_certificate_file: {self.authority}\n"
+            f"  external_url: {PAGES}\n"
         )
 
     def control(self, **rest: Any) -> dict[str, Any]:
@@ -289,6 +293,70 @@ def test_people(
     eventually(lambda: way("pat:7:glpat-b").ask("GET", "/readyz").status == 401)
     assert not audit.about("pat-wrong")
     assert "glpat-" not in (served.folder / "kas.log").read_text()
+
+
+def test_browsers(
+    gitlab: GitLabProcess, served: Kas, control_plane: ControlPlane
+) -> None:
+    """A page of GitLab asks with its user's session, by headers and by a WebSocket."""
+    gitlab.control(users={"key+1==": user_answer(7, AS_USER)})
+    cookie = "Cookie: _gitlab_kas=key%2B1%3D%3D"
+    page = f"Origin: {PAGES}"
+    csrf = "X-Csrf-Token: csrf-of-key+1=="
+    way = Way("browser", served.proxy, served.authority, "")
+
+    def ask(target: str, *lines: str, method: str = "GET") -> Answer:
+        head = (f"{method} {target} HTTP/1.1", "Host: kas", *lines)
+        with way.connect() as connection:
+            connection.send("\r\n".join(head).encode() + b"\r\n\r\n")
+            return connection.answer(method)
+
+    audit = control_plane.audit()
+    agent = "Gitlab-Agent-Id: 7"
+    answer = ask(path("headers"), cookie, csrf, agent, page)
+    assert answer.status == 403
+    assert answer.field("Access-Control-Allow-Origin") == PAGES
+    assert answer.field("Access-Control-Allow-Credentials") == "true"
+    assert answer.field("Content-Security-Policy") == "sandbox"
+    assert impersonated(audit, "headers") == whom("session_cookie")
+    query = "gitlab-agent-id=7&gitlab-csrf-token=csrf-of-key%2B1%3D%3D"
+    websocket = (
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+    )
+    watch = f"/api/v1/pods?watch=true&fieldSelector=metadata.name%3Dquery&{query}"
+    assert ask(watch, cookie, page, *websocket).status == 403
+    event = audit.wait_for("metadata.name%3Dquery")[0]
+    assert event["impersonatedUser"]["username"] == "gitlab:user:alice"
+    assert "csrf" not in event["requestURI"] and "gitlab" not in event["requestURI"]
+
+    # Without the CSRF token, with that of another, from another page, it is nobody.
+    for lines in (
+        (cookie, agent, page),
+        (cookie, agent, "X-Csrf-Token: other", page),
+        (cookie, csrf, page),
+        (cookie, csrf, "Gitlab-Agent-Id: 8", page),
+    ):
+        refused = ask(path("wrong"), *lines)
+        assert refused.status == 401, lines
+        assert refused.field("Gitlab-Unauthorized") == "true"
+    evil = "Origin: https://evil.example.com"
+    assert ask(path("wrong"), cookie, csrf, agent, evil).status == 403
+    assert ask(watch, cookie, evil, *websocket).status == 403
+    preflight = ask(path("wrong"), page, method="OPTIONS")
+    assert (preflight.status, preflight.body) == (200, b"")
+    assert ask(path("fence"), cookie, csrf, agent).status == 403
+    audit.wait_for("fence")
+    assert not audit.about("wrong")
+    about = audit.about("metadata.name%3Dquery")
+    assert {one["auditID"] for one in about} == {event["auditID"]}
+
+    # Signed out.
+    gitlab.control(revoke="key+1==")
+    eventually(lambda: ask("/readyz", cookie, csrf, agent).status == 401)
+    assert "csrf-of" not in (served.folder / "kas.log").read_text()
 
 
 def test_agents(

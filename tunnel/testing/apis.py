@@ -183,6 +183,8 @@ class FakeServerModuleApi(_FakeApi):
         self._pages = pages
         #: token -> `Access`; anything else is refused.
         self.tokens: dict[str, Access] = {}
+        #: Of pages that may ask in a user's browser.
+        self.page_origins: tuple[str, ...] = ()
         #: Say which credentials the module holds something open for.
         self.holders: list[Callable[[], Collection[str]]] = []
         #: What the module added.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kas.config.schema import read_configuration
+from modules.kubernetes_api.config import KubernetesApiConfiguration
 from tunnel.errors import ConfigurationError
 
 
@@ -75,3 +76,34 @@ def test_what_is_needed(tmp_path: Path) -> None:
     found = problems("gitlab: {}\n", tmp_path)
     assert len(found) == 2
     assert "'address' is missing" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "origins"),
+    [
+        ("", ()),
+        ("https://gitlab.example.com", ("https://gitlab.example.com",)),
+        ("https://GitLab.Example.com:443/a/", ("https://gitlab.example.com",)),
+        ("http://gitlab.example.com:8080", ("http://gitlab.example.com:8080",)),
+        ("http://[2001:DB8::1]", ("http://[2001:db8::1]",)),
+    ],
+)
+def test_origins(url: str, origins: tuple[str, ...], tmp_path: Path) -> None:
+    """As browsers write them."""
+    text = (
+        "gitlab:\n  address: https://gitlab.example.com\n"
+        f"  authentication_secret_file: {secret(tmp_path)}\n"
+        f"  external_url: '{url}'\n"
+    )
+    got = read_configuration(text, "kas.yaml").gitlab
+    assert got is not None
+    assert got.origins == origins
+
+
+def test_response_headers() -> None:
+    """Names of header fields, and nothing that could be more."""
+    kept = KubernetesApiConfiguration(extra_allowed_response_headers=("X-Mine",))
+    assert kept.extra_allowed_response_headers == ("X-Mine",)
+    for name in ("", "a b", "a:", "a\r\nb"):
+        with pytest.raises(ValueError, match="cannot be the name"):
+            KubernetesApiConfiguration(extra_allowed_response_headers=(name,))

@@ -249,6 +249,7 @@ class ServerApi(Api):
         super().__init__(link, clock, configuration)
         self.asked: list[tuple[str, str, str]] = []
         self.audit_level = AuditLevel.NONE
+        self.page_origins: tuple[str, ...] = ()
         self.audited: list[AuditEvent] = []
         self.access: dict[str, Access | Exception | Deferred[Access]] = {}
         self.listening: list[tuple[Any, Any]] = []
@@ -328,7 +329,10 @@ class World:
     """A client, kas, the tunnel, agentk and an API server, all in memory."""
 
     def __init__(
-        self, audit_level: AuditLevel = AuditLevel.NONE, **settings: Any
+        self,
+        audit_level: AuditLevel = AuditLevel.NONE,
+        page_origins: tuple[str, ...] = (),
+        **settings: Any,
     ) -> None:
         self.clock = Clock()
         self.link = Link()
@@ -336,6 +340,7 @@ class World:
             self.link, self.clock, KubernetesApiConfiguration(**settings)
         )
         self.server_api.audit_level = audit_level
+        self.server_api.page_origins = page_origins
         self.server_api.access = {"alice": ALICE, "root": ROOT}
         self.cluster = Cluster()
         self.agent_api = AgentApi(

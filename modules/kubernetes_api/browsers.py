@@ -1,0 +1,206 @@
+"""
+What browsers need and others do not: sessions of GitLab, and pages of other origins.
+
+A page of GitLab asks with the cookie of its user's session, which the browser sends by
+itself, and with a CSRF token, which only that page knows.  Everything here is pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+from urllib.parse import unquote_plus
+
+import attrs
+
+from tunnel.http1 import RequestHead
+
+__all__ = [
+    "ISOLATED",
+    "CrossOrigin",
+    "Session",
+    "cut_query",
+    "not_passed",
+    "session",
+]
+
+_COOKIE: Final = b"_gitlab_kas"
+
+#: Where a browser cannot set headers: for a WebSocket.
+AGENT_ID: Final = b"gitlab-agent-id"
+CSRF_TOKEN: Final = b"gitlab-csrf-token"
+
+#: What no other kind of credential needs: the clusters of all agents are one origin for
+#: a browser, and a page of one must not act in it.
+ISOLATED: Final = (
+    b"\r\nContent-Security-Policy: sandbox\r\nX-Content-Type-Options: nosniff"
+)
+
+#: Fields of an answer that reach a browser: those that the API server writes itself.
+#: What is for kas or for this hop was cut out before.
+_PASSED: Final = (
+    "accept-ranges",
+    "age",
+    "allow",
+    "audit-id",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-range",
+    "content-security-policy",
+    "content-type",
+    "date",
+    "etag",
+    "expires",
+    "last-modified",
+    "location",
+    "pragma",
+    "retry-after",
+    "sec-websocket-accept",
+    "sec-websocket-extensions",
+    "sec-websocket-protocol",
+    "vary",
+    "warning",
+    "www-authenticate",
+    "x-kubernetes-pf-flowschema-uid",
+    "x-kubernetes-pf-prioritylevel-uid",
+    "x-remotecommand-stream-protocol-version",
+    "x-stream-protocol-version",
+)
+
+_PRINTS = re.compile("[!-~]+")
+
+_METHODS: Final = b"GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH"
+
+
+@attrs.frozen
+class Session:
+    """
+    A session of GitLab, and the agent that is asked for.
+
+    :ivar token: see `tunnel.interfaces.SESSION_COOKIE`.
+    """
+
+    agent: str
+    token: str = attrs.field(repr=False)
+
+
+def cut_query(query: bytes) -> tuple[bytes, dict[bytes, list[bytes]]]:
+    """What goes on of a query, and the values of the parameters that are for kas."""
+    kept = []
+    taken: dict[bytes, list[bytes]] = {}
+    for part in query.split(b"&"):
+        name, _, value = part.partition(b"=")
+        if name in (AGENT_ID, CSRF_TOKEN):
+            taken.setdefault(name, []).append(value)
+        else:
+            kept.append(part)
+    return b"&".join(kept), taken
+
+
+def session(
+    head: RequestHead, named: bytes, query: dict[bytes, list[bytes]]
+) -> Session | None:
+    """
+    The session by which a request comes; None: it has no cookie of one.
+
+    :param named: the agent in the path; empty: none.
+    :param query: parameters that were cut out of the query.
+    :raises ValueError: it cannot be used.
+    """
+    pairs = b";".join(head.taken.get(b"cookie", ())).split(b";")
+    named_pairs = (pair.strip(b" \t").partition(b"=") for pair in pairs)
+    cookies = [value for name, _, value in named_pairs if name == _COOKIE]
+    if not cookies:
+        return None
+    agent = _one(head.taken.get(b"gitlab-agent-id"), "Gitlab-Agent-Id")
+    if not agent:
+        agent = _escaped(query.get(AGENT_ID), "gitlab-agent-id")
+    if not agent:
+        agent = named.decode("ascii")
+    if not agent:
+        raise ValueError("Gitlab-Agent-Id is missing")
+    if named and agent != named.decode("ascii"):
+        raise ValueError("the path and Gitlab-Agent-Id name different agents")
+    csrf = _one(head.taken.get(b"x-csrf-token"), "X-Csrf-Token")
+    if not csrf:
+        csrf = _escaped(query.get(CSRF_TOKEN), "gitlab-csrf-token")
+    if not csrf:
+        raise ValueError("X-Csrf-Token is missing")
+    return Session(agent, f"{csrf} {_escaped(cookies, 'the cookie _gitlab_kas')}")
+
+
+def not_passed(more: Iterable[str]) -> re.Pattern[bytes]:
+    """
+    Finds the fields of an answer that do not reach a browser.
+
+    :param more: names that do, besides those of the API server.
+    """
+    names = "|".join(re.escape(name) for name in (*_PASSED, *more))
+    return re.compile(rb"\r\n(?!(?:%b):)[^\r]*+" % names.encode(), re.IGNORECASE)
+
+
+def _one(values: Sequence[bytes] | None, what: str) -> str:
+    if not values:
+        return ""
+    if len(values) > 1:
+        raise ValueError(f"{what} comes more than once")
+    return _checked(values[0].decode("latin-1"), what)
+
+
+def _escaped(values: Sequence[bytes] | None, what: str) -> str:
+    if not values:
+        return ""
+    if len(values) > 1:
+        raise ValueError(f"{what} comes more than once")
+    return _checked(unquote_plus(values[0].decode("latin-1"), "latin-1"), what)
+
+
+def _checked(text: str, what: str) -> str:
+    if _PRINTS.fullmatch(text) is None:
+        raise ValueError(f"{what} is malformed")
+    return text
+
+
+class CrossOrigin:
+    """
+    Which pages may ask, as the Fetch standard has it (CORS).
+
+    :param origins: of those pages: ``https://gitlab.example.com``.
+    """
+
+    def __init__(self, origins: Collection[str]) -> None:
+        self._origins = frozenset(origin.encode() for origin in origins)
+
+    def fields(self, head: RequestHead) -> bytes | None:
+        """
+        What every answer to the request has; None: its page may not ask.
+
+        The line itself goes on to the cluster, which may look at it, too.
+        """
+        origins = head.taken.get(b"origin")
+        if origins is None:
+            return b""
+        if len(origins) > 1 or origins[0] not in self._origins:
+            return None
+        head.fields += b"\r\nOrigin: " + origins[0]
+        return (
+            b"\r\nAccess-Control-Allow-Origin: %b"
+            b"\r\nAccess-Control-Allow-Credentials: true"
+            b"\r\nVary: Origin"
+        ) % origins[0]
+
+    def preflight(self, head: RequestHead) -> bytes:
+        """What an answer to OPTIONS has besides: anything may be asked."""
+        wanted = head.taken.get(b"access-control-request-headers", ())
+        fields = b"".join(
+            b"\r\nAccess-Control-Allow-Headers: " + value for value in wanted
+        )
+        return (
+            fields
+            + b"\r\nAccess-Control-Allow-Methods: "
+            + _METHODS
+            + b"\r\nAccess-Control-Max-Age: 86400"
+        )
