@@ -19,7 +19,7 @@ from tunnel.http1 import RequestHead
 __all__ = [
     "ISOLATED",
     "CrossOrigin",
-    "Session",
+    "PageSession",
     "cut_query",
     "not_passed",
     "session",
@@ -76,7 +76,7 @@ _METHODS: Final = b"GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH
 
 
 @attrs.frozen
-class Session:
+class PageSession:
     """
     A session of GitLab, and the agent that is asked for.
 
@@ -102,7 +102,7 @@ def cut_query(query: bytes) -> tuple[bytes, dict[bytes, list[bytes]]]:
 
 def session(
     head: RequestHead, named: bytes, query: dict[bytes, list[bytes]]
-) -> Session | None:
+) -> PageSession | None:
     """
     The session by which a request comes; None: it has no cookie of one.
 
@@ -129,7 +129,7 @@ def session(
         csrf = _escaped(query.get(CSRF_TOKEN), "gitlab-csrf-token")
     if not csrf:
         raise ValueError("X-Csrf-Token is missing")
-    return Session(agent, f"{csrf} {_escaped(cookies, 'the cookie _gitlab_kas')}")
+    return PageSession(agent, f"{csrf} {_escaped(cookies, 'the cookie _gitlab_kas')}")
 
 
 def not_passed(more: Iterable[str]) -> re.Pattern[bytes]:
