@@ -36,8 +36,16 @@ LOG_TAIL = 6000
 #: What all tests of a folder are.
 MARKS = {"integration": ("integration",), "faults": ("integration", "faults")}
 
-#: Which folders begin: their tests take longest, and the others fill what is left.
-FIRST = ("faults", "integration")
+#: What begins, because it takes longest; the others fill what is left.  A file runs in
+#: one process: one that takes minutes and began late would run alone at the end.
+FIRST = (
+    "faults/test_slow.py",
+    "faults/test_rolling.py",
+    "faults/test_silence.py",
+    "faults/test_loss.py",
+    "faults",
+    "integration",
+)
 
 # Time limits are above; how long one example takes says how busy the machine is.  In CI
 # examples are the same in every run; elsewhere new ones are looked for.
@@ -77,15 +85,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(mark)
         if item.get_closest_marker("faults") is not None and not _long():
             item.add_marker(pytest.mark.flaky(**record.AGAIN))
-    order = {name: number for number, name in enumerate(FIRST)}
-    items.sort(key=lambda item: order.get(_folder(item), len(order)))
+    items.sort(key=_order)
+
+
+def _order(item: pytest.Item) -> int:
+    path = _path(item)
+    found = (n for n, first in enumerate(FIRST) if path.is_relative_to(first))
+    return next(found, len(FIRST))
+
+
+def _path(item: pytest.Item) -> Path:
+    here = Path(__file__).parent
+    return item.path.relative_to(here) if item.path.is_relative_to(here) else Path()
 
 
 def _folder(item: pytest.Item) -> str:
-    here = Path(__file__).parent
-    if not item.path.is_relative_to(here):
-        return ""
-    return item.path.relative_to(here).parts[0]
+    return next(iter(_path(item).parts), "")
 
 
 @pytest.hookimpl(wrapper=True)

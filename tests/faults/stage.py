@@ -63,8 +63,7 @@ class Stage:
         self.kas[0].add_user("user")
         for kas in self.kas:
             # Those that did not write the file look at it every two seconds.
-            way = self.way(kas)
-            eventually(lambda way=way: _known(way), 15, "the user is known")  # type: ignore[misc]
+            kas.knows(self.way(kas))
         return self
 
     def __enter__(self) -> Self:
@@ -77,14 +76,27 @@ class Stage:
         self.fleet.stop()
 
     def add_agent(self, name: str) -> File:
-        """Allow an agent; the file with its token."""
-        return self.kas[0].add_agent(name)
+        """
+        Allow an agent; the file with its token.
+
+        An experiment that runs again finds the agents of its first attempt.
+        """
+        path = self.token_of(name)
+        return path if path.exists() else self.kas[0].add_agent(name)
+
+    def token_of(self, agent: str) -> File:
+        """Where its token is."""
+        return self.kas[0].folder / f"agent-{agent}.token"
 
     def add_user_for(self, agents: Sequence[str]) -> None:
         """These agents, and the user ``of-AGENT`` for each."""
+        first = self.kas[0]
         for agent in agents:
-            self.add_agent(agent)
-            self.kas[0].add_user(f"of-{agent}", agent=agent)
+            if not self.token_of(agent).exists():
+                self.add_agent(agent)
+                first.add_user(f"of-{agent}", agent=agent, wait=False)
+        if first.process is not None:
+            first.knows(self.way(first, f"of-{agents[-1]}"))
 
     def agentk(self, name: str = "agentk", at: Sequence[FleetKas] = ()) -> Agentk:
         """
@@ -182,8 +194,3 @@ class Stage:
             return way.ask("GET", "/readyz").status == 200
         except OSError:
             return False
-
-
-def _known(way: Way) -> bool:
-    # Refused for what it asks, and no longer for who asks.
-    return way.ask("GET", "/", "Impersonate-Nobody: x").status == 400

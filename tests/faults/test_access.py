@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import ssl
@@ -31,6 +32,8 @@ from tunnel.wire.session import Session
 #: What is promised for a credential that is taken back.
 REVOKED_SECONDS = 10
 
+_numbers = itertools.count(1)
+
 
 @pytest.fixture(scope="module")
 def stage(
@@ -42,7 +45,7 @@ def stage(
         stage.agentk(at=[stage.kas[0]])
         stage.add_user_for(["second"])
         stage.fleet.agentk(
-            stage.kas[0].folder / "agent-second.token",
+            stage.token_of("second"),
             control_plane.agent,
             name="second",
             address=f"tls://127.0.0.1:{stage.kas[1].agents}",
@@ -108,7 +111,7 @@ def test_audiences(stage: Stage, record: Record) -> None:
     """J02: what opens one door opens no other."""
     kas = stage.kas[0]
     private = _private_token(stage).encode()
-    agent = (kas.folder / "agent-main.token").read_text().strip().encode()
+    agent = stage.token_of("main").read_text().strip().encode()
     user = stage.way(kas).token.encode()
     tried = {
         "private token on the agent port": (kas.agents, "agent", private),
@@ -161,7 +164,7 @@ def test_other_cluster(
         one for one in other.status()["agents"] if one["agent_name"] == "second"
     ]
     audit = control_plane.audit()
-    agent = (kas.folder / "agent-main.token").read_text().strip().encode()
+    agent = stage.token_of("main").read_text().strip().encode()
     target = pb.Target(
         agent_id=second["agent_id"], instance_id=bytes.fromhex(second["instance_id"])
     )
@@ -229,10 +232,11 @@ def test_revoked(
     """J04: during an exec, an upload and silence, at a kas that has not the agent."""
     pods.start_pods(stage.direct(namespace))
     experiment = f"J04, Redis {redis}"
-    name = f"doomed-{redis}"
+    # Each attempt has its own.
+    name = f"doomed-{next(_numbers)}"
     stage.add_user_for([name])
     doomed = stage.fleet.agentk(
-        stage.kas[0].folder / f"agent-{name}.token",
+        stage.token_of(name),
         control_plane.agent,
         name=name,
         address=f"tls://127.0.0.1:{stage.kas[0].agents}",

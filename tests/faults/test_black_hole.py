@@ -76,7 +76,7 @@ def _asked(port: int, seconds: float) -> float:
 def test_dials(stage: Stage, record: Record, tmp_path: Path, long: bool) -> None:
     """A thousand dials that come to nothing are bounded, and delay nobody."""
     stage.add_user_for(["hole"])
-    token = stage.kas[0].folder / "agent-hole.token"
+    token = stage.token_of("hole")
     stage.agentk(at=[stage.kas[0]])
     well, lost = stage.way(stage.kas[1]), stage.way(stage.kas[1], "of-hole")
     eventually(lambda: stage.answers(well), 20)

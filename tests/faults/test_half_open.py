@@ -97,7 +97,7 @@ def test_another_process(
     name = "f03-elsewhere" if elsewhere else "f03"
     where = "at another kas" if elsewhere else "at the same kas"
     stage.add_user_for([name])
-    token = stage.kas[0].folder / f"agent-{name}.token"
+    token = stage.token_of(name)
     agentk, wire = wired(stage, token, name, 0)
     way = stage.way(stage.kas[1], f"of-{name}")
     eventually(lambda: stage.answers(way), 20)
@@ -164,7 +164,7 @@ def test_same_process(stage: Stage, record: Record) -> None:
     stage.add_user_for(list(places))
     wires, ways = {}, {}
     for name, (first, _) in places.items():
-        token = stage.kas[0].folder / f"agent-{name}.token"
+        token = stage.token_of(name)
         _, wires[name] = wired(stage, token, name, first)
         ways[name] = stage.way(stage.kas[1], f"of-{name}")
         eventually(lambda way=ways[name]: stage.answers(way), 20)  # type: ignore[misc]

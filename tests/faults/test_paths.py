@@ -210,9 +210,7 @@ def test_reconnects(stage: Stage, record: Record, long: bool) -> None:
     for name in names:
         stage.add_agent(name)
     kas = stage.kas[0]
-    tokens = [
-        (kas.folder / f"agent-{name}.token").read_text().strip() for name in names
-    ] * 15
+    tokens = [stage.token_of(name).read_text().strip() for name in names] * 15
     total = len(tokens)
     try:
         with Agents(kas.authority, [stage.back.port], kind="following") as agents:

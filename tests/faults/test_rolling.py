@@ -203,7 +203,7 @@ def test_scale(
         first.start()
         stage.add_user_for([f"agent-{number}" for number in range(agents)])
         tokens = [
-            (first.folder / f"agent-agent-{number}.token").read_text().strip()
+            stage.token_of(f"agent-{number}").read_text().strip()
             for number in range(agents)
         ]
         crowd = stack.enter_context(

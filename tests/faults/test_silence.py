@@ -98,10 +98,7 @@ def test_paths(
     to agentk; the third agent's only process is stopped.
     """
     stage.add_user_for(["f01", "f02", "f09"])
-    tokens = {
-        name: stage.kas[0].folder / f"agent-{name}.token"
-        for name in ("f01", "f02", "f09")
-    }
+    tokens = {name: stage.token_of(name) for name in ("f01", "f02", "f09")}
     # In an order in which no kas has too many at any time.
     cut, wire = wired(stage, tokens["f01"], "f01-a", 0)
     wired(stage, tokens["f01"], "f01-b", 1)

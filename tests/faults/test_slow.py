@@ -191,7 +191,7 @@ def ways(
                 ports = (client.port, agent.port, straight.port)
                 stack.enter_context(kernel.slow(dict.fromkeys(ports, condition.rate)))
             stage.fleet.agentk(
-                kas.folder / f"agent-{name}.token",
+                stage.token_of(name),
                 control_plane.agent,
                 name=name,
                 address=f"tls://127.0.0.1:{agent.port}",

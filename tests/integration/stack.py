@@ -13,7 +13,13 @@ from typing import Any
 import attrs
 import yaml
 
-from tests.integration.processes import Process, eventually, kasctl, twistd
+from tests.integration.processes import (
+    Process,
+    eventually,
+    kasctl,
+    kasctl_here,
+    twistd,
+)
 from tests.integration.rawhttp import Way
 from tools.ports import free_port
 
@@ -156,36 +162,47 @@ class Kas(Program):
     def add_agent(self, name: str) -> Path:
         """Allow an agent; the file with its token."""
         path = self.folder / f"agent-{name}.token"
-        self.ctl("agent", "add", name, "--token-file", path)
+        kasctl_here("agent", "add", name, "--token-file", path, state=self.state)
         return path
 
-    def add_user(self, name: str, *access: str, agent: str = "main") -> Path:
-        """Allow a user, ``--as-agent`` unless told; the kubeconfig."""
+    def add_user(
+        self, name: str, *access: str, agent: str = "main", wait: bool = True
+    ) -> Path:
+        """
+        Allow a user, ``--as-agent`` unless told; the kubeconfig.
+
+        :param wait: until kas knows it, where it runs.
+        """
         token = self.folder / f"user-{name}.token"
         rights = access or ("--as-agent",)
-        self.ctl("user", "add", name, "--agent", agent, *rights, "--token-file", token)
+        kasctl_here(
+            *("user", "add", name, "--agent", agent, *rights),
+            *("--token-file", token),
+            state=self.state,
+        )
         path = self.kubeconfig(name, token, agent)
-        if self.process is not None:
-            way = self.way(name)
-            # Refused for what it asks, and no longer for who asks.
-            eventually(
-                lambda: way.ask("GET", "/", "Impersonate-Nobody: x").status == 400
-            )
+        if wait and self.process is not None:
+            self.knows(self.way(name))
         return path
+
+    def knows(self, way: Way) -> None:
+        """Wait until it lets the user of *way* in."""
+        # Refused for what it asks, and no longer for who asks.
+        eventually(
+            lambda: way.ask("GET", "/", "Impersonate-Nobody: x").status == 400,
+            15,
+            "the user is known",
+        )
 
     def kubeconfig(self, name: str, token: Path, agent: str = "main") -> Path:
         """What `kasctl kubeconfig` prints for a user that is there, as a file."""
         path = self.folder / f"{name}.kubeconfig"
         server = f"https://127.0.0.1:{self.proxy}"
         path.write_text(
-            self.ctl(
-                "kubeconfig",
-                "--agent",
-                agent,
-                "--server",
-                server,
-                "--token-file",
-                token,
+            kasctl_here(
+                *("kubeconfig", "--agent", agent, "--server", server),
+                *("--token-file", token),
+                state=self.state,
             )
         )
         path.chmod(0o600)
