@@ -30,7 +30,8 @@ def long() -> bool:
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """Three kas around one Redis."""
-    with Stand(tmp_path_factory.mktemp("redis-faults"), CONNECTED + SPARE) as stand:
+    folder = tmp_path_factory.mktemp("redis-faults")
+    with Stand(folder, CONNECTED + SPARE, CONNECTED) as stand:
         yield stand
 
 

@@ -81,11 +81,13 @@ class Stand(Fleet):
     A context manager that ends everything.
 
     :param count: agents that exist; none of them is connected.
+    :param reserved: the first of them, which no experiment has for itself.
     :ivar tokens: of each of them, in order.
     """
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, reserved: int = 0) -> None:
         super().__init__(folder)
+        self._unused = reserved + 1
         self.kas: list[PlainKas] = [  # type: ignore[assignment]
             PlainKas(**attrs.asdict(one, recurse=False)) for one in self.kas
         ]
@@ -117,6 +119,12 @@ class Stand(Fleet):
     def __exit__(self, *_: object) -> None:
         self.stop()
         self._later.shutdown()
+
+    def unused(self, count: int = 1) -> int:
+        """The first of *count* agents, in a row, of which no kas ever heard."""
+        first, self._unused = self._unused, self._unused + count
+        assert self._unused - 1 <= len(self.tokens)
+        return first
 
     def agents(self) -> Agents:
         """For agents of this stand; none is connected yet."""

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.faults.record import Record
-from tests.faults.redis_experiments import CONNECTED, LONG
+from tests.faults.redis_experiments import LONG
 from tests.faults.redis_stand import Stand, commands, since
 from tests.integration.processes import eventually
 from tools.load.clients import Agents, Churn
@@ -18,7 +18,7 @@ from tools.load.clients import Agents, Churn
 @pytest.mark.alone
 def test_absent_agent(stand: Stand, record: Record) -> None:
     """However many ask for it, Redis is asked once per interval, and not for each."""
-    number = CONNECTED + 1
+    number = stand.unused()
     (path,) = stand.paths(number, number)
     seconds = 60 if LONG else 8
     ports = [kas.proxy for kas in stand.kas]
@@ -65,7 +65,7 @@ def test_absent_agent(stand: Stand, record: Record) -> None:
 
 def test_a_thousand_wait(stand: Stand, record: Record, agents: Agents) -> None:
     """They share one look-up, and the news of the connection wake them all."""
-    number = CONNECTED + 2
+    number = stand.unused()
     (path,) = stand.paths(number, number)
     before = commands(stand.redis)
     with stand.alive(), stand.load([path], 300) as load:

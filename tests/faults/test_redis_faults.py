@@ -35,7 +35,7 @@ pytestmark = pytest.mark.alone
 def test_killed(stand: Stand, record: Record, agents: Agents) -> None:
     """What is known goes on; who comes meanwhile is found by asking each other."""
     name = "F15"
-    new = CONNECTED + 3
+    new = stand.unused()
     made, seconds = agents.made, 600 if LONG else 30
     with stand.alive():
         with loaded(stand) as load:
@@ -188,7 +188,7 @@ FAULTS = {
 def test_of_no_use(what: str, stand: Stand, record: Record, agents: Agents) -> None:
     """Breakers open, requests notice nothing, and everything heals by itself."""
     name, fault = f"F18, {what}", FAULTS[what]
-    new = CONNECTED + 15 + list(FAULTS).index(what)
+    new = stand.unused()
     stand.until_up(HEAL)
     with stand.alive(), loaded(stand) as load:
         lines = [kas.lines() for kas in stand.kas]

@@ -67,7 +67,7 @@ FAILOVERS: dict[str, tuple[Callable[[Stand], Any], Callable[[Stand, Any], None]]
 def test_older_state(how: str, stand: Stand, record: Record, agents: Agents) -> None:
     """Agents that moved since then are found, though nobody asked for them before."""
     name = f"F17, {how}"
-    begin = CONNECTED + 4 + 5 * list(FAILOVERS).index(how)
+    begin = stand.unused(5)
     moving = range(begin, begin + 5)
     tokens = [stand.tokens[number - 1] for number in moving]
     agents.connect(tokens, stand.kas[0].agents)
