@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IProtocolFactory, IReactorTime
 from kas.api.front import Front
 from kas.api.limits import ExternalLimits
 from kas.web.draining import DrainingFactory
-from kas.web.requests import BoundedRequest, BoundedSite, Bounds
+from kas.web.requests import BoundedRequest, BoundedSite, Bounds, RequestLimits
 from tunnel.errors import CallError, ErrorCode, StreamReset
 from tunnel.grpc.fields import Headers
 from tunnel.grpc.server import Codec
@@ -137,6 +137,7 @@ def make_site(
     front: Front, clock: IReactorTime, limits: ExternalLimits, factory: DrainingFactory
 ) -> IProtocolFactory:
     """The factory for connections that do not begin with HTTP/2's preface."""
-    bounds = Bounds(limits, clock, front.memory, factory)
+    of_request = RequestLimits(limits.request, limits.idle, limits.body)
+    bounds = Bounds(of_request, clock, front.memory, factory)
     site: Any = BoundedSite(partial(ApiRequest, front), bounds)
     return site  # type: ignore[no-any-return]

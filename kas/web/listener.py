@@ -20,7 +20,7 @@ from twisted.web.server import NOT_DONE_YET
 from kas.config.schema import Web
 from kas.state.running import WEB
 from kas.web.draining import DrainingFactory, DrainingListener
-from kas.web.requests import BoundedRequest, BoundedSite, Bounds
+from kas.web.requests import BoundedRequest, BoundedSite, Bounds, RequestLimits
 from tunnel.grpc.memory import RequestMemory
 from tunnel.hosting.pages import Mount, Pages
 from tunnel.program.listening import Listening
@@ -30,15 +30,6 @@ __all__ = ["WebCollector", "WebFactory", "WebListener"]
 #: Bytes of all bodies that are in memory: each may have megabytes, and there may be as
 #: many as connections.
 MAX_BODIES = 256 * 1024 * 1024
-
-
-@attrs.frozen
-class WebLimits:
-    """What a client of pages can spend with one request; see ``web`` in the file."""
-
-    request: float
-    idle: float
-    body: int
 
 
 @attrs.define(eq=False)
@@ -176,7 +167,7 @@ class WebFactory(DrainingFactory):
     def __init__(self, settings: Web, pages: Pages, clock: IReactorTime) -> None:
         super().__init__(WEB, settings.max_connections)
         self.counters = WebCounters()
-        limits = WebLimits(
+        limits = RequestLimits(
             settings.request_timeout, settings.idle_timeout, settings.max_body_bytes
         )
         memory = RequestMemory(total=max(MAX_BODIES, settings.max_body_bytes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from io import BytesIO
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -28,24 +28,19 @@ _Request: Any = Request
 _Site: Any = Site
 
 
-class RequestLimits(Protocol):
+@attrs.frozen
+class RequestLimits:
     """What a client can spend with one request."""
 
-    @property
-    def request(self) -> float:
-        """Seconds for its head and body."""
+    #: Seconds for its head and body.
+    request: float
 
-    @property
-    def idle(self) -> float:
-        """
-        Seconds between two requests, and between two pieces of one.
+    #: Seconds between two requests, and between two pieces of one; also how long the
+    #: client may take nothing of an answer.
+    idle: float
 
-        Also how long the client may take nothing of an answer.
-        """
-
-    @property
-    def body(self) -> int:
-        """Bytes of its body, which is whole in memory before it is looked at."""
+    #: Bytes of its body, which is whole in memory before it is looked at.
+    body: int
 
 
 @attrs.frozen
