@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from agentk.dialer import Dialer
 from agentk.kubernetes.reach import ClusterReach
+from tunnel.program.process_metrics import resumption_metrics
 
 __all__ = ["ReachCollector", "TunnelCollector"]
 
@@ -23,7 +24,7 @@ class TunnelCollector(Collector):
 
     def collect(self) -> Iterable[Any]:
         """The metrics of now."""
-        dialer, keeper = self.dialer, self.dialer.keeper
+        dialer = self.dialer
         yield GaugeMetricFamily(
             "agentk_tunnel_up", "1 while bytes flow to kas.", value=int(dialer.ready)
         )
@@ -32,19 +33,7 @@ class TunnelCollector(Collector):
             "Connections that kas welcomed.",
             value=dialer.connections,
         )
-        yield GaugeMetricFamily(
-            "agentk_resumable_kept_bytes",
-            "Bytes kept for streams that survive their path.",
-            value=keeper.held,
-        )
-        paths = CounterMetricFamily(
-            "agentk_resumable_paths",
-            "Paths of such streams: lost, found again, not found in time.",
-            labels=["event"],
-        )
-        for event in ("lost", "resumed", "expired"):
-            paths.add_metric([event], getattr(keeper, event))
-        yield paths
+        yield from resumption_metrics("agentk", dialer.keeper)
 
 
 @attrs.define(eq=False)

@@ -108,18 +108,8 @@ class ConnectCall(Codec):
 
     #: For calls with one request and one response.
     unary: bool
-
-    def __init__(
-        self,
-        transport: CallTransport,
-        memory: RequestMemory,
-        headers: Mapping[str, str],
-    ) -> None:
-        super().__init__(transport, memory, headers)
-        name = "content-encoding" if self.unary else "connect-content-encoding"
-        self._encoding = headers.get(name, "identity")
-        #: Set before the call is opened.
-        self.method: MethodDescriptor | None = None
+    #: Set before the call is opened.
+    method: MethodDescriptor | None = None
 
     @property
     def json(self) -> bool:
@@ -132,10 +122,10 @@ class ConnectCall(Codec):
 
     def check_encoding(self) -> None:
         """:raises CallError: the client compresses."""
-        if self._encoding not in ("", "identity"):
+        if self.encoding not in ("", "identity"):
             raise CallError(
                 Status.UNIMPLEMENTED,
-                f"the encoding {self._encoding[:40]!r}: only identity is taken",
+                f"the encoding {self.encoding[:40]!r}: only identity is taken",
             )
 
     def decode(self, data: bytes) -> bytes:
@@ -174,6 +164,7 @@ class UnaryCall(ConnectCall):
     """One request, one response: an ordinary POST."""
 
     unary = True
+    encoding_field = "content-encoding"
 
     def __init__(
         self,
@@ -245,6 +236,7 @@ class StreamingCall(EnvelopeCodec, ConnectCall):
     """Messages in envelopes; the last one says how it went."""
 
     unary = False
+    encoding_field = "connect-content-encoding"
     unreadable = Status.INVALID_ARGUMENT
 
     def not_plain(self, flags: int) -> CallError:

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from kas.fleet.balance import Balance
 from kas.fleet.fleet import Fleet
 from kas.routing.router import Router
+from tunnel.program.process_metrics import resumption_metrics
 
 __all__ = ["FleetCollector"]
 
@@ -38,7 +39,7 @@ class FleetCollector(Collector):
 
     def collect(self) -> Iterable[Any]:
         """The metrics of now."""
-        router, keeper = self.router, self.router.keeper
+        router = self.router
         yield _counter(
             "kas_routing_rerouted",
             "Requests that were sent elsewhere after a refusal or a loss.",
@@ -49,19 +50,7 @@ class FleetCollector(Collector):
             "Streams of clients here to agents that another kas holds.",
             router.remote,
         )
-        yield _gauge(
-            "kas_resumable_kept_bytes",
-            "Bytes kept for streams that survive their path.",
-            keeper.held,
-        )
-        paths = CounterMetricFamily(
-            "kas_resumable_paths",
-            "Paths of such streams: lost, found again, not found in time.",
-            labels=["event"],
-        )
-        for event in ("lost", "resumed", "expired"):
-            paths.add_metric([event], getattr(keeper, event))
-        yield paths
+        yield from resumption_metrics("kas", router.keeper)
         yield _counter(
             "kas_agents_moved",
             "Agents that were asked to connect to another kas.",

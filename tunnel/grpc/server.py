@@ -80,6 +80,8 @@ class Codec:
 
     #: No agent calls here.
     agent: ConnectedAgent | None = None
+    #: The field that says how messages are compressed.
+    encoding_field = "grpc-encoding"
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class Codec:
     ) -> None:
         self.transport = transport
         self.content_type = media_type(headers)
+        self.encoding = headers.get(self.encoding_field, "identity")
         #: What this call holds of a request that is not complete.
         self.share = RequestShare(memory)
         self._receiver: IStreamReceiver | None = None
@@ -289,21 +292,12 @@ class GrpcCall(EnvelopeCodec):
 
     unreadable = Status.INTERNAL
 
-    def __init__(
-        self,
-        transport: CallTransport,
-        memory: RequestMemory,
-        headers: Mapping[str, str],
-    ) -> None:
-        super().__init__(transport, memory, headers)
-        self._encoding = headers.get("grpc-encoding", "identity")
-
     def not_plain(self, flags: int) -> CallError:
         """Why a message with such *flags* is not taken."""
-        if flags == COMPRESSED and self._encoding != "identity":
+        if flags == COMPRESSED and self.encoding != "identity":
             return CallError(
                 Status.UNIMPLEMENTED,
-                f"messages in {self._encoding[:40]!r}: only identity is taken",
+                f"messages in {self.encoding[:40]!r}: only identity is taken",
             )
         return super().not_plain(flags)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 import attrs
@@ -19,8 +19,9 @@ from tunnel import __version__
 from tunnel.config import validity
 from tunnel.errors import ConfigurationError
 from tunnel.program.listening import Listening
+from tunnel.session.resume import Keeper
 
-__all__ = ["ProgramCollector", "register_process_metrics"]
+__all__ = ["ProgramCollector", "register_process_metrics", "resumption_metrics"]
 
 
 @attrs.define(eq=False)
@@ -81,3 +82,20 @@ def register_process_metrics(
     ProcessCollector(registry=metrics)
     GCCollector(registry=metrics)
     metrics.register(ProgramCollector(program, listening, dropped_lines))
+
+
+def resumption_metrics(program: str, keeper: Keeper) -> Iterator[Metric]:
+    """Of streams that survive their path."""
+    yield GaugeMetricFamily(
+        f"{program}_resumable_kept_bytes",
+        "Bytes kept for streams that survive their path.",
+        value=keeper.held,
+    )
+    paths = CounterMetricFamily(
+        f"{program}_resumable_paths",
+        "Paths of such streams: lost, found again, not found in time.",
+        labels=["event"],
+    )
+    for event in ("lost", "resumed", "expired"):
+        paths.add_metric([event], getattr(keeper, event))
+    yield paths
