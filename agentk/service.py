@@ -73,7 +73,7 @@ class AgentkService(LogsItsOwnWay, Service):
         self._instance_id = secrets.token_bytes(16)
         self._context: ssl.SSLContext | None = None
         self._listening = Listening(reactor, program="agentk")
-        self._watchdog_call: Any = None
+        self._watchdog = sdnotify.Watchdog(reactor)
         self.cluster = cluster
         self._version = ClusterVersion(cluster, reactor)
         self.metrics = CollectorRegistry()
@@ -155,7 +155,7 @@ class AgentkService(LogsItsOwnWay, Service):
         await self.reach.start()
         self.bus.subscribe("agentk", "tunnel.connected", self._connected)
         self.dialer.start()
-        self._watchdog()
+        self._watchdog.start()
         settle()
 
     def reload(self) -> None:
@@ -175,12 +175,6 @@ class AgentkService(LogsItsOwnWay, Service):
         # For systemd, too, ready means that bytes flow.
         sdnotify.notify("READY=1")
         self.reach.connected()
-
-    def _watchdog(self) -> None:
-        interval = sdnotify.watchdog_interval()
-        if interval is not None:
-            sdnotify.notify("WATCHDOG=1")
-            self._watchdog_call = self._reactor.callLater(interval, self._watchdog)
 
     def _make_context(self, *, any_name: bool = False) -> ssl.SSLContext:
         options = self._options
@@ -235,8 +229,7 @@ class AgentkService(LogsItsOwnWay, Service):
 
     async def _stop(self) -> None:
         sdnotify.notify("STOPPING=1")
-        if self._watchdog_call is not None and self._watchdog_call.active():
-            self._watchdog_call.cancel()
+        self._watchdog.stop()
         # It says at once that it takes nothing new; modules hear it then, because what
         # they end for it must not come back here.
         stopping = Deferred.fromCoroutine(self.dialer.stop(STOP_GRACE))

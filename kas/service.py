@@ -254,7 +254,7 @@ class KasService(LogsItsOwnWay, Service):
         self.control = ControlSocket(state, self, reactor)
         self._acceptor: AgentAcceptor | None = None
         self._agent_port: IListeningPort | None = None
-        self._watchdog_call: Any = None
+        self._watchdog = sdnotify.Watchdog(reactor)
         self._renewal = LoopingCall(self._renew)
         self._renewal.clock = reactor
 
@@ -349,7 +349,7 @@ class KasService(LogsItsOwnWay, Service):
         running.tell(self._state, self.listening.opened)
         self.health.ready = True
         sdnotify.notify("READY=1")
-        self._watchdog()
+        self._watchdog.start()
         settle()
         self._log.info("kas is ready, known to others as {me}", me=self._kas_id.hex())
 
@@ -435,12 +435,6 @@ class KasService(LogsItsOwnWay, Service):
             self._development_files()
         except (ConfigurationError, OSError):
             self._log.failure("the development certificate was not renewed")
-
-    def _watchdog(self) -> None:
-        interval = sdnotify.watchdog_interval()
-        if interval is not None and self.running:
-            sdnotify.notify("WATCHDOG=1")
-            self._watchdog_call = self._reactor.callLater(interval, self._watchdog)
 
     def reload(self) -> None:
         self.reopen_log()
@@ -540,8 +534,7 @@ class KasService(LogsItsOwnWay, Service):
         self.health.ready = False
         running.forget(self._state)
         sdnotify.notify("STOPPING=1")
-        if self._watchdog_call is not None and self._watchdog_call.active():
-            self._watchdog_call.cancel()
+        self._watchdog.stop()
         if self._renewal.running:
             self._renewal.stop()
         self.balance.stop()

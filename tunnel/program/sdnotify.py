@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import socket
 
+from twisted.internet.interfaces import IReactorTime
+
+from tunnel.util.timers import Timers
+
 
 def notify(state: str) -> bool:
     """
@@ -33,3 +37,23 @@ def watchdog_interval() -> float | None:
     if not usec.isdigit() or (pid and pid != str(os.getpid())):
         return None
     return int(usec) / 2_000_000
+
+
+class Watchdog:
+    """Tells systemd that the reactor turns, as often as systemd wants to hear it."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._timers = Timers(clock)
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin, unless the service was stopped while it started."""
+        interval = watchdog_interval()
+        if interval is not None and not self._stopped:
+            notify("WATCHDOG=1")
+            self._timers.later("watchdog", interval, self.start)
+
+    def stop(self) -> None:
+        """The end of the service has limits of its own."""
+        self._stopped = True
+        self._timers.cancel_all()

@@ -7,6 +7,7 @@ import socket
 import tempfile
 from pathlib import Path
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.program import sdnotify
@@ -72,3 +73,18 @@ class WatchdogTests(SynchronousTestCase):
         self.assertIsNone(self.interval())
         self.assertIsNone(self.interval(WATCHDOG_USEC="1000000", WATCHDOG_PID="1"))
         self.assertIsNone(self.interval(WATCHDOG_USEC="soon"))
+
+    def test_until_the_end(self) -> None:
+        """Nothing is sent after a stop, also one that came before the start was over."""
+        clock = Clock()
+        told: list[str] = []
+        self.patch(sdnotify, "notify", told.append)
+        self.patch(os, "environ", {"WATCHDOG_USEC": "30000000"})
+        watchdog, late = sdnotify.Watchdog(clock), sdnotify.Watchdog(clock)
+        watchdog.start()
+        clock.advance(15)
+        self.assertEqual(told, ["WATCHDOG=1"] * 2)
+        for one in (watchdog, late):
+            one.stop()
+        late.start()
+        self.assertEqual((clock.getDelayedCalls(), len(told)), ([], 2))
