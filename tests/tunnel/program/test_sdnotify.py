@@ -75,7 +75,7 @@ class WatchdogTests(SynchronousTestCase):
         self.assertIsNone(self.interval(WATCHDOG_USEC="soon"))
 
     def test_until_the_end(self) -> None:
-        """Nothing is sent after a stop, also one that came before the start was over."""
+        """Nothing is sent after a stop, not even where the start was not over."""
         clock = Clock()
         told: list[str] = []
         self.patch(sdnotify, "notify", told.append)
