@@ -11,6 +11,7 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
                        travel on
     browsers.py        sessions of GitLab, and pages of other origins (CORS)
     fields.py          header fields that both halves write, and what else they agree on
+    statuses.py        errors as a Kubernetes Status: JSON, YAML, protobuf
     agent.py           the agent half
     watch_boundary.py  where one event of a watch ends
     heartbeats.py      PINGs inside an upgraded connection, and who answers them

@@ -121,6 +121,7 @@ class AgentRequest:
         "_answered",
         "_boundary",
         "_ending",
+        "_fields",
         "_heartbeats",
         "_module",
         "_over",
@@ -142,6 +143,7 @@ class AgentRequest:
         self._request: UpstreamRequest | None = None
         self._started_at = module.api.clock.seconds()
         self._target = b""
+        self._fields = b""
         self._trailers = b""
         self._answered = False
         self._upgrade = False
@@ -172,6 +174,7 @@ class AgentRequest:
             self._refuse(502, f"kas -> agent: {error}", _AGENT)
             return
         self._target = head.target
+        self._fields = head.fields
         try:
             authorization = cluster.authorization()
             if authorization is not None and not is_value(authorization):
@@ -211,7 +214,7 @@ class AgentRequest:
 
     def _refuse(self, status: int, message: str, hop: bytes) -> None:
         """Answer in the place of the API server."""
-        block, body = error_block(status, message, hop, self._target)
+        block, body = error_block(status, message, hop, self._target, self._fields)
         stream = self._stream
         self._module.metrics.answered(status)
         self._module.metrics.failed(hop.decode())

@@ -19,7 +19,6 @@ from modules.kubernetes_api.fields import (
     MAX_BLOCK,
     METHOD,
     passed_by,
-    status_answer,
 )
 from modules.kubernetes_api.frontdoor import (
     OutgoingFields,
@@ -29,6 +28,7 @@ from modules.kubernetes_api.frontdoor import (
 )
 from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
+from modules.kubernetes_api.statuses import status_answer
 from modules.kubernetes_api.watch_boundary import Boundary
 from tunnel import __version__
 from tunnel.errors import (
@@ -304,7 +304,8 @@ class KubernetesApiServer:
         self, exchange: Exchange, status: int, message: str, fields: bytes = b""
     ) -> None:
         """Answer with a Kubernetes Status."""
-        more, body = status_answer(status, message, exchange.head.target)
+        head = exchange.head
+        status, more, body = status_answer(status, message, head.target, head.fields)
         exchange.respond(status, more + fields, body)
 
     def _refused(
@@ -373,7 +374,8 @@ class KubernetesApiServer:
 
 
 def _render(status: int, message: str) -> tuple[bytes, bytes]:
-    return status_answer(status, f"client -> kas: {message}", b"")
+    _, fields, body = status_answer(status, f"client -> kas: {message}", b"", b"")
+    return fields, body
 
 
 @implementer(IPathReceiver)

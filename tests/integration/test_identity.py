@@ -9,7 +9,9 @@ from typing import Any
 
 import attrs
 import pytest
+import yaml
 
+from modules.kubernetes_api.statuses import status_answer
 from tests.integration.cluster import Audit, ControlPlane
 from tests.integration.kubectl import Kubectl
 from tests.integration.rawhttp import Answer, Way
@@ -200,6 +202,25 @@ def test_wrong_credentials(ways: dict[str, Way]) -> None:
     assert ask(token, "/agents/main/readyz").body == b"ok"
     assert ask(token, f"/agents/{agent}/readyz").body == b"ok"
     assert ask(token, "/agents/nobody/readyz").status in (401, 403, 404)
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml", "vnd.kubernetes.protobuf"])
+def test_forms_of_errors(kind: str, ways: dict[str, Way]) -> None:
+    """An error of kas has the form that the client takes, as the API server's has."""
+    accept = f"Accept: application/{kind}"
+    theirs, ours = (
+        attrs.evolve(ways[name], token=token).ask("GET", "/api/v1/pods", accept)
+        for name, token in (("direct", "x"), ("proxied", "user:1:x"))
+    )
+    assert theirs.status == ours.status == 401
+    assert ours.field("Content-Type") == theirs.field("Content-Type")
+    fields = f"\r\n{accept}".encode()
+    _, _, body = status_answer(401, "Unauthorized", b"", fields)
+    if kind in ("json", "yaml"):
+        assert yaml.safe_load(body) == yaml.safe_load(theirs.body)
+    else:
+        assert body == theirs.body
+    assert b"client -> kas" in ours.body
 
 
 def test_agent_by_name_and_by_id(ways: dict[str, Way]) -> None:

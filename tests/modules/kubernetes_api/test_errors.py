@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.internet.error import ConnectionRefusedError
 
-from modules.kubernetes_api.fields import status_answer
+from modules.kubernetes_api.statuses import status_answer
 from tests.modules.kubernetes_api.cases import CHUNKED, SWITCH, ProxyCase
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed
@@ -46,8 +46,8 @@ class ErrorTests(ProxyCase):
 
     def test_warning(self) -> None:
         """Whatever a text holds, it stays one quoted string."""
-        fields, _ = status_answer(
-            502, 'a "b"\r\nX: \\ \u00fc \x1b' + "x" * 5000, b"/api"
+        _, fields, _ = status_answer(
+            502, 'a "b"\r\nX: \\ \u00fc \x1b' + "x" * 5000, b"/api", b""
         )
         (line,) = (one for one in fields.split(b"\r\n") if one.startswith(b"Warn"))
         self.assertTrue(line.startswith(b"Warning: 299 - \"a 'b'  X: / ?  xxx"))

@@ -1,0 +1,163 @@
+"""
+Errors as a Kubernetes Status, in the form that the client takes: JSON, YAML, protobuf.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+from tunnel.util.texts import clean
+
+__all__ = ["status_answer"]
+
+# k8s.io/apimachinery, metav1.StatusReason
+_REASONS: Final = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    409: "Conflict",
+    410: "Gone",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+#: Clients of Kubernetes ask these first, and drop the text of an error that they get:
+#: "the server is currently unable to handle the request" is all that kubectl prints.
+_DISCOVERY: Final = (b"/api", b"/apis")
+
+#: Characters of a warning; clients cut at 4096 for all of them.
+_MAX_WARNING: Final = 1000
+
+_ACCEPT: Final = re.compile(rb"\r\naccept:([^\r]*)", re.IGNORECASE)
+
+_JSON: Final = b"application/json"
+_YAML: Final = b"application/yaml"
+_PROTOBUF: Final = b"application/vnd.kubernetes.protobuf"
+_TEXT: Final = b"text/plain; charset=utf-8"
+_FORMS: Final = {
+    b"*/*": _JSON,
+    b"application/*": _JSON,
+    _JSON: _JSON,
+    _YAML: _YAML,
+    _PROTOBUF: _PROTOBUF,
+}
+
+#: Media ranges that are looked at; a browser sends eight.
+_MAX_RANGES: Final = 50
+
+
+def status_answer(
+    code: int, message: str, target: bytes, fields: bytes
+) -> tuple[int, bytes, bytes]:
+    """
+    Status code, fields and body of an error, as kubectl prints it.
+
+    :param target: what was asked for; where clients drop the text of the body, it is
+        sent as a warning as well, which they show.
+    :param fields: of the request, for its ``Accept``; a client that takes none of the
+        forms gets 406 and the text.
+    """
+    form = _wanted(fields)
+    if form == _JSON:
+        body = _json(code, message)
+    elif form == _YAML:
+        body = _yaml(code, message)
+    elif form == _PROTOBUF:
+        body = _protobuf(code, message)
+    else:
+        code = 406
+        body = message.encode("utf-8", "replace") + b"\n"
+    lines = b"\r\nContent-Type: %b\r\nCache-Control: no-store" % form
+    if target.partition(b"?")[0].endswith(_DISCOVERY):
+        text = clean(message, _MAX_WARNING, " ").replace("\\", "/").replace('"', "'")
+        lines += b'\r\nWarning: 299 - "%b"' % text.encode("ascii", "replace")
+    return code, lines, body
+
+
+def _wanted(fields: bytes) -> bytes:
+    """The form that the client prefers."""
+    accepted = b",".join(_ACCEPT.findall(fields)).strip(b" \t,")
+    if not accepted:
+        return _JSON
+    best, form = 0.0, _TEXT
+    for one in accepted.lower().split(b",", _MAX_RANGES)[:_MAX_RANGES]:
+        kind, *parameters = (part.strip(b" \t") for part in one.split(b";"))
+        found = _FORMS.get(kind)
+        quality = _quality(parameters)
+        if found is not None and quality > best:
+            best, form = quality, found
+    return form
+
+
+def _quality(parameters: list[bytes]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition(b"=")
+        if name == b"q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def _json(code: int, message: str) -> bytes:
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": _REASONS.get(code, ""),
+        "code": code,
+    }
+    return json.dumps(status).encode() + b"\n"
+
+
+def _yaml(code: int, message: str) -> bytes:
+    # In double quotes YAML has the escapes of JSON, and none for pairs of surrogates.
+    text = json.dumps(clean(message, len(message)), ensure_ascii=False)
+    reason = _REASONS.get(code, '""')
+    return (
+        f"apiVersion: v1\ncode: {code}\nkind: Status\nmessage: {text}\n"
+        f"metadata: {{}}\nreason: {reason}\nstatus: Failure\n"
+    ).encode("utf-8", "replace")
+
+
+# k8s.io/apimachinery: runtime.Unknown around metav1.Status, empty texts included.
+
+
+def _protobuf(code: int, message: str) -> bytes:
+    metadata = _bytes(1, b"") + _bytes(2, b"") + _bytes(3, b"")
+    status = (
+        _bytes(1, metadata)
+        + _bytes(2, b"Failure")
+        + _bytes(3, message.encode("utf-8", "replace"))
+        + _bytes(4, _REASONS.get(code, "").encode())
+        + b"\x30"
+        + _number(code)
+    )
+    kind = _bytes(1, _bytes(1, b"v1") + _bytes(2, b"Status"))
+    return b"k8s\0" + kind + _bytes(2, status) + _bytes(3, b"") + _bytes(4, b"")
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return bytes([field << 3 | 2]) + _number(len(value)) + value
+
+
+def _number(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
