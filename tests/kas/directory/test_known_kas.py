@@ -390,6 +390,8 @@ class Sessions:
 class KnownPeersTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
+        # Zero would not show which way times are compared.
+        self.clock.advance(10 * PEER_SECONDS)
         self.sessions = Sessions()
         self.gone: list[bytes] = []
         self.told: list[str] = []
@@ -457,6 +459,17 @@ class KnownPeersTests(SynchronousTestCase):
         self.peers.leases([])
         self.assertEqual(self.told, [])
         self.assertTrue(self.peers.is_incomplete(TWO.kas_id))
+
+    def test_returned_and_left(self) -> None:
+        """Nothing is to be awaited of one that said goodbye."""
+        self.peers.leases([TWO])
+        self.peers.leases([])
+        self.peers.leases([TWO])
+        self.peers.left(TWO.kas_id)
+        self.assertFalse(self.peers.is_incomplete(TWO.kas_id))
+        self.clock.advance(LEASE_GRACE)
+        self.peers.leases([])
+        self.assertEqual(self.told, [])
 
     def test_wrote(self) -> None:
         """Writing is a sign of life, of one that was not known, too."""

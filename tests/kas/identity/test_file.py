@@ -64,6 +64,19 @@ class FormatTests(IdentityCase):
             "the user name 'alice' is there twice",
             changed(lambda c: c["users"].append(c["users"][0])),
         )
+        token = self.content()["agents"][0]["tokens"][0]
+        self.assertBroken(
+            f"the token id '{token['id']}' is there twice",
+            changed(lambda c: c["users"][0].update(token=token)),
+        )
+        self.assertBroken(
+            "agents[0].extra is not known",
+            changed(lambda c: c["agents"][0].update(extra=1)),
+        )
+        self.assertBroken(
+            "users[0].token.extra is not known",
+            changed(lambda c: c["users"][0]["token"].update(extra=1)),
+        )
         self.assertBroken("the file is not an object", b"[]")
         self.assertBroken("restore a backup", b"[]")
         self.assertBroken(

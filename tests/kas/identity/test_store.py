@@ -8,7 +8,13 @@ from typing import Any
 
 from kas.identity import store as identity_store
 from kas.identity.file import BACKUP_NAME, FILE_NAME, Agent, User
-from kas.identity.store import MAX_TOKEN, IdentityError, bare_token, digest
+from kas.identity.store import (
+    MAX_TOKEN,
+    IdentityError,
+    bare_token,
+    digest,
+    split_token,
+)
 from tests.kas.identities import ALICE, START, IdentityCase
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
@@ -257,3 +263,13 @@ class StoreTests(IdentityCase):
             self.assertEqual(bare_token(token), b"kasuser-1-x")
         for other in (b"pat:1:x", b"user:1:", b"user:1", b"user:" + b"1" * 200 + b":x"):
             self.assertEqual(bare_token(other), other)
+
+    def test_prefix_and_id_of_a_token(self) -> None:
+        """What follows them is random, and may have hyphens."""
+        for secret in (b"x", b"a-b-c", b""):
+            found = split_token(b"kasuser-12-" + secret)
+            self.assertEqual(found, ("kasuser", "12"))
+        long = b"kasuser-12-".ljust(MAX_TOKEN, b"x")
+        self.assertEqual(split_token(long), ("kasuser", "12"))
+        for other in (b"", b"kasuser-12", b"x" * 200, long + b"x"):
+            self.assertIsNone(split_token(other))
