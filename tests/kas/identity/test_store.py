@@ -89,6 +89,13 @@ class StoreTests(IdentityCase):
         (user,) = self.store.load().users
         self.assertEqual(user.agents, ("test",))
 
+    def test_removing_a_user(self) -> None:
+        self.store.add_agent("prod")
+        for name in ("alice", "bob"):
+            self.store.add_user(name, ["prod"], None)
+        self.assertEqual(self.store.remove_user("alice").name, "alice")
+        self.assertEqual([user.name for user in self.store.load().users], ["bob"])
+
     def test_users_are_checked(self) -> None:
         self.store.add_agent("prod")
         for name in ("", "a b", "-a", "a" * 129):
@@ -131,6 +138,7 @@ class StoreTests(IdentityCase):
             [token.expires_at for token in agent.tokens],
             [START + timedelta(hours=1), None],
         )
+        self.assertEqual(self.store.load().agents, (agent,))
         agent, _ = self.store.rotate_agent("prod", timedelta(0))
         self.assertEqual([token.expires_at for token in agent.tokens], [None])
 
