@@ -65,6 +65,17 @@ def test_instances_of_an_agent_are_bounded() -> None:
     assert len(entry._instances) == MAX_GONE
 
 
+def test_a_connection_that_is_told_again() -> None:
+    """It is nothing new, and what it says of itself now counts."""
+    entry = CacheEntry("agent", 0.0)
+    assert entry.connected(record(generation=2), 1)
+    again = record(generation=2, at=3)
+    assert not entry.connected(again, 2)
+    assert list(entry.records()) == [again]
+    assert not entry.connected(record(generation=1), 3)
+    assert list(entry.records()) == [again]
+
+
 def test_forgets_only_what_was_wrong() -> None:
     """A connection that another kas, or a newer one, has meanwhile is none of it."""
     entry = CacheEntry("agent", 0.0)

@@ -150,6 +150,16 @@ class LossTests(ResumableTestCase):
         self.assertEqual(self.receiver.closed, [None])
         self.assert_nothing_left()
 
+    def test_the_end_of_what_comes_is_told_once(self) -> None:
+        """It may come again by another path, where it was not acknowledged."""
+        stream, path = self.opener()
+        path.receiver.fin_received()
+        self.assertTrue(self.receiver.finished)
+        self.receiver.finished = False
+        path.receiver.stream_closed(LOST)
+        stream.fin_received()
+        self.assertFalse(self.receiver.finished)
+
     def test_headers_are_cut_like_bytes(self) -> None:
         stream, path = self.opener()
         stream.send_headers(b"head")
@@ -262,6 +272,7 @@ class KeptTests(ResumableTestCase):
         stream.acked(2)
         stream.acked(1)
         self.assertEqual(self.keeper.held, 6)
+        stream.acked(7)
         stream.acked(8)
         self.assertEqual(self.keeper.held, 0)
 
