@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import attrs
 from twisted.logger import Logger
@@ -38,6 +38,7 @@ __all__ = [
     "AgentkConfiguration",
     "AgentkOptions",
     "KubernetesConfiguration",
+    "ObservabilitySection",
     "ProbeListen",
     "TokenSource",
     "read_configuration",
@@ -162,6 +163,22 @@ class KubernetesConfiguration:
         return UpstreamLimits(
             max_connections=self.max_connections, max_idle=self.max_idle_connections
         )
+
+
+@attrs.frozen(kw_only=True)
+class LoggingSection:
+    """``observability.logging`` of the agent's configuration in Git."""
+
+    level: Literal["debug", "info", "warn", "error"] | None = field(
+        default=None, doc="the least important events to write; None: as started"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ObservabilitySection:
+    """``observability`` of the agent's configuration in Git."""
+
+    logging: LoggingSection = field(factory=LoggingSection, doc="logs")
 
 
 @attrs.frozen(kw_only=True)

@@ -11,6 +11,7 @@ from zope.interface import implementer
 from agentk.dialer import Dialer
 from tunnel.hosting.context import ModuleApi, ModuleContext
 from tunnel.hosting.modules import Prepared
+from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import Access, IAgentModuleApi, ICluster
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
@@ -23,6 +24,13 @@ class AgentContext(ModuleContext):
 
     kubernetes: KubernetesClients
     dialer: Dialer
+    sections: Sections
+
+    def release(self, name: str) -> None:
+        """Take back what a module registered."""
+        # Not super(): attrs makes the class again for its slots.
+        ModuleContext.release(self, name)
+        self.sections.withdraw(name)
 
 
 @implementer(IAgentModuleApi)
@@ -38,6 +46,15 @@ class AgentModuleApi(ModuleApi):
         super().__init__(context, module, fail)
         self._kubernetes = context.kubernetes
         self._dialer = context.dialer
+        self._sections = context.sections
+        #: Puts a configuration from Git into effect.
+        self.apply_sections = context.sections.apply
+
+    def follow_section(
+        self, section: str, schema: type[Any], apply: Callable[[Any], None]
+    ) -> None:
+        """Call *apply* with a section of the agent's configuration."""
+        self._sections.follow(self.name, section, schema, apply)
 
     @property
     def agent_id(self) -> str:

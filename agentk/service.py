@@ -15,7 +15,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
-from agentk.config import AgentkConfiguration, AgentkOptions, TokenSource
+from agentk.config import (
+    AgentkConfiguration,
+    AgentkOptions,
+    ObservabilitySection,
+    TokenSource,
+)
 from agentk.dialer import Dialer
 from agentk.health import make_site
 from agentk.kubernetes.cluster import ClusterAccess
@@ -27,6 +32,7 @@ from tunnel import __version__
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.events import EventBus
 from tunnel.hosting.modules import ModuleHost, Prepared
+from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import IAgentModule
 from tunnel.kubernetes import KubernetesClients
@@ -109,6 +115,10 @@ class AgentkService(LogsItsOwnWay, Service):
             reactor,
         )
         self.metrics.register(ReachCollector(self.reach))
+        self.sections = Sections()
+        self.sections.follow(
+            "agentk", "observability", ObservabilitySection, self._observe
+        )
         context = AgentContext(
             reactor=reactor,
             dispatcher=self.dispatcher,
@@ -116,6 +126,7 @@ class AgentkService(LogsItsOwnWay, Service):
             metrics=self.metrics,
             kubernetes=KubernetesClients(cluster, self._upstream, reactor),
             dialer=self.dialer,
+            sections=self.sections,
         )
         self.modules = ModuleHost(
             modules,
@@ -157,6 +168,10 @@ class AgentkService(LogsItsOwnWay, Service):
         self.dialer.start()
         self._watchdog.start()
         settle()
+
+    def _observe(self, section: ObservabilitySection) -> None:
+        self.set_log_level(section.logging.level)
+        self._log.debug("events of level debug are logged, as configured in Git")
 
     def reload(self) -> None:
         self.reopen_log()

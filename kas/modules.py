@@ -37,6 +37,12 @@ from tunnel.interfaces import (
 from tunnel.program.listening import Listening
 from tunnel.rpc.client import ServiceClient
 
+#: Problems of agents that one module shows: as many as a kas has agents at most.
+MAX_PROBLEMS = 10_000
+
+#: Characters of one.
+MAX_PROBLEM = 1000
+
 
 @attrs.define(eq=False)
 class ServerContext(ModuleContext):
@@ -59,6 +65,8 @@ class ServerContext(ModuleContext):
     removals: dict[str, list[Callable[[], None]]] = attrs.Factory(dict)
     #: Says which credentials a module holds something open for, by module.
     holders: dict[str, list[Callable[[], Collection[str]]]] = attrs.Factory(dict)
+    #: What modules say is wrong with an agent: its name and why, by module and id.
+    problems: dict[str, dict[str, tuple[str, str]]] = attrs.Factory(dict)
     #: Ports that modules opened, by module.
     ports: dict[str, list[IListeningPort]] = attrs.Factory(dict)
 
@@ -113,6 +121,13 @@ class ServerModuleApi(ModuleApi):
     def audit(self, event: AuditEvent) -> None:
         """Write one event to the audit log."""
         self._context.audit.record(self.name, event)
+
+    def show_problem(self, agent_id: str, agent_name: str, problem: str) -> None:
+        """Have ``kasctl status`` show what is wrong with an agent."""
+        problems = self._context.problems.setdefault(self.name, {})
+        problems.pop(agent_id, None)
+        if problem and len(problems) < MAX_PROBLEMS:
+            problems[agent_id] = (agent_name, problem[:MAX_PROBLEM])
 
     def handle_external(self, service: Any, implementation: object) -> None:
         """Answer calls of the external API."""

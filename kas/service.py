@@ -102,6 +102,9 @@ LEAVE_PATIENCE = 15.0
 LISTEN_GRACE = 5.0
 
 
+#: Problems of agents that `kasctl status` shows.
+SHOWN_PROBLEMS = 100
+
 #: Seconds that other kas have for an answer when an operator asks for them and waits.
 PEERS_PATIENCE = 2.0
 
@@ -497,6 +500,13 @@ class KasService(LogsItsOwnWay, Service):
         }
         if problems:
             known["cluster_problems"] = problems
+        said = [
+            (f"{name}: {module}", why)
+            for module, agents in self._context.problems.items()
+            for name, why in agents.values()
+        ]
+        if said:
+            known["agent_problems"] = dict(said[:SHOWN_PROBLEMS])
         if fleet.redis is not None:
             known["redis"] = {
                 "up": fleet.redis.up,

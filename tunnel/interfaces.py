@@ -571,7 +571,8 @@ class IRepository(Interface):
     One Git repository, read without a working tree: nothing of it is ever run.
 
     Every way to fail is a `tunnel.errors.CallError`: INVALID_ARGUMENT for refs, paths
-    and ids that cannot be; NOT_FOUND, there is no such ref, commit or path;
+    and ids that cannot be; NOT_FOUND, there is no such ref or path; OUT_OF_RANGE, the
+    commit is not here any more: resolve again;
     FAILED_PRECONDITION, it is no file; RESOURCE_EXHAUSTED, a limit is passed;
     PERMISSION_DENIED, the Git server refuses kas; UNAVAILABLE, it cannot be asked now;
     DEADLINE_EXCEEDED, it took too long.
@@ -609,7 +610,7 @@ class IRepository(Interface):
         """
         Paths of the files below *path* that differ between two commits.
 
-        :raises CallError: NOT_FOUND, one of the two is not there any more: take
+        :raises CallError: OUT_OF_RANGE, one of the two is not here any more: take
             everything for changed.
         """
 
@@ -704,6 +705,9 @@ class IServerModuleApi(_IModuleApi):
     audit_level: AuditLevel = Attribute("Which events `audit` is called with.")
 
     repositories: IRepositories = Attribute("Git repositories.")
+
+    def show_problem(agent_id: str, agent_name: str, problem: str) -> None:
+        """Have ``kasctl status`` show what is wrong with an agent; empty: nothing."""
 
     def audit(event: AuditEvent) -> None:
         """Write one event to the audit log; never waits."""
@@ -804,7 +808,8 @@ class IServerModuleApi(_IModuleApi):
 
         kas itself publishes ``agent.connected``, ``agent.disconnected`` and, when it
         tells something new of itself, ``agent.changed`` (`ConnectedAgent`),
-        ``credential.revoked`` (a credential id), and
+        ``credential.revoked`` (a credential id), ``git.pushed`` (the full path of a
+        project, or the name of a repository), and
         ``kas.draining`` when it was told to stop: finish what runs, begin nothing.
         """
 
@@ -1093,6 +1098,29 @@ class IAgentModuleApi(_IModuleApi):
         """
 
     agent_id: str = Attribute("Ours, as kas said it; empty before that.")
+
+    def follow_section(
+        section: str, schema: type[Any], apply: Callable[[Any], None]
+    ) -> None:
+        """
+        Call *apply* with a section of the agent's configuration in Git, until the
+        module stops: with what is known now, and whenever the section has changed.
+
+        A configuration takes effect as a whole or not at all: first every module's
+        section is read with its schema, and what one refuses none gets.  *apply* must
+        not fail.  What an older schema does not know is skipped.
+
+        :param section: its key in the file, such as ``gitops``.
+        :param schema: an attrs class in which everything has a default; without the
+            section it is all defaults.
+        """
+
+    def apply_sections(texts: Mapping[str, str]) -> None:
+        """
+        Put a configuration into effect: the JSON text of each section that there is.
+
+        :raises ConfigurationError: a module refuses its section; nothing has changed.
+        """
 
     def client(service: ServiceDescriptor) -> IServiceClient:
         """What calls *service* at kas."""

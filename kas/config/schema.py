@@ -104,11 +104,6 @@ class AgentSection:
     modules: dict[str, Section] = field(
         factory=dict, others=True, doc="sections of modules that have theirs here"
     )
-    configuration: Section | None = field(
-        default=None,
-        doc="agent configuration from Git",
-        validator=not_yet("remove the section"),
-    )
     gitops: Section | None = field(
         default=None, doc="GitOps", validator=not_yet("remove the section")
     )

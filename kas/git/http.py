@@ -71,7 +71,8 @@ class HttpRepository:
 
     def _here(self) -> Objects:
         if self._objects is None:
-            raise CallError(Status.NOT_FOUND, "nothing of the repository is here yet")
+            text = "nothing of the repository is here yet"
+            raise CallError(Status.OUT_OF_RANGE, text)
         return self._objects
 
     # One fetch at a time; those who come while it runs share the next one.

@@ -119,8 +119,7 @@ class Objects:
             *([path] if path else []),
         )
         if ended.code:
-            text = f"{old[:12]} or {new[:12]} is not there any more"
-            raise self._failed(ended, text)
+            raise self._gone(ended, f"{old[:12]} or {new[:12]}")
         return [name.decode("utf-8", "replace") for name in ended.out.split(b"\0")[:-1]]
 
     async def _kinds(self, commit: str, path: str) -> dict[str, TreeEntry]:
@@ -141,7 +140,7 @@ class Objects:
             *where,
         )
         if ended.code:
-            raise self._failed(ended, f"there is no commit {commit[:12]}")
+            raise self._gone(ended, commit[:12])
         return [self._entry(line) for line in ended.out.split(b"\0")[:-1]]
 
     async def _list(self, *arguments: str) -> Ended:
@@ -172,6 +171,12 @@ class Objects:
             _KINDS.get(mode, TreeEntryKind.FILE),
             object_id.decode("ascii"),
         )
+
+    def _gone(self, ended: Ended, commit: str) -> CallError:
+        error = self._failed(ended, f"the commit {commit} is not here")
+        if error.status is Status.NOT_FOUND:
+            return CallError(Status.OUT_OF_RANGE, error.message)
+        return error
 
     def _failed(self, ended: Ended, missing: str) -> CallError:
         """What it means that git ended so."""

@@ -141,12 +141,12 @@ class GitProgram:
         :param fetches: it may speak HTTP, and has the time for it.
         :param configuration: more of it; here secrets are in no list of processes.
         :param enough: may end it early.
-        :raises CallError: RESOURCE_EXHAUSTED, it prints more, or too many wait;
-            DEADLINE_EXCEEDED; UNAVAILABLE, there is no git.
+        :raises CallError: RESOURCE_EXHAUSTED, it prints more; DEADLINE_EXCEEDED;
+            UNAVAILABLE, there is no git, or too many wait for it.
         """
         room = self._room[fetches]
         if len(room.waiting) >= self.limits.waiting:
-            raise CallError(Status.RESOURCE_EXHAUSTED, "too many readings of Git wait")
+            raise CallError(Status.UNAVAILABLE, "too many readings of Git wait")
         await room.acquire()
         try:
             child = _Child(most, data, enough)

@@ -14,6 +14,7 @@ from tests.modules.kubernetes_api.pair import Cluster
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.errors import CallError, Status
 from tunnel.hosting.modules import Prepared
+from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import IAgentModuleApi
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
@@ -41,6 +42,7 @@ class ApiTests(DialCase):
         pool = UpstreamPool(cluster.endpoint, self.clock)
         self.clients = KubernetesClients(cast(Any, cluster), pool, self.clock)
         self.context = AgentContext(
+            sections=Sections(),
             reactor=self.clock,
             dispatcher=self.dispatcher,
             bus=self.bus,

@@ -45,7 +45,10 @@ class OptionsTests(_Case):
     def test_good(self) -> None:
         """Address, token and cluster are enough; the token is nobody else's."""
         options = self.parse(*self.good)
-        self.assertEqual([one.name for one in options.modules], ["kubernetes_api"])
+        self.assertEqual(
+            [one.name for one in options.modules],
+            ["agent_configuration", "kubernetes_api"],
+        )
         self.assertEqual(options.token.current(), b"s3cret-t0ken")
         self.assertNotIn("AGENTK_TOKEN", self.environ)
 
@@ -72,7 +75,8 @@ class OptionsTests(_Case):
             ended = self.assertRaises(SystemExit, self.parse, "--check", *self.good)
         self.assertEqual(ended.code, 0)
         self.assertEqual(
-            out.getvalue(), "the options are usable; modules: kubernetes_api\n"
+            out.getvalue(),
+            "the options are usable; modules: agent_configuration, kubernetes_api\n",
         )
 
     def test_version(self) -> None:

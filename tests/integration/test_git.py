@@ -159,10 +159,14 @@ async def test_nothing_there(place: Place) -> None:
         repository.resolve("refs/tags/v1"),
         repository.tree(commit, "nowhere"),
         repository.read(commit, CONFIG, limit=9),
-        repository.read("0" * 40, "a", limit=9),
-        repository.changed("0" * 40, commit),
     ):
         assert (await fails(asked)).status is Status.NOT_FOUND
+    for gone in (
+        repository.read("0" * 40, "a", limit=9),
+        repository.tree("0" * 40),
+        repository.changed("0" * 40, commit),
+    ):
+        assert (await fails(gone)).status is Status.OUT_OF_RANGE
 
 
 @async_test
@@ -530,9 +534,7 @@ async def test_at_most_so_many(place: Place) -> None:
         one.addErrback(lambda failure: failure.value)
     found = await gatherResults(asked)
     assert found.count(b"x") == 5
-    assert [one.status for one in found if one != b"x"] == [
-        Status.RESOURCE_EXHAUSTED
-    ] * 3
+    assert [one.status for one in found if one != b"x"] == [Status.UNAVAILABLE] * 3
 
 
 async def _read(repository: IRepository, commit: str, path: str) -> bytes:

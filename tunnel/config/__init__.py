@@ -30,6 +30,7 @@ How it is made::
     texts.py        reads what is a single value
     problems.py     what is wrong, said in one line
     reference.py    what a schema knows, listed
+    json_schema.py  the same for editors, and values as a file would have them
     listen.py       the schema of every listener
     caching.py      the schema of how long words on credentials count
     certificates.py checks the certificates that one names; they are followed elsewhere
@@ -45,6 +46,7 @@ from tunnel.config.certificates import (
 )
 from tunnel.config.files import place_of, read, read_file
 from tunnel.config.flags import read_flags
+from tunnel.config.json_schema import as_written, json_schema
 from tunnel.config.listen import Listen
 from tunnel.config.problems import nearest
 from tunnel.config.reader import PartlyRead, Section
@@ -63,11 +65,13 @@ __all__ = [
     "Section",
     "Size",
     "Text",
+    "as_written",
     "authorities",
     "expiry_problem",
     "field",
     "identity",
     "is_positive",
+    "json_schema",
     "keys",
     "nearest",
     "parse_duration",

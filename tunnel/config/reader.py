@@ -97,6 +97,11 @@ class Section:
         reader.raise_problems()
         return typing.cast(T, value)
 
+    def as_written(self) -> dict[str, Any]:
+        """What stands there, typed as YAML and JSON have in common."""
+        found: dict[str, Any] = _written(self._node)
+        return found
+
     def problems(self, schema: type[Any]) -> tuple[str, ...]:
         """What `read` would complain about, one line each."""
         try:
@@ -104,6 +109,20 @@ class Section:
         except ConfigurationError as error:
             return error.problems
         return ()
+
+
+def _written(node: Node) -> Any:
+    if isinstance(node, Mapping):
+        return {key.text: _written(value) for key, value in node.entries}
+    if isinstance(node, Sequence):
+        return [_written(item) for item in node.items]
+    if node.is_null:
+        return None
+    if not node.quoted:
+        for text in UNQUOTED:
+            with contextlib.suppress(ValueError):
+                return text.parse(node.text)
+    return node.text
 
 
 @attrs.define(eq=False)

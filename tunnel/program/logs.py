@@ -105,20 +105,22 @@ def _format(kind: str) -> Format:
     return json_line if kind == "json" else formatEventAsClassicLogText
 
 
-def _filtered(inner: Any, level: str) -> ILogObserver:
-    predicate = LogLevelFilterPredicate(LogLevel.levelWithName(level))
-    return FilteringLogObserver(inner, [predicate])
+def log_levels(level: str) -> LogLevelFilterPredicate:
+    """Which events are written: those of *level* and above, until it is changed."""
+    return LogLevelFilterPredicate(LogLevel.levelWithName(level))
 
 
-def observer(kind: str, level: str, write: Callable[[str], object]) -> ILogObserver:
+def observer(
+    kind: str, levels: LogLevelFilterPredicate, write: Callable[[str], object]
+) -> ILogObserver:
     """
     What formats the log.
 
     :param kind: ``text`` or ``json``.
-    :param level: the least important level that is written.
+    :param levels: which events are written.
     :param write: takes lines.
     """
-    return _filtered(Lines(_format(kind), write), level)
+    return FilteringLogObserver(Lines(_format(kind), write), [levels])
 
 
 def log_writer(kind: str, sink: Sink) -> LogWriter:
@@ -148,6 +150,8 @@ class LogsItsOwnWay:
 
     log_observer: ILogObserver | None = None
     log_writer: LogWriter | None = None
+    _log_level = "info"
+    _levels: LogLevelFilterPredicate | None = None
 
     def log_as_told(self, options: Mapping[str, Any], kind: str, level: str) -> None:
         """
@@ -158,11 +162,14 @@ class LogsItsOwnWay:
         """
         if "nodaemon" not in options:
             return  # another runner, which has a log of its own
+        self._log_level = level
+        self._levels = levels = log_levels(level)
         if options.get("syslog"):
             from twisted.python.syslog import SyslogObserver
 
             emit: Any = SyslogObserver(options.get("prefix") or "twisted").emit
-            self.log_observer = _filtered(LegacyLogObserverWrapper(emit), level)
+            wrapper = LegacyLogObserverWrapper(emit)
+            self.log_observer = FilteringLogObserver(wrapper, [levels])
             return
         file = options.get("logfile")
         if file == "-" or (options.get("nodaemon") and not file):
@@ -183,7 +190,13 @@ class LogsItsOwnWay:
                 )
                 raise ConfigurationError([message]) from None
         self.log_writer = log_writer(kind, sink)
-        self.log_observer = observer(kind, level, self.log_writer.write)
+        self.log_observer = observer(kind, levels, self.log_writer.write)
+
+    def set_log_level(self, level: str | None) -> None:
+        """The least important level that is written; None: as the program was told."""
+        if self._levels is not None:
+            name = level or self._log_level
+            self._levels.setLogLevelForNamespace("", LogLevel.levelWithName(name))
 
     def start_logging(self, reactor: Any) -> None:
         """From now on the log never waits; called once the service starts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ from tunnel.errors import (
 )
 from tunnel.hosting.context import client_of_agent
 from tunnel.hosting.pages import Pages
+from tunnel.hosting.sections import Sections
 from tunnel.hosting.stores import NamespaceStore, Stores
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import (
@@ -189,6 +190,8 @@ class FakeServerModuleApi(_FakeApi):
         self.holders: list[Callable[[], Collection[str]]] = []
         #: What the module added.
         self.authenticators: list[IAuthenticator] = []
+        #: What is wrong with agents, as the module says, by their ids.
+        self.problems: dict[str, str] = {}
         #: What the module wrote to the audit log.
         self.audited: list[AuditEvent] = []
         self.audit_level = AuditLevel.ALL
@@ -220,6 +223,11 @@ class FakeServerModuleApi(_FakeApi):
 
     def audit(self, event: AuditEvent) -> None:
         self.audited.append(event)
+
+    def show_problem(self, agent_id: str, agent_name: str, problem: str) -> None:
+        self.problems[agent_id] = problem
+        if not problem:
+            del self.problems[agent_id]
 
     def handle_external(self, service: Any, implementation: object) -> None:
         self._door.handle(self.name, service, implementation)
@@ -269,16 +277,32 @@ class FakeAgentModuleApi(_FakeApi):
     """
     `IAgentModuleApi`.
 
+    :param sections: the agent's configuration in Git.
     :param cluster: an `ICluster`; None: the module does not use it.
     """
 
     agent_id = "1"
 
     def __init__(
-        self, end: End, name: str, configuration: Any, *, cluster: Any = None
+        self,
+        end: End,
+        name: str,
+        configuration: Any,
+        *,
+        sections: Sections,
+        cluster: Any = None,
     ) -> None:
         super().__init__(end, name, configuration)
         self.cluster_as_agentk = cluster
+        self.sections = sections
+
+    def follow_section(
+        self, section: str, schema: type[Any], apply: Callable[[Any], None]
+    ) -> None:
+        self.sections.follow(self.name, section, schema, apply)
+
+    def apply_sections(self, texts: Mapping[str, str]) -> None:
+        self.sections.apply(texts)
 
     @cached_property
     def upstream(self) -> UpstreamPool:

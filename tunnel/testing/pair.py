@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from tunnel.hosting.pages import Pages
+from tunnel.hosting.sections import Sections
 from tunnel.hosting.stores import Stores
 from tunnel.rpc.client import ServiceClient
 from tunnel.testing.apis import FakeAgentModuleApi, FakeServerModuleApi
@@ -35,6 +36,7 @@ class ModulePair:
         such as `FakeCluster`.
     :ivar store: keeps what server halves store, and fails when it is told to.
     :ivar repositories: the Git repositories that server halves read.
+    :ivar sections: the agent's configuration; ``sections.apply`` changes it.
     """
 
     def __init__(self, clock: Clock, *, cluster: Any = None) -> None:
@@ -44,6 +46,7 @@ class ModulePair:
         self._stores = Stores(lambda: self.store, clock)
         self._pages = Pages()
         self.repositories = FakeRepositories()
+        self.sections = Sections()
         self.agent, self.server, self.pipe = connected(clock)
         self._modules: list[tuple[End, str, Any]] = []
         # Whoever calls the external API, and what answers there.
@@ -63,7 +66,7 @@ class ModulePair:
 
     def agent_half(self, factory: Any, **configuration: Any) -> Any:
         """Make an agent half."""
-        api = partial(FakeAgentModuleApi, cluster=self.cluster)
+        api = partial(FakeAgentModuleApi, cluster=self.cluster, sections=self.sections)
         return self._make(api, self.agent, factory, configuration)
 
     def _make(self, api: Any, end: End, factory: Any, configuration: Any) -> Any:
@@ -111,6 +114,7 @@ class ModulePair:
             self.door.dispatcher.withdraw(name)
             self._pages.withdraw(name)
             self._stores.release(name)
+            self.sections.withdraw(name)
             self.run(module.stop())
 
     def settle(self) -> None:

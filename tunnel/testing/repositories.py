@@ -101,7 +101,8 @@ class FakeRepository:
 
     def _files(self, commit: str) -> dict[str, bytes]:
         if commit not in self._trees:
-            raise CallError(Status.NOT_FOUND, f"there is no commit {commit[:12]}")
+            text = f"the commit {commit[:12]} is not here"
+            raise CallError(Status.OUT_OF_RANGE, text)
         return self._trees[commit]
 
 

@@ -14,3 +14,9 @@ agentk = ServiceMaker(
 kubernetes_api_agent = AgentModule(
     "kubernetes_api", "modules.kubernetes_api.agent.KubernetesApiAgent", default=True
 )
+
+agent_configuration_agent = AgentModule(
+    "agent_configuration",
+    "modules.agent_configuration.agent.AgentConfigurationAgent",
+    default=True,
+)

@@ -11,6 +11,13 @@ kas = ServiceMaker(
     "kas",
 )
 
+agent_configuration = ServerModule(
+    "agent_configuration",
+    "modules.agent_configuration.server.AgentConfigurationServer",
+    # Where GitLab's kas has it.
+    section="agent.configuration",
+)
+
 agent_tracker = ServerModule(
     "agent_tracker",
     "modules.agent_tracker.server.AgentTrackerServer",
@@ -24,4 +31,11 @@ kubernetes_api = ServerModule(
     default=True,
     # Where GitLab's kas has it.
     section="agent.kubernetes_api",
+)
+
+notifications = ServerModule(
+    "notifications",
+    "modules.notifications.server.NotificationsServer",
+    # Who configures the external API wants it answered.
+    default="api",
 )

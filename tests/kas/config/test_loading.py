@@ -146,7 +146,11 @@ def test_the_external_api_brings_its_module(tmp_path: Path) -> None:
     file.write_text("")
     assert [one.name for one in load(file)[1]] == ["kubernetes_api"]
     file.write_text("api: {listen: {authentication_secret_file: secret}}\n")
-    assert [one.name for one in load(file)[1]] == ["agent_tracker", "kubernetes_api"]
+    assert [one.name for one in load(file)[1]] == [
+        "agent_tracker",
+        "kubernetes_api",
+        "notifications",
+    ]
 
 
 def test_pages_without_room(tmp_path: Path) -> None:

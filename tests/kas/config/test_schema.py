@@ -25,7 +25,6 @@ EXAMPLE = Path(__file__).parents[3] / "docs" / "kas.example.yaml"
 
 NOT_YET = (
     "gitaly",
-    "agent.configuration",
     "agent.gitops",
     "observability.tracing",
     "observability.sentry",

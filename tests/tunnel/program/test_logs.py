@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.errors import ConfigurationError
-from tunnel.program.logs import MAX_FIELD, LogsItsOwnWay, observer
+from tunnel.program.logs import MAX_FIELD, LogsItsOwnWay, log_levels, observer
 
 
 class LogTests(SynchronousTestCase):
@@ -29,11 +29,11 @@ class LogTests(SynchronousTestCase):
         self.out = io.StringIO()
 
     def log(self, kind: str = "json", level: str = "info") -> Logger:
-        chosen = observer(kind, level, self.out.write)
+        chosen = observer(kind, log_levels(level), self.out.write)
         return Logger("acme.part", observer=chosen)
 
     def observer(self, kind: str) -> ILogObserver:
-        return observer(kind, "info", self.out.write)
+        return observer(kind, log_levels("info"), self.out.write)
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.out.getvalue().splitlines()]
@@ -131,7 +131,7 @@ class LogsItsOwnWayTests(SynchronousTestCase):
     def test_application(self) -> None:
         """It becomes that of the application, where twistd looks for one."""
         service = Logging()
-        service.log_observer = observer("json", "info", io.StringIO().write)
+        service.log_observer = observer("json", log_levels("info"), io.StringIO().write)
         application = Application("kas")
         service.setServiceParent(application)
         self.assertIs(ILogObserver(application), service.log_observer)

@@ -59,7 +59,7 @@ class FakeRepositoryTests(SynchronousTestCase):
         for asked, status in (
             (self.repository.tree(commit, "b"), Status.NOT_FOUND),
             (self.repository.read(commit, "b", limit=9), Status.NOT_FOUND),
-            (self.repository.read("0" * 40, "a", limit=9), Status.NOT_FOUND),
+            (self.repository.read("0" * 40, "a", limit=9), Status.OUT_OF_RANGE),
             (self.repository.read(commit, "a", limit=1), Status.RESOURCE_EXHAUSTED),
         ):
             self.assertIs(self.fails(asked), status)

@@ -1,0 +1,142 @@
+"""The half in agentk: asks kas for the configuration, and hands it to the modules."""
+
+from __future__ import annotations
+
+from random import SystemRandom
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from zope.interface import implementer, provider
+
+from modules.agent_configuration import rpc_pb2
+from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
+
+__all__ = ["AgentConfigurationAgent", "AgentConfigurationOptions"]
+
+CONFIGURATION = rpc_pb2.DESCRIPTOR.services_by_name["AgentConfiguration"]
+
+#: Seconds before kas is asked again, at first and at most, as GitLab's agent has them.
+RETRY_FIRST, RETRY_MOST = 10.0, 300.0
+
+#: What kas says when there is nothing to ask for: the next kas may say something else.
+_NOTHING = (Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION)
+
+#: What is told of the agent, and is no section.
+_FACTS = ("agent_id", "project_id", "project_path", "gitlab_external_url")
+
+
+@attrs.frozen(kw_only=True)
+class AgentConfigurationOptions:
+    """``modules.agent_configuration`` of agentk: there is nothing to say."""
+
+
+@provider(IAgentModuleFactory)
+@implementer(IAgentModule)
+class AgentConfigurationAgent:
+    """One stream to kas, for as long as the tunnel is there."""
+
+    _log = Logger()
+    configuration = AgentConfigurationOptions
+
+    def __init__(self, api: IAgentModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        self._random = SystemRandom().random
+        #: Of the configuration that is in effect.
+        self._commit = ""
+        self._problems: tuple[str, ...] = ()
+        self._running: Deferred[Any] | None = None
+        api.subscribe("tunnel.connected", lambda _: self._begin())
+        api.subscribe("tunnel.disconnected", lambda _: self._end())
+        api.subscribe("agentk.draining", lambda _: self._end())
+
+    async def start(self) -> None:
+        """Ask at once where the tunnel is there already."""
+        if self._api.agent_id:
+            self._begin()
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        self._end()
+
+    def _begin(self) -> None:
+        self._end()
+        self._running = running = Deferred.fromCoroutine(self._follow())
+        running.addErrback(self._failed)
+
+    def _end(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+
+    def _failed(self, failure: Any) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("following the configuration failed", failure)
+            self._api.fail(failure.value)
+
+    async def _follow(self) -> None:
+        pause = RETRY_FIRST
+        while True:
+            told = False
+            try:
+                async for response in self._api.client(CONFIGURATION).stream(
+                    "GetConfiguration",
+                    rpc_pb2.ConfigurationRequest(commit_id=self._commit),
+                ):
+                    told = True
+                    self._received(response)
+            except CallError as error:
+                if error.status in _NOTHING:
+                    self._log.debug(
+                        "there is no configuration in Git: {reason}",
+                        reason=error.message,
+                    )
+                    return
+                self._log.info(
+                    "kas says nothing of the configuration in Git ({reason}); what is "
+                    "in effect stays",
+                    reason=error.message,
+                )
+            pause = RETRY_FIRST if told else min(pause * 2, RETRY_MOST)
+            await deferLater(self._api.clock, pause * (0.5 + self._random() / 2))
+
+    def _received(self, response: rpc_pb2.ConfigurationResponse) -> None:
+        if response.HasField("configuration"):
+            self._apply(response)
+        else:
+            self._complain(tuple(response.problems))
+
+    def _apply(self, response: rpc_pb2.ConfigurationResponse) -> None:
+        configuration = response.configuration
+        texts = {
+            field.name: getattr(configuration, field.name)
+            for field in configuration.DESCRIPTOR.fields
+            if field.name not in _FACTS
+        }
+        commit = response.commit_id
+        try:
+            self._api.apply_sections(texts)
+        except ConfigurationError as error:
+            self._complain(
+                tuple(f"commit {commit[:12]}: {one}" for one in error.problems)
+            )
+            return
+        self._commit, self._problems = commit, ()
+        self._log.info(
+            "the configuration of commit {commit} is in effect", commit=commit
+        )
+
+    def _complain(self, problems: tuple[str, ...]) -> None:
+        if problems == self._problems:
+            return
+        self._problems = problems
+        for problem in problems:
+            self._log.error(
+                "the configuration in Git cannot be used, and what was before stays: "
+                "{problem}",
+                problem=problem,
+            )

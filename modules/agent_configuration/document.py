@@ -1,0 +1,119 @@
+"""One version of an agent's configuration file, read; and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import attrs
+
+from modules.agent_configuration.agentcfg_pb2 import AgentConfiguration
+from modules.agent_configuration.schema import ConfigurationFile
+from tunnel.config import as_written, read
+from tunnel.errors import CallError, ConfigurationError, Status
+from tunnel.interfaces import IRepository
+
+__all__ = ["SECTIONS", "Document", "path_of", "read_document"]
+
+#: What agentk is told of; ``user_access`` is for kas and GitLab alone.
+SECTIONS = (
+    "gitops",
+    "observability",
+    "ci_access",
+    "container_scanning",
+    "remote_development",
+    "flux",
+)
+
+#: Problems of one file that are told; what else is wrong shows once they are mended.
+MAX_PROBLEMS = 20
+
+#: A folder of a name that is an agent's: GitLab takes labels of RFC 1123.
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?", re.IGNORECASE)
+
+
+@attrs.frozen
+class Document:
+    """
+    What the file of one agent says at one commit.
+
+    :ivar written: the whole file, as JSON would have it; None: it cannot be used.
+    :ivar problems: why, one line each, with file, line and column.
+    """
+
+    commit: str
+    written: dict[str, Any] | None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> AgentConfiguration:
+        """The sections that agentk is told."""
+        written = self.written or {}
+        message = AgentConfiguration()
+        for name in SECTIONS:
+            if name in written:
+                text = json.dumps(written[name], ensure_ascii=False, sort_keys=True)
+                setattr(message, name, text)
+        return message
+
+    def says_the_same(self, other: Document | None) -> bool:
+        """Whether nothing but the commit differs."""
+        return (
+            other is not None
+            and self.written == other.written
+            and self.problems == other.problems
+        )
+
+
+def path_of(agent_name: str) -> str:
+    """
+    Where the file of an agent is.
+
+    :raises CallError: FAILED_PRECONDITION, no folder can have this name.
+    """
+    if not _NAME.fullmatch(agent_name) or ".." in agent_name:
+        text = f"no configuration can be kept for an agent named {agent_name[:80]!r}"
+        raise CallError(Status.FAILED_PRECONDITION, text)
+    return f".gitlab/agents/{agent_name}/config.yaml"
+
+
+async def read_document(
+    repository: IRepository, commit: str, agent_name: str, limit: int
+) -> Document:
+    """
+    The file of an agent at *commit*; without one, everything is the default.
+
+    What is wrong with the file is in `Document.problems`.
+
+    :raises CallError: the repository cannot be read now.
+    """
+    path = path_of(agent_name)
+    try:
+        data = await repository.read(commit, path, limit=limit)
+    except CallError as error:
+        if error.status is Status.NOT_FOUND:
+            return Document(commit, {})
+        if error.status in (Status.FAILED_PRECONDITION, Status.RESOURCE_EXHAUSTED):
+            return _refused(commit, [f"{path}: {error.message}"])
+        raise
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        what = "not UTF-8; save the file in that encoding"
+        return _refused(commit, [f"{path}:{line}:{column}: {what}"])
+    try:
+        found = read(text, path, ConfigurationFile)
+    except ConfigurationError as error:
+        return _refused(commit, error.problems)
+    return Document(commit, as_written(found))
+
+
+def _refused(commit: str, problems: Any) -> Document:
+    told = [f"commit {commit[:12]}: {one}" for one in problems]
+    more = len(told) - MAX_PROBLEMS
+    if more > 0:
+        told = [*told[:MAX_PROBLEMS], f"commit {commit[:12]}: and {more} more"]
+    return Document(commit, None, tuple(told))

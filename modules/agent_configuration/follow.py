@@ -1,0 +1,285 @@
+"""
+One repository, and the agents whose configuration is in it.
+
+However many agents there are, and however often it is pushed to, a repository is looked
+at by one loop: at its period, sooner when a push was announced, and never more often
+than once in `MIN_PAUSE`.  What came in between is left out; agents get the last state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from modules.agent_configuration.document import Document, path_of, read_document
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IRepository, TreeEntryKind
+
+__all__ = ["FollowedRepository", "Follower"]
+
+#: Seconds between two looks, however many pushes are announced.
+MIN_PAUSE = 1.0
+
+#: Seconds after a look that failed, at first and at most; never more than the period.
+RETRY_FIRST, RETRY_MOST = 10.0, 60.0
+
+#: Files that are read at the same time: as many as kas reads at once for all.
+READERS = 8
+
+#: Where the files of all agents are.
+FOLDER = ".gitlab/agents"
+
+
+class Follower:
+    """One agentk that wants to be told; only the last document waits for it."""
+
+    def __init__(self, leave: Callable[[Follower], object]) -> None:
+        self._leave = leave
+        self._news: Document | None = None
+        self._ended = False
+        self._waiter: Deferred[None] | None = None
+
+    def tell(self, document: Document) -> None:
+        """There is a new one."""
+        self._news = document
+        self._wake()
+
+    def end(self) -> None:
+        """There will be no more."""
+        self._ended = True
+        self._wake()
+
+    async def next(self) -> Document | None:
+        """The last one that was not given yet, once there is one; None: the end."""
+        while self._news is None and not self._ended:
+            self._waiter = Deferred()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        news, self._news = self._news, None
+        return None if self._ended else news
+
+    def leave(self) -> None:
+        """Want no more."""
+        self._leave(self)
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.called:
+            waiter.callback(None)
+
+
+@attrs.define(eq=False)
+class _Agent:
+    """What is known of one agent's file."""
+
+    #: The last one told, good or not.
+    document: Document | None = None
+    #: Of its file, when it was read; empty: there was none; None: it has to be read.
+    object_id: str | None = None
+    followers: set[Follower] = attrs.Factory(set)
+
+
+@attrs.define(eq=False)
+class FollowedRepository:
+    """
+    Looks at one branch for as long as an agent follows it.
+
+    :param name: for messages, and for who announces pushes.
+    :param told: called with the name of an agent and its new document.
+    :param random: between 0 and 1, so that repositories are not looked at together.
+    """
+
+    _log = Logger()
+
+    name: str
+    repository: IRepository
+    ref: str
+    period: float
+    limit: int
+    clock: IReactorTime
+    random: Callable[[], float]
+    told: Callable[[str, Document], object]
+    _agents: dict[str, _Agent] = attrs.Factory(dict)
+    _commit: str = ""
+    #: Of the files below `FOLDER` at that commit.
+    _object_ids: dict[str, str] = attrs.Factory(dict)
+    #: The next look asks what the branch is at, and not only for what was not read.
+    _due: bool = True
+    _again: bool = False
+    _failures: int = 0
+    _looked_at: float = float("-inf")
+    _looking: Deferred[Any] | None = None
+    _call: Any = None
+
+    def follow(self, agent_name: str) -> Follower:
+        """
+        Be told of an agent's configuration: of what it is now, and of each change.
+
+        :raises CallError: FAILED_PRECONDITION, there can be none for this name.
+        """
+        path_of(agent_name)
+        agent = self._agents.setdefault(agent_name, _Agent())
+        follower = Follower(lambda one: self._left(agent_name, one))
+        agent.followers.add(follower)
+        if agent.document is not None:
+            follower.tell(agent.document)
+        else:
+            self._look_soon()
+        return follower
+
+    def pushed(self) -> None:
+        """Somebody says that the repository has changed."""
+        self._due = True
+        self._look_soon()
+
+    def stop(self) -> None:
+        """Tell no one any more."""
+        for agent in tuple(self._agents.values()):
+            for follower in tuple(agent.followers):
+                follower.end()
+        self._agents.clear()
+        self._cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _left(self, agent_name: str, follower: Follower) -> None:
+        agent = self._agents.get(agent_name)
+        if agent is None:
+            return
+        agent.followers.discard(follower)
+        if not agent.followers:
+            del self._agents[agent_name]
+        if not self._agents:
+            # The next one that comes is told what is there then.
+            self._cancel()
+            self._due = True
+
+    # The loop.
+
+    def _look_soon(self) -> None:
+        if self._looking is not None:
+            self._again = True
+        elif self._agents:
+            since = self.clock.seconds() - self._looked_at
+            self._schedule(max(0.0, MIN_PAUSE - since))
+
+    def _schedule(self, seconds: float) -> None:
+        self._cancel()
+        self._call = self.clock.callLater(seconds, self._look)
+
+    def _cancel(self) -> None:
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+
+    def _look(self) -> None:
+        self._call = None
+        self._again = False
+        due, self._due = self._due, False
+        self._looked_at = self.clock.seconds()
+        self._looking = looking = Deferred.fromCoroutine(self._read(due))
+        looking.addBoth(self._looked)
+
+    def _looked(self, result: object) -> None:
+        self._looking = None
+        if not self._agents:
+            self._due = True
+            return
+        pause = self.period * (0.9 + self.random() / 10)
+        if isinstance(result, Failure):
+            self._due = True
+            pause = min(pause, RETRY_FIRST * 2**self._failures, RETRY_MOST)
+            self._failures = min(self._failures + 1, 10)
+            self._cannot_read(result)
+        else:
+            self._failures = 0
+        if self._again:
+            self._look_soon()
+        else:
+            self._due = True
+            self._schedule(pause)
+
+    async def _read(self, due: bool) -> None:
+        if due or not self._commit:
+            commit = await self.repository.resolve(self.ref)
+            if commit != self._commit:
+                self._object_ids = await self._list(commit)
+                self._commit = commit
+        commit, object_ids = self._commit, self._object_ids
+        waiting = [
+            name
+            for name, agent in self._agents.items()
+            if agent.object_id != object_ids.get(path_of(name), "")
+        ]
+        await gatherResults(
+            [
+                Deferred.fromCoroutine(self._read_each(waiting, commit, object_ids))
+                for _ in range(min(READERS, len(waiting)))
+            ],
+            consumeErrors=True,
+        ).addErrback(_first_error)
+
+    async def _list(self, commit: str) -> dict[str, str]:
+        """Ids of the files below `FOLDER`; of links and submodules, too."""
+        try:
+            entries = await self.repository.tree(commit, FOLDER, recursive=True)
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            if not await self.repository.tree(commit):
+                text = f"commit {commit[:12]} has no files at all"
+                raise CallError(Status.FAILED_PRECONDITION, text) from None
+            return {}
+        return {
+            entry.path: entry.object_id
+            for entry in entries
+            if entry.kind is not TreeEntryKind.FOLDER
+        }
+
+    async def _read_each(
+        self, names: list[str], commit: str, object_ids: dict[str, str]
+    ) -> None:
+        while names:
+            name = names.pop()
+            document = await read_document(self.repository, commit, name, self.limit)
+            agent = self._agents.get(name)
+            if agent is not None:
+                agent.object_id = object_ids.get(path_of(name), "")
+                self._tell(name, agent, document)
+
+    def _tell(self, name: str, agent: _Agent, document: Document) -> None:
+        before, agent.document = agent.document, document
+        if document.says_the_same(before):
+            return
+        self.told(name, document)
+        for follower in tuple(agent.followers):
+            follower.tell(document)
+
+    def _cannot_read(self, failure: Failure) -> None:
+        error = failure.value
+        if isinstance(error, CallError):
+            why = error.message
+        else:
+            self._log.failure("reading {name} failed", failure, name=self.name)
+            why = "kas failed; its log says how"
+        document = Document(
+            self._commit, None, (f"repository {self.name}: {why}; trying again",)
+        )
+        for name, agent in tuple(self._agents.items()):
+            # It is read again although its file may be the same.
+            agent.object_id = None
+            self._tell(name, agent, document)
+
+
+def _first_error(failure: Failure) -> Failure:
+    """Of several that failed, what the first failed with."""
+    inner: Any = getattr(failure.value, "subFailure", None)
+    return failure if inner is None else inner

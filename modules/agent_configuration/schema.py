@@ -1,0 +1,270 @@
+"""
+What may stand in an agent's configuration file, as GitLab documents it.
+
+Sections of modules that neither kas nor agentk has here (``container_scanning``,
+``remote_development``) are taken as they are: they change from one version of GitLab to
+the next, and a file must not be refused for a key that only they know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import attrs
+
+from tunnel.config import Duration, Invalid, Section, field
+
+__all__ = ["ConfigurationFile"]
+
+#: Projects, or groups, of one section: as many as GitLab has.
+MAX_ENTRIES = 500
+
+_GONE = "a key of old versions of GitLab's agent that has no meaning: remove it"
+
+
+def _not_empty(instance: object, attribute: object, value: str) -> None:
+    if not value:
+        raise ValueError("must not be empty")
+
+
+def _at_most(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
+    if len(value) > MAX_ENTRIES:
+        raise ValueError(f"at most {MAX_ENTRIES} entries, here are {len(value)}")
+
+
+def _only_one(instance: Any, names: tuple[str, ...], *, needed: bool) -> None:
+    """:raises Invalid: not exactly one of the keys is there."""
+    found = [name for name in names if getattr(instance, name) is not None]
+    if len(found) > 1:
+        raise Invalid(f"only one of {', '.join(found)} can be here", found[1])
+    if needed and not found:
+        raise Invalid(f"one of {', '.join(names)} has to be here")
+
+
+@attrs.frozen(kw_only=True)
+class NoSettings:
+    """A key that says all by being there: ``agent: {}``."""
+
+
+@attrs.frozen(kw_only=True)
+class ExtraImpersonation:
+    """One of ``impersonate.extra``."""
+
+    key: str = field(doc="name of the extra field", validator=_not_empty)
+    val: tuple[str, ...] = field(doc="its values")
+
+
+@attrs.frozen(kw_only=True)
+class CiImpersonation:
+    """``access_as.impersonate``."""
+
+    username: str = field(doc="as whom the cluster sees jobs", validator=_not_empty)
+    groups: tuple[str, ...] = field(default=(), doc="groups of that user")
+    uid: str = field(default="", doc="uid of that user")
+    extra: tuple[ExtraImpersonation, ...] = field(default=(), doc="more of that user")
+
+
+@attrs.frozen(kw_only=True)
+class CiAccessAs:
+    """``access_as`` of ``ci_access``."""
+
+    agent: NoSettings | None = field(default=None, doc="jobs have agentk's own rights")
+    impersonate: CiImpersonation | None = field(default=None, doc="those of a user")
+    ci_job: NoSettings | None = field(default=None, doc="those of the job's name")
+
+    def __attrs_post_init__(self) -> None:
+        _only_one(self, ("agent", "impersonate", "ci_job"), needed=True)
+
+
+@attrs.frozen(kw_only=True)
+class ResourceManagement:
+    """``resource_management``."""
+
+    enabled: bool = field(
+        default=False, doc="whether GitLab makes environments' objects"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class CiAccessEntry:
+    """One project or group of ``ci_access``."""
+
+    id: str = field(doc="full path of the project or group", validator=_not_empty)
+    default_namespace: str = field(default="", doc="of the kubeconfig that jobs get")
+    access_as: CiAccessAs | None = field(default=None, doc="with whose rights")
+    environments: tuple[str, ...] = field(
+        default=(), doc="only jobs of these, such as review/*"
+    )
+    protected_branches_only: bool = field(
+        default=False, doc="only jobs of protected branches"
+    )
+    resource_management: ResourceManagement | None = field(
+        default=None, doc="GitLab's managed resources"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class CiAccessInstance:
+    """``ci_access.instance``: every project."""
+
+    default_namespace: str = field(default="", doc="of the kubeconfig that jobs get")
+    access_as: CiAccessAs | None = field(default=None, doc="with whose rights")
+    environments: tuple[str, ...] = field(default=(), doc="only jobs of these")
+    protected_branches_only: bool = field(
+        default=False, doc="only jobs of protected branches"
+    )
+    resource_management: ResourceManagement | None = field(
+        default=None, doc="GitLab's managed resources"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class CiAccess:
+    """``ci_access``."""
+
+    projects: tuple[CiAccessEntry, ...] = field(
+        default=(), doc="projects whose jobs may use the agent", validator=_at_most
+    )
+    groups: tuple[CiAccessEntry, ...] = field(
+        default=(), doc="groups, likewise", validator=_at_most
+    )
+    instance: CiAccessInstance | None = field(
+        default=None, doc="all projects, likewise"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class UserAccessAs:
+    """``access_as`` of ``user_access``."""
+
+    agent: NoSettings | None = field(default=None, doc="users have agentk's own rights")
+    user: NoSettings | None = field(default=None, doc="users have their own rights")
+
+    def __attrs_post_init__(self) -> None:
+        _only_one(self, ("agent", "user"), needed=True)
+
+
+@attrs.frozen(kw_only=True)
+class UserAccessEntry:
+    """One project or group of ``user_access``."""
+
+    id: str = field(doc="full path of the project or group", validator=_not_empty)
+
+
+@attrs.frozen(kw_only=True)
+class UserAccess:
+    """``user_access``."""
+
+    access_as: UserAccessAs | None = field(default=None, doc="with whose rights")
+    projects: tuple[UserAccessEntry, ...] = field(
+        default=(), doc="projects whose members may use the agent", validator=_at_most
+    )
+    groups: tuple[UserAccessEntry, ...] = field(
+        default=(), doc="groups, likewise", validator=_at_most
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ManifestRef:
+    """``ref`` of a manifest project."""
+
+    tag: str | None = field(default=None, doc="name of a tag")
+    branch: str | None = field(default=None, doc="name of a branch")
+    commit: str | None = field(default=None, doc="id of a commit")
+
+    def __attrs_post_init__(self) -> None:
+        _only_one(self, ("tag", "branch", "commit"), needed=True)
+
+
+@attrs.frozen(kw_only=True)
+class ManifestPath:
+    """One of ``paths`` of a manifest project."""
+
+    glob: str = field(doc="which files, such as /prod/**/*.yaml", validator=_not_empty)
+
+
+@attrs.frozen(kw_only=True)
+class ManifestProject:
+    """One of ``gitops.manifest_projects``."""
+
+    id: str = field(default="", doc="full path; empty: the project of this file")
+    ref: ManifestRef | None = field(default=None, doc="which commit; default branch")
+    default_namespace: str = field(default="default", doc="of objects without one")
+    paths: tuple[ManifestPath, ...] = field(default=(), doc="which files")
+    reconcile_timeout: Duration = field(default=3600.0, doc="until objects are current")
+    dry_run_strategy: Literal["none", "client", "server"] = field(
+        default="none", doc="whether anything is changed"
+    )
+    prune: bool = field(default=True, doc="whether what left Git leaves the cluster")
+    prune_timeout: Duration = field(default=3600.0, doc="until it is gone")
+    prune_propagation_policy: Literal["orphan", "background", "foreground"] = field(
+        default="foreground", doc="what becomes of what it owned"
+    )
+    inventory_policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = (
+        field(default="must_match", doc="which objects may be taken over")
+    )
+
+
+@attrs.frozen(kw_only=True)
+class GitopsSection:
+    """``gitops``."""
+
+    manifest_projects: tuple[ManifestProject, ...] = field(
+        default=(), doc="projects with manifests", validator=_at_most
+    )
+
+    def __attrs_post_init__(self) -> None:
+        ids = [one.id for one in self.manifest_projects]
+        twice = next((one for one in ids if ids.count(one) > 1), None)
+        if twice is not None:
+            raise Invalid(f"the project {twice!r} is here twice", "manifest_projects")
+
+
+@attrs.frozen(kw_only=True)
+class AgentLogging:
+    """``observability.logging``."""
+
+    level: Literal["debug", "info", "warn", "error"] | None = field(
+        default=None, doc="the least important events that agentk logs"
+    )
+    grpc_level: Literal["debug", "info", "warn", "error"] | None = field(
+        default=None, doc="without effect: there is no gRPC library in agentk"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class AgentObservability:
+    """``observability``."""
+
+    logging: AgentLogging = field(factory=AgentLogging, doc="logs of agentk")
+    google_profiler: Section | None = field(default=None, doc="without effect")
+
+
+@attrs.frozen(kw_only=True)
+class FluxSection:
+    """``flux``."""
+
+    webhook_receiver_url: str = field(
+        default="http://webhook-receiver.flux-system.svc.cluster.local",
+        doc="where Flux is told of pushes",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ConfigurationFile:
+    """The whole file."""
+
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("cilium", "include", "starboard"), _GONE
+    )
+
+    gitops: GitopsSection | None = field(default=None, doc="manifests from Git")
+    observability: AgentObservability | None = field(
+        default=None, doc="how to see what agentk does"
+    )
+    ci_access: CiAccess | None = field(default=None, doc="which CI jobs may use it")
+    user_access: UserAccess | None = field(default=None, doc="which users may use it")
+    container_scanning: Section | None = field(default=None, doc="image scanning")
+    remote_development: Section | None = field(default=None, doc="workspaces")
+    flux: FluxSection | None = field(default=None, doc="Flux is told of pushes")

@@ -1,0 +1,193 @@
+"""The half in kas: tells each agentk what its file in Git says, and what is wrong."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import AsyncIterator
+from random import SystemRandom
+from typing import Any
+
+from twisted.logger import Logger
+from zope.interface import implementer, provider
+
+from modules.agent_configuration import rpc_pb2
+from modules.agent_configuration.config import AgentConfigurationSettings
+from modules.agent_configuration.document import Document
+from modules.agent_configuration.follow import FollowedRepository, Follower
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    ConnectedAgent,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+)
+
+__all__ = ["CONFIGURATION", "AgentConfigurationServer"]
+
+CONFIGURATION = rpc_pb2.DESCRIPTOR.services_by_name["AgentConfiguration"]
+
+#: Bytes of a configuration, compressed, that outlives kas: what a store takes.
+MAX_KEPT = 64 * 1024
+
+
+@provider(IServerModuleFactory)
+@implementer(IServerModule)
+class AgentConfigurationServer:
+    """Answers `AgentConfiguration`."""
+
+    _log = Logger()
+    configuration = AgentConfigurationSettings
+
+    def __init__(self, api: IServerModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        self._settings: AgentConfigurationSettings = api.configuration
+        random = SystemRandom().random
+        self._followed: dict[str, FollowedRepository] = {
+            name: FollowedRepository(
+                name,
+                api.repositories.open(settings.address),
+                settings.branch,
+                self._settings.poll_period,
+                self._settings.max_configuration_file_size,
+                api.clock,
+                random,
+                self._told,
+            )
+            for name, settings in self._settings.repositories.items()
+        }
+        #: The last configurations that could be used, which outlive this process.
+        self._store = api.store("last-good")
+        #: One stream for each agentk: a second ends the first.
+        self._streams: dict[bytes, tuple[str, Follower]] = {}
+        self._draining = False
+        api.handle(CONFIGURATION, self)
+        api.subscribe("git.pushed", self._pushed)
+        api.subscribe("kas.draining", self._drain)
+
+    async def start(self) -> None:
+        """A repository is looked at once an agent wants to know what is in it."""
+
+    async def stop(self) -> None:
+        """Look no more."""
+        for followed in self._followed.values():
+            followed.stop()
+
+    async def get_configuration(
+        self, request: rpc_pb2.ConfigurationRequest, call: Any
+    ) -> AsyncIterator[rpc_pb2.ConfigurationResponse]:
+        """What the file of the agent that calls says, now and after each change."""
+        agent: ConnectedAgent = call.agent
+        followed = self._repository_of(agent)
+        if self._draining:
+            return
+        follower = followed.follow(agent.agent_name)
+        stream = (agent.agent_id, follower)
+        before = self._streams.pop(agent.instance_id, None)
+        if before is not None:
+            before[1].end()
+        self._streams[agent.instance_id] = stream
+        has = request.commit_id
+        try:
+            while (document := await follower.next()) is not None:
+                if document.written is None:
+                    if not has and (good := await self._last_good(agent)) is not None:
+                        has = good.commit
+                        yield self._response(agent, followed, good)
+                    yield rpc_pb2.ConfigurationResponse(
+                        commit_id=document.commit, problems=document.problems
+                    )
+                    self._show(agent, "; ".join(document.problems))
+                    continue
+                self._show(agent, "")
+                if document.commit != has:
+                    has = document.commit
+                    await self._keep(agent, document)
+                    yield self._response(agent, followed, document)
+        finally:
+            follower.leave()
+            if self._streams.get(agent.instance_id) is stream:
+                del self._streams[agent.instance_id]
+            if not any(one == agent.agent_id for one, _ in self._streams.values()):
+                self._show(agent, "")
+
+    def _repository_of(self, agent: ConnectedAgent) -> FollowedRepository:
+        for name, settings in self._settings.repositories.items():
+            if settings.has(agent.agent_name):
+                return self._followed[name]
+        text = f"no repository of agent.configuration has the agent {agent.agent_name}"
+        raise CallError(Status.FAILED_PRECONDITION, text)
+
+    def _response(
+        self, agent: ConnectedAgent, followed: FollowedRepository, document: Document
+    ) -> rpc_pb2.ConfigurationResponse:
+        message = document.message
+        message.agent_id = int(agent.agent_id) if agent.agent_id.isdecimal() else 0
+        message.project_id = agent.project_id
+        message.project_path = followed.name
+        return rpc_pb2.ConfigurationResponse(
+            configuration=message, commit_id=document.commit
+        )
+
+    def _told(self, agent_name: str, document: Document) -> None:
+        if document.written is None:
+            for problem in document.problems:
+                self._log.warn(
+                    "configuration of agent {agent_name}: {problem}",
+                    agent_name=agent_name,
+                    problem=problem,
+                )
+        else:
+            self._log.info(
+                "configuration of agent {agent_name} is that of commit {commit}",
+                agent_name=agent_name,
+                commit=document.commit,
+            )
+
+    def _show(self, agent: ConnectedAgent, problem: str) -> None:
+        self._api.show_problem(agent.agent_id, agent.agent_name, problem)
+
+    def _pushed(self, name: str) -> None:
+        followed = self._followed.get(name)
+        if followed is not None:
+            followed.pushed()
+
+    def _drain(self, event: object) -> None:
+        self._draining = True
+        for _, follower in tuple(self._streams.values()):
+            follower.end()
+
+    # The last that could be used, for an agentk that has none.
+
+    async def _last_good(self, agent: ConnectedAgent) -> Document | None:
+        try:
+            found = await self._store.get(agent.agent_id)
+            if found is None:
+                return None
+            commit, written = json.loads(zlib.decompress(found.value))
+        except (CallError, ValueError, zlib.error) as error:
+            self._log.warn(
+                "the last good configuration of agent {agent_name} cannot be read: "
+                "{reason}",
+                agent_name=agent.agent_name,
+                reason=str(error),
+            )
+            return None
+        return Document(commit, written)
+
+    async def _keep(self, agent: ConnectedAgent, document: Document) -> None:
+        text = json.dumps([document.commit, document.written], sort_keys=True)
+        value = zlib.compress(text.encode())
+        try:
+            if len(value) > MAX_KEPT:
+                await self._store.delete(agent.agent_id)
+            else:
+                await self._store.set(agent.agent_id, value)
+        except CallError as error:
+            self._log.warn(
+                "the configuration of agent {agent_name} is not kept for the next "
+                "start: {reason}",
+                agent_name=agent.agent_name,
+                reason=error.message,
+            )

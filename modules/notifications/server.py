@@ -1,0 +1,153 @@
+"""The half in kas: what one kas hears of a push all of them publish."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from zope.interface import implementer, provider
+
+from modules.notifications import rpc_pb2
+from modules.notifications.webhook import Webhook, read_secret
+from tunnel.config import ExistingFile, field
+from tunnel.details import bad_request
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+    StoreEventType,
+)
+
+__all__ = ["NOTIFICATIONS", "NotificationsServer", "NotificationsSettings"]
+
+NOTIFICATIONS = rpc_pb2.DESCRIPTOR.services_by_name["Notifications"]
+
+#: Seconds for which a push is remembered: by then every kas has heard of it.
+REMEMBERED = 60.0
+
+#: Characters of the path of a project, or of the name of a repository.
+MAX_PATH = 1024
+
+#: Seconds until the store is watched again after that failed.
+WATCH_AGAIN = 5.0
+
+
+def _is_secret(instance: object, attribute: object, value: Any) -> None:
+    if value is not None:
+        read_secret(value)
+
+
+@attrs.frozen(kw_only=True)
+class NotificationsSettings:
+    """``modules.notifications``."""
+
+    webhook_secret_file: ExistingFile | None = field(
+        default=None,
+        doc="what Git servers that call /git/pushed/<name> have to know; with it the "
+        "page is there",
+        validator=_is_secret,
+    )
+
+
+@provider(IServerModuleFactory)
+@implementer(IServerModule)
+class NotificationsServer:
+    """
+    Answers `Notifications`, and a webhook.
+
+    Publishes ``git.pushed``.  Each push passes through the store, which all kas share:
+    the one that hears of it need not be that of the agents.
+    """
+
+    _log = Logger()
+    configuration = NotificationsSettings
+
+    def __init__(self, api: IServerModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        self._store = api.store("pushes")
+        self._watching: Deferred[Any] | None = None
+        api.handle_external(NOTIFICATIONS, self)
+        secret_file = api.configuration.webhook_secret_file
+        if secret_file is not None:
+            api.web("/git/pushed", Webhook(secret_file, self.pushed))
+
+    async def start(self) -> None:
+        """Hear what other kas are told."""
+        self._watching = watching = Deferred.fromCoroutine(self._watch())
+        watching.addErrback(self._failed)
+
+    async def stop(self) -> None:
+        """Hear no more."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def git_push_event(
+        self, request: rpc_pb2.GitPushEventRequest, call: Any
+    ) -> rpc_pb2.GitPushEventResponse:
+        """Somebody pushed to a project of GitLab."""
+        project = request.event.project
+        if project.id <= 0:
+            why = "has to be above 0"
+            details = [bad_request({"event.project.id": why})]
+            raise CallError(Status.INVALID_ARGUMENT, f"event.project.id {why}", details)
+        await self.pushed(project.full_path)
+        return rpc_pb2.GitPushEventResponse()
+
+    async def pushed(self, name: str) -> None:
+        """
+        Have every kas publish that something was pushed to *name*.
+
+        :raises CallError: INVALID_ARGUMENT, nothing has this name; UNAVAILABLE, the
+            other kas cannot be told now.
+        """
+        if not 0 < len(name) <= MAX_PATH or not name.isprintable():
+            raise CallError(
+                Status.INVALID_ARGUMENT, "the path of the project cannot be one"
+            )
+        key = hashlib.sha256(name.encode()).hexdigest()
+        try:
+            await self._store.set(key, name.encode(), expires_after=REMEMBERED)
+        except CallError:
+            # Who is connected here need not wait for the store.
+            self._api.publish("git.pushed", name)
+            raise CallError(
+                Status.UNAVAILABLE, "the other kas cannot be told of the push now"
+            ) from None
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                async with contextlib.aclosing(self._store.watch()) as watch:
+                    async for event in watch:
+                        if event.type is StoreEventType.RESET:
+                            await self._publish_all()
+                        elif event.type is StoreEventType.SET:
+                            await self._publish(event.key)
+            except CallError as error:
+                self._log.warn(
+                    "pushes that other kas hear of are not heard of here: {reason}",
+                    reason=error.message,
+                )
+            await deferLater(self._api.clock, WATCH_AGAIN)
+
+    async def _publish_all(self) -> None:
+        async for page in self._store.keys():
+            for key in page:
+                await self._publish(key)
+
+    async def _publish(self, key: str) -> None:
+        found = await self._store.get(key)
+        if found is not None:
+            self._api.publish("git.pushed", found.value.decode("utf-8", "replace"))
+
+    def _failed(self, failure: Any) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("listening for pushes failed", failure)
+            self._api.fail(failure.value)

@@ -1,0 +1,109 @@
+"""The page that Git servers call when somebody pushed: ``POST /git/pushed/<name>``."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
+
+from tunnel.errors import CallError, Status
+
+__all__ = ["Webhook", "read_secret"]
+
+#: Bytes of the secret: shorter ones can be guessed.
+MIN_SECRET, MAX_SECRET = 16, 4096
+
+
+def read_secret(file: Path) -> bytes:
+    """
+    The secret in *file*, without white space around it.
+
+    :raises ValueError: it is too short or too long, or cannot be read.
+    """
+    try:
+        with file.open("rb") as source:
+            secret = source.read(MAX_SECRET + 1).strip()
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror})") from None
+    if not MIN_SECRET <= len(secret) <= MAX_SECRET:
+        raise ValueError(
+            f"the secret in {file} has {len(secret)} bytes; at least {MIN_SECRET} and "
+            f"at most {MAX_SECRET} make a good one"
+        )
+    return secret
+
+
+class Webhook(Resource):
+    """
+    Takes what proves that its caller knows the secret, and nothing else of it.
+
+    GitLab sends the secret as ``X-Gitlab-Token``; GitHub, Gitea and Forgejo sign the
+    body with it (``X-Hub-Signature-256``); a post-receive hook can send it as
+    ``Authorization: Bearer``.  What the body says is not read.
+    """
+
+    isLeaf = True
+    _log = Logger()
+
+    def __init__(
+        self, secret_file: Path, pushed: Callable[[str], Awaitable[None]]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._secret_file = secret_file
+        self._pushed = pushed
+
+    def render_POST(self, request: Any) -> Any:
+        """Somebody pushed to the repository that the path names."""
+        if not self._knows_secret(request):
+            return _answer(request, 401, "the secret is missing, or it is another one")
+        name = b"/".join(request.postpath).decode("utf-8", "replace")
+        telling = Deferred.fromCoroutine(self._tell(request, name))
+        telling.addErrback(self._failed, request)
+        return NOT_DONE_YET
+
+    async def _tell(self, request: Any, name: str) -> None:
+        await self._pushed(name)
+        request.setResponseCode(204)
+        request.finish()
+
+    def _failed(self, failure: Failure, request: Any) -> None:
+        error = failure.value
+        if not isinstance(error, CallError):
+            self._log.failure("a webhook failed", failure)
+            error = CallError(Status.INTERNAL, "kas failed; its log says how")
+        known = {Status.INVALID_ARGUMENT: 400, Status.UNAVAILABLE: 503}
+        body = _answer(request, known.get(error.status, 500), error.message)
+        request.write(body)
+        request.finish()
+
+    def _knows_secret(self, request: Any) -> bool:
+        try:
+            secret = read_secret(self._secret_file)
+        except ValueError as error:
+            self._log.error("{problem}", problem=str(error))
+            return False
+        bearer = request.getHeader(b"authorization") or b""
+        scheme, _, token = bearer.partition(b" ")
+        given = [request.getHeader(b"x-gitlab-token") or b""]
+        if scheme.lower() == b"bearer":
+            given.append(token.strip())
+        if any(hmac.compare_digest(one, secret) for one in given):
+            return True
+        signature = request.getHeader(b"x-hub-signature-256") or b""
+        body = request.content.read()
+        mac = hmac.new(secret, body, hashlib.sha256).hexdigest().encode()
+        return hmac.compare_digest(signature, b"sha256=" + mac)
+
+
+def _answer(request: Any, code: int, text: str) -> bytes:
+    request.setResponseCode(code)
+    request.setHeader(b"content-type", b"text/plain; charset=utf-8")
+    return text.encode() + b"\n"

@@ -1,0 +1,204 @@
+"""Agents' configuration from a real Git server, through a real kas and agentk."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kas.identity.jwt import read_secret, sign
+from tests.integration.processes import eventually
+from tests.integration.stack import Agentk, Kas
+from tools.git_repository import GitRepository, git
+from tools.git_server import GitServer
+from tools.ports import free_port
+
+FILE = ".gitlab/agents/main/config.yaml"
+DEBUG = "observability:\n  logging:\n    level: debug\n"
+#: A key in the third line that no schema has.
+BROKEN = "observability:\n  logging:\n    levle: debug\n"
+SECRET = "glpat-very-secret"
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> GitRepository:
+    """A repository with the configuration of the agent ``main``."""
+    (tmp_path / "served").mkdir()
+    origin = GitRepository.make(tmp_path / "served" / "clusters.git")
+    origin.commit({FILE: DEBUG, "README": "x"})
+    return origin
+
+
+@pytest.fixture
+def server(tmp_path: Path, origin: GitRepository) -> Iterator[GitServer]:
+    """Serves it to those who know the password."""
+    server = GitServer(tmp_path / "served", "kas", SECRET)
+    yield server
+    server.stop()
+
+
+def configure(kas: Kas, server: GitServer, *more: str) -> None:
+    credentials = kas.folder / "git-credentials"
+    credentials.write_text(f"kas:{SECRET}\n")
+    kas.agent_settings = (
+        "configuration:",
+        "  poll_period: 1s",
+        "  repositories:",
+        "    clusters:",
+        f"      url: {server.url('clusters.git')}",
+        f"      credentials_file: {credentials}",
+        *more,
+    )
+
+
+def test_push_break_mend(
+    lone_kas: Kas, lone_agentk: Agentk, origin: GitRepository, server: GitServer
+) -> None:
+    """A commit reaches agentk; a broken one changes nothing and says where it is."""
+    configure(lone_kas, server)
+    kas = lone_kas.start()
+    agentk = lone_agentk.start()
+    first = origin.run("rev-parse", "main")
+    agentk.wait_for(f"the configuration of commit {first} is in effect")
+    # ... which is seen from what agentk logs now.
+    agentk.wait_for("events of level debug are logged")
+
+    broken = origin.commit({FILE: BROKEN})
+    told = (
+        f"commit {broken[:12]}: {FILE}:3:5: observability.logging: unknown key 'levle'"
+    )
+    agentk.wait_for(told.replace("[", "\\["))
+    kas.wait_for(told)
+    eventually(lambda: told in lone_kas.ctl("status"))
+    assert first in agentk.said()
+    assert broken + " is in effect" not in agentk.said()
+
+    mended = origin.commit({FILE: "observability: {logging: {level: info}}\n"})
+    agentk.wait_for(f"the configuration of commit {mended} is in effect")
+    eventually(lambda: told not in lone_kas.ctl("status"))
+
+    # The Git server goes away and comes back: nothing is lost, nothing is changed.
+    server.refuses = 503
+    eventually(lambda: "503" in lone_kas.ctl("status"))
+    forced = origin.commit({FILE: DEBUG}, onto=None)
+    server.refuses = 0
+    agentk.wait_for(f"the configuration of commit {forced} is in effect", seconds=60)
+    eventually(lambda: "503" not in lone_kas.ctl("status"))
+
+    assert lone_agentk.stop()
+    assert lone_kas.stop()
+    for process in (kas, agentk):
+        assert SECRET not in process.said()
+    assert not list(lone_kas.state.glob("git-*"))
+
+
+def test_pushes_are_announced(
+    lone_kas: Kas, lone_agentk: Agentk, origin: GitRepository, server: GitServer
+) -> None:
+    """A post-receive hook, and GitLab's call: both make kas look at once."""
+    configure(lone_kas, server)
+    web, api = free_port(), free_port()
+    for name in ("hook", "api"):
+        secret = base64.b64encode(name.encode() * 16).decode()
+        (lone_kas.folder / f"{name}.secret").write_text(secret)
+    lone_kas.agent_settings = tuple(
+        line.replace("poll_period: 1s", "poll_period: 1h")
+        for line in lone_kas.agent_settings
+    )
+    lone_kas.settings = f"""
+web: {{listen: {{address: "127.0.0.1:{web}", development_certificate: false}}}}
+api:
+  listen:
+    address: 127.0.0.1:{api}
+    development_certificate: false
+    authentication_secret_file: {lone_kas.folder}/api.secret
+modules:
+  notifications: {{webhook_secret_file: {lone_kas.folder}/hook.secret}}
+"""
+    lone_kas.start()
+    agentk = lone_agentk.start()
+    agentk.wait_for("is in effect")
+
+    # As in hooks/post-receive of the repository.
+    hook = origin.path / "hooks" / "post-receive"
+    secret_file = lone_kas.folder / "hook.secret"
+    hook.write_text(
+        "#!/bin/sh\n"
+        f'curl -sf -X POST -H "Authorization: Bearer $(cat {secret_file})" '
+        f"http://127.0.0.1:{web}/git/pushed/clusters\n"
+    )
+    hook.chmod(0o755)
+    commit = push(origin, "observability: {}\n")
+    agentk.wait_for(f"the configuration of commit {commit} is in effect", seconds=10)
+
+    hook.unlink()
+    commit = push(origin, DEBUG)
+    token = sign(
+        read_secret(lone_kas.folder / "api.secret"),
+        issuer="gitlab",
+        audience="gitlab-kas",
+        now=time.time(),
+        lifetime=60,
+    )
+    event = {"project": {"id": 7, "fullPath": "clusters"}}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{api}/gitlab.agent.notifications.rpc.Notifications/"
+        "GitPushEvent",
+        json.dumps({"event": event}).encode(),
+        {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert json.load(answer) == {}
+    agentk.wait_for(f"the configuration of commit {commit} is in effect", seconds=10)
+
+
+def push(origin: GitRepository, text: str) -> str:
+    """Push a commit as a person would, hooks included."""
+    work = origin.path.parent / f"work-{time.monotonic_ns()}"
+    git("clone", "-q", str(origin.path), str(work))
+    (work / FILE).write_text(text)
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    git("-C", str(work), *who, "commit", "-q", "-a", "-m", "a change")
+    git("-C", str(work), "push", "-q", "origin", "main")
+    return origin.run("rev-parse", "main")
+
+
+def test_kas_restarts_while_git_is_down(
+    lone_kas: Kas, lone_agentk: Agentk, origin: GitRepository, server: GitServer
+) -> None:
+    """A new agentk of a new kas gets the last configuration that worked."""
+    configure(lone_kas, server)
+    lone_kas.start()
+    commit = origin.run("rev-parse", "main")
+    effective = f"the configuration of commit {commit} is in effect"
+    lone_agentk.start().wait_for(effective)
+    assert lone_agentk.stop()
+    assert lone_kas.stop()
+    server.refuses = 503
+    lone_kas.start()
+    agentk = lone_agentk.start()
+    agentk.wait_for(effective)
+    agentk.wait_for("cannot be used, and what was before stays: repository clusters")
+
+
+def test_of_this_machine(
+    lone_kas: Kas, lone_agentk: Agentk, origin: GitRepository
+) -> None:
+    """A path in place of a URL; a repository without a commit, and then with one."""
+    empty = GitRepository.make(lone_kas.folder / "empty.git")
+    lone_kas.agent_settings = (
+        "configuration:",
+        "  poll_period: 1s",
+        "  repositories:",
+        f"    here: {{path: {empty.path}, agents: [main]}}",
+    )
+    lone_kas.start()
+    agentk = lone_agentk.start()
+    agentk.wait_for("no commit on the default branch|there is no commit on the default")
+    commit = empty.commit({FILE: DEBUG})
+    agentk.wait_for(f"the configuration of commit {commit} is in effect", seconds=60)

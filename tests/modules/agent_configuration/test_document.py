@@ -1,0 +1,235 @@
+"""What a configuration file may say, and what is told of one that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from modules.agent_configuration.document import (
+    MAX_PROBLEMS,
+    SECTIONS,
+    Document,
+    path_of,
+    read_document,
+)
+from modules.agent_configuration.schema import MAX_ENTRIES, ConfigurationFile
+from tunnel.config import json_schema
+from tunnel.errors import CallError, Status
+from tunnel.testing import FakeRepository
+
+PATH = ".gitlab/agents/prod/config.yaml"
+
+EVERYTHING = """\
+gitops:
+  manifest_projects:
+    - id: group/manifests
+      ref: {branch: main}
+      default_namespace: apps
+      paths:
+        - glob: /prod/**/*.yaml
+      reconcile_timeout: 300s
+      dry_run_strategy: client
+      prune: false
+      inventory_policy: adopt_all
+observability:
+  logging: {level: debug, grpc_level: warn}
+ci_access:
+  projects:
+    - id: group/app
+      default_namespace: app
+      access_as:
+        impersonate:
+          username: ci
+          groups: [g]
+          extra:
+            - {key: k, val: [v]}
+      environments: [review/*]
+  groups:
+    - id: group
+      access_as: {ci_job: {}}
+      protected_branches_only: true
+user_access:
+  access_as: {user: {}}
+  projects: [{id: group/app}]
+container_scanning:
+  cadence: '0 0 * * *'
+  report_max_size: 100000
+  resource_requirements: {limits: {cpu: 500m}}
+remote_development:
+  enabled: true
+  dns_zone: example.org
+flux:
+  webhook_receiver_url: http://flux
+"""
+
+
+def read(content: bytes | str, limit: int = 1 << 17) -> Document:
+    repository = FakeRepository()
+    commit = repository.commit({PATH: content})
+    found: list[Any] = []
+    coroutine = read_document(repository, commit, "prod", limit)
+    Deferred.fromCoroutine(coroutine).addBoth(found.append)
+    assert isinstance(found[0], Document), found[0]
+    return found[0]
+
+
+def refused(content: bytes | str, limit: int = 1 << 17) -> list[str]:
+    document = read(content, limit)
+    assert document.written is None
+    begin = f"commit {document.commit[:12]}: "
+    assert all(one.startswith(begin) for one in document.problems)
+    return [one.removeprefix(begin) for one in document.problems]
+
+
+def test_everything() -> None:
+    """Every section arrives, as its file has it; defaults are left out."""
+    document = read(EVERYTHING)
+    assert document.problems == ()
+    assert document.written is not None
+    assert document.written["gitops"]["manifest_projects"] == [
+        {
+            "id": "group/manifests",
+            "ref": {"branch": "main"},
+            "default_namespace": "apps",
+            "paths": [{"glob": "/prod/**/*.yaml"}],
+            "reconcile_timeout": "300s",
+            "dry_run_strategy": "client",
+            "prune": False,
+            "inventory_policy": "adopt_all",
+        }
+    ]
+    access = document.written["ci_access"]
+    assert access["groups"] == [
+        {"id": "group", "access_as": {"ci_job": {}}, "protected_branches_only": True}
+    ]
+    assert document.written["user_access"]["access_as"] == {"user": {}}
+    # What no module here knows is passed on, typed as JSON has it.
+    scanning = json.loads(document.message.container_scanning)
+    assert scanning["report_max_size"] == 100000
+    assert scanning["cadence"] == "0 0 * * *"
+
+
+def test_message() -> None:
+    """Each section has its field, and what is for GitLab alone has none."""
+    document = read(EVERYTHING)
+    message = document.message
+    fields = {field.name for field, _ in message.ListFields()}
+    assert fields == set(SECTIONS)
+    assert "user_access" not in message.DESCRIPTOR.fields_by_name
+    numbers = {field.name: field.number for field in message.DESCRIPTOR.fields}
+    assert numbers == {
+        "gitops": 1,
+        "observability": 2,
+        "agent_id": 4,
+        "project_id": 5,
+        "ci_access": 6,
+        "container_scanning": 7,
+        "project_path": 8,
+        "remote_development": 9,
+        "flux": 10,
+        "gitlab_external_url": 11,
+    }
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "{}", "gitops:\n"])
+def test_nothing(text: str) -> None:
+    """A file that says nothing is one with all defaults."""
+    document = read(text)
+    assert document.written in ({}, {"gitops": {}})
+    assert document.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\n", f"{PATH}:1:1: unknown key 'a'"),
+        ("gitops: [\n", f"{PATH}:2:1: not YAML"),
+        ("ci_access:\n\tprojects: []\n", f"{PATH}:2:1: not YAML"),
+        ("gitops: {}\ngitops: {}\n", f"{PATH}:2:1: gitops: is here twice"),
+        ("x: !!python/object:os.system {}\n", f"{PATH}:1:4: tags such as"),
+        ("---\n{}\n---\n{}\n", f"{PATH}:3:1: only one YAML document"),
+        (b"a: \xff\n", f"{PATH}:1:4: not UTF-8"),
+        ("flux: {webhook_receiver_url: 1e308}", f"{PATH}:1:30: flux.webhook"),
+        (
+            "ci_access:\n  projects:\n    - id: no\n      environments: [yes, 010]\n",
+            f"{PATH}:4:27: ci_access.projects[0].environments[1]: expected text",
+        ),
+        (
+            "ci_access: {projects: [{id: a, access_as: {agent: {}, ci_job: {}}}]}",
+            f"{PATH}:1:55: ci_access.projects[0].access_as.ci_job: only one of agent",
+        ),
+        (
+            "ci_access: {projects: [{id: a, access_as: {}}]}",
+            f"{PATH}:1:43: ci_access.projects[0].access_as: one of agent",
+        ),
+        ("ci_access: {projects: [{}]}", f"{PATH}:1:24: ci_access.projects[0]: the key"),
+        (
+            "gitops: {manifest_projects: [{id: a}, {id: a}]}",
+            f"{PATH}:1:10: gitops.manifest_projects: the project 'a' is here twice",
+        ),
+        (
+            "gitops: {manifest_projects: [{prune_timeout: 300}]}",
+            f"{PATH}:1:46: gitops.manifest_projects[0].prune_timeout: expected a time",
+        ),
+        ("cilium: {}\n", f"{PATH}:1:1: 'cilium' is a key of old versions"),
+        ("observability: {logging: {level: loud}}", f"{PATH}:1:34: observability."),
+    ],
+)
+def test_what_is_wrong(text: bytes | str, told: str) -> None:
+    """File, line, column and commit, and what to do about it."""
+    problems = refused(text)
+    assert problems[0].startswith(told), problems
+
+
+def test_bombs() -> None:
+    """Aliases, depth, numbers of entries and sizes all have an end."""
+    laughs = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n"
+        for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    assert "aliases expanded" in refused(laughs)[0]
+    assert "nested deeper" in refused("[" * 1000 + "]" * 1000)[0]
+    many = "\n".join(f"    - id: p{n}" for n in range(MAX_ENTRIES + 1))
+    assert "at most 500" in refused(f"ci_access:\n  projects:\n{many}\n")[0]
+    assert "more than 1000 bytes" in refused("#" * 1001, limit=1000)[0]
+    documents = "---\n" * 10_000
+    assert "only one YAML document" in refused(documents)[0]
+    assert "twice" in refused("gitops: {}\n" * 3)[0]
+
+
+def test_many_problems() -> None:
+    """As many as fit a screen, and how many more there are."""
+    problems = refused("".join(f"key{n}: 1\n" for n in range(100)))
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[-1] == "and 80 more"
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", "", ".", "..", "a..b", "a\n", "x" * 99]
+)
+def test_names_that_lead_elsewhere(name: str) -> None:
+    """The name of an agent never leaves the folder of agents."""
+    with pytest.raises(CallError) as caught:
+        path_of(name)
+    assert caught.value.status is Status.FAILED_PRECONDITION
+
+
+def test_json_schema() -> None:
+    """Editors are given every key that the file may have, and nothing else."""
+    schema = json_schema(ConfigurationFile)
+    assert schema["additionalProperties"] is False
+    written = read(EVERYTHING).written
+    assert written is not None
+    assert set(written) == set(schema["properties"])
+    json.dumps(schema)
+    (project, _) = schema["properties"]["ci_access"]["anyOf"]
+    entry = project["properties"]["projects"]["items"]
+    assert entry["required"] == ["id"]
+    assert entry["properties"]["id"]["type"] == "string"
+    (gitops, _) = schema["properties"]["gitops"]["anyOf"]
+    manifest = gitops["properties"]["manifest_projects"]["items"]["properties"]
+    assert manifest["reconcile_timeout"]["default"] == "3600s"
+    assert manifest["dry_run_strategy"]["enum"] == ["none", "client", "server"]

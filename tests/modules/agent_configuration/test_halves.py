@@ -1,0 +1,296 @@
+"""Both halves against each other: Git changes, and modules of agentk are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from twisted.internet.task import Clock
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from modules.agent_configuration.agent import AgentConfigurationAgent
+from modules.agent_configuration.config import RepositorySettings
+from modules.agent_configuration.server import AgentConfigurationServer
+from tunnel.config import field
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import GitAddress, IAgentModule, IServerModule
+from tunnel.testing import ModulePair
+
+URL = "https://git.example.org/clusters.git"
+FILE = ".gitlab/agents/agent-1/config.yaml"
+DEBUG = "observability: {logging: {level: debug}}\n"
+FLUX = "flux: {webhook_receiver_url: http://flux}\n"
+
+
+@attrs.frozen
+class _Logging:
+    level: str = "info"
+
+
+@attrs.frozen
+class _Observability:
+    logging: _Logging = field(factory=_Logging, doc="logs")
+
+
+@attrs.frozen
+class _Flux:
+    webhook_receiver_url: str = "default"
+
+    def __attrs_post_init__(self) -> None:
+        if self.webhook_receiver_url == "http://refused":
+            raise ValueError("no such receiver")
+
+
+class HalvesTests(SynchronousTestCase):
+    """One agent, one repository."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.pair = ModulePair(self.clock)
+        self.repository = self.pair.repositories.open(GitAddress(url=URL))
+        self.levels: list[str] = []
+        self.urls: list[str] = []
+        self.log = EventLoggingObserver()
+        globalLogPublisher.addObserver(self.log)
+        self.addCleanup(globalLogPublisher.removeObserver, self.log)
+
+    def begin(self, **settings: Any) -> None:
+        settings.setdefault("repositories", {"clusters": RepositorySettings(url=URL)})
+        self.server = self.pair.server_half(AgentConfigurationServer, **settings)
+        self.agent = self.pair.agent_half(AgentConfigurationAgent)
+        self.pair.sections.follow(
+            "one",
+            "observability",
+            _Observability,
+            lambda section: self.levels.append(section.logging.level),
+        )
+        self.pair.sections.follow(
+            "two",
+            "flux",
+            _Flux,
+            lambda section: self.urls.append(section.webhook_receiver_url),
+        )
+        self.pair.start()
+        self.pass_time(0)
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes, in steps, and bytes move."""
+        self.pair.settle()
+        end = self.clock.seconds() + seconds
+        while True:
+            times = [one.getTime() for one in self.clock.getDelayedCalls()]
+            due = min((one for one in times if one <= end), default=None)
+            if due is None:
+                break
+            self.clock.advance(max(0.0, due - self.clock.seconds()))
+            self.pair.settle()
+        self.clock.advance(max(0.0, end - self.clock.seconds()))
+        self.pair.settle()
+
+    def pushed(self) -> None:
+        """A push is announced, and what follows from it is done."""
+        self.server._api.publish("git.pushed", "clusters")
+        self.pass_time(2)
+
+    def said(self) -> list[str]:
+        return [
+            formatEvent(event)
+            for event in self.log
+            if "agent_configuration.agent" in event["log_namespace"]
+        ]
+
+    def test_interfaces(self) -> None:
+        """Both are modules."""
+        self.begin()
+        self.assertTrue(verifyObject(IServerModule, self.server))
+        self.assertTrue(verifyObject(IAgentModule, self.agent))
+
+    def test_changes(self) -> None:
+        """A module is told its own section, and only when that has changed."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        self.assertEqual((self.levels, self.urls), (["debug"], []))
+        commit = self.repository.commit({FILE: DEBUG + FLUX})
+        self.pushed()
+        self.assertEqual((self.levels, self.urls), (["debug"], ["http://flux"]))
+        self.assertTrue(any(commit in line for line in self.said()))
+        self.repository.commit({"README": "x", FILE: FLUX})
+        self.pushed()
+        self.assertEqual(self.levels, ["debug", "info"])
+        self.assertEqual(self.urls, ["http://flux"])
+
+    def test_other_files(self) -> None:
+        """A commit that leaves the file alone is not even told."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        before = len(self.said())
+        self.repository.commit({FILE: DEBUG, "apps/x.yaml": "x"})
+        self.pushed()
+        self.assertEqual(len(self.said()), before)
+
+    def test_poll(self) -> None:
+        """Without any push it is looked at once a period."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin(poll_period=60.0)
+        self.repository.commit({FILE: FLUX})
+        self.pass_time(53)
+        self.assertEqual(self.levels, ["debug"])
+        self.pass_time(8)
+        self.assertEqual(self.levels, ["debug", "info"])
+        self.assertEqual(self.repository.resolved, 2)
+
+    def test_flapping(self) -> None:
+        """Ten commits a second for ten seconds: the last arrives, few are looked at."""
+        self.repository.commit({FILE: FLUX})
+        self.begin()
+        before = self.repository.resolved
+        for number in range(100):
+            self.repository.commit(
+                {FILE: f"flux: {{webhook_receiver_url: http://flux/{number}}}"}
+            )
+            self.server._api.publish("git.pushed", "clusters")
+            self.pass_time(0.1)
+        self.pass_time(2)
+        self.assertEqual(self.urls[-1], "http://flux/99")
+        self.assertLessEqual(self.repository.resolved - before, 12)
+        self.assertLessEqual(len(self.urls), 13)
+        # What did not change was not told.
+        self.assertEqual(self.levels, [])
+
+    def test_broken_and_mended(self) -> None:
+        """What worked stays; file, line, column and commit are told to both sides."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        commit = self.repository.commit({FILE: "observability:\n  loging: {}\n"})
+        self.pushed()
+        self.assertEqual(self.levels, ["debug"])
+        told = f"commit {commit[:12]}: {FILE}:2:3: observability: unknown key 'loging'"
+        self.assertTrue(any(told in line for line in self.said()), self.said())
+        self.assertIn(told, self.server._api.problems["1"])
+        self.pushed()
+        self.assertEqual(sum(told in line for line in self.said()), 1)
+        self.repository.commit({FILE: FLUX})
+        self.pushed()
+        self.assertEqual((self.levels, self.urls), (["debug", "info"], ["http://flux"]))
+        self.assertEqual(self.server._api.problems, {})
+
+    def test_all_or_nothing(self) -> None:
+        """What one module of agentk refuses no module gets."""
+        self.repository.commit({FILE: FLUX})
+        self.begin()
+        commit = self.repository.commit(
+            {FILE: DEBUG + "flux: {webhook_receiver_url: http://refused}\n"}
+        )
+        self.pushed()
+        self.assertEqual((self.levels, self.urls), ([], ["http://flux"]))
+        last = self.said()[-1]
+        self.assertIn(commit[:12], last)
+        self.assertIn("no such receiver", last)
+
+    def test_no_file(self) -> None:
+        """Without a file everything is the default, and that is no error."""
+        self.repository.commit({"README": "x"})
+        self.begin()
+        self.assertEqual(self.server._api.problems, {})
+        self.repository.commit({FILE: DEBUG})
+        self.pushed()
+        self.repository.commit({"README": "x"})
+        self.pushed()
+        self.assertEqual(self.levels, ["debug", "info"])
+
+    def test_what_git_can_do_wrong(self) -> None:
+        """An empty tree, no branch, a server that is down: what was stays."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        self.repository.commit({})
+        self.pushed()
+        self.assertIn("no files at all", self.server._api.problems["1"])
+        self.repository.remove("HEAD")
+        self.pushed()
+        self.assertIn("has no HEAD", self.server._api.problems["1"])
+        self.repository.commit({FILE: DEBUG})
+        self.repository.down = CallError(Status.UNAVAILABLE, "the fetch failed (down)")
+        self.pass_time(120)
+        self.assertIn("the fetch failed", self.server._api.problems["1"])
+        self.assertEqual(self.levels, ["debug"])
+        self.repository.down = None
+        self.pass_time(120)
+        self.assertEqual(self.server._api.problems, {})
+        self.assertEqual(self.levels, ["debug"])
+
+    def test_backoff(self) -> None:
+        """A Git server that is down is asked ever less often."""
+        self.repository.down = CallError(Status.UNAVAILABLE, "down")
+        self.begin()
+        self.pass_time(71)
+        self.assertEqual(self.repository.resolved, 4)
+        self.pass_time(600)
+        self.assertEqual(self.repository.resolved, 14)
+
+    def test_last_good_outlives_kas(self) -> None:
+        """A new agentk that meets a broken file gets what worked before."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        self.pair.stop()
+        self.repository.commit({FILE: "broken: ["})
+        other = ModulePair(Clock())
+        other.store = self.pair.store
+        self.pair._modules.clear()
+        self.levels.clear()
+        pair, self.pair = self.pair, other
+        other.repositories = pair.repositories
+        other._stores = pair._stores
+        self.clock = other.clock
+        self.begin()
+        self.assertEqual(self.levels, ["debug"])
+        self.assertIn("not YAML", self.server._api.problems["1"])
+
+    def test_other_agents(self) -> None:
+        """An agent that no repository has is told so once, and asks no more."""
+        settings = RepositorySettings(url=URL, agents=("prod-*",))
+        self.begin(repositories={"clusters": settings})
+        self.pass_time(3600)
+        self.assertEqual(self.repository.resolved, 0)
+
+    def test_first_match(self) -> None:
+        """The first repository that has the agent counts."""
+        other = GitAddress(url="https://git.example.org/other.git")
+        self.repository.commit({FILE: DEBUG})
+        self.pair.repositories.open(other).commit({FILE: FLUX})
+        self.begin(
+            repositories={
+                "none": RepositorySettings(url="https://git/none", agents=("x",)),
+                "clusters": RepositorySettings(url=URL, agents=("agent-*",)),
+                "other": RepositorySettings(url=other.url),
+            }
+        )
+        self.assertEqual((self.levels, self.urls), (["debug"], []))
+
+    def test_draining(self) -> None:
+        """A kas that stops ends the streams: they would keep it waiting."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        self.assertEqual(len(self.server._streams), 1)
+        self.server._api.publish("kas.draining", None)
+        self.pass_time(1)
+        self.assertEqual(self.server._streams, {})
+
+    def test_nobody_follows(self) -> None:
+        """A repository of which no agent is here is not looked at."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        self.agent._end()
+        self.pass_time(0)
+        before = self.repository.resolved
+        self.pass_time(3600)
+        self.assertEqual(self.repository.resolved, before)
+        self.pushed()
+        self.assertEqual(self.repository.resolved, before)
+        # One that comes back is told what is there now.
+        self.repository.commit({FILE: FLUX})
+        self.agent._begin()
+        self.pass_time(2)
+        self.assertEqual(self.urls, ["http://flux"])
