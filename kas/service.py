@@ -205,7 +205,7 @@ class KasService(LogsItsOwnWay, Service):
             self.metrics.register(self.web.collector)
         self._redis: dict[str, RedisClient] = {}
         self._stores = Stores(self._make_backend, reactor)
-        self._repositories = Repositories(state, reactor, environ=environ)
+        self._repositories = Repositories(state, reactor, environ=environ, now=now)
         self._audit = AuditLog(
             configuration.observability.audit, self._kas_id.hex(), now
         )

@@ -19,7 +19,7 @@ Each of these uses only those below it:
     session/        the wire on Twisted
     transport/      bytes to and from the network
     wire/           frames, streams, windows: no I/O, no clock
-    pb/             messages of the protocol
+    pb/             messages of the protocol       gitaly/    those of Gitaly
     util/           helpers that know nothing of tunnels
 """
 

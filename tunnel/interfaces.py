@@ -60,6 +60,7 @@ __all__ = [
     "AuditLevel",
     "ConnectedAgent",
     "GitAddress",
+    "GitalyAddress",
     "HasPeer",
     "IAgentModule",
     "IAgentModuleApi",
@@ -542,6 +543,26 @@ class GitAddress:
     ca_certificate_file: Path | None = None
 
 
+@attrs.frozen(kw_only=True)
+class GitalyAddress:
+    """
+    A repository of GitLab, and the Gitaly that has it: as GitLab says it.
+
+    :ivar address: ``tcp://host:port``, ``tls://host:port`` or ``unix:/path``.
+    :ivar features: names and values of metadata that each call has.
+    """
+
+    address: str
+    token: str = attrs.field(default="", repr=False)
+    features: tuple[tuple[str, str], ...] = ()
+    storage_name: str = ""
+    relative_path: str = ""
+    git_object_directory: str = ""
+    git_alternate_object_directories: tuple[str, ...] = ()
+    gl_repository: str = ""
+    gl_project_path: str = ""
+
+
 class TreeEntryKind(Enum):
     """What stands at a path of a tree."""
 
@@ -618,7 +639,7 @@ class IRepository(Interface):
 class IRepositories(Interface):
     """Git repositories, which all modules share: each is fetched once for all."""
 
-    def open(address: GitAddress) -> IRepository:
+    def open(address: GitAddress | GitalyAddress) -> IRepository:
         """The repository there; nothing is asked yet, and the same is given again."""
 
 

@@ -7,6 +7,8 @@ Git repositories, as modules read them (`tunnel.interfaces.IRepository`).
     objects.py       reads commits, trees and files in a folder with a repository
     local.py         a repository of this machine
     http.py          one at a Git server, fetched into a folder of kas
+    gitaly.py        one of GitLab, read where it is
+    turns.py         one fetch at a time, shared by all who wait for it
     repositories.py  each repository once, whoever asks for it
 
 The git program reads, and no library in kas.  On a repository of 20,000 files

@@ -5,15 +5,14 @@ from __future__ import annotations
 import base64
 import shutil
 from pathlib import Path
-from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from kas.git.names import full_ref
 from kas.git.objects import Objects
 from kas.git.program import Ended, GitProgram
+from kas.git.turns import Turns
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import GitAddress, IRepository, TreeEntry
 
@@ -42,18 +41,11 @@ class HttpRepository:
         #: Copies are numbered; the one before the last serves readings that began.
         self._number = 0
         self._objects: Objects | None = None
-        self._fetching: _Fetch | None = None
-        self._next: dict[str, _Fetch] = {}
+        self._turns = Turns(self._fetched)
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
         """See `IRepository.resolve`."""
-        name = full_ref(ref)
-        fetch = self._next.get(name)
-        if fetch is None:
-            fetch = self._next[name] = _Fetch(name)
-        waiter = fetch.wait()
-        self._go_on()
-        return waiter
+        return self._turns.get(full_ref(ref))
 
     async def tree(
         self, commit: str, path: str = "", *, recursive: bool = False
@@ -74,21 +66,6 @@ class HttpRepository:
             text = "nothing of the repository is here yet"
             raise CallError(Status.OUT_OF_RANGE, text)
         return self._objects
-
-    # One fetch at a time; those who come while it runs share the next one.
-
-    def _go_on(self) -> None:
-        if self._fetching is not None or not self._next:
-            return
-        ref = next(iter(self._next))
-        fetch = self._fetching = self._next.pop(ref)
-        fetching = Deferred.fromCoroutine(self._fetched(ref))
-        fetching.addBoth(self._done, fetch)
-
-    def _done(self, result: str | Failure, fetch: _Fetch) -> None:
-        self._fetching = None
-        fetch.finish(result)
-        self._go_on()
 
     async def _fetched(self, ref: str) -> str:
         if self._objects is None or self._packs() > self._program.limits.packs:
@@ -159,35 +136,6 @@ class HttpRepository:
             text = f"{file} has to hold one line, user:password"
             raise CallError(Status.UNAVAILABLE, text)
         return base64.b64encode(line).decode("ascii")
-
-
-class _Fetch:
-    """One fetch of one ref, and all who wait for it."""
-
-    def __init__(self, ref: str) -> None:
-        self.ref = ref
-        self._waiters: set[Deferred[str]] = set()
-
-    def wait(self) -> Deferred[str]:
-        """Fires with the commit; cancelling it leaves the fetch to the others."""
-        waiter: Deferred[str] = Deferred(self._waiters.discard)
-        self._waiters.add(waiter)
-        return waiter
-
-    def finish(self, result: str | Failure) -> None:
-        """Tell all of them."""
-        waiters, self._waiters = self._waiters, set()
-        for waiter in waiters:
-            if waiter.called:
-                continue
-            if isinstance(result, Failure):
-                error: Any = result.value
-                if isinstance(error, CallError):
-                    # A new one for each: a raise adds its frames to it.
-                    error = CallError(error.status, error.message)
-                waiter.errback(Failure(error))
-            else:
-                waiter.callback(result)
 
 
 def _own(ref: str) -> str:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 from zope.interface import implementer
 
+from kas.git.gitaly import GitalyRepository, GitalyServers
 from kas.git.http import HttpRepository
 from kas.git.limits import GitLimits
 from kas.git.local import LocalRepository
 from kas.git.program import GitProgram
 from kas.state.directory import StateDirectory, process_name
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import GitAddress, IRepositories, IRepository
+from tunnel.interfaces import (
+    GitAddress,
+    GitalyAddress,
+    IRepositories,
+    IRepository,
+)
 
 __all__ = ["Repositories"]
 
@@ -41,11 +48,13 @@ class Repositories:
         reactor: Any,
         limits: GitLimits | None = None,
         environ: Mapping[str, str] = os.environ,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._state = state
         self._limits = limits or GitLimits()
         self._program = GitProgram(reactor, self._limits, environ)
-        self._known: dict[GitAddress, IRepository] = {}
+        self._gitaly = GitalyServers(reactor, self._limits, now)
+        self._known: dict[GitAddress | GitalyAddress, IRepository] = {}
 
     def start(self) -> None:
         """Remove what processes left here that are gone."""
@@ -54,15 +63,16 @@ class Repositories:
                 shutil.rmtree(path, ignore_errors=True)
 
     def stop(self) -> None:
-        """Kill what runs, and remove the copies."""
+        """End what runs, and remove the copies."""
         self._program.stop()
+        self._gitaly.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def _folder(self) -> Path:
         return self._state.file(_PREFIX + process_name(os.getpid()))
 
-    def open(self, address: GitAddress) -> IRepository:
+    def open(self, address: GitAddress | GitalyAddress) -> IRepository:
         """See `IRepositories.open`."""
         found = self._known.get(address)
         if found is None:
@@ -72,7 +82,9 @@ class Repositories:
             found = self._known[address] = self._make(address)
         return found
 
-    def _make(self, address: GitAddress) -> IRepository:
+    def _make(self, address: GitAddress | GitalyAddress) -> IRepository:
+        if isinstance(address, GitalyAddress):
+            return GitalyRepository(self._gitaly, address)
         if address.path is not None:
             return LocalRepository(self._program, address.path)
         name = hashlib.sha256(repr(attrs.astuple(address)).encode()).hexdigest()[:32]

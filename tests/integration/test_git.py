@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import time
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
@@ -20,12 +21,13 @@ from zope.interface.verify import verifyObject
 from kas.git.limits import GitLimits
 from kas.git.repositories import Repositories
 from kas.state.directory import StateDirectory, process_name
-from tests.integration.processes import eventually
+from tests.integration.processes import Process, eventually
 from tools.git_repository import GitRepository
 from tools.git_server import GitServer
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     GitAddress,
+    GitalyAddress,
     IRepositories,
     IRepository,
     TreeEntryKind,
@@ -35,6 +37,7 @@ _reactor: Any = reactor
 
 CONFIG = ".gitlab/agents/prod/config.yaml"
 SECRET = "glpat-secret"
+TOKEN = "gitaly-secret"
 
 #: Small enough to be reached by a test.
 LIMITS = GitLimits(
@@ -49,9 +52,10 @@ class Place:
     """Where a repository is, and what kas reads of it."""
 
     origin: GitRepository
-    address: GitAddress
+    address: Any
     state: StateDirectory
     server: GitServer | None = None
+    gitaly: Process | None = None
     opened: list[Repositories] = attrs.Factory(list)
 
     def repositories(self, limits: GitLimits = LIMITS) -> Repositories:
@@ -76,13 +80,26 @@ def _place(kind: str, tmp_path: Path, server: GitServer) -> Place:
     state = StateDirectory.open(tmp_path / "state")
     if kind == "local":
         return Place(origin, GitAddress(path=origin.path), state)
+    if kind == "gitaly":
+        command = (sys.executable, "-m", "tests.integration.gitaly_server")
+        served = tmp_path / "served"
+        gitaly = Process("gitaly", [*command, served, TOKEN], tmp_path / "gitaly.log")
+        port = int(gitaly.wait_for(r"listening on port (\d+)")[1])
+        there = GitalyAddress(
+            address=f"tcp://127.0.0.1:{port}",
+            token=TOKEN,
+            features=(("gitaly-feature-test", "true"),),
+            storage_name="default",
+            relative_path="clusters.git",
+        )
+        return Place(origin, there, state, gitaly=gitaly)
     credentials = tmp_path / "credentials"
     credentials.write_text(f"kas:{SECRET}\n")
     address = GitAddress(url=server.url("clusters.git"), credentials_file=credentials)
     return Place(origin, address, state, server)
 
 
-@pytest.fixture(params=["local", "http"])
+@pytest.fixture(params=["local", "http", "gitaly"])
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, server: GitServer
 ) -> Iterator[Place]:
@@ -91,6 +108,8 @@ def place(
     yield place
     for one in place.opened:
         one.stop()
+    if place.gitaly is not None:
+        place.gitaly.kill()
 
 
 @pytest.fixture
@@ -521,6 +540,7 @@ async def test_kas_stops(remote: Place) -> None:
     assert not list(remote.state.path.glob("git-*"))
 
 
+@pytest.mark.parametrize("place", ["local", "http"], indirect=True)
 @async_test
 async def test_at_most_so_many(place: Place) -> None:
     """More readings than may run wait; more than may wait are refused."""
@@ -539,6 +559,28 @@ async def test_at_most_so_many(place: Place) -> None:
 
 async def _read(repository: IRepository, commit: str, path: str) -> bytes:
     return await repository.read(commit, path, limit=99)
+
+
+@async_test
+async def test_gitaly_refuses(tmp_path: Path, server: GitServer) -> None:
+    """A wrong token, an unknown repository, addresses that are none, nobody there."""
+    place = _place("gitaly", tmp_path, server)
+    place.origin.commit({"a": "x"})
+    repositories = place.repositories()
+    for changes, status in (
+        ({"token": "wrong"}, Status.UNAUTHENTICATED),
+        ({"relative_path": "none.git"}, Status.NOT_FOUND),
+        ({"address": "http://127.0.0.1:1"}, Status.UNAVAILABLE),
+        ({"address": "tcp://127.0.0.1:port"}, Status.UNAVAILABLE),
+        ({"address": "tcp://127.0.0.1:9"}, Status.UNAVAILABLE),
+    ):
+        address = attrs.evolve(place.address, **changes)
+        error = await fails(repositories.open(address).resolve())
+        assert error.status is status, error
+        assert TOKEN not in repr(error) + repr(address)
+    repositories.stop()
+    assert place.gitaly is not None
+    place.gitaly.kill()
 
 
 def test_copies_of_dead_processes(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from zope.interface import implementer
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     GitAddress,
+    GitalyAddress,
     IRepositories,
     IRepository,
     TreeEntry,
@@ -111,8 +112,8 @@ class FakeRepositories:
     """Repositories by their address; one that was not asked for before is empty."""
 
     def __init__(self) -> None:
-        self._known: dict[GitAddress, FakeRepository] = {}
+        self._known: dict[GitAddress | GitalyAddress, FakeRepository] = {}
 
-    def open(self, address: GitAddress) -> FakeRepository:
+    def open(self, address: GitAddress | GitalyAddress) -> FakeRepository:
         """See `IRepositories.open`."""
         return self._known.setdefault(address, FakeRepository())

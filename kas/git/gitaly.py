@@ -1,0 +1,325 @@
+"""A repository of GitLab, read where it is: Gitaly answers over gRPC."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import urlsplit
+
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
+from zope.interface import implementer
+
+from kas.git.limits import GitLimits
+from kas.git.names import check_commit, check_path, full_ref
+from kas.git.turns import Turns
+from tunnel.errors import CallError, Status
+from tunnel.gitaly import gitaly_pb2 as pb
+from tunnel.grpc.client import GrpcChannel
+from tunnel.interfaces import GitalyAddress, IRepository, TreeEntry, TreeEntryKind
+from tunnel.transport.tls import client_context
+from tunnel.transport.tlsio import TLSClientEndpoint
+
+__all__ = ["GitalyRepository", "GitalyServers"]
+
+_SERVICES = pb.DESCRIPTOR.services_by_name
+
+#: Servers; each has a connection.  GitLab's largest installations have hundreds.
+MAX_SERVERS = 1000
+
+#: Bits of a mode that tell what it is of, and those of a link.
+_TYPE, _LINK = 0o170000, 0o120000
+
+#: Where a commit is asked for that is not there any more, or never was.
+_GONE = (Status.NOT_FOUND, Status.FAILED_PRECONDITION, Status.INVALID_ARGUMENT)
+
+
+class GitalyServers:
+    """
+    One channel to each Gitaly.
+
+    :param now: the time of day, for tokens.
+    """
+
+    def __init__(
+        self, reactor: Any, limits: GitLimits, now: Callable[[], float]
+    ) -> None:
+        self.limits = limits
+        self.now = now
+        self._reactor = reactor
+        self._channels: dict[str, GrpcChannel] = {}
+
+    def channel(self, address: str) -> GrpcChannel:
+        """
+        To the Gitaly at *address*.
+
+        :raises CallError: UNAVAILABLE, it cannot be an address, or there are too many.
+        """
+        found = self._channels.get(address)
+        if found is None:
+            if len(self._channels) >= MAX_SERVERS:
+                raise CallError(
+                    Status.UNAVAILABLE,
+                    f"there are {MAX_SERVERS} Gitaly servers already",
+                )
+            endpoint, authority = self._endpoint(address)
+            found = GrpcChannel(endpoint, self._reactor, authority=authority)
+            self._channels[address] = found
+        return found
+
+    def close(self) -> None:
+        """End every call."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def _endpoint(self, address: str) -> tuple[IStreamClientEndpoint, str]:
+        try:
+            url = urlsplit(address)
+            host, port = url.hostname, url.port
+        except ValueError:
+            url, host, port = urlsplit(""), None, None
+        if url.scheme == "unix" and url.path:
+            return UNIXClientEndpoint(self._reactor, url.path), "localhost"
+        if url.scheme not in ("tcp", "tls") or not host or not port:
+            text = f"{address[:200]!r} is no address of a Gitaly server"
+            raise CallError(Status.UNAVAILABLE, text)
+        endpoint: IStreamClientEndpoint = HostnameEndpoint(self._reactor, host, port)
+        if url.scheme == "tls":
+            endpoint = TLSClientEndpoint(endpoint, _tls_context, host, self._reactor)
+        return endpoint, f"{host}:{port}"
+
+
+def _tls_context() -> ssl.SSLContext:
+    return client_context(alpn=("h2",), minimum_version=ssl.TLSVersion.TLSv1_2)
+
+
+@implementer(IRepository)
+class GitalyRepository:
+    """Each reading is a call; nothing is kept here."""
+
+    def __init__(self, servers: GitalyServers, address: GitalyAddress) -> None:
+        self._servers = servers
+        self._address = address
+        self._repository = pb.Repository(
+            storage_name=address.storage_name,
+            relative_path=address.relative_path,
+            git_object_directory=address.git_object_directory,
+            git_alternate_object_directories=address.git_alternate_object_directories,
+            gl_repository=address.gl_repository,
+            gl_project_path=address.gl_project_path,
+        )
+        self._turns = Turns(self._find)
+
+    def resolve(self, ref: str = "HEAD") -> Deferred[str]:
+        """See `IRepository.resolve`."""
+        return self._turns.get(full_ref(ref))
+
+    async def tree(
+        self, commit: str, path: str = "", *, recursive: bool = False
+    ) -> list[TreeEntry]:
+        """See `IRepository.tree`."""
+        path = check_path(path, empty=True)
+        try:
+            found = await self._tree(check_commit(commit), path, recursive)
+        except CallError as error:
+            if error.status is Status.NOT_FOUND:
+                raise await self._missing(commit, path) from None
+            raise
+        if path and not found:
+            raise await self._missing(commit, path)
+        return found
+
+    async def _tree(self, commit: str, path: str, recursive: bool) -> list[TreeEntry]:
+        limits = self._servers.limits
+        found: list[TreeEntry] = []
+        request = pb.GetTreeEntriesRequest(
+            repository=self._repository,
+            revision=commit.encode(),
+            path=path.encode() or b".",
+            recursive=recursive,
+        )
+        size = 0
+        async for response in self._stream("CommitService", "GetTreeEntries", request):
+            size += response.ByteSize()
+            for entry in response.entries:
+                kind = _kind(entry.type, entry.mode)
+                if not (recursive and kind is TreeEntryKind.FOLDER):
+                    found.append(self._entry(entry, kind))
+            if len(found) > limits.entries or size > limits.listing:
+                text = f"there are more than {limits.entries} files"
+                raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        return found
+
+    async def _missing(self, commit: str, path: str) -> CallError:
+        """Gitaly says the same of a path and of a commit that is not there."""
+        try:
+            await self._tree(commit, "", False)
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                return error
+            text = f"the commit {commit[:12]} is not here"
+            return CallError(Status.OUT_OF_RANGE, text)
+        return CallError(Status.NOT_FOUND, f"there is no {path!r} in {commit[:12]}")
+
+    async def read(self, commit: str, path: str, *, limit: int) -> bytes:
+        """See `IRepository.read`."""
+        path = check_path(path)
+        limit = min(limit, self._servers.limits.blob)
+        too_large = CallError(
+            Status.RESOURCE_EXHAUSTED, f"{path!r} has more than {limit} bytes"
+        )
+        request = pb.TreeEntryRequest(
+            repository=self._repository,
+            revision=check_commit(commit).encode(),
+            path=path.encode(),
+            max_size=limit,
+        )
+        parts: list[bytes] = []
+        size = 0
+        first = True
+        try:
+            async for response in self._stream("CommitService", "TreeEntry", request):
+                if first:
+                    first = False
+                    self._check_file(response, path, commit)
+                size += len(response.data)
+                # Gitaly's word on the size is not taken for what it sends.
+                if max(size, response.size) > limit:
+                    raise too_large
+                parts.append(response.data)
+        except CallError as error:
+            if error.status is Status.FAILED_PRECONDITION and first:
+                raise too_large from None
+            if error.status is Status.NOT_FOUND:
+                raise await self._missing(commit, path) from None
+            raise
+        if first:
+            raise await self._missing(commit, path)
+        return b"".join(parts)
+
+    async def changed(self, old: str, new: str, path: str = "") -> list[str]:
+        """See `IRepository.changed`."""
+        path = check_path(path, empty=True)
+        limits = self._servers.limits
+        request = pb.CommitDeltaRequest(
+            repository=self._repository,
+            left_commit_id=check_commit(old),
+            right_commit_id=check_commit(new),
+            paths=[path.encode()] if path else [],
+        )
+        found: set[bytes] = set()
+        try:
+            async for response in self._stream("DiffService", "CommitDelta", request):
+                for delta in response.deltas:
+                    found |= {delta.from_path, delta.to_path}
+                if len(found) > 2 * limits.entries:
+                    text = f"more than {limits.entries} files differ"
+                    raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        except CallError as error:
+            if error.status not in _GONE:
+                raise
+            text = f"the commit {old[:12]} or {new[:12]} is not here"
+            raise CallError(Status.OUT_OF_RANGE, text) from None
+        return sorted(name.decode("utf-8", "replace") for name in found if name)
+
+    async def _find(self, ref: str) -> str:
+        """From the list of refs that Gitaly gives to every client of Git."""
+        request = pb.InfoRefsRequest(repository=self._repository)
+        limit = self._servers.limits.listing
+        data = bytearray()
+        async for response in self._stream(
+            "SmartHTTPService", "InfoRefsUploadPack", request
+        ):
+            data += response.data
+            if len(data) > limit:
+                text = f"the list of refs has more than {limit} bytes"
+                raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        refs: dict[bytes, bytes] = {}
+        for line in _lines(bytes(data)):
+            object_id, _, name = line.partition(b"\0")[0].strip().partition(b" ")
+            refs[name] = object_id
+        # Of an annotated tag, the commit that it is of has a line of its own.
+        found = refs.get(ref.encode() + b"^{}") or refs.get(ref.encode())
+        if found is None:
+            what = "no commit on its default branch" if ref == "HEAD" else f"no {ref}"
+            raise CallError(Status.NOT_FOUND, f"the repository has {what}")
+        return check_commit(found.decode("ascii", "replace"))
+
+    async def _stream(
+        self, service: str, method: str, request: Message
+    ) -> AsyncIterator[Any]:
+        descriptor: ServiceDescriptor = _SERVICES[service]
+        channel = self._servers.channel(self._address.address)
+        calls = channel.client(descriptor).stream(
+            method,
+            request,
+            timeout=self._servers.limits.read_timeout,
+            metadata=self._metadata(),
+        )
+        async with aclosing(calls):
+            async for response in calls:
+                yield response
+
+    def _metadata(self) -> dict[str, str]:
+        """Its token signs the time of day: see gitalyauth in Gitaly's sources."""
+        metadata = dict(self._address.features)
+        token = self._address.token
+        if token:
+            issued = str(int(self._servers.now()))
+            mac = hmac.new(token.encode(), issued.encode(), hashlib.sha256).hexdigest()
+            metadata["authorization"] = f"Bearer v2.{mac}.{issued}"
+        return metadata
+
+    def _check_file(self, response: Any, path: str, commit: str) -> None:
+        if not response.oid:
+            raise CallError(Status.NOT_FOUND, f"there is no {path!r} in {commit[:12]}")
+        if response.type != pb.TreeEntryResponse.BLOB or _is_link(response.mode):
+            raise CallError(Status.FAILED_PRECONDITION, f"{path!r} is no file")
+
+    def _entry(self, entry: Any, kind: TreeEntryKind) -> TreeEntry:
+        limit = self._servers.limits.depth
+        if entry.path.count(b"/") >= limit:
+            text = f"folders are nested deeper than {limit}"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        return TreeEntry(entry.path.decode("utf-8", "replace"), kind, entry.oid)
+
+
+def _is_link(mode: int) -> bool:
+    return mode & _TYPE == _LINK
+
+
+def _kind(kind: int, mode: int) -> TreeEntryKind:
+    if kind == pb.TreeEntry.TREE:
+        return TreeEntryKind.FOLDER
+    if kind == pb.TreeEntry.COMMIT:
+        return TreeEntryKind.SUBMODULE
+    return TreeEntryKind.LINK if _is_link(mode) else TreeEntryKind.FILE
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """
+    The pkt-lines of an advertisement of refs.
+
+    :raises CallError: UNAVAILABLE, it is none.
+    """
+    found, position = [], 0
+    try:
+        while position < len(data):
+            size = int(data[position : position + 4], 16)
+            if size >= 4:
+                if position + size > len(data):
+                    raise ValueError
+                found.append(data[position + 4 : position + size])
+            position += max(size, 4)
+    except ValueError:
+        text = "Gitaly's list of refs cannot be read"
+        raise CallError(Status.UNAVAILABLE, text) from None
+    return found
