@@ -6,6 +6,7 @@ The agent: keeps a connection to kas and answers what comes through it.
     service.py    the service tree; the only place that wires the parts together
     dialer.py     connects to kas, and again when the connection is gone
     diagnosis.py  why it cannot
+    leader_election.py  which of an agent's agentk leads, by a Lease
     modules.py    what an agent half of a module gets
     health.py     /liveness, /readiness and /metrics
     metrics.py    what is counted of the tunnel

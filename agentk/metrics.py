@@ -11,9 +11,10 @@ from prometheus_client.registry import Collector
 
 from agentk.dialer import Dialer
 from agentk.kubernetes.reach import ClusterReach
+from agentk.leader_election import LeaderElection
 from tunnel.program.process_metrics import resumption_metrics
 
-__all__ = ["ReachCollector", "TunnelCollector"]
+__all__ = ["LeaderCollector", "ReachCollector", "TunnelCollector"]
 
 
 @attrs.define(eq=False)
@@ -48,4 +49,19 @@ class ReachCollector(Collector):
             "agentk_cluster_up",
             "1 while the Kubernetes API answers.",
             value=int(not self.reach.problem),
+        )
+
+
+@attrs.define(eq=False)
+class LeaderCollector(Collector):
+    """Whether this agentk leads those of its agent."""
+
+    election: LeaderElection
+
+    def collect(self) -> Iterable[Any]:
+        """The metric of now."""
+        yield GaugeMetricFamily(
+            "agentk_leader",
+            "1 while this agentk leads; 0, too, where no module needs a leader.",
+            value=int(self.election.leading),
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
 from zope.interface import implementer
 
 from agentk.dialer import Dialer
+from agentk.leader_election import LeaderElection
 from tunnel.hosting.context import ModuleApi, ModuleContext
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.sections import Sections
@@ -25,12 +26,14 @@ class AgentContext(ModuleContext):
     kubernetes: KubernetesClients
     dialer: Dialer
     sections: Sections
+    election: LeaderElection
 
     def release(self, name: str) -> None:
         """Take back what a module registered."""
         # Not super(): attrs makes the class again for its slots.
         ModuleContext.release(self, name)
         self.sections.withdraw(name)
+        self.election.withdraw(name)
 
 
 @implementer(IAgentModuleApi)
@@ -47,6 +50,7 @@ class AgentModuleApi(ModuleApi):
         self._kubernetes = context.kubernetes
         self._dialer = context.dialer
         self._sections = context.sections
+        self._election = context.election
         #: Puts a configuration from Git into effect.
         self.apply_sections = context.sections.apply
 
@@ -83,3 +87,12 @@ class AgentModuleApi(ModuleApi):
     def client(self, service: Any) -> ServiceClient:
         """Calls *service* at kas."""
         return ServiceClient(service, self._dialer.open_stream, self.clock)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this agentk leads now."""
+        return self._election.leading
+
+    def lead(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Run *run* whenever this agentk leads."""
+        self._election.add(self.name, run)

@@ -6,7 +6,9 @@ import os
 import secrets
 import ssl
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import partial
+from socket import gethostname
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -26,7 +28,8 @@ from agentk.health import make_site
 from agentk.kubernetes.cluster import ClusterAccess
 from agentk.kubernetes.reach import ClusterReach
 from agentk.kubernetes.version import ClusterVersion
-from agentk.metrics import ReachCollector, TunnelCollector
+from agentk.leader_election import LeaderElection
+from agentk.metrics import LeaderCollector, ReachCollector, TunnelCollector
 from agentk.modules import AgentContext, AgentModuleApi
 from tunnel import __version__
 from tunnel.errors import ConfigurationError
@@ -53,6 +56,10 @@ from tunnel.util.flusher import Flusher
 
 #: Seconds that requests which run get when agentk is told to stop; a pod has 30.
 STOP_GRACE = 20.0
+
+#: Where the Lease of the leader is, of an agentk that no namespace was named for: that
+#: of kubectl.
+DEFAULT_NAMESPACE = "default"
 
 
 class AgentkService(LogsItsOwnWay, Service):
@@ -86,6 +93,7 @@ class AgentkService(LogsItsOwnWay, Service):
         register_process_metrics(
             self.metrics, "agentk", self._listening, lambda: self.dropped_lines
         )
+        random = secrets.SystemRandom().random
         self.bus = EventBus()
         self.dispatcher = Dispatcher(reactor, from_kas=True)
         self._upstream = UpstreamPool(
@@ -100,7 +108,7 @@ class AgentkService(LogsItsOwnWay, Service):
             dispatcher=self.dispatcher,
             bus=self.bus,
             clock=reactor,
-            random=secrets.SystemRandom().random,
+            random=random,
             flusher=Flusher(reactor),
             keepalive=Keepalive(reactor),
             where=f"kas at {options.kas}",
@@ -119,14 +127,25 @@ class AgentkService(LogsItsOwnWay, Service):
         self.sections.follow(
             "agentk", "observability", ObservabilitySection, self._observe
         )
+        kubernetes = KubernetesClients(cluster, self._upstream, reactor)
+        self._election = LeaderElection(
+            kubernetes.as_agentk(),
+            self._namespace or DEFAULT_NAMESPACE,
+            options.pod_name or f"{gethostname()}-{self._instance_id.hex()}",
+            reactor,
+            lambda: datetime.now(UTC),
+            random,
+        )
+        self.metrics.register(LeaderCollector(self._election))
         context = AgentContext(
             reactor=reactor,
             dispatcher=self.dispatcher,
             bus=self.bus,
             metrics=self.metrics,
-            kubernetes=KubernetesClients(cluster, self._upstream, reactor),
+            kubernetes=kubernetes,
             dialer=self.dialer,
             sections=self.sections,
+            election=self._election,
         )
         self.modules = ModuleHost(
             modules,
@@ -134,7 +153,7 @@ class AgentkService(LogsItsOwnWay, Service):
             make_api=lambda one: AgentModuleApi(context, one, self.modules.fail),
             release=context.release,
             clock=reactor,
-            jitter=secrets.SystemRandom().random,
+            jitter=random,
         )
 
     def startService(self) -> None:
@@ -189,6 +208,7 @@ class AgentkService(LogsItsOwnWay, Service):
     def _connected(self, agent_id: Any) -> None:
         # For systemd, too, ready means that bytes flow.
         sdnotify.notify("READY=1")
+        self._election.agent_is(agent_id)
         self.reach.connected()
 
     def _make_context(self, *, any_name: bool = False) -> ssl.SSLContext:
@@ -222,6 +242,11 @@ class AgentkService(LogsItsOwnWay, Service):
             any_name_source=partial(self._make_context, any_name=True),
         )
 
+    @property
+    def _namespace(self) -> str:
+        """Where agentk runs; empty outside of a cluster that says so."""
+        return self._options.namespace or self.cluster.target.namespace
+
     def _hello(self) -> pb.Hello:
         return pb.Hello(
             role="agent",
@@ -229,9 +254,7 @@ class AgentkService(LogsItsOwnWay, Service):
             instance_id=self._instance_id,
             agent=pb.AgentMeta(
                 version=__version__,
-                pod_namespace=(
-                    self._options.namespace or self.cluster.target.namespace
-                ),
+                pod_namespace=self._namespace,
                 pod_name=self._options.pod_name,
                 kubernetes_version=self._version.known,
             ),
@@ -249,6 +272,7 @@ class AgentkService(LogsItsOwnWay, Service):
         # they end for it must not come back here.
         stopping = Deferred.fromCoroutine(self.dialer.stop(STOP_GRACE))
         self.bus.publish("agentk.draining", None)
+        await self._election.stop()
         await stopping
         await self.modules.stop()
         self._upstream.close()

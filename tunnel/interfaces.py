@@ -1143,6 +1143,19 @@ class IAgentModuleApi(_IModuleApi):
         :raises ConfigurationError: a module refuses its section; nothing has changed.
         """
 
+    leads: bool = Attribute(
+        "Whether this agentk leads now, of all that connect as this agent.  Look again "
+        "before each change that two must not make: a process may have been frozen."
+    )
+
+    def lead(run: Callable[[], Awaitable[None]]) -> None:
+        """
+        Run *run* whenever this agentk leads, until the module stops.
+
+        It is cancelled when another agentk may lead, which waits for it: let it end
+        soon then.  Where it fails, it is run again with growing pauses.
+        """
+
     def client(service: ServiceDescriptor) -> IServiceClient:
         """What calls *service* at kas."""
 

@@ -200,7 +200,7 @@ def fill_in(
     binding = found["ClusterRoleBinding"]
     # of the whole cluster, where several agents may be
     binding["metadata"]["name"] = f"{namespace}-agentk"
-    for subject in binding["subjects"]:
+    for subject in (*binding["subjects"], *found["RoleBinding"]["subjects"]):
         subject["namespace"] = namespace
     pod = found["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]

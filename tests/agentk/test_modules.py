@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
+from agentk.leader_election import LeaderElection
 from agentk.modules import AgentContext, AgentModuleApi
 from tests.agentk.dialling import DialCase
 from tests.modules.kubernetes_api.pair import Cluster
@@ -49,6 +51,14 @@ class ApiTests(DialCase):
             metrics=CollectorRegistry(),
             kubernetes=cast(Any, self.clients),
             dialer=self.dialer,
+            election=LeaderElection(
+                self.clients.as_agentk(),
+                "txkas",
+                "pod",
+                self.clock,
+                lambda: datetime.now(UTC),
+                lambda: 0.0,
+            ),
         )
         self.failed: list[tuple[str, Exception]] = []
 

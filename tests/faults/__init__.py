@@ -8,6 +8,7 @@ Faults, injected into real processes: what breaks, and what nobody may notice.
     path.py         a TCP path that delays, stalls, cuts, loses, throttles and balances
     clients.py      requests, POSTs and watches that go on through an experiment
     followers.py    kubectl that follows or executes, and what it missed
+    leading_module.py  a module that writes down that its agentk leads
     record.py       the figures: a table, and ``build/faults.json``
 
 Loads and light agents are those of tools/load, each a process.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -295,6 +295,9 @@ class FakeAgentModuleApi(_FakeApi):
         super().__init__(end, name, configuration)
         self.cluster_as_agentk = cluster
         self.sections = sections
+        #: What the module runs while it leads; a test runs it.
+        self.led: list[Callable[[], Awaitable[None]]] = []
+        self.leads = False
 
     def follow_section(
         self, section: str, schema: type[Any], apply: Callable[[Any], None]
@@ -320,3 +323,6 @@ class FakeAgentModuleApi(_FakeApi):
 
     def client(self, service: Any) -> ServiceClient:
         return self._end.client(service)
+
+    def lead(self, run: Callable[[], Awaitable[None]]) -> None:
+        self.led.append(run)

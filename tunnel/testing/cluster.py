@@ -69,6 +69,7 @@ class FakeCluster:
         self.refuses = False
         self.objects = FakeObjects(clock.seconds)
         self._answers: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._open: set[_Connection] = set()
 
     def answer(self, method: str, path: str, body: Any, status: int = 200) -> None:
         """
@@ -80,6 +81,11 @@ class FakeCluster:
         if not isinstance(body, bytes):
             body = json.dumps(body).encode()
         self._answers[method, path] = (status, body)
+
+    def cut(self) -> None:
+        """End every connection, as an API server that stops."""
+        for one in tuple(self._open):
+            one.loseConnection()
 
     def take(self, request: FakeRequest) -> tuple[int, bytes] | Watcher:
         """The answer to a request: status and body, or what comes line by line."""
@@ -127,7 +133,9 @@ class _Endpoint:
         if self.cluster.refuses:
             return fail(ConnectionRefusedError())
         protocol: Any = factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 6443))
-        protocol.makeConnection(_Connection(self.cluster, self.clock, protocol))
+        connection = _Connection(self.cluster, self.clock, protocol)
+        self.cluster._open.add(connection)
+        protocol.makeConnection(connection)
         return succeed(protocol)
 
 
@@ -207,6 +215,7 @@ class _Connection:
     def _lose(self) -> None:
         if not self._lost:
             self._lost = True
+            self._cluster._open.discard(self)
             if self._watcher is not None:
                 self._cluster.objects.watchers.discard(self._watcher)
                 self._watching.cancel()

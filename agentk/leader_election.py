@@ -1,0 +1,416 @@
+"""
+Which of an agent's agentk leads, by a Lease in the cluster.
+
+The Lease, its times and the algorithm are those of Kubernetes' own components
+(client-go's ``leaderelection``), which GitLab's agentk uses, too: both may compete for
+the one Lease while one replaces the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesObject
+from tunnel.util.backoff import Backoff
+
+__all__ = ["LeaderElection", "LeaseTimes"]
+
+_API_VERSION = "coordination.k8s.io/v1"
+
+#: Seconds of one request; a renewal has no more than is left of its time either.
+REQUEST_SECONDS = 5.0
+
+#: ... and of an Event, which is worth no renewal.
+EVENT_SECONDS = 2.0
+
+#: The part of the pause between two looks that is random, so that those who compete do
+#: not all ask at once.  Unlike in client-go the pause never grows: with what it took to
+#: see the last renewal, the next one leads at most ``duration + 2 * retry`` after it.
+JITTER = 0.5
+
+#: Seconds before work that failed runs again, and the longest of these pauses.
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+
+
+@attrs.frozen
+class LeaseTimes:
+    """
+    Seconds.
+
+    :ivar duration: after which others take a Lease that was not renewed.
+    :ivar renew_deadline: after which its holder leads no longer: less, so that its work
+        has ended before.
+    :ivar retry: between two attempts.
+    """
+
+    duration: int = 15
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+
+
+@attrs.define(eq=False)
+class _Work:
+    name: str
+    run: Callable[[], Awaitable[None]]
+    running: Deferred[None] | None = None
+
+
+class LeaderElection:
+    """
+    Runs work while this agentk leads, and ends it before another one may.
+
+    :param client: acts as agentk.
+    :param namespace: of the Lease.
+    :param identity: says which agentk holds it: the pod's name.
+    :param clock: of this process; clocks of others are not relied on.
+    :param now: the time for what people read in the Lease.
+    :param random: between 0 and 1.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        client: IKubernetesClient,
+        namespace: str,
+        identity: str,
+        clock: IReactorTime,
+        now: Callable[[], datetime],
+        random: Callable[[], float],
+        times: LeaseTimes = LeaseTimes(),
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._identity = identity
+        self._clock = clock
+        self._now = now
+        self._random = random
+        self._times = times
+        self._works: list[_Work] = []
+        #: What was begun and has not ended.
+        self._running: set[Deferred[None]] = set()
+        self._agent_id = ""
+        self._stopping = False
+        self._competing: Deferred[None] | None = None
+        self._pausing: Deferred[None] | None = None
+        #: The Lease as it was seen last, and since when it is like that.
+        self._lease: KubernetesObject | None = None
+        self._seen_at = 0.0
+        #: When the last renewal began; None: another one leads, or none.
+        self._renewed_at: float | None = None
+        self._problem = ""
+
+    @property
+    def leading(self) -> bool:
+        """
+        Whether this agentk leads now.
+
+        False as soon as the renewal is too long ago, even if nothing has run since: in
+        a process that was frozen.
+        """
+        at = self._renewed_at
+        limit = self._times.renew_deadline
+        return at is not None and self._clock.seconds() - at < limit
+
+    def agent_is(self, agent_id: str) -> None:
+        """kas said which agent this is."""
+        if agent_id != self._agent_id:
+            self._agent_id = agent_id
+            self._compete_where_needed()
+
+    def add(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """
+        Run *run* whenever this agentk leads, and cancel it when it does not.
+
+        What fails is run again with growing pauses.
+
+        :param name: whose work it is, for `withdraw` and the log.
+        """
+        work = _Work(name, run)
+        self._works.append(work)
+        if self.leading:
+            self._begin(work)
+        self._compete_where_needed()
+
+    def withdraw(self, name: str) -> None:
+        """End all that *name* added."""
+        for work in [one for one in self._works if one.name == name]:
+            self._works.remove(work)
+            if work.running is not None:
+                work.running.cancel()
+        if not self._works:
+            self._wake()
+
+    async def stop(self) -> None:
+        """End all work, and let another agentk lead at once."""
+        self._stopping = True
+        self._wake()
+        if self._competing is not None:
+            await self._competing
+
+    # Competing.
+
+    def _compete_where_needed(self) -> None:
+        if self._competing is not None:
+            self._wake()
+        elif self._works and self._agent_id and not self._stopping:
+            self._competing = Deferred.fromCoroutine(self._compete(self._agent_id))
+            self._competing.addErrback(
+                lambda failure: self._log.failure("leader election", failure)
+            )
+            self._competing.addCallback(self._competed)
+
+    def _competed(self, _: object) -> None:
+        self._competing = None
+        # Work may have come since, or another agent's id.
+        self._compete_where_needed()
+
+    async def _compete(self, agent_id: str) -> None:
+        self._lease = None
+        name = f"agent-{agent_id}-lock"
+        while self._works and self._agent_id == agent_id and not self._stopping:
+            try:
+                await self._turn(name)
+            except Exception:
+                # Such as a Lease that no client of ours wrote.
+                self._log.failure("while competing for lease {name}", name=name)
+                if self._renewed_at is not None:
+                    await self._lost(name)
+            leads = self._renewed_at is not None
+            jitter = 1 if leads else 1 - JITTER * self._random()
+            await self._pause(self._times.retry * jitter)
+        if self._renewed_at is not None:
+            held = self._lease
+            await self._lost(name)
+            await self._release(name, held)
+
+    async def _turn(self, name: str) -> None:
+        if self._renewed_at is not None:
+            if not await self._renew(name):
+                await self._lost(name)
+        elif await self._acquire(name):
+            self._log.info("this agentk leads: it holds lease {name}", name=name)
+            for work in self._works:
+                self._begin(work)
+            await self._tell(name, "became leader")
+
+    async def _acquire(self, name: str) -> bool:
+        begun = self._clock.seconds()
+        try:
+            lease = await self._ask("GET", name)
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                self._failed(name, error)
+                return False
+            lease = None
+        if lease is not None and self._is_held(lease):
+            self._problem = ""
+            return False
+        return await self._write(name, lease, begun, REQUEST_SECONDS)
+
+    def _is_held(self, lease: KubernetesObject) -> bool:
+        spec = lease.get("spec") or {}
+        if self._lease is None or spec != self._lease.get("spec"):
+            self._seen_at = self._clock.seconds()
+        self._lease = lease
+        if spec.get("holderIdentity") in (None, "", self._identity):
+            return False
+        seconds = int(spec.get("leaseDurationSeconds") or self._times.duration)
+        return self._clock.seconds() < self._seen_at + seconds
+
+    async def _renew(self, name: str) -> bool:
+        """Whether it is still ours; tries until its time is over."""
+        assert self._renewed_at is not None
+        end = self._renewed_at + self._times.renew_deadline
+        while not self._stopping:
+            begun = self._clock.seconds()
+            left = end - begun
+            if left <= 0:
+                return False
+            if await self._write(name, self._lease, begun, min(left, REQUEST_SECONDS)):
+                return True
+            left = end - self._clock.seconds()
+            await self._pause(max(0.0, min(self._times.retry, left)))
+            try:
+                lease = await self._ask("GET", name)
+            except CallError as error:
+                self._failed(name, error)
+                continue
+            if (lease.get("spec") or {}).get("holderIdentity") != self._identity:
+                return False
+            self._lease = lease
+        return True
+
+    async def _write(
+        self, name: str, lease: KubernetesObject | None, begun: float, seconds: float
+    ) -> bool:
+        """Make the Lease ours, unless somebody changed it since *lease*."""
+        spec = dict((lease or {}).get("spec") or {})
+        now = _micro_time(self._now())
+        if spec.get("holderIdentity") != self._identity:
+            taken = spec.get("leaseTransitions", 0) + 1 if lease is not None else 0
+            spec |= {"acquireTime": now, "leaseTransitions": taken}
+        spec |= {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._times.duration,
+            "renewTime": now,
+        }
+        metadata = {"name": name, "namespace": self._namespace}
+        written = {
+            "apiVersion": _API_VERSION,
+            "kind": "Lease",
+            "metadata": metadata if lease is None else lease["metadata"],
+            "spec": spec,
+        }
+        try:
+            self._lease = await self._ask(
+                "POST" if lease is None else "PUT", name, written, seconds
+            )
+        except CallError as error:
+            if error.status is not Status.ABORTED:
+                self._failed(name, error)
+            return False
+        # As of before the request: no later than the time that the Lease has.
+        self._renewed_at = begun
+        self._problem = ""
+        return self.leading
+
+    async def _lost(self, name: str) -> None:
+        self._renewed_at = self._lease = None
+        self._log.info("this agentk leads no longer: lease {name}", name=name)
+        for running in tuple(self._running):
+            running.cancel()
+        await gatherResults([_end_of(one) for one in self._running])
+
+    async def _release(self, name: str, lease: KubernetesObject | None) -> None:
+        if lease is None:
+            return
+        now = _micro_time(self._now())
+        freed = {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "acquireTime": now,
+            "renewTime": now,
+        }
+        try:
+            await self._ask("PUT", name, {**lease, "spec": {**lease["spec"], **freed}})
+            await self._tell(name, "stopped leading")
+        except CallError as error:
+            self._failed(name, error)
+
+    # Requests.
+
+    async def _ask(
+        self, method: str, name: str, body: Any = None, seconds: float = REQUEST_SECONDS
+    ) -> KubernetesObject:
+        path = f"/apis/{_API_VERSION}/namespaces/{self._namespace}/leases"
+        if method != "POST":
+            path += f"/{name}"
+        found: KubernetesObject = await self._client.json(
+            method, path, body, timeout=seconds
+        )
+        return found
+
+    async def _tell(self, name: str, what: str) -> None:
+        """An Event of the Lease, for ``kubectl describe``; nothing depends on it."""
+        now = self._now()
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{name}.{int(now.timestamp() * 1e6):x}",
+                "namespace": self._namespace,
+            },
+            "involvedObject": {
+                "apiVersion": _API_VERSION,
+                "kind": "Lease",
+                "name": name,
+                "namespace": self._namespace,
+            },
+            "reason": "LeaderElection",
+            "message": f"{self._identity} {what}",
+            "type": "Normal",
+            "source": {"component": "agentk"},
+            "firstTimestamp": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTimestamp": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "count": 1,
+        }
+        path = f"/api/v1/namespaces/{self._namespace}/events"
+        try:
+            await self._client.json("POST", path, event, timeout=EVENT_SECONDS)
+        except CallError as error:
+            self._log.debug("no event of the lease: {error}", error=error)
+
+    def _failed(self, name: str, error: CallError) -> None:
+        advice = ""
+        if error.status is Status.PERMISSION_DENIED:
+            advice = "; agentk's service account has to get, create and update leases "
+            advice += f"in namespace {self._namespace}, see `kasctl agent manifest`"
+        problem = f"{error}{advice}"
+        if problem != self._problem:
+            self._problem = problem
+            self._log.warn(
+                "cannot hold lease {name}, so what only a leader does may rest: "
+                "{problem}",
+                name=name,
+                problem=problem,
+            )
+
+    # Waiting and working.
+
+    async def _pause(self, seconds: float) -> None:
+        if self._stopping:
+            return
+        self._pausing = deferLater(self._clock, seconds)
+        try:
+            await self._pausing
+        except CancelledError:
+            pass
+        finally:
+            self._pausing = None
+
+    def _wake(self) -> None:
+        if self._pausing is not None:
+            self._pausing.cancel()
+
+    def _begin(self, work: _Work) -> None:
+        running = work.running = Deferred.fromCoroutine(self._run(work))
+        self._running.add(running)
+        running.addBoth(lambda _: self._running.discard(running))
+
+    async def _run(self, work: _Work) -> None:
+        backoff = Backoff(self._random, FIRST_PAUSE, LONGEST_PAUSE)
+        while self.leading:
+            try:
+                await work.run()
+                return
+            except CancelledError:
+                return
+            except Exception:
+                self._log.failure("module {name} failed as a leader", name=work.name)
+            await deferLater(self._clock, backoff.pause())
+
+
+def _end_of(running: Deferred[None]) -> Deferred[None]:
+    """Fires when *running* ends; to wait for it, and not to cancel it."""
+    ended: Deferred[None] = Deferred()
+
+    def end(result: object) -> object:
+        ended.callback(None)
+        return result
+
+    running.addBoth(end)
+    return ended
+
+
+def _micro_time(when: datetime) -> str:
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
