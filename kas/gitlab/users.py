@@ -32,7 +32,7 @@ from tunnel.interfaces import (
     Impersonation,
 )
 
-__all__ = ["PERSONAL_ACCESS_TOKENS", "SESSIONS", "Credential", "GitLabUsers"]
+__all__ = ["PERSONAL_ACCESS_TOKENS", "SESSIONS", "CredentialKind", "GitLabUsers"]
 
 #: Characters of a token, of a cookie with its CSRF token: browsers keep no cookie
 #: beyond 4096 bytes.
@@ -47,7 +47,7 @@ _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 
 @attrs.frozen
-class Credential:
+class CredentialKind:
     """
     A kind of credential.
 
@@ -62,7 +62,7 @@ class Credential:
     refused: str
 
 
-PERSONAL_ACCESS_TOKENS = Credential(
+PERSONAL_ACCESS_TOKENS = CredentialKind(
     "pat",
     "personal_access_token",
     re.compile(r"(?P<csrf>)(?P<key>[!-~]+)"),
@@ -70,7 +70,7 @@ PERSONAL_ACCESS_TOKENS = Credential(
     "k8s_proxy, and the agent's configuration user_access for its user",
 )
 
-SESSIONS = Credential(
+SESSIONS = CredentialKind(
     SESSION_COOKIE,
     "session_cookie",
     re.compile(r"(?P<csrf>[!-~]+) (?P<key>[!-~]+)"),
@@ -103,7 +103,7 @@ class GitLabUsers:
 
     def __init__(
         self,
-        credential: Credential,
+        credential: CredentialKind,
         client: GitLabClient,
         lifetimes: Lifetimes,
         in_use: Callable[[], Collection[str]],

@@ -8,8 +8,6 @@ algorithms that the caller allows, and nothing else in it is followed.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import math
 import os
@@ -24,7 +22,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from tunnel.errors import CallError, Status
-from tunnel.util.files import WatchedFile, file_version, warn_if_public
+from tunnel.util.files import (
+    HOW_TO_MAKE_ONE,
+    WatchedFile,
+    file_version,
+    read_base64_secret,
+    warn_if_public,
+)
 
 __all__ = ["HMAC_ALGORITHMS", "LEEWAY", "Secrets", "read_secret", "sign", "verify"]
 
@@ -43,9 +47,6 @@ MAX_LIFETIME = 3600.0
 
 #: Bytes of a secret, decoded: HMAC with fewer can be guessed (RFC 7518, 3.2).
 MIN_SECRET = 32
-
-#: Bytes of its file: a secret of the largest useful size is 176 characters.
-MAX_SECRET_FILE = 4096
 
 #: Seconds between two looks at whether a file has changed.
 LOOK_INTERVAL = 1.0
@@ -66,32 +67,13 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
 
     :raises ValueError: it cannot be used; the text says why, and nothing of it.
     """
-    try:
-        with open(path, "rb") as source:
-            data = source.read(MAX_SECRET_FILE + 1)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
-    if len(data) > MAX_SECRET_FILE:
-        raise ValueError(f"{path} is larger than {MAX_SECRET_FILE} bytes: no secret")
-    # Without the path: the file may be another one, which must not be lost.
-    make = (
-        "correct the path, or make a secret with "
-        "'(umask 077; head -c 32 /dev/urandom | base64 > NEW-FILE)'"
-    )
-    try:
-        secret = base64.b64decode(data.strip(), validate=True)
-    except binascii.Error:
-        raise ValueError(f"{path} does not hold base64 on one line; {make}") from None
-    if len(secret) < MIN_SECRET:
-        raise ValueError(
-            f"the secret in {path} has {len(secret)} bytes once decoded, and needs "
-            f"{MIN_SECRET}; {make}"
-        )
+    secret = read_base64_secret(path, MIN_SECRET)
     try:
         _hmac.prepare_key(secret)
     except jwt.InvalidKeyError:
         raise ValueError(
-            f"{path} holds a public key or certificate, which is no secret; {make}"
+            f"{path} holds a public key or certificate, which is no secret; "
+            f"{HOW_TO_MAKE_ONE}"
         ) from None
     return secret
 

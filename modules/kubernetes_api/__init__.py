@@ -10,6 +10,8 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
                        replaces the client's Impersonate-*, and writes the fields that
                        travel on
     browsers.py        sessions of GitLab, and pages of other origins (CORS)
+    websocket_tokens.py
+                       credentials of browsers for WebSockets, sealed
     fields.py          header fields that both halves write, and what else they agree on
     statuses.py        errors as a Kubernetes Status: JSON, YAML, protobuf
     agent.py           the agent half

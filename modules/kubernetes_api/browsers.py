@@ -14,6 +14,7 @@ from urllib.parse import unquote_plus
 
 import attrs
 
+from modules.kubernetes_api.websocket_tokens import REQUEST
 from tunnel.http1 import RequestHead
 
 __all__ = [
@@ -93,7 +94,7 @@ def cut_query(query: bytes) -> tuple[bytes, dict[bytes, list[bytes]]]:
     taken: dict[bytes, list[bytes]] = {}
     for part in query.split(b"&"):
         name, _, value = part.partition(b"=")
-        if name in (AGENT_ID, CSRF_TOKEN):
+        if name in (AGENT_ID, CSRF_TOKEN, REQUEST):
             taken.setdefault(name, []).append(value)
         else:
             kept.append(part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
@@ -11,18 +12,24 @@ import attrs
 from tunnel.config import (
     CredentialCaching,
     Duration,
+    ExistingFile,
     Listen,
     Size,
     field,
     is_positive,
 )
 from tunnel.http1 import HttpServerLimits
+from tunnel.util.files import read_base64_secret
 
 __all__ = [
     "KubernetesApiAgentConfiguration",
     "KubernetesApiConfiguration",
     "KubernetesApiListen",
+    "websocket_secret",
 ]
+
+#: Bytes of a secret, decoded.
+MIN_SECRET = 32
 
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
 
@@ -33,6 +40,20 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 def _path(instance: object, attribute: attrs.Attribute[Any], value: str) -> None:
     if _PREFIX.fullmatch(value) is None or "." in value.split("/"):
         raise ValueError("must be a path such as / or /k8s-proxy/")
+
+
+def websocket_secret(path: Path) -> bytes:
+    """
+    What is in ``websocket_token_secret_file``.
+
+    :raises ValueError: it cannot be used.
+    """
+    return read_base64_secret(path, MIN_SECRET)
+
+
+def _websocket_secret(instance: object, attribute: object, value: Path | None) -> None:
+    if value is not None:
+        websocket_secret(value)
 
 
 def _headers(
@@ -58,11 +79,6 @@ class KubernetesApiListen(Listen):
 class KubernetesApiConfiguration(CredentialCaching):
     """``agent.kubernetes_api`` of kas."""
 
-    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("websocket_token_secret_file",),
-        "a key of GitLab's kas that has no meaning here: remove it",
-    )
-
     listen: KubernetesApiListen = field(
         factory=KubernetesApiListen, doc="where kubectl connects"
     )
@@ -76,6 +92,12 @@ class KubernetesApiConfiguration(CredentialCaching):
         validator=_headers,
         doc="names of header fields of a cluster that pages of GitLab get, besides "
         "those of the API server",
+    )
+    websocket_token_secret_file: ExistingFile | None = field(
+        default=None,
+        validator=_websocket_secret,
+        doc="a secret in base64 that seals tokens for WebSockets of browsers; the same "
+        "for each kas of several",
     )
     header_timeout: Duration = field(
         default=10.0,

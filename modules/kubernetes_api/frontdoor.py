@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import attrs
 
 from modules.kubernetes_api.browsers import cut_query, session
+from modules.kubernetes_api.websocket_tokens import REQUEST, WebSocketTokens
 from tunnel.errors import TunnelError
 from tunnel.http1 import RequestHead, RequestParser
 from tunnel.interfaces import SESSION_COOKIE, Access, Impersonation
@@ -57,6 +58,8 @@ class Entry:
     #: What the cluster is asked, its query byte for byte the client's, without what is
     #: for kas.
     target: bytes
+    #: It wants a token for a WebSocket at *target*, and not the cluster.
+    wants_token: bool = False
 
 
 def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:
@@ -103,11 +106,14 @@ def unauthorized(message: str) -> Refused:
     )
 
 
-def enter(head: RequestHead, prefix: bytes) -> Entry:
+def enter(
+    head: RequestHead, prefix: bytes, tokens: WebSocketTokens | None = None
+) -> Entry:
     """
     Read the credential and the target.
 
     :param prefix: the configured path prefix, with a slash at its end.
+    :param tokens: opens those of WebSockets.
     :raises Refused: with 400 or 401.
     """
     path, mark, query = head.target.partition(b"?")
@@ -137,17 +143,20 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
             400, "client -> kas: the dot segments of the path lead out of the cluster"
         )
     ours: dict[bytes, list[bytes]] = {}
-    if b"gitlab-" in query:
+    wants_token = False
+    if b"gitlab-" in query or REQUEST in query:
         query, ours = cut_query(query)
         mark = b"?" if query else b""
+        wants_token = ours.get(REQUEST) == [b"true"] and head.method == b"GET"
     values = head.taken.get(b"authorization", ())
     bearer = _BEARER.fullmatch(values[0]) if len(values) == 1 else None
     if bearer is None:
-        if not values and b"cookie" in head.taken:
-            entry = _by_session(head, named, ours, path + mark + query)
-            if entry is not None:
-                return entry
-        raise _no_bearer(values)
+        entry = None if values else _of_page(head, named, ours, path, tokens)
+        if entry is None:
+            raise _no_bearer(values)
+        entry.target = path + mark + query
+        entry.wants_token = wants_token
+        return entry
     kind, agent, token = bearer.groups()
     if kind is not None:
         if named and agent != named:
@@ -169,20 +178,33 @@ def enter(head: RequestHead, prefix: bytes) -> Entry:
         agent.decode("ascii"),
         token.decode("ascii"),
         path + mark + query,
+        wants_token,
     )
 
 
-def _by_session(
-    head: RequestHead, named: bytes, query: dict[bytes, list[bytes]], target: bytes
+def _of_page(
+    head: RequestHead,
+    named: bytes,
+    query: dict[bytes, list[bytes]],
+    path: bytes,
+    tokens: WebSocketTokens | None,
 ) -> Entry | None:
-    """What a browser asks for, where it has a session."""
+    """What a page of GitLab asks with: a token for its WebSocket, or its session."""
     try:
+        if tokens is not None and head.upgrade.lower() == b"websocket":
+            sealed = tokens.credential(head, path)
+            if sealed is not None:
+                if named and sealed.agent != named.decode("ascii"):
+                    raise ValueError("the path and the token name different agents")
+                return Entry(sealed.kind, sealed.agent, sealed.token, path)
+        if b"cookie" not in head.taken:
+            return None
         found = session(head, named, query)
     except ValueError as error:
         raise unauthorized(str(error)) from None
     if found is None:
         return None
-    return Entry(SESSION_COOKIE, found.agent, found.token, target)
+    return Entry(SESSION_COOKIE, found.agent, found.token, path)
 
 
 def _no_bearer(values: Sequence[bytes]) -> Refused:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import secrets
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer, provider
 
 from modules.kubernetes_api.browsers import ISOLATED, CrossOrigin, not_passed
-from modules.kubernetes_api.config import KubernetesApiConfiguration
+from modules.kubernetes_api.config import KubernetesApiConfiguration, websocket_secret
 from modules.kubernetes_api.fields import (
     FAILED_HOP,
     MAX_BLOCK,
@@ -30,6 +32,7 @@ from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
 from modules.kubernetes_api.statuses import status_answer
 from modules.kubernetes_api.watch_boundary import Boundary
+from modules.kubernetes_api.websocket_tokens import SealedCredential, WebSocketTokens
 from tunnel import __version__
 from tunnel.errors import (
     AgentUnavailable,
@@ -118,6 +121,7 @@ class KubernetesApiServer:
     Serves the Kubernetes API of every connected agent's cluster.
 
     :param token: makes the part of our name in ``Via`` by which we know ourselves.
+    :param now: the time of day.
     """
 
     _log = Logger()
@@ -129,6 +133,7 @@ class KubernetesApiServer:
         self,
         api: IServerModuleApi,
         token: Callable[[], str] = lambda: secrets.token_hex(4),
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.api = api
         self.clock = api.clock
@@ -136,6 +141,10 @@ class KubernetesApiServer:
         self.responses = ResponseParser(taken=_NOT_FOR_CLIENTS)
         settings: KubernetesApiConfiguration = api.configuration
         self._settings = settings
+        file = settings.websocket_token_secret_file
+        # Without one, tokens are good at this kas alone.
+        secret = secrets.token_bytes(32) if file is None else websocket_secret(file)
+        self.tokens = WebSocketTokens(secret, now)
         self.not_for_pages = not_passed(settings.extra_allowed_response_headers)
         self._prefix = settings.url_path_prefix.rstrip("/").encode() + b"/"
         #: What ``Via`` says of us: the version, and which kas of several.
@@ -206,13 +215,15 @@ class KubernetesApiServer:
                 self.metrics.answered(200)
                 return None
         try:
-            entry = enter(exchange.head, self._prefix)
+            entry = enter(exchange.head, self._prefix, self.tokens)
         except Refused as refused:
             self._refused(exchange, refused, fields)
             return None
         request = ProxiedRequest(self, exchange, entry.target, fields)
         if entry.kind == SESSION_COOKIE:
             request.isolate()
+        if entry.wants_token:
+            request.wants = SealedCredential(entry.kind, entry.agent, entry.token)
         try:
             answer = self.api.authorize(entry.kind, entry.agent, entry.token, exchange)
         except CallError:
@@ -272,6 +283,8 @@ class KubernetesApiServer:
             self._too_many(request, f"of {access.who}")
         elif there >= settings.max_requests_per_agent:
             self._too_many(request, f"at agent {access.agent_name}")
+        elif request.wants is not None:
+            request.give_token(request.wants)
         else:
             head = request.exchange.head
             if access.read_only and not only_reads(
@@ -403,6 +416,7 @@ class ProxiedRequest:
         "exchange",
         "module",
         "target",
+        "wants",
     )
 
     def __init__(
@@ -418,6 +432,8 @@ class ProxiedRequest:
         #: Of its answer, whatever it is.
         self._fields = fields
         self._isolated = False
+        #: What it wants a token for, in place of an answer of the cluster.
+        self.wants: SealedCredential | None = None
         self.access: Access | None = None
         #: The answer about its credential, until it comes.
         self.checking: Deferred[Access] | None = None
@@ -482,6 +498,16 @@ class ProxiedRequest:
             self._stream = stream
             if head.length:
                 stream.registerProducer(exchange, True)
+
+    def give_token(self, credential: SealedCredential) -> None:
+        """Answer with a token for a WebSocket at the same path."""
+        path = self.target.partition(b"?")[0]
+        token = self.module.tokens.seal(credential, path)
+        lines = b"\r\nContent-Type: application/json\r\nCache-Control: no-store"
+        self.module.metrics.answered(200)
+        self._end()
+        body = json.dumps({"token": token}).encode()
+        self.exchange.respond(200, lines + self._fields, body)
 
     def fail(self, status: int, message: str, fields: bytes = b"") -> None:
         """Answer with an error, or break off if an answer has begun."""

@@ -332,6 +332,20 @@ def test_browsers(
     assert event["impersonatedUser"]["username"] == "gitlab:user:alice"
     assert "csrf" not in event["requestURI"] and "gitlab" not in event["requestURI"]
 
+    # A token in place of the query; the API server sees the other subprotocol only.
+    sealed = "/api/v1/pods?watch=true&fieldSelector=metadata.name%3Dsealed"
+    wants = f"{sealed}&kas-websocket-token-request=true"
+    token = json.loads(ask(wants, cookie, csrf, agent, page).body)["token"]
+    protocol = "Sec-WebSocket-Protocol: base64.binary.k8s.io, "
+    protocol += f"websocket-token.kas.gitlab.com.{token}"
+    assert ask(sealed, cookie, page, protocol, *websocket).status == 403
+    (user,) = {
+        one["impersonatedUser"]["username"]
+        for one in audit.wait_for("metadata.name%3Dsealed")
+    }
+    assert user == "gitlab:user:alice"
+    assert ask(sealed, cookie, page, f"{protocol}x", *websocket).status == 401
+
     # Without the CSRF token, with that of another, from another page, it is nobody.
     for lines in (
         (cookie, agent, page),

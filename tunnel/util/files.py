@@ -4,6 +4,8 @@ Files: whether they changed, replaced as a whole, kept secret, and errors in wor
 
 from __future__ import annotations
 
+import base64
+import binascii
 import itertools
 import os
 import pwd
@@ -19,12 +21,15 @@ import attrs
 from twisted.logger import Logger
 
 __all__ = [
+    "HOW_TO_MAKE_ONE",
+    "MAX_SECRET_FILE",
     "FileVersion",
     "Replacement",
     "WatchedFile",
     "file_version",
     "in_words",
     "owner_of",
+    "read_base64_secret",
     "replace_file",
     "reread_files",
     "warn_if_public",
@@ -232,6 +237,43 @@ def replace_file(
 
 #: What was logged already; as many as files are named.
 _warned: dict[Path, FileVersion] = {}
+
+
+#: Bytes of a file with a secret: one of the largest useful size is 176 characters.
+MAX_SECRET_FILE = 4096
+
+# Without the path: the file may be another one, which must not be lost.
+HOW_TO_MAKE_ONE = (
+    "correct the path, or make a secret with "
+    "'(umask 077; head -c 32 /dev/urandom | base64 > NEW-FILE)'"
+)
+
+
+def read_base64_secret(path: str | os.PathLike[str], least: int) -> bytes:
+    """
+    The secret in a file, where it stands in base64 as GitLab's tools write it.
+
+    :param least: bytes that it needs, decoded.
+    :raises ValueError: it cannot be used; the text says why, and nothing of it.
+    """
+    try:
+        with open(path, "rb") as source:
+            data = source.read(MAX_SECRET_FILE + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+    if len(data) > MAX_SECRET_FILE:
+        raise ValueError(f"{path} is larger than {MAX_SECRET_FILE} bytes: no secret")
+    try:
+        secret = base64.b64decode(data.strip(), validate=True)
+    except binascii.Error:
+        text = f"{path} does not hold base64 on one line; {HOW_TO_MAKE_ONE}"
+        raise ValueError(text) from None
+    if len(secret) < least:
+        raise ValueError(
+            f"the secret in {path} has {len(secret)} bytes once decoded, and needs "
+            f"{least}; {HOW_TO_MAKE_ONE}"
+        )
+    return secret
 
 
 def warn_if_public(path: Path) -> None:

@@ -105,10 +105,18 @@ def test_each_at_its_own(tmp_path: Path, text: str) -> None:
     assert not problems(tmp_path, text)
 
 
-def test_keys_of_others_in_the_proxys_section(tmp_path: Path) -> None:
-    text = "agent: {kubernetes_api: {websocket_token_secret_file: x}}\n"
+def test_secret_in_the_proxys_section(tmp_path: Path) -> None:
+    """It is looked at when the file is checked."""
+    file = tmp_path / "websockets"
+    text = f"agent: {{kubernetes_api: {{websocket_token_secret_file: {file}}}}}\n"
     (problem,) = problems(tmp_path, text)
-    assert "a key of GitLab's kas that has no meaning here: remove it" in problem
+    assert "websocket_token_secret_file" in problem
+    for content, what in (("A" * 40, "needs 32"), ("?", "does not hold base64")):
+        file.write_text(content)
+        (problem,) = problems(tmp_path, text)
+        assert what in problem
+    file.write_text("A" * 96)
+    assert not problems(tmp_path, text)
 
 
 def test_in_the_order_of_the_lines(tmp_path: Path) -> None:

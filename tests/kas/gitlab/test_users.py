@@ -12,7 +12,7 @@ from kas.gitlab.users import (
     MAX_TOKEN,
     PERSONAL_ACCESS_TOKENS,
     SESSIONS,
-    Credential,
+    CredentialKind,
     GitLabUsers,
 )
 from tests.fakes.gitlab import user_answer
@@ -41,7 +41,7 @@ class UsersCase(GitLabCase):
         self.revoked: list[str] = []
         self.users = self.make(self.kind)
 
-    def make(self, kind: Credential) -> GitLabUsers:
+    def make(self, kind: CredentialKind) -> GitLabUsers:
         users = GitLabUsers(
             kind, self.client, LIFETIMES, lambda: self.in_use, self.clock
         )

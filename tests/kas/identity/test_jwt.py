@@ -25,7 +25,6 @@ from kas.identity.jwt import (
     LEEWAY,
     LOOK_INTERVAL,
     MAX_LIFETIME,
-    MAX_SECRET_FILE,
     MAX_TOKEN,
     MIN_SECRET,
     Secrets,
@@ -34,6 +33,7 @@ from kas.identity.jwt import (
     verify,
 )
 from tunnel.errors import CallError, Status
+from tunnel.util.files import MAX_SECRET_FILE
 
 NOW = 1_800_000_000.0
 SECRET = bytes(range(32))

@@ -1,0 +1,119 @@
+"""
+Tokens for WebSockets of browsers, which can set no header but the subprotocol.
+
+A page asks for one with its usual credential, at the path of the WebSocket, with
+``?kas-websocket-token-request=true``, and opens the WebSocket with the subprotocol
+``websocket-token.kas.gitlab.com.<token>``.
+
+The token is the credential, sealed: each kas with the secret can open it, and no other.
+So a WebSocket is authorized as every request, and ends with its credential.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from tunnel.http1 import RequestHead
+
+__all__ = ["LIFETIME", "REQUEST", "SealedCredential", "WebSocketTokens"]
+
+#: The parameter that asks for one.
+REQUEST: Final = b"kas-websocket-token-request"
+
+#: Seconds from the answer with the token to the WebSocket that brings it.
+LIFETIME: Final = 30.0
+
+#: Seconds by which the clocks of two kas may differ.
+_LEEWAY: Final = 5.0
+
+#: What the key is for: the same secret in another place gives another key.
+_PURPOSE: Final = b"kas websocket token"
+
+_NONCE: Final = 12
+
+_PROTOCOLS = re.compile(rb"\r\nsec-websocket-protocol:([^\r]*)", re.IGNORECASE)
+_PREFIX: Final = b"websocket-token.kas.gitlab.com."
+
+
+@attrs.frozen
+class SealedCredential:
+    """What a user's credential says; see `IAuthenticator`."""
+
+    kind: str
+    agent: str
+    token: str = attrs.field(repr=False)
+
+
+class WebSocketTokens:
+    """
+    Seals credentials, and opens them.
+
+    :param secret: that all kas have, which a client may meet.
+    :param now: the time of day.
+    """
+
+    def __init__(self, secret: bytes, now: Callable[[], float]) -> None:
+        self._cipher = AESGCM(hashlib.sha256(_PURPOSE + secret).digest())
+        self._now = now
+
+    def seal(self, credential: SealedCredential, path: bytes) -> str:
+        """
+        A token of now.
+
+        :param path: of the WebSocket that it is for.
+        """
+        said = (credential.kind, credential.agent, credential.token)
+        content = json.dumps([self._now() + LIFETIME, *said]).encode()
+        nonce = secrets.token_bytes(_NONCE)
+        sealed = nonce + self._cipher.encrypt(nonce, content, path)
+        return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+
+    def open(self, token: bytes, path: bytes) -> SealedCredential:
+        """
+        What was sealed.
+
+        :raises ValueError: it was not sealed by us, not for this path, or long ago.
+        """
+        try:
+            sealed = base64.b64decode(
+                token + b"=" * (-len(token) % 4), b"-_", validate=True
+            )
+            nonce = sealed[:_NONCE]
+            content = self._cipher.decrypt(nonce, sealed[_NONCE:], path)
+        except (ValueError, InvalidTag):
+            raise ValueError("the WebSocket token is not valid") from None
+        until, kind, agent, secret = json.loads(content)
+        if not -_LEEWAY <= until - self._now() <= LIFETIME + _LEEWAY:
+            raise ValueError("the WebSocket token expired: ask for another")
+        return SealedCredential(kind, agent, secret)
+
+    def credential(self, head: RequestHead, path: bytes) -> SealedCredential | None:
+        """
+        That of a WebSocket that brings a token; None: it brings none.
+
+        The subprotocol with the token goes no further.
+
+        :raises ValueError: the token cannot be used.
+        """
+        found = b",".join(_PROTOCOLS.findall(head.fields))
+        if _PREFIX not in found:
+            return None
+        protocols = [one.strip(b" \t") for one in found.split(b",")]
+        tokens = [one for one in protocols if one.startswith(_PREFIX)]
+        if len(tokens) != 1:
+            raise ValueError("more than one WebSocket token")
+        kept = b", ".join(one for one in protocols if one != tokens[0])
+        head.fields = _PROTOCOLS.sub(b"", head.fields)
+        if kept:
+            head.fields += b"\r\nSec-WebSocket-Protocol: " + kept
+        return self.open(tokens[0][len(_PREFIX) :], path)
