@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from zope.interface.verify import verifyObject
 from kas.agents.registry import Registry
 from kas.api.services import ExternalServices
 from kas.git.repositories import Repositories
+from kas.gitlab.projects import AgentProjects
 from kas.identity.authenticators import Authenticators
 from kas.observability.audit import AuditLog
 from kas.routing.router import Router
@@ -28,6 +29,7 @@ from tunnel.hosting.pages import Pages
 from tunnel.hosting.stores import NamespaceStore, Stores
 from tunnel.interfaces import (
     Access,
+    AgentProject,
     AuditEvent,
     AuditLevel,
     ConnectedAgent,
@@ -57,6 +59,7 @@ class ServerContext(ModuleContext):
     stores: Stores
     pages: Pages
     repositories: Repositories
+    projects: AgentProjects = attrs.Factory(AgentProjects)
     #: Whether there is a listener for pages.
     has_web: bool = False
     #: Of pages that may ask in a user's browser.
@@ -121,6 +124,16 @@ class ServerModuleApi(ModuleApi):
     def audit(self, event: AuditEvent) -> None:
         """Write one event to the audit log."""
         self._context.audit.record(self.name, event)
+
+    def agent_project(self, agent_id: str) -> AgentProject | None:
+        """What GitLab last said of an agent's project."""
+        return self._context.projects.get(agent_id)
+
+    def register_configuration(
+        self, agent_id: str, configuration: Mapping[str, Any]
+    ) -> None:
+        """Tell GitLab how an agent is configured."""
+        self._context.projects.register(agent_id, configuration)
 
     def show_problem(self, agent_id: str, agent_name: str, problem: str) -> None:
         """Have ``kasctl status`` show what is wrong with an agent."""

@@ -44,6 +44,7 @@ from kas.gitlab.client import GitLabClient
 from kas.gitlab.dialling import make_agent
 from kas.gitlab.jobs import GitLabJobs
 from kas.gitlab.metrics import GitLabCollector
+from kas.gitlab.projects import AgentProjects
 from kas.gitlab.renewal import Renewal
 from kas.gitlab.users import PERSONAL_ACCESS_TOKENS, SESSIONS, GitLabUsers
 from kas.identity.authenticators import Authenticators
@@ -161,6 +162,7 @@ class KasService(LogsItsOwnWay, Service):
         )
         self.authenticators = Authenticators(reactor)
         self.authenticators.add(self.identity)
+        self._projects = AgentProjects()
         #: What asks GitLab again about credentials in use; empty without GitLab.
         self._gitlab_renewals: list[Renewal[Any, Any]] = []
         if configuration.gitlab is not None:
@@ -224,6 +226,7 @@ class KasService(LogsItsOwnWay, Service):
             stores=self._stores,
             pages=pages,
             repositories=self._repositories,
+            projects=self._projects,
             has_web=self.web is not None,
             page_origins=()
             if configuration.gitlab is None
@@ -269,6 +272,7 @@ class KasService(LogsItsOwnWay, Service):
         agent = make_agent(settings, reactor, environ)
         client = GitLabClient(settings, agent, reactor, self._now)
         self.metrics.register(GitLabCollector(client))
+        self._projects = AgentProjects(client)
         times = self.configuration.agent
         of_agents = Lifetimes(
             success=times.info_cache_ttl,
@@ -280,6 +284,7 @@ class KasService(LogsItsOwnWay, Service):
             of_agents,
             lambda: {one.credential_id for one in self.registry},
             reactor,
+            self._projects,
         )
         caching = _credential_caching(modules)
         of_users = Lifetimes(

@@ -56,6 +56,7 @@ __all__ = [
     "SESSION_COOKIE",
     "Access",
     "AgentIdentity",
+    "AgentProject",
     "AuditEvent",
     "AuditLevel",
     "ConnectedAgent",
@@ -563,6 +564,16 @@ class GitalyAddress:
     gl_project_path: str = ""
 
 
+@attrs.frozen(kw_only=True)
+class AgentProject:
+    """The project of GitLab that an agent is registered in."""
+
+    #: Empty where GitLab does not say it.
+    full_path: str
+    default_branch: str
+    repository: GitalyAddress
+
+
 class TreeEntryKind(Enum):
     """What stands at a path of a tree."""
 
@@ -726,6 +737,12 @@ class IServerModuleApi(_IModuleApi):
     audit_level: AuditLevel = Attribute("Which events `audit` is called with.")
 
     repositories: IRepositories = Attribute("Git repositories.")
+
+    def agent_project(agent_id: str) -> AgentProject | None:
+        """What GitLab last said of an agent's project; None: it said nothing."""
+
+    def register_configuration(agent_id: str, configuration: Mapping[str, Any]) -> None:
+        """Tell GitLab, where it has the agent, how the agent is configured."""
 
     def show_problem(agent_id: str, agent_name: str, problem: str) -> None:
         """Have ``kasctl status`` show what is wrong with an agent; empty: nothing."""

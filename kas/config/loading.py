@@ -49,7 +49,11 @@ def load(
             own_address(configuration.private_api.listen, environ, addresses)
         except ConfigurationError as error:
             problems += error.problems
-    optional = {"api": configuration.api, "web": configuration.web}
+    optional = {
+        "api": configuration.api,
+        "web": configuration.web,
+        "gitlab": configuration.gitlab,
+    }
     present = {name for name, section in optional.items() if section is not None}
     try:
         modules = load_modules(ServerModule, sections, (*problems, *unknown), present)

@@ -8,6 +8,7 @@ GitLab as the one who knows agents, and the jobs and people that use them.
     jobs.py      the authenticator of CI jobs, by their tokens
     limiter.py   no more requests in a second than configured
     metrics.py   how it goes, for Prometheus
+    projects.py  the repositories of agents, and how GitLab is told what is in them
     reading.py   what GitLab says, checked
     renewal.py   credentials that are in use are asked about again
     users.py     the authenticators of people, by personal access token or browser

@@ -21,6 +21,7 @@ from zope.interface import implementer
 
 from kas.gitlab.cache import AnswerCache, Lifetimes
 from kas.gitlab.client import GitLabClient
+from kas.gitlab.projects import AgentProjects
 from kas.gitlab.renewal import Renewal
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
@@ -74,6 +75,7 @@ class GitLabAgents:
     Asks GitLab which agent a token belongs to (``agent_info``).
 
     :param connected: ids of the credentials whose agents are connected here now.
+    :param projects: takes what GitLab says beside that.
     """
 
     user_kinds = ()
@@ -87,8 +89,10 @@ class GitLabAgents:
         lifetimes: Lifetimes,
         connected: Callable[[], Collection[str]],
         clock: IReactorTime,
+        projects: AgentProjects | None = None,
     ) -> None:
         self._client = client
+        self._projects = AgentProjects() if projects is None else projects
         self.answers: AnswerCache[bytes, AgentIdentity] = AnswerCache(
             self._ask, lifetimes, clock
         )
@@ -126,7 +130,9 @@ class GitLabAgents:
                 else Status.UNAUTHENTICATED,
                 message,
             ) from None
-        return _identity(said, token)
+        identity = _identity(said, token)
+        self._projects.told(identity.agent_id, said)
+        return identity
 
 
 def _itself(identity: AgentIdentity) -> AgentIdentity:

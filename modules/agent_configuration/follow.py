@@ -119,6 +119,11 @@ class FollowedRepository:
     _looking: Deferred[Any] | None = None
     _call: Any = None
 
+    @property
+    def followed(self) -> bool:
+        """Whether an agent follows it."""
+        return bool(self._agents)
+
     def follow(self, agent_name: str) -> Follower:
         """
         Be told of an agent's configuration: of what it is now, and of each change.

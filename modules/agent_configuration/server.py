@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from random import SystemRandom
 from typing import Any
@@ -17,7 +18,10 @@ from modules.agent_configuration.document import Document
 from modules.agent_configuration.follow import FollowedRepository, Follower
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
+    AgentProject,
     ConnectedAgent,
+    GitAddress,
+    GitalyAddress,
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
@@ -29,6 +33,10 @@ CONFIGURATION = rpc_pb2.DESCRIPTOR.services_by_name["AgentConfiguration"]
 
 #: Bytes of a configuration, compressed, that outlives kas: what a store takes.
 MAX_KEPT = 64 * 1024
+
+#: Agents of which is remembered what GitLab was told: ten times those of one kas.  One
+#: that is forgotten is told once more.
+MAX_REGISTERED = 100_000
 
 
 @provider(IServerModuleFactory)
@@ -43,22 +51,17 @@ class AgentConfigurationServer:
         self.name = api.name
         self._api = api
         self._settings: AgentConfigurationSettings = api.configuration
-        random = SystemRandom().random
+        self._random = SystemRandom().random
         self._followed: dict[str, FollowedRepository] = {
-            name: FollowedRepository(
-                name,
-                api.repositories.open(settings.address),
-                settings.branch,
-                self._settings.poll_period,
-                self._settings.max_configuration_file_size,
-                api.clock,
-                random,
-                self._told,
-            )
+            name: self._follow(name, settings.address, settings.branch)
             for name, settings in self._settings.repositories.items()
         }
         #: The last configurations that could be used, which outlive this process.
         self._store = api.store("last-good")
+        #: Those that GitLab named, by their place and branch.
+        self._of_gitlab: dict[tuple[GitalyAddress, str], FollowedRepository] = {}
+        #: The commit of the configuration that GitLab was told, by agent.
+        self._registered: OrderedDict[str, str] = OrderedDict()
         #: One stream for each agentk: a second ends the first.
         self._streams: dict[bytes, tuple[str, Follower]] = {}
         self._draining = False
@@ -71,7 +74,7 @@ class AgentConfigurationServer:
 
     async def stop(self) -> None:
         """Look no more."""
-        for followed in self._followed.values():
+        for followed in (*self._followed.values(), *self._of_gitlab.values()):
             followed.stop()
 
     async def get_configuration(
@@ -101,6 +104,7 @@ class AgentConfigurationServer:
                     self._show(agent, "; ".join(document.problems))
                     continue
                 self._show(agent, "")
+                self._register(agent, document)
                 if document.commit != has:
                     has = document.commit
                     await self._keep(agent, document)
@@ -116,8 +120,44 @@ class AgentConfigurationServer:
         for name, settings in self._settings.repositories.items():
             if settings.has(agent.agent_name):
                 return self._followed[name]
+        project = self._api.agent_project(agent.agent_id)
+        if project is not None:
+            return self._repository_of_project(project)
         text = f"no repository of agent.configuration has the agent {agent.agent_name}"
         raise CallError(Status.FAILED_PRECONDITION, text)
+
+    def _repository_of_project(self, project: AgentProject) -> FollowedRepository:
+        key = (project.repository, project.default_branch or "HEAD")
+        found = self._of_gitlab.get(key)
+        if found is None:
+            # Those that no agent follows: GitLab moves projects and changes tokens.
+            for old in [k for k, v in self._of_gitlab.items() if not v.followed]:
+                del self._of_gitlab[old]
+            name = project.full_path or project.repository.relative_path
+            found = self._of_gitlab[key] = self._follow(name, *key)
+        return found
+
+    def _follow(
+        self, name: str, address: GitAddress | GitalyAddress, ref: str
+    ) -> FollowedRepository:
+        return FollowedRepository(
+            name,
+            self._api.repositories.open(address),
+            ref,
+            self._settings.poll_period,
+            self._settings.max_configuration_file_size,
+            self._api.clock,
+            self._random,
+            self._told,
+        )
+
+    def _register(self, agent: ConnectedAgent, document: Document) -> None:
+        """Once for each commit, however many agentk an agent has."""
+        if self._registered.get(agent.agent_id) != document.commit:
+            self._registered[agent.agent_id] = document.commit
+            if len(self._registered) > MAX_REGISTERED:
+                self._registered.popitem(last=False)
+            self._api.register_configuration(agent.agent_id, document.written or {})
 
     def _response(
         self, agent: ConnectedAgent, followed: FollowedRepository, document: Document
@@ -149,9 +189,9 @@ class AgentConfigurationServer:
         self._api.show_problem(agent.agent_id, agent.agent_name, problem)
 
     def _pushed(self, name: str) -> None:
-        followed = self._followed.get(name)
-        if followed is not None:
-            followed.pushed()
+        for followed in (*self._followed.values(), *self._of_gitlab.values()):
+            if followed.name == name:
+                followed.pushed()
 
     def _drain(self, event: object) -> None:
         self._draining = True

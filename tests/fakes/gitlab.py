@@ -103,6 +103,10 @@ class FakeGitLab:
     users: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     mood: str = "ok"
     delay: float = 0.0
+    #: Where Gitaly is, and what it wants to know.
+    gitaly: dict[str, Any] = attrs.field(factory=dict)
+    #: How each agent is configured, as kas said it.
+    configurations: dict[int, Any] = attrs.field(factory=dict)
     asked: Counter[str] = attrs.field(factory=Counter)
     paths: Counter[str] = attrs.field(factory=Counter)
     violations: list[str] = attrs.field(factory=list)
@@ -119,6 +123,9 @@ class FakeGitLab:
         self.app.route(f"{_PREFIX}/authorize_proxy_user", methods=["POST"])(
             self._authorize_proxy_user
         )
+        self.app.route(f"{_PREFIX}/agent_configuration", methods=["POST"])(
+            self._agent_configuration
+        )
         self.app.route("/-/control", methods=["POST"])(self._control)
         self.app.route("/", branch=True)(self._unknown)
 
@@ -129,9 +136,11 @@ class FakeGitLab:
         agents: dict[str, dict[str, Any]] | None = None,
         jobs: dict[str, dict[str, Any]] | None = None,
         users: dict[str, dict[str, Any]] | None = None,
+        gitaly: dict[str, Any] | None = None,
         revoke: str = "",
     ) -> dict[str, Any]:
         """Be told how to be, and say what happened."""
+        self.gitaly.update(gitaly or {})
         self.mood = self.mood if mood is None else mood
         self.delay = self.delay if delay is None else delay
         for token, agent in (agents or {}).items():
@@ -145,6 +154,7 @@ class FakeGitLab:
             "asked": dict(self.asked),
             "paths": dict(self.paths),
             "violations": self.violations,
+            "configurations": self.configurations,
         }
 
     def _control(self, request: IRequest) -> bytes:
@@ -269,6 +279,7 @@ class FakeGitLab:
                     "address": "tcp://gitaly.example:8075",
                     "token": "gitaly-secret",
                     "features": {},
+                    **self.gitaly,
                 },
                 "gitaly_repository": {
                     "storage_name": "default",
@@ -282,6 +293,25 @@ class FakeGitLab:
                 "more_than_kas_knows": True,
             },
         )
+
+    async def _agent_configuration(self, request: IRequest) -> bytes:
+        if wrong := self._strict(request, set()):
+            return self._violation(request, wrong)
+        if (unsigned := self._unsigned(request)) is not None:
+            return unsigned
+        if (mood := await self._mood(request)) is not None:
+            return mood
+        said = json.load(request.content)
+        if (
+            set(said) != {"agent_id", "agent_config"}
+            or type(said["agent_id"]) is not int
+        ):
+            return self._violation(request, "agent_id and agent_config are needed")
+        if said["agent_id"] not in {one.agent_id for one in self.agents.values()}:
+            return self._say(request, {"message": "404 Agent Not Found"}, 404)
+        self.configurations[said["agent_id"]] = said["agent_config"]
+        request.setResponseCode(204)
+        return b""
 
     async def _allowed_agents(self, request: IRequest) -> bytes:
         if wrong := self._strict(request, set()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from kas.identity.jwt import read_secret, sign
-from tests.integration.processes import eventually
+from tests.integration.processes import Process, eventually
 from tests.integration.stack import Agentk, Kas
+from tests.integration.test_gitlab import GitLabProcess
 from tools.git_repository import GitRepository, git
 from tools.git_server import GitServer
 from tools.ports import free_port
@@ -155,6 +157,69 @@ modules:
     with urllib.request.urlopen(request, timeout=10) as answer:
         assert json.load(answer) == {}
     agentk.wait_for(f"the configuration of commit {commit} is in effect", seconds=10)
+
+
+def test_gitlab_and_gitaly(tmp_path: Path, origin: GitRepository) -> None:
+    """GitLab names Gitaly and the repository, and is told what is in it."""
+    gitlab = GitLabProcess(tmp_path)
+    command = (sys.executable, "-m", "tests.integration.gitaly_server")
+    served = origin.path.parent
+    gitaly = Process("gitaly", [*command, served, SECRET], tmp_path / "gitaly.log")
+    port = int(gitaly.wait_for(r"listening on port (\d+)")[1])
+    (served / "@hashed/ab").mkdir(parents=True)
+    origin.path.rename(served / "@hashed/ab/cd.git")
+    origin = GitRepository(served / "@hashed/ab/cd.git")
+    token = tmp_path / "gitlab-agent.token"
+    token.write_text("glagent-of-main")
+    gitlab.control(
+        agents={"glagent-of-main": {"agent_id": 7, "name": "main", "project_id": 42}},
+        gitaly={
+            "address": f"tcp://127.0.0.1:{port}",
+            "token": SECRET,
+            "features": {"gitaly-feature-test": "true"},
+        },
+    )
+    kas = Kas(tmp_path / "kas", settings=gitlab.settings)
+    kas.folder.mkdir()
+    kas.agent_settings = ("configuration: {poll_period: 1s}",)
+    agentk = Agentk(kas, token, nowhere(tmp_path))
+    try:
+        log = kas.start()
+        said = agentk.start()
+        first = origin.run("rev-parse", "main")
+        said.wait_for(f"the configuration of commit {first} is in effect")
+        access = {"projects": [{"id": "group/app"}]}
+        second = origin.commit({FILE: f"ci_access: {json.dumps(access)}\n"})
+        said.wait_for(f"the configuration of commit {second} is in effect")
+        eventually(
+            lambda: gitlab.control()["configurations"] == {"7": {"ci_access": access}}
+        )
+        broken = origin.commit({FILE: BROKEN})
+        said.wait_for(f"commit {broken[:12]}: {FILE}:3:5: observability.logging")
+        # Gitaly goes away for a while.
+        gitaly.kill()
+        eventually(lambda: "repository group/project-42" in kas.ctl("status"))
+        assert gitlab.control()["violations"] == []
+        assert SECRET not in log.said() + said.said()
+    finally:
+        for program in (agentk, kas):
+            if program.process is not None:
+                program.process.kill()
+        gitlab.process.kill()
+        gitaly.kill()
+
+
+def nowhere(folder: Path) -> Path:
+    """The kubeconfig of a cluster that is not there."""
+    path = folder / "nowhere.kubeconfig"
+    content = {
+        "clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "x", "user": {"token": "no-secret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(content))
+    return path
 
 
 def push(origin: GitRepository, text: str) -> str:

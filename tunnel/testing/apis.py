@@ -37,6 +37,7 @@ from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import (
     DEFAULT_OPTIONS,
     Access,
+    AgentProject,
     AuditEvent,
     AuditLevel,
     ConnectedAgent,
@@ -190,6 +191,10 @@ class FakeServerModuleApi(_FakeApi):
         self.holders: list[Callable[[], Collection[str]]] = []
         #: What the module added.
         self.authenticators: list[IAuthenticator] = []
+        #: What GitLab says of agents' projects, by agents' ids.
+        self.projects: dict[str, AgentProject] = {}
+        #: What GitLab was told of how agents are configured.
+        self.registered: list[tuple[str, dict[str, Any]]] = []
         #: What is wrong with agents, as the module says, by their ids.
         self.problems: dict[str, str] = {}
         #: What the module wrote to the audit log.
@@ -223,6 +228,14 @@ class FakeServerModuleApi(_FakeApi):
 
     def audit(self, event: AuditEvent) -> None:
         self.audited.append(event)
+
+    def agent_project(self, agent_id: str) -> AgentProject | None:
+        return self.projects.get(agent_id)
+
+    def register_configuration(
+        self, agent_id: str, configuration: Mapping[str, Any]
+    ) -> None:
+        self.registered.append((agent_id, dict(configuration)))
 
     def show_problem(self, agent_id: str, agent_name: str, problem: str) -> None:
         self.problems[agent_id] = problem

@@ -14,6 +14,8 @@ kas = ServiceMaker(
 agent_configuration = ServerModule(
     "agent_configuration",
     "modules.agent_configuration.server.AgentConfigurationServer",
+    # GitLab knows the repository of each agent.
+    default="gitlab",
     # Where GitLab's kas has it.
     section="agent.configuration",
 )

@@ -16,7 +16,13 @@ from modules.agent_configuration.config import RepositorySettings
 from modules.agent_configuration.server import AgentConfigurationServer
 from tunnel.config import field
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import GitAddress, IAgentModule, IServerModule
+from tunnel.interfaces import (
+    AgentProject,
+    GitAddress,
+    GitalyAddress,
+    IAgentModule,
+    IServerModule,
+)
 from tunnel.testing import ModulePair
 
 URL = "https://git.example.org/clusters.git"
@@ -57,9 +63,11 @@ class HalvesTests(SynchronousTestCase):
         globalLogPublisher.addObserver(self.log)
         self.addCleanup(globalLogPublisher.removeObserver, self.log)
 
-    def begin(self, **settings: Any) -> None:
+    def begin(self, project: AgentProject | None = None, **settings: Any) -> None:
         settings.setdefault("repositories", {"clusters": RepositorySettings(url=URL)})
         self.server = self.pair.server_half(AgentConfigurationServer, **settings)
+        if project is not None:
+            self.server._api.projects["1"] = project
         self.agent = self.pair.agent_half(AgentConfigurationAgent)
         self.pair.sections.follow(
             "one",
@@ -294,3 +302,45 @@ class HalvesTests(SynchronousTestCase):
         self.agent._begin()
         self.pass_time(2)
         self.assertEqual(self.urls, ["http://flux"])
+
+    def test_project_of_gitlab(self) -> None:
+        """GitLab says which repository it is, and is told what is in it, once."""
+        address = GitalyAddress(address="tcp://gitaly:8075", token="secret")
+        project = AgentProject(
+            full_path="group/clusters", default_branch="main", repository=address
+        )
+        repository = self.pair.repositories.open(address)
+        repository.commit({FILE: DEBUG}, ref="main")
+        self.begin(project, repositories={})
+        self.assertEqual(self.levels, ["debug"])
+        repository.commit({FILE: FLUX}, ref="main")
+        self.server._api.publish("git.pushed", "group/clusters")
+        self.pass_time(2)
+        self.assertEqual(self.urls, ["http://flux"])
+        self.agent._begin()
+        self.pass_time(2)
+        self.assertEqual(
+            self.server._api.registered,
+            [
+                ("1", {"observability": {"logging": {"level": "debug"}}}),
+                ("1", {"flux": {"webhook_receiver_url": "http://flux"}}),
+            ],
+        )
+
+    def test_moved_project(self) -> None:
+        """A project that GitLab moved leaves nothing behind."""
+        places = [GitalyAddress(address=f"tcp://gitaly-{n}:8075") for n in range(3)]
+        for place in places:
+            self.pair.repositories.open(place).commit({FILE: DEBUG})
+        self.begin(_project(places[0]), repositories={})
+        for place in places[1:]:
+            self.agent._end()
+            self.pass_time(1)
+            self.server._api.projects["1"] = _project(place)
+            self.agent._begin()
+            self.pass_time(2)
+        self.assertEqual([one for one, _ in self.server._of_gitlab], [places[2]])
+
+
+def _project(place: GitalyAddress) -> AgentProject:
+    return AgentProject(full_path="group/a", default_branch="", repository=place)

@@ -1,0 +1,87 @@
+"""What GitLab says of agents' repositories, and what it is told of their files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kas.gitlab.agents import GitLabAgents
+from kas.gitlab.cache import Lifetimes
+from kas.gitlab.projects import AgentProjects
+from tests.kas.gitlab.cases import TOKEN, GitLabCase
+from tunnel.interfaces import GitalyAddress
+
+LIFETIMES = Lifetimes(success=300, error=60, outage=14400)
+CONFIGURATION = {"ci_access": {"projects": [{"id": "group/app"}]}}
+
+
+class ProjectTests(GitLabCase):
+    """`AgentProjects`, filled by the authenticator of agents."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.projects = AgentProjects(self.client)
+        agents = GitLabAgents(self.client, LIFETIMES, list, self.clock, self.projects)
+        self.gitlab.gitaly = {"features": {"gitaly-feature-x": "true"}}
+        answer: Any = agents.authenticate_agent(TOKEN)
+        self.settle()
+        self.successResultOf(answer)
+
+    def test_project(self) -> None:
+        """All of it, and no secret in what is logged of it."""
+        project = self.projects.get("7")
+        assert project is not None
+        self.assertEqual(project.full_path, "group/project-42")
+        self.assertEqual(project.default_branch, "main")
+        self.assertEqual(
+            project.repository,
+            GitalyAddress(
+                address="tcp://gitaly.example:8075",
+                token="gitaly-secret",
+                features=(("gitaly-feature-x", "true"),),
+                storage_name="default",
+                relative_path="@hashed/ab/cd.git",
+                gl_repository="project-42",
+                gl_project_path="group/project-42",
+            ),
+        )
+        self.assertNotIn("gitaly-secret", repr(project))
+        self.assertIsNone(self.projects.get("8"))
+
+    def test_unreadable(self) -> None:
+        """An agent connects all the same; what was known of it stays."""
+        known = self.projects.get("7")
+        for said in (
+            {"gitaly_info": 1, "gitaly_repository": {}},
+            {"gitaly_info": {"address": 1}, "gitaly_repository": {}},
+            {"gitaly_info": {"address": "tcp://x:1"}, "gitaly_repository": {}},
+        ):
+            self.projects.told("7", said)
+            self.assertIs(self.projects.get("7"), known)
+        self.projects.told("7", {})
+        self.assertIsNone(self.projects.get("7"))
+
+    def test_register(self) -> None:
+        """GitLab is told how its own agents are configured."""
+        self.projects.register("7", CONFIGURATION)
+        self.projects.register("8", CONFIGURATION)
+        self.settle()
+        self.assertEqual(self.gitlab.configurations, {7: CONFIGURATION})
+        self.assert_obeyed()
+
+    def test_register_fails(self) -> None:
+        """That GitLab is away, or has deleted the agent, stops nothing."""
+        self.gitlab.mood = "down"
+        self.projects.register("7", CONFIGURATION)
+        self.wait(200, step=1)
+        self.gitlab.mood = "ok"
+        self.gitlab.agents.clear()
+        self.projects.register("7", CONFIGURATION)
+        self.settle()
+        self.assertEqual(self.gitlab.configurations, {})
+        self.assertEqual(self.flushLoggedErrors(), [])
+
+    def test_without_gitlab(self) -> None:
+        """Nothing is known, and nothing is said."""
+        alone = AgentProjects()
+        alone.register("7", CONFIGURATION)
+        self.assertIsNone(alone.get("7"))
