@@ -149,14 +149,23 @@ class Authenticators:
 
     def _checked(self, result: _T | Failure, address: str) -> _T | Failure:
         self.checks -= 1
-        error = result.value if isinstance(result, Failure) else None
-        if address and not (isinstance(error, CallError) and error.status in _REFUSED):
+        if address and not _counts_as_failed(result):
             self.failed.succeeded(address)
         if isinstance(result, Failure) and not result.check(CallError, CancelledError):
             self._log.failure("an authenticator failed", result)
             text = "kas cannot check the credential; see the log of kas"
             raise CallError(Status.INTERNAL, text)
         return result
+
+
+def _counts_as_failed(result: object) -> bool:
+    if not isinstance(result, Failure):
+        return False
+    error = result.value
+    if isinstance(error, CallError):
+        return error.status in _REFUSED
+    # A client that leaves before it is answered may have had the question asked.
+    return isinstance(error, CancelledError)
 
 
 def _give_up(answer: Deferred[_T]) -> None:

@@ -26,7 +26,8 @@ class _Bucket:
 
 class FailedChecks:
     """
-    A token bucket for each address: checks that are refused, or not answered yet.
+    A token bucket for each address: checks that are refused, or given up by the client,
+    or not answered yet.
 
     What is accepted costs nothing, and neither does what nothing could be said of: a
     flood of invented tokens uses up what its own address has, not the time of the

@@ -11,6 +11,7 @@ import ssl
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -371,6 +372,47 @@ def test_browsers(
     gitlab.control(revoke="key+1==")
     eventually(lambda: ask("/readyz", cookie, csrf, agent).status == 401)
     assert "csrf-of" not in (served.folder / "kas.log").read_text()
+
+
+def test_flood(
+    gitlab: GitLabProcess, lone_kas: Kas, control_plane: ControlPlane
+) -> None:
+    """Invented tokens cost GitLab only so much; what it knows goes on, agents too."""
+    gitlab.control(
+        agents={"glagent-prod": {"agent_id": 7, "name": "prod", "project_id": 42}},
+        jobs={"good": job_answer({7: {}})},
+    )
+    kas = lone_kas
+    kas.settings = gitlab.settings + "  failed_checks_per_address_per_minute: 5\n"
+    kas.start()
+    token = kas.folder / "agent.token"
+    token.write_text("glagent-prod")
+    token.chmod(0o600)
+    agentk = Agentk(kas, token, control_plane.agent)
+    agentk.start()
+
+    def ask(secret: str) -> Answer:
+        return Way("one", kas.proxy, kas.authority, secret).ask("GET", "/readyz")
+
+    assert ask("ci:7:good").status == 200
+    answers = [ask(f"{kind}:7:bad-{n}") for n in range(20) for kind in ("ci", "pat")]
+    statuses = Counter(answer.status for answer in answers)
+    assert 5 <= statuses[401] <= 8 and statuses[401] + statuses[429] == 40
+    assert answers[-1].field("Retry-After")
+    asked = gitlab.control()["asked"]
+    bad = (count for one, count in asked.items() if one.startswith("bad-"))
+    assert sum(bad) == statuses[401]
+    assert ask("ci:7:good").status == 200
+    other = kas.folder / "other.token"
+    other.write_text("glagent-other")
+    other.chmod(0o600)
+    stranger = Agentk(kas, other, control_plane.agent, "stranger")
+    process = Process(
+        stranger.name, twistd("agentk", *stranger.arguments()), kas.folder / "o.log"
+    )
+    process.wait_for("too many credentials from your address were refused")
+    process.stop()
+    agentk.stop()
 
 
 def test_agents(

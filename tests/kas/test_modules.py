@@ -105,6 +105,21 @@ class ApiTests(_Case):
         self.assertIs(api.configuration, settings)
         self.assertIs(api.clock, self.reactor)
 
+    def test_held_credentials(self) -> None:
+        """Those of all modules that hold something open, until each stops."""
+        self.api("one").holds_credentials(lambda: ["user:a", "ci_job:1"])
+        self.api("two").holds_credentials({"user:a": 1, "user:b": 2}.keys)
+        held = {"user:a", "user:b", "ci_job:1"}
+        self.assertEqual(self.context.held_credentials(), held)
+        self.context.release("one")
+        self.assertEqual(self.context.held_credentials(), {"user:a", "user:b"})
+        self.context.release("two")
+        self.assertEqual(self.context.held_credentials(), set())
+
+    def test_page_origins(self) -> None:
+        self.context.page_origins = ("https://gitlab.example.com",)
+        self.assertEqual(self.api().page_origins, ("https://gitlab.example.com",))
+
     def test_calls(self) -> None:
         """A call finds its agent, and its answer the way back."""
         agent = self.world.agent()

@@ -17,7 +17,7 @@ from tests.kas.world import Agent, World, reason
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.hostile import HOSTILE
 from tunnel.errors import CallError, ErrorCode, Status, StreamReset
-from tunnel.interfaces import AgentIdentity, ConnectedAgent
+from tunnel.interfaces import AgentIdentity, ConnectedAgent, HasPeer
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import GREETING_TIMEOUT, Timing
 from tunnel.testing import Pipe, RecordingReceiver
@@ -334,8 +334,16 @@ class SlowTests(_Case):
         super().setUp()
         self.cancelled: list[object] = []
         self.answer: Deferred[AgentIdentity] = Deferred(self.cancelled.append)
-        self.world.acceptor.authenticate = lambda token, peer: self.answer
+        peers: list[HasPeer] = []
+
+        def authenticate(token: bytes, peer: HasPeer) -> Deferred[AgentIdentity]:
+            peers.append(peer)
+            return self.answer
+
+        self.world.acceptor.authenticate = authenticate
         self.agent = self.world.dial(hello())
+        # Whose refusals are counted, by its address.
+        self.assertEqual(peers, [self.agent.there])
         self.assertEqual((self.agent.welcomes, self.agent.closed), ([], []))
 
     def accept(self) -> None:
