@@ -80,6 +80,7 @@ class ServerContext(ModuleContext):
         self.external.withdraw(name)
         self.pages.withdraw(name)
         self.stores.release(name)
+        self.problems.pop(name, None)
         self.holders.pop(name, None)
         for remove in self.removals.pop(name, []):
             remove()

@@ -1,8 +1,9 @@
 """
 The feature modules that come with kas and agentk, made as third parties make theirs.
 
-    agent_configuration/  what agents are configured with, from Git
-    agent_tracker/        who is connected, for GitLab
-    kubernetes_api/       the Kubernetes API of a cluster, for kubectl
-    notifications/        who pushed to which repository
+    agent_configuration/    what agents are configured with, from Git
+    agent_tracker/          who is connected, for GitLab
+    configuration_project/  which agents a project has configuration for, for GitLab
+    kubernetes_api/         the Kubernetes API of a cluster, for kubectl
+    notifications/          who pushed to which repository
 """

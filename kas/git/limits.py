@@ -43,5 +43,5 @@ class GitLimits:
     readings: int = 8
     #: Readings and fetches that wait for those.
     waiting: int = 1000
-    #: Repositories; those that are configured, and those that GitLab names.
+    #: Repositories of this machine and of Git servers: those that are configured.
     repositories: int = 10_000

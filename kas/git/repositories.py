@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import attrs
 from zope.interface import implementer
@@ -54,7 +55,11 @@ class Repositories:
         self._limits = limits or GitLimits()
         self._program = GitProgram(reactor, self._limits, environ)
         self._gitaly = GitalyServers(reactor, self._limits, now)
-        self._known: dict[GitAddress | GitalyAddress, IRepository] = {}
+        self._known: dict[GitAddress, IRepository] = {}
+        #: Those that nobody reads any more are forgotten: they hold nothing, and GitLab
+        #: may name any number of them.
+        self._of_gitlab: WeakValueDictionary[GitalyAddress, IRepository]
+        self._of_gitlab = WeakValueDictionary()
 
     def start(self) -> None:
         """Remove what processes left here that are gone."""
@@ -74,6 +79,12 @@ class Repositories:
 
     def open(self, address: GitAddress | GitalyAddress) -> IRepository:
         """See `IRepositories.open`."""
+        if isinstance(address, GitalyAddress):
+            of_gitlab = self._of_gitlab.get(address)
+            if of_gitlab is None:
+                of_gitlab = GitalyRepository(self._gitaly, address)
+                self._of_gitlab[address] = of_gitlab
+            return of_gitlab
         found = self._known.get(address)
         if found is None:
             if len(self._known) >= self._limits.repositories:
@@ -82,9 +93,7 @@ class Repositories:
             found = self._known[address] = self._make(address)
         return found
 
-    def _make(self, address: GitAddress | GitalyAddress) -> IRepository:
-        if isinstance(address, GitalyAddress):
-            return GitalyRepository(self._gitaly, address)
+    def _make(self, address: GitAddress) -> IRepository:
         if address.path is not None:
             return LocalRepository(self._program, address.path)
         name = hashlib.sha256(repr(attrs.astuple(address)).encode()).hexdigest()[:32]

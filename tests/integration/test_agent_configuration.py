@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,22 +141,9 @@ modules:
 
     hook.unlink()
     commit = push(origin, DEBUG)
-    token = sign(
-        read_secret(lone_kas.folder / "api.secret"),
-        issuer="gitlab",
-        audience="gitlab-kas",
-        now=time.time(),
-        lifetime=60,
-    )
     event = {"project": {"id": 7, "fullPath": "clusters"}}
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{api}/gitlab.agent.notifications.rpc.Notifications/"
-        "GitPushEvent",
-        json.dumps({"event": event}).encode(),
-        {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        assert json.load(answer) == {}
+    method = "notifications.rpc.Notifications/GitPushEvent"
+    assert ask(api, lone_kas.folder / "api.secret", method, {"event": event}) == {}
     agentk.wait_for(f"the configuration of commit {commit} is in effect", seconds=10)
 
 
@@ -179,7 +167,20 @@ def test_gitlab_and_gitaly(tmp_path: Path, origin: GitRepository) -> None:
             "features": {"gitaly-feature-test": "true"},
         },
     )
-    kas = Kas(tmp_path / "kas", settings=gitlab.settings)
+    api = free_port()
+    secret = tmp_path / "api.secret"
+    secret.write_text(base64.b64encode(b"api" * 16).decode())
+    kas = Kas(
+        tmp_path / "kas",
+        settings=gitlab.settings
+        + f"""
+api:
+  listen:
+    address: 127.0.0.1:{api}
+    development_certificate: false
+    authentication_secret_file: {secret}
+""",
+    )
     kas.folder.mkdir()
     kas.agent_settings = ("configuration: {poll_period: 1s}",)
     agentk = Agentk(kas, token, nowhere(tmp_path))
@@ -194,6 +195,24 @@ def test_gitlab_and_gitaly(tmp_path: Path, origin: GitRepository) -> None:
         eventually(
             lambda: gitlab.control()["configurations"] == {"7": {"ci_access": access}}
         )
+        files = ask(
+            api,
+            secret,
+            "configuration_project.rpc.ConfigurationProject/ListAgentConfigFiles",
+            {
+                "repository": {
+                    "storageName": "default",
+                    "relativePath": "@hashed/ab/cd.git",
+                },
+                "gitalyInfo": {
+                    "address": f"tcp://127.0.0.1:{port}",
+                    "token": SECRET,
+                    "features": {"gitaly-feature-test": "true"},
+                },
+                "defaultBranch": "main",
+            },
+        )
+        assert files == {"configFiles": [{"name": FILE, "agentName": "main"}]}
         broken = origin.commit({FILE: BROKEN})
         said.wait_for(f"commit {broken[:12]}: {FILE}:3:5: observability.logging")
         # Gitaly goes away for a while.
@@ -207,6 +226,24 @@ def test_gitlab_and_gitaly(tmp_path: Path, origin: GitRepository) -> None:
                 program.process.kill()
         gitlab.process.kill()
         gitaly.kill()
+
+
+def ask(port: int, secret_file: Path, method: str, body: Any) -> Any:
+    """What the external API answers to GitLab."""
+    token = sign(
+        read_secret(secret_file),
+        issuer="gitlab",
+        audience="gitlab-kas",
+        now=time.time(),
+        lifetime=60,
+    )
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/gitlab.agent.{method}",
+        json.dumps(body).encode(),
+        {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
 
 
 def nowhere(folder: Path) -> Path:

@@ -26,7 +26,12 @@ from kas.git.repositories import Repositories
 from kas.identity.authenticators import Authenticators
 from kas.identity.file_authenticator import FileAuthenticator
 from kas.identity.store import IdentityStore
-from kas.modules import ServerContext, ServerModuleApi
+from kas.modules import (
+    MAX_PROBLEM,
+    MAX_PROBLEMS,
+    ServerContext,
+    ServerModuleApi,
+)
 from kas.observability.audit import AuditLog
 from kas.state.directory import StateDirectory
 from tests.kas.world import World
@@ -96,6 +101,29 @@ class _Case(SynchronousTestCase):
 
 class ApiTests(_Case):
     """Each thing that the interface lists."""
+
+    def test_problems(self) -> None:
+        """What a module says is wrong with agents, until it says so no more."""
+        api = self.api()
+        api.show_problem("1", "prod", "x" * (2 * MAX_PROBLEM))
+        api.show_problem("2", "dev", "bad")
+        self.assertEqual(
+            self.context.problems,
+            {"echo": {"1": ("prod", "x" * MAX_PROBLEM), "2": ("dev", "bad")}},
+        )
+        api.show_problem("2", "dev", "")
+        self.assertEqual(list(self.context.problems["echo"]), ["1"])
+        for number in range(MAX_PROBLEMS + 10):
+            api.show_problem(str(number), "many", "bad")
+        self.assertEqual(len(self.context.problems["echo"]), MAX_PROBLEMS)
+        self.context.release("echo")
+        self.assertEqual(self.context.problems, {})
+
+    def test_without_gitlab(self) -> None:
+        """There is no project to know of, and nobody to tell."""
+        api = self.api()
+        self.assertIsNone(api.agent_project("1"))
+        api.register_configuration("1", {})
 
     def test_interface(self) -> None:
         """All of it is there."""

@@ -27,6 +27,13 @@ agent_tracker = ServerModule(
     default="api",
 )
 
+configuration_project = ServerModule(
+    "configuration_project",
+    "modules.configuration_project.server.ConfigurationProjectServer",
+    # Who configures the external API wants it answered.
+    default="api",
+)
+
 kubernetes_api = ServerModule(
     "kubernetes_api",
     "modules.kubernetes_api.server.KubernetesApiServer",

@@ -156,6 +156,7 @@ def test_the_external_api_brings_its_module(tmp_path: Path) -> None:
     file.write_text("api: {listen: {authentication_secret_file: secret}}\n")
     assert [one.name for one in load(file)[1]] == [
         "agent_tracker",
+        "configuration_project",
         "kubernetes_api",
         "notifications",
     ]

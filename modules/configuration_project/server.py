@@ -1,0 +1,99 @@
+"""The half in kas: looks into the repository that GitLab names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import attrs
+from zope.interface import implementer, provider
+
+from modules.configuration_project import rpc_pb2
+from tunnel.details import bad_request
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    GitalyAddress,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+    TreeEntryKind,
+)
+
+__all__ = ["CONFIGURATION_PROJECT", "ConfigurationProjectServer"]
+
+CONFIGURATION_PROJECT = rpc_pb2.DESCRIPTOR.services_by_name["ConfigurationProject"]
+
+_FOLDER = ".gitlab/agents"
+
+_FILE = re.compile(r"\.gitlab/agents/([^/]+)/config\.yaml")
+
+#: Files of one answer: a message takes some 4 MiB.
+MAX_FILES = 10_000
+
+
+@attrs.frozen(kw_only=True)
+class ConfigurationProjectSettings:
+    """``modules.configuration_project``: there is nothing to say."""
+
+
+@provider(IServerModuleFactory)
+@implementer(IServerModule)
+class ConfigurationProjectServer:
+    """Answers `ConfigurationProject`."""
+
+    configuration = ConfigurationProjectSettings
+
+    def __init__(self, api: IServerModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        api.handle_external(CONFIGURATION_PROJECT, self)
+
+    async def start(self) -> None:
+        """It needs no preparation."""
+
+    async def stop(self) -> None:
+        """Nothing is held."""
+
+    async def list_agent_config_files(
+        self, request: rpc_pb2.ListAgentConfigFilesRequest, call: Any
+    ) -> rpc_pb2.ListAgentConfigFilesResponse:
+        """The configuration files on the default branch; none is no error."""
+        asked, info = request.repository, request.gitaly_info
+        for name, given in (
+            ("repository", asked.relative_path),
+            ("gitaly_info", info.address),
+        ):
+            if not given:
+                details = [bad_request({name: "is missing"})]
+                raise CallError(Status.INVALID_ARGUMENT, f"{name} is missing", details)
+        address = GitalyAddress(
+            address=info.address,
+            token=info.token,
+            features=tuple(sorted(info.features.items())),
+            storage_name=asked.storage_name,
+            relative_path=asked.relative_path,
+            git_object_directory=asked.git_object_directory,
+            git_alternate_object_directories=tuple(
+                asked.git_alternate_object_directories
+            ),
+            gl_repository=asked.gl_repository,
+            gl_project_path=asked.gl_project_path,
+        )
+        repository = self._api.repositories.open(address)
+        try:
+            commit = await repository.resolve(request.default_branch or "HEAD")
+            entries = await repository.tree(commit, _FOLDER, recursive=True)
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            return rpc_pb2.ListAgentConfigFilesResponse()
+        found = [
+            rpc_pb2.AgentConfigFile(name=entry.path, agent_name=match[1])
+            for entry in entries
+            if entry.kind is TreeEntryKind.FILE
+            and (match := _FILE.fullmatch(entry.path)) is not None
+        ]
+        if len(found) > MAX_FILES:
+            text = f"the project has more than {MAX_FILES} configuration files"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        return rpc_pb2.ListAgentConfigFilesResponse(config_files=found)
