@@ -277,7 +277,6 @@ class Dialer(TunnelOwner):
     # tunnel.session.protocol.TunnelOwner
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
-        """Kas took us."""
         self._timing = tunnel.liveness.timing
         self._connect_timeout = FIRST_CONNECT_TIMEOUT
         self._greeting = None
@@ -337,7 +336,6 @@ class Dialer(TunnelOwner):
         self._plan("kas is going away: " + go_away.message[:200], within)
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
-        """A connection is gone."""
         since = self._tunnels.pop(tunnel, None)
         deadline = self._deadlines.pop(tunnel, None)
         if deadline is not None and deadline.active():

@@ -24,7 +24,6 @@ class TunnelCollector(Collector):
     dialer: Dialer
 
     def collect(self) -> Iterable[Any]:
-        """The metrics of now."""
         dialer = self.dialer
         yield GaugeMetricFamily(
             "agentk_tunnel_up", "1 while bytes flow to kas.", value=int(dialer.ready)
@@ -44,7 +43,6 @@ class ReachCollector(Collector):
     reach: ClusterReach
 
     def collect(self) -> Iterable[Any]:
-        """The metric of now."""
         yield GaugeMetricFamily(
             "agentk_cluster_up",
             "1 while the Kubernetes API answers.",

@@ -78,7 +78,6 @@ class Options(ProgramOptions):
 
 
 def makeService(options: Options) -> IService:
-    """The service for `twistd`."""
     from twisted.internet import reactor
 
     tune_allocator()

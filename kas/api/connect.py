@@ -177,7 +177,6 @@ class UnaryCall(ConnectCall):
         self._response = b""
 
     def body(self, data: bytes) -> None:
-        """A part of the request."""
         if self.ended:
             return
         self._buffer += data
@@ -191,11 +190,9 @@ class UnaryCall(ConnectCall):
             self.refuse(error)
 
     def drop(self) -> None:
-        """Forget what is not whole."""
         self._buffer.clear()
 
     def body_ended(self) -> None:
-        """The request is complete."""
         if self.ended:
             return
         try:

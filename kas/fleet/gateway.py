@@ -96,7 +96,6 @@ class Relay:
         self.other.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """It can again."""
         self.other.resumeProducing()
 
     def stopProducing(self) -> None:
@@ -209,7 +208,6 @@ class Gateway(TunnelOwner):
         return Relay.join(near, far, idempotent)
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
-        """A peer is gone."""
         self.tunnels.discard(tunnel)
 
     @property

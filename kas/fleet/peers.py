@@ -213,7 +213,6 @@ class Peer(TunnelOwner):
     # tunnel.session.protocol.TunnelOwner
 
     def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
-        """It took us."""
         self._greeting = None
         self.tunnel = tunnel
         if self._failures > 1:
@@ -230,7 +229,6 @@ class Peer(TunnelOwner):
             self._pursue()
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
-        """The session is gone."""
         if tunnel is self.tunnel:
             self.tunnel = None
             self._log.info("kas at {url}: {reason}", url=self.url, reason=reason)

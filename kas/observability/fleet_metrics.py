@@ -38,7 +38,6 @@ class FleetCollector(Collector):
     balance: Balance
 
     def collect(self) -> Iterable[Any]:
-        """The metrics of now."""
         router = self.router
         yield _counter(
             "kas_routing_rerouted",

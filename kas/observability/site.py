@@ -71,7 +71,6 @@ class KasCollector(Collector):
         self._health = health
 
     def collect(self) -> Iterable[Any]:
-        """The metrics of now."""
         health = self._health
         yield GaugeMetricFamily(
             "kas_connected_agents", "Agents here.", value=health.registry.agents

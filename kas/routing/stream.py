@@ -427,7 +427,6 @@ class RoutedStream:
             self._stream.resumeProducing()
 
     def stopProducing(self) -> None:
-        """The reader is gone."""
         self.reset()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:

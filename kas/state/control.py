@@ -86,7 +86,6 @@ class ControlSocket:
             )
 
     async def close(self) -> None:
-        """Listen no more."""
         port, self._port = self._port, None
         if port is not None:
             stopping: Any = port.stopListening()

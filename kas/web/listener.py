@@ -96,7 +96,6 @@ class WebRequest(BoundedRequest):
         return reason
 
     def finish(self) -> None:
-        """The answer is complete."""
         self._count()
         super().finish()
 

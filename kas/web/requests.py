@@ -101,7 +101,6 @@ class BoundedRequest(_Request):  # type: ignore[misc]
             self._too_large()
 
     def handleContentChunk(self, data: bytes) -> None:
-        """A part of the body."""
         self._kept += len(data)
         if self._kept > self._bounds.limits.body:
             self._too_large()
@@ -125,7 +124,6 @@ class BoundedRequest(_Request):  # type: ignore[misc]
         self.answer()
 
     def finish(self) -> None:
-        """The answer is complete."""
         self._over()
         self._close_when_due()
         super().finish()
@@ -140,7 +138,6 @@ class BoundedRequest(_Request):  # type: ignore[misc]
             self.setHeader(b"connection", b"close")
 
     def connectionLost(self, reason: Any) -> None:
-        """The client is gone."""
         self._in_time()
         self._over()
         # Not when the garbage is collected next.

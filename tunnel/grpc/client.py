@@ -384,7 +384,6 @@ class _CallStream:
         self._stream.write(data)
 
     def finish(self) -> None:
-        """No more requests."""
         if not self._finished and not self._closed:
             self._finished = True
             if self._stream is not None:
@@ -408,13 +407,11 @@ class _CallStream:
             self._stream.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """It reads again."""
         self._paused = False
         if self._stream is not None:
             self._stream.resumeProducing()
 
     def stopProducing(self) -> None:
-        """The reader is gone."""
         self.reset()
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
@@ -474,11 +471,9 @@ class _CallStream:
             self._receiver.data_received(b"".join(parts))
 
     def trailers_received(self, headers: RawHeaders) -> None:
-        """How the call went."""
         self._trailers = headers
 
     def body_ended(self) -> None:
-        """The answer is complete."""
         if self._closed:
             return
         if self._envelopes.waiting:

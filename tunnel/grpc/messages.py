@@ -59,7 +59,6 @@ class Envelopes:
         return len(self._buffer)
 
     def clear(self) -> None:
-        """Forget them."""
         self._buffer.clear()
 
 

@@ -151,11 +151,9 @@ class Codec:
     # From the transport.
 
     def body(self, data: bytes) -> None:
-        """A part of the request."""
         raise NotImplementedError
 
     def body_ended(self) -> None:
-        """The request is complete."""
         raise NotImplementedError
 
     def gone(self, reason: TunnelError) -> None:
@@ -258,13 +256,11 @@ class EnvelopeCodec(Codec):
             self.refuse(error)
 
     def body_ended(self) -> None:
-        """The last request is here."""
         if self._envelopes.waiting:
             self.refuse(CallError(self.unreadable, "cut within a message"))
         self.requests_ended()
 
     def drop(self) -> None:
-        """Forget what is not whole."""
         self._envelopes.clear()
 
     def not_plain(self, flags: int) -> CallError:

@@ -211,7 +211,6 @@ class Http2ClientConnection(Http2Connection[_ClientStream]):
             self.close()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """Everything on it is over."""
         super().connectionLost(reason)
         said = self._why_closed
         if reason is not None:

@@ -330,7 +330,6 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._paused = True
 
     def resumeProducing(self) -> None:
-        """It takes more."""
         self._paused = False
         self._unread = 0
         self.flush_soon()
@@ -404,12 +403,10 @@ class Http2Connection(Protocol, Generic[_Stream]):
             self._timers.later("abort", self.limits.ping_timeout, self.abort)
 
     def abort(self) -> None:
-        """Cut the connection."""
         self._closing = True
         self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """Everything on it is over."""
         self._closing = True
         self._end_streams()
         self._timers.cancel_all()

@@ -169,6 +169,5 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
             self.close()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """Everything on it is over."""
         super().connectionLost(reason)
         self._lost(self)

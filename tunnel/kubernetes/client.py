@@ -255,7 +255,6 @@ class KubernetesClient:
     async def get(
         self, resource: KubernetesResource, name: str, namespace: str = ""
     ) -> KubernetesObject:
-        """One object."""
         found: KubernetesObject = await self.json(
             "GET", path_of(resource, namespace, name)
         )
@@ -335,7 +334,6 @@ class KubernetesClient:
         force: bool = False,
         dry_run: bool = False,
     ) -> KubernetesObject:
-        """Server-side apply."""
         metadata = object.get("metadata", {})
         resource = await self.resource(object["apiVersion"], object["kind"])
         path = path_of(resource, metadata.get("namespace", ""), metadata["name"])
@@ -360,7 +358,6 @@ class KubernetesClient:
         field_manager: str = "",
         dry_run: bool = False,
     ) -> KubernetesObject:
-        """Change one object."""
         query = _dry(dry_run)
         if field_manager:
             query["fieldManager"] = field_manager

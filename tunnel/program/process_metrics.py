@@ -40,7 +40,6 @@ class ProgramCollector(Collector):
     dropped_lines: Callable[[], int]
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics of now."""
         program, listening = self.program, self.listening
         version = {"version": __version__}
         yield InfoMetricFamily(f"{program}_build", "Version.", value=version)

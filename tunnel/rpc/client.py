@@ -176,7 +176,6 @@ class ClientCall:
             raise
 
     def finish(self) -> None:
-        """No more requests."""
         self._stream.unregisterProducer()
         self._stream.finish()
 
@@ -220,7 +219,6 @@ class ClientCall:
             self.metadata = decode_fields(block)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of responses."""
         try:
             self._inbox.feed(data)
         except CallError as error:

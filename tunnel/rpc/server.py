@@ -118,14 +118,12 @@ class ServerCall:
         self._stream.reset(ErrorCode.PROTOCOL, "headers from the caller")
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of requests."""
         try:
             self._inbox.feed(data)
         except CallError as error:
             self._inbox.end(error)
 
     def fin_received(self) -> None:
-        """The last request is here."""
         self._inbox.end()
 
     def stream_closed(self, reason: Exception | None) -> None:

@@ -310,7 +310,6 @@ class TunnelProtocol(Protocol):
         self._keepalive.watch(self)
 
     def dataReceived(self, data: bytes) -> None:
-        """Bytes of the peer."""
         self.liveness.bytes_came()
         estimator = self._estimator
         if estimator is None:
@@ -353,7 +352,6 @@ class TunnelProtocol(Protocol):
             self.has_output()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The transport is gone."""
         if self.writer.lost:
             return
         self.writer.connection_lost()

@@ -334,7 +334,6 @@ class ResumableStream:
             self._path.resumeProducing()
 
     def stopProducing(self) -> None:
-        """The reader is gone."""
         self.reset()
 
     # From the path.

@@ -42,7 +42,6 @@ class Outbox:
         self._drained: list[int] = []
 
     def clear(self) -> None:
-        """Forget everything."""
         self.control.clear()
         self.credits.clear()
         self.ready.clear()

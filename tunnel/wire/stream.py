@@ -343,7 +343,6 @@ class StreamTable(dict[int, Stream]):
                 self.theirs -= 1
 
     def clear(self) -> None:
-        """Forget all of them."""
         super().clear()
         self.ours = self.theirs = 0
         self.buffered = 0
