@@ -113,6 +113,9 @@ class AckTests(ResumableTestCase):
         self.assertEqual(path.told, [("ack", 8)])
         self.clock.advance(LIMITS.ack_delay)
         self.assertEqual(path.told, [("ack", 8)])
+        path.receiver.data_received(b"more")
+        self.clock.advance(LIMITS.ack_delay)
+        self.assertEqual(path.told, [("ack", 8), ("ack", 12)])
 
     def test_much_at_once(self) -> None:
         _, path = self.opener()
