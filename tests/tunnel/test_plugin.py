@@ -168,13 +168,15 @@ class FindTests(_Case):
 
     def test_built_in(self) -> None:
         """What comes with us is found by Twisted, and can be loaded."""
-        halves: list[ServerModule | AgentModule] = []
-        halves.extend(find_modules(ServerModule))
-        halves.extend(find_modules(AgentModule))
-        self.assertEqual(len(halves), 2)
-        for plugin in halves:
-            self.assertEqual(plugin.name, "kubernetes_api")
+        server, agent = find_modules(ServerModule), find_modules(AgentModule)
+        self.assertEqual([one.name for one in server], ["kubernetes_api"])
+        self.assertEqual(
+            [one.name for one in agent], ["agent_configuration", "kubernetes_api"]
+        )
+        for plugin in server:
             self.assertTrue(callable(plugin.load()))
+        for half in agent:
+            self.assertTrue(callable(half.load()))
 
 
 class DropinTests(_Case):
