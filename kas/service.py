@@ -7,7 +7,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,8 +124,10 @@ class KasService(LogsItsOwnWay, Service):
         *,
         now: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
+        remarks: Sequence[str] = (),
     ) -> None:
         self.name = "kas"
+        self._remarks = remarks
         self.configuration = configuration
         self._state = state
         self._reactor = reactor
@@ -314,6 +316,8 @@ class KasService(LogsItsOwnWay, Service):
         """Begin; a failure to do so ends the process with its reason."""
         super().startService()  # type: ignore[no-untyped-call]
         self.start_logging(self._reactor)
+        for remark in self._remarks:
+            self._log.warn("{remark}", remark=remark)
         self._audit.start(self._reactor)
         start_or_exit(self._start(), self._reactor)
 

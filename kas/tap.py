@@ -62,13 +62,19 @@ class Options(ProgramOptions):
 
     configuration: KasConfiguration
     modules: list[Prepared]
+    #: What is to be said of the file, though it is no problem.
+    remarks: Sequence[str]
 
     def steps(self) -> Sequence[Callable[[], None]]:
         """The configuration file, and the state directory."""
         return self._load, self._look_at_state
 
     def _load(self) -> None:
-        self.configuration, self.modules = load(self["configuration-file"])
+        remarks: list[str] = []
+        self.configuration, self.modules = load(
+            self["configuration-file"], remark=remarks.append
+        )
+        self.remarks = tuple(dict.fromkeys(remarks))
 
     def _look_at_state(self) -> None:
         # Only a start makes it; one that is there can be looked at now.
@@ -84,7 +90,13 @@ def makeService(options: Options) -> IService:
     keep_time(reactor)
     try:
         state = StateDirectory.open(locate(options["state-directory"], os.environ))
-        service = KasService(options.configuration, options.modules, state, reactor)
+        service = KasService(
+            options.configuration,
+            options.modules,
+            state,
+            reactor,
+            remarks=options.remarks,
+        )
         service.log_as_told(
             options.parent or {},
             options["log-format"],

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kas.identity.jwt import read_secret
 
-__all__ = ["gitlabs", "is_secret", "is_url_path", "not_yet"]
+__all__ = ["gitlabs", "is_secret", "is_url_path"]
 
 
 def gitlabs(*names: str) -> Mapping[str, str]:
-    """Keys of GitLab's kas that change nothing here, for `FOREIGN_KEYS`."""
-    return dict.fromkeys(
-        names, "a key of GitLab's kas that has no meaning here: remove it"
-    )
-
-
-def not_yet(advice: str) -> Callable[[Any, Any, Any], None]:
-    """A validator for what GitLab's kas has and this one does not: never be silent."""
-
-    def validate(instance: object, attribute: object, value: object) -> None:
-        if value is not None:
-            raise ValueError(f"this version of kas does not support this yet; {advice}")
-
-    return validate
+    """Keys of GitLab's kas, for `IGNORED_KEYS`: its files start this kas, too."""
+    return dict.fromkeys(names, "a key of GitLab's kas that changes nothing here")
 
 
 def is_url_path(instance: object, attribute: object, value: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kas.config.own_address import interface_addresses, own_address
 from kas.config.schema import AgentSection, KasConfiguration, read_configuration_file
-from tunnel.config import Listen, PartlyRead, Section, nearest, place_of
+from tunnel.config import Listen, PartlyRead, Remark, Section, nearest, place_of
 from tunnel.config.listen import ANYWHERE
 from tunnel.config.nodes import Mark
 from tunnel.config.schema import field_types
@@ -26,19 +26,21 @@ def load(
     file: str | Path | None,
     environ: Mapping[str, str] = os.environ,
     addresses: Callable[[], Iterable[str]] = interface_addresses,
+    remark: Remark | None = None,
 ) -> tuple[KasConfiguration, list[Prepared]]:
     """
     What is in *file* (None: the defaults), and the modules that it asks for.
 
     :param environ: says where other kas reach this one.
     :param addresses: those of this machine.
+    :param remark: called with what is no problem, and yet to be said; maybe twice.
     :raises ConfigurationError: with every problem of the file and of all modules; those
         of modules see whatever is wrong elsewhere in the file.
     """
     problems: tuple[str, ...] = ()
     configuration = KasConfiguration()
     try:
-        configuration = read_configuration_file(file)
+        configuration = read_configuration_file(file, remark)
         below = {"modules": configuration.modules, "agent": configuration.agent.modules}
     except PartlyRead as error:
         problems = error.problems

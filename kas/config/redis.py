@@ -129,7 +129,7 @@ class RedisTls:
 class Redis:
     """``redis``: what several kas share."""
 
-    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
         "pool_size", "read_timeout", "idle_timeout"
     )
 

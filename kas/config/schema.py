@@ -17,7 +17,6 @@ from kas.config.checks import (
     gitlabs,
     is_secret,
     is_url_path,
-    not_yet,
 )
 from kas.config.gitlab import GitLab
 from kas.config.redis import Redis
@@ -26,6 +25,7 @@ from tunnel.config import (
     ExistingFile,
     Invalid,
     Listen,
+    Remark,
     Section,
     Size,
     authorities,
@@ -51,7 +51,7 @@ __all__ = [
 class AgentListen(Listen):
     """``agent.listen``: where agentk connects to."""
 
-    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs("max_connection_age")
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs("max_connection_age")
 
     TLS_BY_DEFAULT: ClassVar[bool] = True
 
@@ -79,11 +79,13 @@ class AgentListen(Listen):
 class AgentSection:
     """``agent``: everything that faces agents, and what reaches them."""
 
-    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
         "redis_conn_info_ttl",
         "redis_conn_info_refresh",
         "redis_conn_info_gc",
         "receptive_agent",
+        "gitops",
+        "remote_development",
     )
 
     listen: AgentListen = field(factory=AgentListen, doc="where agentk connects to")
@@ -103,9 +105,6 @@ class AgentSection:
     )
     modules: dict[str, Section] = field(
         factory=dict, others=True, doc="sections of modules that have theirs here"
-    )
-    gitops: Section | None = field(
-        default=None, doc="GitOps", validator=not_yet("remove the section")
     )
 
 
@@ -145,7 +144,7 @@ class ReadinessProbe:
 class Logging:
     """``observability.logging``."""
 
-    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs("grpc_level")
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs("grpc_level")
 
     level: Literal["debug", "info", "warn", "error"] = field(
         default="info", doc="the least important events to write"
@@ -168,8 +167,12 @@ class Audit:
 class Observability:
     """``observability``: how to see what kas does."""
 
-    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
-        "usage_reporting_period", "event_reporting_period"
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
+        "usage_reporting_period",
+        "event_reporting_period",
+        "tracing",
+        "sentry",
+        "google_profiler",
     )
 
     listen: ObservabilityListen = field(
@@ -181,15 +184,6 @@ class Observability:
     logging: Logging = field(factory=Logging, doc="logs")
     audit: Audit | None = field(
         default=None, doc="who asked what of which cluster; on when present"
-    )
-    tracing: Section | None = field(
-        default=None, doc="OpenTelemetry", validator=not_yet("remove the section")
-    )
-    sentry: Section | None = field(
-        default=None, doc="Sentry", validator=not_yet("remove the section")
-    )
-    google_profiler: Section | None = field(
-        default=None, doc="profiler", validator=not_yet("remove the section")
     )
 
 
@@ -293,7 +287,9 @@ class Web:
 class KasConfiguration:
     """The whole file; without one, kas runs alone with what is the default here."""
 
-    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = gitlabs("workspaces", "autoflow")
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
+        "workspaces", "autoflow", "gitaly"
+    )
 
     agent: AgentSection = field(factory=AgentSection, doc="what faces agents")
     observability: Observability = field(
@@ -315,9 +311,6 @@ class KasConfiguration:
         doc="GitLab says which agents there are; without it the identity file does",
     )
     redis: Redis | None = field(default=None, doc="what several kas share")
-    gitaly: Section | None = field(
-        default=None, doc="Git", validator=not_yet("remove the section")
-    )
 
     def __attrs_post_init__(self) -> None:
         if self.redis is not None and self.private_api is None:
@@ -328,17 +321,22 @@ class KasConfiguration:
             )
 
 
-def read_configuration(text: str, file: str) -> KasConfiguration:
+def read_configuration(
+    text: str, file: str, remark: Remark | None = None
+) -> KasConfiguration:
     """
     The configuration in *text*.
 
+    :param remark: called with what is no problem, and yet to be said.
     :raises tunnel.errors.ConfigurationError: with every problem.
     """
-    return read(text, file, KasConfiguration)
+    return read(text, file, KasConfiguration, remark=remark)
 
 
-def read_configuration_file(path: str | Path | None) -> KasConfiguration:
+def read_configuration_file(
+    path: str | Path | None, remark: Remark | None = None
+) -> KasConfiguration:
     """The configuration in a file, or the defaults when there is none to read."""
     if path is None:
         return KasConfiguration()
-    return read_file(path, KasConfiguration)
+    return read_file(path, KasConfiguration, remark=remark)

@@ -42,8 +42,9 @@ def check(ctl: Ctl, file: str) -> None:
     # Here, because it imports every module that the file asks for.
     from kas.config.loading import listeners, load
 
-    configuration, modules = load(file)
-    warnings: list[str] = []
+    remarks: list[str] = []
+    configuration, modules = load(file, remark=remarks.append)
+    warnings = list(dict.fromkeys(remarks))
     problems: list[str] = []
     now = ctl.now()
     for place, certificate in named_certificates(listeners(configuration, modules)):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kas.config.schema import read_configuration
+from tunnel.config import Remark
 from tunnel.errors import ConfigurationError
 
 
-def problems(text: str, file: str = "kas.yaml") -> list[str]:
-    """Everything that reading *text* complains about."""
-    with pytest.raises(ConfigurationError) as caught:
-        read_configuration(text, file)
-    return list(caught.value.problems)
+def problems(
+    text: str, file: str = "kas.yaml", remark: Remark | None = None
+) -> list[str]:
+    """Everything that reading *text* complains about; nothing: it is usable."""
+    try:
+        read_configuration(text, file, remark)
+    except ConfigurationError as error:
+        return list(error.problems)
+    return []

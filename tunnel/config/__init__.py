@@ -16,7 +16,8 @@ it stands in), `ExistingFile`, `Duration`, `Size`, `Literal`, enums, attrs class
 ``Annotated[X, Text(parse, expected)]`` for a text format of your own.  Validators of
 attrs apply; `Invalid` from ``__attrs_post_init__`` reports what does not go together.
 A class attribute ``FOREIGN_KEYS`` says what keys are that others know and this schema
-does not, for the message that refuses them.
+does not, for the message that refuses them; those of ``IGNORED_KEYS`` change nothing
+here, and are only remarked upon.
 
 A problem reads ``file:line:column: path: what is wrong, and what to do``.
 
@@ -49,7 +50,7 @@ from tunnel.config.flags import read_flags
 from tunnel.config.json_schema import as_written, json_schema
 from tunnel.config.listen import Listen
 from tunnel.config.problems import nearest
-from tunnel.config.reader import PartlyRead, Section
+from tunnel.config.reader import PartlyRead, Remark, Section
 from tunnel.config.reference import Key, keys
 from tunnel.config.schema import ExistingFile, Invalid, field, is_positive
 from tunnel.config.texts import Duration, Size, Text, parse_duration, parse_size
@@ -62,6 +63,7 @@ __all__ = [
     "Key",
     "Listen",
     "PartlyRead",
+    "Remark",
     "Section",
     "Size",
     "Text",

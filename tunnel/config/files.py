@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from tunnel.config.nodes import MAX_TEXT, Mapping, Mark, Node, Unreadable, parse
 from tunnel.config.problems import Problem
-from tunnel.config.reader import Reader
+from tunnel.config.reader import Reader, Remark
 from tunnel.errors import ConfigurationError
 
 __all__ = ["place_of", "read", "read_file"]
@@ -23,12 +23,15 @@ def read(
     schema: type[T],
     *,
     unknown_keys: Literal["refuse", "skip"] = "refuse",
+    remark: Remark | None = None,
 ) -> T:
     """
     Read *text* as an instance of *schema*.
 
     :param file: names the text in messages; relative paths in it start in its folder.
     :param unknown_keys: ``skip`` is for formats that belong to someone else.
+    :param remark: called with what is no problem, and yet to be said, a line each; so
+        does each reading of a `Section` that is in *text*.
     :raises ConfigurationError: with everything that is wrong; a `PartlyRead`, unless
         the text could not even be parsed.
     """
@@ -38,7 +41,8 @@ def read(
         raise ConfigurationError(
             [str(Problem(error.mark, "", error.message))]
         ) from None
-    reader = Reader(Path(file).absolute().parent, unknown_keys == "refuse")
+    base = Path(file).absolute().parent
+    reader = Reader(base, unknown_keys == "refuse", remark)
     value = reader.convert(node, schema, "")
     reader.raise_problems()
     return typing.cast(T, value)
@@ -49,6 +53,7 @@ def read_file(
     schema: type[T],
     *,
     unknown_keys: Literal["refuse", "skip"] = "refuse",
+    remark: Remark | None = None,
 ) -> T:
     """`read` what is in a file; one that cannot be opened is a problem too."""
     try:
@@ -66,7 +71,7 @@ def read_file(
         column = error.start - data.rfind(b"\n", 0, error.start)
         message = f"{path}:{line}:{column}: not UTF-8; save the file in that encoding"
         raise ConfigurationError([message]) from None
-    return read(text, str(path), schema, unknown_keys=unknown_keys)
+    return read(text, str(path), schema, unknown_keys=unknown_keys, remark=remark)
 
 
 def place_of(path: str | Path, key: str) -> Mark:

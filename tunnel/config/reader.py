@@ -23,9 +23,13 @@ from tunnel.config.schema import DOC, SECRET, MustExist, field_types, others_of
 from tunnel.config.texts import SCALARS, UNQUOTED, Text, is_text
 from tunnel.errors import ConfigurationError
 
-__all__ = ["PartlyRead", "Reader", "Section"]
+__all__ = ["PartlyRead", "Reader", "Remark", "Section"]
 
 T = TypeVar("T")
+
+
+#: Gets what is no problem, and yet to be said: one line each.
+Remark = collections.abc.Callable[[str], object]
 
 
 class _Failed:
@@ -71,6 +75,7 @@ class Section:
     _base: Path = attrs.field(repr=False)
     #: Of the key before it; the section itself begins after that, on the next line.
     _key: Mark | None = attrs.field(default=None, repr=False)
+    _remark: Remark | None = attrs.field(default=None, repr=False)
 
     @classmethod
     def empty(cls, path: str, file: str = "(defaults)") -> Section:
@@ -92,7 +97,7 @@ class Section:
 
         :raises ConfigurationError: with every problem in it.
         """
-        reader = Reader(self._base)
+        reader = Reader(self._base, remark=self._remark)
         value = reader.convert(self._node, schema, self.path)
         reader.raise_problems()
         return typing.cast(T, value)
@@ -131,6 +136,7 @@ class Reader:
 
     _base: Path
     _refuse_unknown: bool = True
+    _remark: Remark | None = None
     _problems: list[Problem] = attrs.field(factory=list)
     _sections: dict[str, Section] = attrs.field(factory=dict)
     #: Of the key whose value is being read.
@@ -174,7 +180,7 @@ class Reader:
             mapping = self._mapping(node, path)
             if mapping is _FAILED:
                 return _FAILED
-            section = Section(mapping, path, self._base, self._key)
+            section = Section(mapping, path, self._base, self._key, self._remark)
             self._sections[path] = section
             return section
         if attrs.has(wanted):
@@ -311,6 +317,8 @@ class Reader:
         sections: dict[str, Section] = {}
         foreign: collections.abc.Mapping[str, str]
         foreign = getattr(schema, "FOREIGN_KEYS", {})
+        ignored: collections.abc.Mapping[str, str]
+        ignored = getattr(schema, "IGNORED_KEYS", {})
         for name, (key, value) in entries.items():
             before = len(self._problems)
             if name in known:
@@ -323,6 +331,10 @@ class Reader:
                     self._validate(value, attribute, got, _join(path, name))
                 if len(self._problems) > before:
                     doubtful.add(name)
+            elif name in ignored:
+                if self._remark is not None:
+                    what = f"{name!r} is {ignored[name]}"
+                    self._remark(str(Problem(key.mark, path, what)))
             elif others and name not in foreign and _may_be_section(name, value, known):
                 self._key = key.mark
                 sections[name] = self.convert(value, Section, _join(path, name))

@@ -143,11 +143,6 @@ def test_sections_of_modules_below_agent(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_not_there_yet_is_said_once(tmp_path: Path) -> None:
-    (problem,) = problems(tmp_path, "agent: {gitops: {}}\n")
-    assert "remove the section" in problem
-
-
 def test_the_external_api_brings_its_module(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(base64.b64encode(b"s" * 32))
     file = tmp_path / "kas.yaml"
@@ -167,3 +162,108 @@ def test_pages_without_room(tmp_path: Path) -> None:
     text = "web: {max_body_bytes: 0, max_connections: 0, request_timeout: 0s}\n"
     said = problems(tmp_path, text)
     assert [one.count("must be more than 0") for one in said] == [1, 1, 1]
+
+
+#: Every key that GitLab's kas documents, with its defaults.
+OF_GITLAB = """\
+gitlab:
+  address: http://gitlab.test
+  external_url: https://gitlab.test
+  authentication_secret_file: secret
+  api_rate_limit: {refill_rate_per_second: 50, bucket_size: 250}
+agent:
+  listen:
+    network: tcp
+    address: 127.0.0.1:8150
+    websocket: true
+    connections_per_token_per_minute: 40000
+    max_connection_age: 7200s
+    listen_grace_period: 5s
+  configuration: {poll_period: 300s, max_configuration_file_size: 131072}
+  gitops:
+    poll_period: 300s
+    project_info_cache_ttl: 300s
+    project_info_cache_error_ttl: 60s
+    max_manifest_file_size: 5242880
+    max_total_manifest_file_size: 20971520
+    max_number_of_paths: 100
+    max_number_of_files: 1000
+  kubernetes_api:
+    listen:
+      network: tcp
+      address: 0.0.0.0:8154
+      listen_grace_period: 5s
+      shutdown_grace_period: 3600s
+    url_path_prefix: /
+    allowed_agent_cache_ttl: 60s
+    allowed_agent_cache_error_ttl: 10s
+    extra_allowed_response_headers: [X-Request-Id]
+    websocket_token_secret_file: long_secret
+  info_cache_ttl: 300s
+  info_cache_error_ttl: 60s
+  redis_conn_info_ttl: 300s
+  redis_conn_info_refresh: 240s
+  redis_conn_info_gc: 600s
+  remote_development: {poll_period: 15s}
+observability:
+  usage_reporting_period: 60s
+  listen: {network: tcp, address: 127.0.0.1:8151}
+  prometheus: {url_path: /metrics}
+  tracing: {otlp_endpoint: "http://localhost:4317", otlp_token_secret_file: /none}
+  sentry: {dsn: "", environment: ""}
+  logging: {level: info, grpc_level: error}
+  google_profiler: {enabled: false, project_id: "", credentials_file: ""}
+  liveness_probe: {url_path: /liveness}
+  readiness_probe: {url_path: /readiness}
+gitaly:
+  global_api_rate_limit: {refill_rate_per_second: 30, bucket_size: 70}
+  per_server_api_rate_limit: {refill_rate_per_second: 15, bucket_size: 40}
+redis:
+  server: {address: "127.0.0.1:6379"}
+  dial_timeout: 5s
+  write_timeout: 3s
+  key_prefix: gitlab-kas
+  username: ""
+  network: tcp
+  tls: {enabled: false}
+  database_index: 0
+  pool_size: 5
+  read_timeout: 1s
+  idle_timeout: 50s
+api:
+  listen:
+    network: tcp
+    address: 127.0.0.1:8153
+    authentication_secret_file: secret
+    max_connection_age: 7200s
+    listen_grace_period: 5s
+private_api:
+  listen:
+    network: tcp
+    address: 127.0.0.1:8155
+    authentication_secret_file: secret
+    max_connection_age: 7200s
+    listen_grace_period: 5s
+"""
+
+
+def test_a_file_of_gitlabs_kas(tmp_path: Path) -> None:
+    """It is taken as it is; what changes nothing here is said, at its line."""
+    (tmp_path / "secret").write_bytes(base64.b64encode(b"s" * 32))
+    (tmp_path / "long_secret").write_bytes(base64.b64encode(b"s" * 72))
+    file = tmp_path / "kas.yaml"
+    file.write_text(OF_GITLAB)
+    remarks: list[str] = []
+    load(file, {}, lambda: ["10.1.2.3"], remarks.append)
+    lines = OF_GITLAB.splitlines()
+    named = set()
+    for remark in dict.fromkeys(remarks):
+        line, what = int(remark.split(":")[1]), remark.split("'")[1]
+        assert lines[line - 1].strip().startswith((f"{what}:", "logging:")), remark
+        named.add(what)
+    assert named == {
+        *("max_connection_age", "gitops", "remote_development", "gitaly"),
+        *("redis_conn_info_ttl", "redis_conn_info_refresh", "redis_conn_info_gc"),
+        *("usage_reporting_period", "tracing", "sentry", "grpc_level"),
+        *("google_profiler", "pool_size", "read_timeout", "idle_timeout"),
+    }
