@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from kas.state import pki
 from kas.state.directory import StateDirectory
 from tests.fakes.gitlab import job_answer, user_answer
 from tests.integration.cluster import Audit, ControlPlane
+from tests.integration.kubectl import Kubectl
+from tests.integration.pods import start_pods
 from tests.integration.processes import ROOT, Process, eventually, twistd
 from tests.integration.rawhttp import Answer, Way
 from tests.integration.stack import Agentk, Kas
@@ -372,6 +374,72 @@ def test_browsers(
     gitlab.control(revoke="key+1==")
     eventually(lambda: ask("/readyz", cookie, csrf, agent).status == 401)
     assert "csrf-of" not in (served.folder / "kas.log").read_text()
+
+
+def kubeconfig(kas: Kas, secret: str) -> Path:
+    """As GitLab writes it for a job."""
+    path = kas.folder / f"{secret.rpartition(':')[2]}.kubeconfig"
+    cluster = {
+        "server": f"https://127.0.0.1:{kas.proxy}",
+        "certificate-authority": str(kas.authority),
+    }
+    context = {"cluster": "gitlab", "user": "agent:7"}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "gitlab", "cluster": cluster}],
+        "users": [{"name": "agent:7", "user": {"token": secret}}],
+        "contexts": [{"name": "group/project-42:prod", "context": context}],
+        "current-context": "group/project-42:prod",
+    }
+    path.write_text(json.dumps(content))
+    path.chmod(0o600)
+    return path
+
+
+def test_kubectl(
+    gitlab: GitLabProcess,
+    served: Kas,
+    shared_namespace: str,
+    make_kubectl: Callable[..., Kubectl],
+) -> None:
+    """A job and a person run kubectl; a terminal ends with its token, no other does."""
+    start_pods(make_kubectl("direct", namespace=shared_namespace))
+    gitlab.control(
+        jobs={"glcbt-k": job_answer({7: {"access_as": {"ci_job": {}}}})},
+        users={
+            "glpat-k": user_answer(7, AS_USER),
+            "glpat-x": user_answer(7, {"agent": {}}),
+            "glpat-y": user_answer(7, {"agent": {}}),
+        },
+    )
+
+    def kubectl(secret: str) -> Kubectl:
+        return attrs.evolve(
+            make_kubectl("direct", namespace=shared_namespace),
+            kubeconfig=kubeconfig(served, secret),
+            cache=served.folder / "cache",
+        )
+
+    for secret, name in (
+        ("ci:7:glcbt-k", "gitlab:ci_job:501"),
+        ("pat:7:glpat-k", "gitlab:user:alice"),
+    ):
+        who = kubectl(secret).json("auth", "whoami")["status"]["userInfo"]
+        assert who["username"] == name
+    wrong = kubectl("ci:7:glcbt-wrong")("get", "pods")
+    assert wrong.code == 1
+    assert b"Unauthorized" in wrong.err or b"logged in" in wrong.err, wrong.err
+    run = ("exec", "-i", "main", "-c", "echo", "--", "sh", "-c", "echo begun; cat")
+    with (
+        kubectl("pat:7:glpat-x").start(*run, stdin=True) as ended,
+        kubectl("pat:7:glpat-y").start(*run, stdin=True) as other,
+    ):
+        assert ended.line() == other.line() == b"begun\n"
+        gitlab.control(revoke="glpat-x")
+        assert ended.ended(3 * LIFETIME).code != 0
+        other.write(b"still here\n")
+        assert other.line() == b"still here\n"
 
 
 def test_flood(
