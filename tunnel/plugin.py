@@ -43,6 +43,10 @@ class IModulePlugin(Interface):
         "Whether it runs when the configuration does not name it: True, False, or the "
         "section of the program with which it does, such as ``api``."
     )
+    document = Attribute(
+        "Full name of the schema of a file that users of the module write, for "
+        "``kasctl config schema NAME``; empty: there is none."
+    )
     requires = Attribute(
         "What pip installs so that it can be imported: ``acme-kas[server]``."
     )
@@ -63,6 +67,7 @@ class _ModulePlugin:
     :ivar default: True; or the section of the program with which it runs: ``api``.
     :ivar section: where its configuration may stand besides ``modules.<name>``.
     :ivar requires: what to install where something that it imports is missing.
+    :ivar document: the schema of a file that users of the module write.
     """
 
     name: str
@@ -70,6 +75,7 @@ class _ModulePlugin:
     default: bool | str = False
     section: str = ""
     requires: str = ""
+    document: str = ""
     #: What the target has to provide.
     interface: InterfaceClass = attrs.field(init=False, repr=False)
 

@@ -1,18 +1,22 @@
-"""``kasctl config check``, and how to ask a running kas."""
+"""``kasctl config``, and how to ask a running kas."""
 
 from __future__ import annotations
 
 import http.client
+import json
 import ssl
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
+from twisted.python.reflect import namedAny
 
+from kas.config.schema import KasConfiguration
 from kas.ctl.common import Ctl, command, printable
-from tunnel.config import Listen, expiry_problem, validity
+from tunnel.config import Listen, expiry_problem, json_schema, nearest, validity
 from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.plugin import ServerModule, installed
 
 __all__ = [
     "DEFAULT_URL",
@@ -62,6 +66,27 @@ def check(ctl: Ctl, file: str) -> None:
         {"problems": [], "warnings": warnings, "modules": names},
         f"{file} is usable; modules: {shown}",
     )
+
+
+@command(config, "schema")
+@click.argument("module", required=False)
+def schema(ctl: Ctl, module: str | None) -> None:
+    """
+    Print JSON Schema for editors: of kas' configuration file, or of another.
+
+    MODULE names the other: agent_configuration is for files of agents in Git.
+    """
+    if module is None:
+        found = json_schema(KasConfiguration, "Configuration of kas")
+    else:
+        documents = {one.name: one.document for one in installed(ServerModule)}
+        documents = {name: one for name, one in documents.items() if one}
+        if module not in documents:
+            raise ConfigurationError(
+                [f"no file belongs to {module!r}; {nearest(module, documents)}"]
+            )
+        found = json_schema(namedAny(documents[module]), f"File of {module}")
+    ctl.result(found, json.dumps(found, indent=2, ensure_ascii=False))
 
 
 #: Keys of a listener that name certificates.

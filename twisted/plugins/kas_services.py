@@ -14,6 +14,7 @@ kas = ServiceMaker(
 agent_configuration = ServerModule(
     "agent_configuration",
     "modules.agent_configuration.server.AgentConfigurationServer",
+    document="modules.agent_configuration.schema.ConfigurationFile",
     # GitLab knows the repository of each agent.
     default="gitlab",
     # Where GitLab's kas has it.

@@ -28,7 +28,7 @@ class TestEveryCommand:
 
     def test_options(self) -> None:
         commands = list(self.leaves(cli))
-        assert len(commands) == 19
+        assert len(commands) == 20
         for found in commands:
             names = {name for option in found.params for name in option.opts}
             assert {"--output", "--state-directory"} <= names, found.name
@@ -85,3 +85,15 @@ class TestConfigCheck:
 
     def test_no_file(self, kasctl: Kasctl) -> None:
         assert "cannot be read" in kasctl.fails("config", "check", "/none")
+
+    def test_schema(self, kasctl: Kasctl) -> None:
+        """For editors: kas' own file, and those of agents."""
+        found = json.loads(kasctl.ok("config", "schema"))
+        assert "poll_period" not in str(found["properties"]["agent"]["properties"])
+        assert found["properties"]["agent"]["additionalProperties"] is True
+        listen = found["properties"]["agent"]["properties"]["listen"]
+        assert listen["properties"]["address"]["default"] == "127.0.0.1:8150"
+        found = json.loads(kasctl.ok("config", "schema", "agent_configuration"))
+        assert "ci_access" in found["properties"]
+        said = kasctl.fails("config", "schema", "agent_configurations")
+        assert "did you mean 'agent_configuration'?" in said
