@@ -111,8 +111,10 @@ class FollowedRepository:
     _commit: str = ""
     #: Of the files below `FOLDER` at that commit.
     _object_ids: dict[str, str] = attrs.Factory(dict)
-    #: The next look asks what the branch is at, and not only for what was not read.
+    #: The next look asks what the branch is at, and not only for what was not read;
+    #: so does each look after that time.
     _due: bool = True
+    _due_at: float = float("-inf")
     _again: bool = False
     _failures: int = 0
     _looked_at: float = float("-inf")
@@ -188,8 +190,10 @@ class FollowedRepository:
     def _look(self) -> None:
         self._call = None
         self._again = False
-        due, self._due = self._due, False
-        self._looked_at = self.clock.seconds()
+        now = self._looked_at = self.clock.seconds()
+        due, self._due = self._due or now >= self._due_at, False
+        if due:
+            self._due_at = now + self.period * (0.9 + self.random() / 10)
         self._looking = looking = Deferred.fromCoroutine(self._read(due))
         looking.addBoth(self._looked)
 
@@ -198,10 +202,10 @@ class FollowedRepository:
         if not self._agents:
             self._due = True
             return
-        pause = self.period * (0.9 + self.random() / 10)
+        pause = max(0.0, self._due_at - self.clock.seconds())
         if isinstance(result, Failure):
             self._due = True
-            pause = min(pause, RETRY_FIRST * 2**self._failures, RETRY_MOST)
+            pause = min(self.period, RETRY_FIRST * 2**self._failures, RETRY_MOST)
             self._failures = min(self._failures + 1, 10)
             self._cannot_read(result)
         else:
@@ -209,7 +213,6 @@ class FollowedRepository:
         if self._again:
             self._look_soon()
         else:
-            self._due = True
             self._schedule(pause)
 
     async def _read(self, due: bool) -> None:

@@ -303,6 +303,18 @@ class HalvesTests(SynchronousTestCase):
         self.pass_time(2)
         self.assertEqual(self.urls, ["http://flux"])
 
+    def test_agents_that_join(self) -> None:
+        """What was fetched serves those that come until the period is over."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin(poll_period=60.0)
+        followed = self.server._followed["clusters"]
+        for number in range(50):
+            followed.follow(f"other-{number}")
+            self.pass_time(1)
+        self.assertEqual(self.repository.resolved, 1)
+        self.pass_time(11)
+        self.assertEqual(self.repository.resolved, 2)
+
     def test_project_of_gitlab(self) -> None:
         """GitLab says which repository it is, and is told what is in it, once."""
         address = GitalyAddress(address="tcp://gitaly:8075", token="secret")
