@@ -68,15 +68,17 @@ class HttpRepository:
         return self._objects
 
     async def _fetched(self, ref: str) -> str:
-        if self._objects is None or self._packs() > self._program.limits.packs:
+        if self._objects is None or self._is_old():
             await self._begin_again(ref)
         else:
             await self._fetch(self._objects.folder, ref)
         return await self._here().find(_own(ref))
 
-    def _packs(self) -> int:
+    def _is_old(self) -> bool:
+        limits = self._program.limits
         packs = Path(self._here().folder) / "objects" / "pack"
-        return sum(1 for _ in packs.glob("*.pack"))
+        sizes = [pack.stat().st_size for pack in packs.glob("*.pack")]
+        return len(sizes) > limits.packs or sum(sizes) > limits.copy
 
     async def _begin_again(self, ref: str) -> None:
         """A new copy takes the place of the old one once it is complete."""
@@ -105,20 +107,23 @@ class HttpRepository:
             settings["http.extraHeader"] = f"Authorization: Basic {authorization}"
         if self._address.ca_certificate_file is not None:
             settings["http.sslCAInfo"] = str(self._address.ca_certificate_file)
-        ended = await self._program.run(
-            folder,
-            "fetch",
-            "--quiet",
-            "--depth=1",
-            f"--filter=blob:limit={limits.fetched_blob}",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--end-of-options",
-            self._address.url,
-            f"+{ref}:{_own(ref)}",
-            fetches=True,
-            configuration=settings,
-        )
+        try:
+            ended = await self._program.run(
+                folder,
+                "fetch",
+                "--quiet",
+                "--depth=1",
+                f"--filter=blob:limit={limits.fetched_blob}",
+                "--no-tags",
+                "--no-write-fetch-head",
+                "--end-of-options",
+                self._address.url,
+                f"+{ref}:{_own(ref)}",
+                fetches=True,
+                configuration=settings,
+            )
+        finally:
+            _sweep(folder)
         if ended.code:
             raise _fetch_error(ended, ref, limits.pack)
 
@@ -141,6 +146,14 @@ class HttpRepository:
 def _own(ref: str) -> str:
     """Where a ref of the server stands in the copy."""
     return f"refs/kas/{ref}"
+
+
+def _sweep(folder: str) -> None:
+    """Remove what a git that was killed or failed leaves: half packs, and locks."""
+    copy = Path(folder)
+    packs = copy / "objects" / "pack"
+    for left in (*packs.glob("tmp_*"), *copy.rglob("*.lock")):
+        left.unlink(missing_ok=True)
 
 
 def _fetch_error(ended: Ended, ref: str, pack: int) -> CallError:

@@ -445,6 +445,35 @@ async def _resolve(repository: IRepository) -> str:
 
 
 @async_test
+async def test_failed_fetches_leave_nothing(remote: Place) -> None:
+    """Neither half a pack, each time again, nor a lock that stops the next fetch."""
+    repository = remote.repository(attrs.evolve(LIMITS, pack=1 << 20))
+    remote.origin.commit({"a": "x"})
+    await repository.resolve()
+    remote.origin.commit({"large": os.urandom(3 << 20)})
+    (copy,) = remote.state.path.glob("git-*/*/*")
+    (copy / "shallow.lock").touch()
+    for _ in range(2):
+        await fails(repository.resolve())
+        left = [one for one in copy.rglob("*") if one.match("tmp_*")]
+        assert not left and not list(copy.rglob("*.lock"))
+    remote.origin.commit({"b": "y"}, branch="other")
+    await repository.resolve("other")
+
+
+@async_test
+async def test_copy_of_many_bytes(remote: Place) -> None:
+    """What is pushed again and again does not add up without an end."""
+    limits = attrs.evolve(LIMITS, packs=1000, copy=2 << 20)
+    repository = remote.repository(limits)
+    for _ in range(8):
+        remote.origin.commit({"large": os.urandom(1 << 20)})
+        await repository.resolve()
+    packs = remote.state.path.rglob("*.pack")
+    assert sum(one.stat().st_size for one in packs) < 7 << 20
+
+
+@async_test
 async def test_copy_begins_again(remote: Place) -> None:
     """After some fetches the copy is made again: it never grows without end."""
     repository = remote.repository()
