@@ -37,8 +37,8 @@ class GitLimits:
     #: Packs, one for each fetch, until a repository is fetched as a whole again: each
     #: costs every later reading a look, and what no ref names is forgotten with them.
     packs: int = 50
-    #: Bytes of those packs, likewise: more than `pack`, so that a copy is not old when it
-    #: is made.  While the next copy is made there are two, and one before them.
+    #: Bytes of those packs, likewise; more than `pack`, so that no copy is old at once.
+    #: While the next one is made there are two besides it.
     copy: int = 2048 * _MIB
     #: Fetches at the same time, of different repositories: each is three processes.
     fetches: int = 4

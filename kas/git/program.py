@@ -235,9 +235,11 @@ class _Child(ProcessProtocol):
         self._out = bytearray()
         self._complaint = b""
         self._reason: Exception | None = None
+        self._pid: int | None = None
 
     def connectionMade(self) -> None:
         transport: Any = self.transport
+        self._pid = transport.pid
         if self._data:
             transport.write(self._data)
         transport.closeStdin()
@@ -264,20 +266,24 @@ class _Child(ProcessProtocol):
         self._reason = reason
         self._out.clear()
         transport: Any = self.transport
-        pid = None if transport is None else transport.pid
-        if pid is None:
+        if transport is None:
             return
-        with suppress(OSError):
-            # With what it started; its group is its own once setsid ran.
-            os.killpg(pid, signal.SIGKILL)
+        self._kill_group()
         with suppress(ProcessExitedAlready, OSError):
             transport.signalProcess("KILL")
 
     def processExited(self, reason: Failure) -> None:
-        """A grandchild may still hold the pipes: it is not waited for."""
+        """Nothing that git started outlives it, nor is waited for."""
+        self._kill_group()
         transport: Any = self.transport
         if self._reason is not None:
             transport.loseConnection()
+
+    def _kill_group(self) -> None:
+        """Kill what git started, too; its group is its own once setsid ran."""
+        if self._pid is not None:
+            with suppress(OSError):
+                os.killpg(self._pid, signal.SIGKILL)
 
     def processEnded(self, reason: Failure) -> None:
         if self.ended.called:

@@ -19,6 +19,7 @@ from twisted.internet.task import deferLater
 from zope.interface.verify import verifyObject
 
 from kas.git.limits import GitLimits
+from kas.git.program import GitProgram
 from kas.git.repositories import Repositories
 from kas.state.directory import StateDirectory, process_name
 from tests.integration.processes import Process, eventually
@@ -442,6 +443,22 @@ async def test_one_fetch_for_all(remote: Place) -> None:
 
 async def _resolve(repository: IRepository) -> str:
     return await repository.resolve()
+
+
+@async_test
+async def test_nothing_outlives_git(tmp_path: Path) -> None:
+    """What git started ends with it, and keeps no reading waiting."""
+    program = tmp_path / "git"
+    program.write_text("#!/bin/sh\nsleep 60 &\necho $!\n")
+    program.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    begun = time.monotonic()
+    ended = await GitProgram(_reactor, LIMITS, environ).run(str(tmp_path), "x")
+    assert ended.code == 0
+    assert time.monotonic() - begun < 10
+    process = Path("/proc") / ended.out.decode().strip()
+    state = process / "stat"
+    assert not state.exists() or ") Z " in state.read_text()
 
 
 @async_test
