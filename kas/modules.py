@@ -59,7 +59,9 @@ class ServerContext(ModuleContext):
     stores: Stores
     pages: Pages
     repositories: Repositories
-    projects: AgentProjects = attrs.Factory(AgentProjects)
+    projects: AgentProjects = attrs.Factory(
+        lambda self: AgentProjects(self.reactor), takes_self=True
+    )
     #: Whether there is a listener for pages.
     has_web: bool = False
     #: Of pages that may ask in a user's browser.

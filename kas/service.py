@@ -164,7 +164,7 @@ class KasService(LogsItsOwnWay, Service):
         )
         self.authenticators = Authenticators(reactor)
         self.authenticators.add(self.identity)
-        self._projects = AgentProjects()
+        self._projects = AgentProjects(reactor)
         #: What asks GitLab again about credentials in use; empty without GitLab.
         self._gitlab_renewals: list[Renewal[Any, Any]] = []
         if configuration.gitlab is not None:
@@ -274,7 +274,7 @@ class KasService(LogsItsOwnWay, Service):
         agent = make_agent(settings, reactor, environ)
         client = GitLabClient(settings, agent, reactor, self._now)
         self.metrics.register(GitLabCollector(client))
-        self._projects = AgentProjects(client)
+        self._projects = AgentProjects(reactor, client)
         times = self.configuration.agent
         of_agents = Lifetimes(
             success=times.info_cache_ttl,

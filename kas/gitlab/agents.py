@@ -92,7 +92,7 @@ class GitLabAgents:
         projects: AgentProjects | None = None,
     ) -> None:
         self._client = client
-        self._projects = AgentProjects() if projects is None else projects
+        self._projects = AgentProjects(clock) if projects is None else projects
         self.answers: AnswerCache[bytes, AgentIdentity] = AnswerCache(
             self._ask, lifetimes, clock
         )

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import random
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.reading import Said
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import AgentProject, GitalyAddress
+from tunnel.util.backoff import Backoff
 
 __all__ = ["AgentProjects"]
 
 #: Agents of which it is known: ten times those that a kas is made for.
 MAX_PROJECTS = 100_000
+
+#: Seconds before GitLab is told again of a configuration that it did not take, at first
+#: and at most: GitLab would go on with the rights of the one before.
+TELL_FIRST, TELL_MOST = 10.0, 600.0
 
 
 class AgentProjects:
@@ -25,14 +33,26 @@ class AgentProjects:
     What ``agent_info`` said beside who the agent is.
 
     :param client: None: there is no GitLab.
+    :param jitter: between 0 and 1, for pauses.
     """
 
     _log = Logger()
 
-    def __init__(self, client: GitLabClient | None = None) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        client: GitLabClient | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock = clock
         self._client = client
+        self._jitter = jitter
         #: The one that was told longest ago stands first.
         self._known: OrderedDict[str, AgentProject] = OrderedDict()
+        #: What GitLab has to be told next, by agent: the last configuration alone.
+        self._untold: dict[str, Mapping[str, Any]] = {}
+        #: Who is being told, and what the next attempt waits for.
+        self._telling: dict[str, Deferred[None] | None] = {}
 
     def get(self, agent_id: str) -> AgentProject | None:
         """Of an agent; None: GitLab said nothing of it."""
@@ -56,27 +76,54 @@ class AgentProjects:
                 self._known.popitem(last=False)
 
     def register(self, agent_id: str, configuration: Mapping[str, Any]) -> None:
-        """Tell GitLab how an agent of its own is configured; nothing waits for it."""
+        """
+        Tell GitLab how an agent of its own is configured; nothing waits for it.
+
+        One after the other, so that an older one never replaces a newer one, and until
+        GitLab has taken the last.
+        """
         if self._client is None or agent_id not in self._known:
             return
-        body = {"agent_id": int(agent_id), "agent_config": configuration}
-        telling = Deferred.fromCoroutine(self._register(self._client, body))
-        telling.addErrback(
-            lambda failure: self._log.failure("telling GitLab failed", failure)
-        )
-
-    async def _register(self, client: GitLabClient, body: Mapping[str, Any]) -> None:
-        try:
-            await client.post("agent_configuration", body)
-        except CallError as error:
-            tell = self._log.warn
-            if error.status is Status.NOT_FOUND:
-                tell = self._log.debug  # the agent was deleted
-            tell(
-                "GitLab does not know how agent {agent_id} is configured: {reason}",
-                agent_id=body["agent_id"],
-                reason=error.message,
+        self._untold[agent_id] = configuration
+        if (pause := self._telling.get(agent_id)) is not None:
+            pause.cancel()
+        elif agent_id not in self._telling:
+            self._telling[agent_id] = None
+            telling = Deferred.fromCoroutine(self._tell(self._client, agent_id))
+            telling.addErrback(
+                lambda failure: self._log.failure("telling GitLab failed", failure)
             )
+            telling.addBoth(lambda _: self._telling.pop(agent_id))
+
+    async def _tell(self, client: GitLabClient, agent_id: str) -> None:
+        backoff = Backoff(self._jitter, TELL_FIRST, TELL_MOST)
+        while agent_id in self._untold:
+            configuration = self._untold.pop(agent_id)
+            body = {"agent_id": int(agent_id), "agent_config": configuration}
+            try:
+                await client.post("agent_configuration", body)
+            except CallError as error:
+                gone = error.status is Status.NOT_FOUND  # the agent was deleted
+                tell = self._log.debug if gone else self._log.warn
+                tell(
+                    "GitLab does not know how agent {agent_id} is configured: {reason}",
+                    agent_id=agent_id,
+                    reason=error.message,
+                )
+                if not gone:
+                    self._untold.setdefault(agent_id, configuration)
+                    await self._pause(agent_id, backoff.pause())
+            else:
+                backoff.reset()
+
+    async def _pause(self, agent_id: str, seconds: float) -> None:
+        pause = self._telling[agent_id] = deferLater(self._clock, seconds)
+        try:
+            await pause
+        except CancelledError:
+            pass  # there is a newer one
+        finally:
+            self._telling[agent_id] = None
 
 
 def _project(said: Said) -> AgentProject | None:

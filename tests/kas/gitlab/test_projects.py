@@ -19,7 +19,7 @@ class ProjectTests(GitLabCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.projects = AgentProjects(self.client)
+        self.projects = AgentProjects(self.clock, self.client, lambda: 1.0)
         agents = GitLabAgents(self.client, LIFETIMES, list, self.clock, self.projects)
         self.gitlab.gitaly = {"features": {"gitaly-feature-x": "true"}}
         answer: Any = agents.authenticate_agent(TOKEN)
@@ -82,6 +82,39 @@ class ProjectTests(GitLabCase):
 
     def test_without_gitlab(self) -> None:
         """Nothing is known, and nothing is said."""
-        alone = AgentProjects()
+        alone = AgentProjects(self.clock)
         alone.register("7", CONFIGURATION)
         self.assertIsNone(alone.get("7"))
+
+    def test_told_later(self) -> None:
+        """A GitLab that was away for long learns of it all the same."""
+        self.gitlab.mood = "down"
+        self.projects.register("7", CONFIGURATION)
+        self.wait(1000, step=1)
+        self.gitlab.mood = "ok"
+        self.wait(600, step=1)
+        self.assertEqual(self.gitlab.configurations, {7: CONFIGURATION})
+        self.projects.register("7", {})
+        self.settle()
+        self.assertEqual(self.gitlab.configurations, {7: {}})
+
+    def test_no_pause_for_a_newer_one(self) -> None:
+        """The pause after one that GitLab did not take is not for the next."""
+        self.gitlab.mood = "down"
+        self.projects.register("7", CONFIGURATION)
+        self.wait(500, step=1)
+        self.gitlab.mood = "ok"
+        self.projects.register("7", {})
+        self.wait(35, step=1)
+        self.assertEqual(self.gitlab.configurations, {7: {}})
+
+    def test_the_last_one(self) -> None:
+        """An older configuration that was not taken never replaces a newer one."""
+        newer = {"ci_access": {"projects": []}}
+        self.gitlab.mood = "down"
+        self.projects.register("7", CONFIGURATION)
+        self.settle()
+        self.gitlab.mood = "ok"
+        self.projects.register("7", newer)
+        self.wait(60, step=0.1)
+        self.assertEqual(self.gitlab.configurations, {7: newer})
