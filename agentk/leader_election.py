@@ -240,8 +240,11 @@ class LeaderElection:
                 return True
             left = end - self._clock.seconds()
             await self._pause(max(0.0, min(self._times.retry, left)))
+            left = end - self._clock.seconds()
+            if left <= 0:
+                return False
             try:
-                lease = await self._ask("GET", name)
+                lease = await self._ask("GET", name, None, min(left, REQUEST_SECONDS))
             except CallError as error:
                 self._failed(name, error)
                 continue
@@ -393,9 +396,10 @@ class LeaderElection:
             try:
                 await work.run()
                 return
-            except CancelledError:
-                return
-            except Exception:
+            except Exception as error:
+                ended = not self.leading or work not in self._works
+                if ended and isinstance(error, CancelledError):
+                    return
                 self._log.failure("module {name} failed as a leader", name=work.name)
             await deferLater(self._clock, backoff.pause())
 

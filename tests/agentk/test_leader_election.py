@@ -176,6 +176,41 @@ class LeaderElectionTests(SynchronousTestCase):
         self.assertTrue(election.leading and work.running)
         self.assertEqual(work.begun, 2)
 
+    def test_silent(self) -> None:
+        """With an API server that answers nothing it leads up to the deadline."""
+        for after in (0.2, 1.0, 1.9):
+            election, work = self.candidate(f"after {after}")
+            self.pass_(after)
+            self.assertTrue(work.running)
+            self.cluster.silent = True
+            for _ in range(300):
+                self.pass_(0.05)
+                self.assertEqual(work.running, election.leading)
+            self.assertFalse(work.running)
+            self.cluster.silent = False
+            self.pass_(20)
+            self.stop(election)
+
+    def test_work_that_cancels_itself(self) -> None:
+        """It runs again as other work that fails, while this agentk leads."""
+        election, _ = self.candidate("one")
+        tried: list[float] = []
+
+        async def cancelled() -> None:
+            tried.append(self.clock.seconds())
+            inner: Deferred[None] = Deferred()
+            self.clock.callLater(0.1, inner.cancel)
+            await inner
+
+        election.add("drift", cancelled)
+        self.pass_(10)
+        self.assertGreater(len(tried), 2)
+        self.flushLoggedErrors(CancelledError)
+        election.withdraw("drift")
+        count = len(tried)
+        self.pass_(60)
+        self.assertEqual(len(tried), count)
+
     def test_frozen(self) -> None:
         """One that was frozen does not lead, even before anything of it has run."""
         election, _ = self.candidate("one")

@@ -57,6 +57,7 @@ class FakeCluster:
     :ivar requests: all of them, in their order.
     :ivar objects: what is in the cluster.
     :ivar refuses: connections are refused, as where no API server runs.
+    :ivar silent: requests come and are never answered.
     """
 
     host, port = "kubernetes.test", 6443
@@ -67,6 +68,7 @@ class FakeCluster:
         self._clock = clock
         self.requests: list[FakeRequest] = []
         self.refuses = False
+        self.silent = False
         self.objects = FakeObjects(clock.seconds)
         self._answers: dict[tuple[str, str], tuple[int, bytes]] = {}
         self._open: set[_Connection] = set()
@@ -155,6 +157,8 @@ class _Connection:
         self._watching: Any = None
 
     def write(self, data: bytes) -> None:
+        if self._cluster.silent:
+            return
         self._received += data
         while (request := self._read()) is not None:
             answer = self._cluster.take(request)

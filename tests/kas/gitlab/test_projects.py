@@ -110,7 +110,7 @@ class ProjectTests(GitLabCase):
 
     def test_the_last_one(self) -> None:
         """An older configuration that was not taken never replaces a newer one."""
-        newer = {"ci_access": {"projects": []}}
+        newer: dict[str, Any] = {"ci_access": {"projects": []}}
         self.gitlab.mood = "down"
         self.projects.register("7", CONFIGURATION)
         self.settle()
