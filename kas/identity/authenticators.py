@@ -7,6 +7,8 @@ begins with something that tells its kind.
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -34,6 +36,10 @@ CHECK_TIMEOUT = 8.0
 #: and enough for an office that comes back with yesterday's tokens.
 FAILED_CHECKS_PER_MINUTE = 120
 
+#: Credentials that were accepted lately: no limit of an address is theirs.  150 bytes
+#: each; one that is forgotten is checked as a new one.
+MAX_ACCEPTED = 20_000
+
 _REFUSED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.NOT_FOUND)
 
 _T = TypeVar("_T")
@@ -48,7 +54,8 @@ class Authenticators:
     ends within `CHECK_TIMEOUT`; cancelling it cancels that of the authenticator.
 
     :param failed: limits what one address may have refused; answers that are known
-        serve it in any case.
+        serve it in any case, and so do credentials that were accepted lately: others
+        behind the same address cannot lock them out.
     """
 
     _clock: IReactorTime
@@ -61,6 +68,8 @@ class Authenticators:
     #: Of users, by kind; of agents, by what their tokens begin with.
     _users: dict[str, IAuthenticator] = attrs.field(factory=dict, init=False)
     _agents: dict[bytes, IAuthenticator] = attrs.field(factory=dict, init=False)
+    #: Digests of credentials; the one that was accepted longest ago stands first.
+    _accepted: OrderedDict[bytes, None] = attrs.field(factory=OrderedDict, init=False)
     #: Answers that did not come yet.
     checks: int = attrs.field(default=0, init=False)
     _log = Logger()
@@ -92,7 +101,9 @@ class Authenticators:
     ) -> AgentIdentity | Deferred[AgentIdentity]:
         """See `IAuthenticator.authenticate_agent`."""
         answer = self._of_agent(token).authenticate_agent(token)
-        return self._bounded(answer, peer) if isinstance(answer, Deferred) else answer
+        if isinstance(answer, Deferred):
+            return self._bounded(answer, peer, _digest("", "", token))
+        return answer
 
     def authorize_user(
         self, kind: str, agent: str, token: str, peer: HasPeer | None = None
@@ -107,7 +118,10 @@ class Authenticators:
         if authenticator is None:
             authenticator = self._of_no_kind(kind)
         answer = authenticator.authorize_user(agent, token)
-        return self._bounded(answer, peer) if isinstance(answer, Deferred) else answer
+        if isinstance(answer, Deferred):
+            digest = _digest(kind, agent, token.encode("utf-8", "surrogateescape"))
+            return self._bounded(answer, peer, digest)
+        return answer
 
     def _of_agent(self, token: bytes) -> IAuthenticator:
         for prefix, authenticator in self._agents.items():
@@ -127,14 +141,16 @@ class Authenticators:
             f"credentials of kind {kind[:20]!r} are not known here; use {known}",
         )
 
-    def _bounded(self, answer: Deferred[_T], peer: HasPeer | None) -> Deferred[_T]:
+    def _bounded(
+        self, answer: Deferred[_T], peer: HasPeer | None, digest: bytes
+    ) -> Deferred[_T]:
         # What is cancelled now was not asked yet: see `IAuthenticator`.
         if self.checks >= MAX_CHECKS:
             _give_up(answer)
             text = "too many credentials are being checked; try again"
             raise CallError(Status.UNAVAILABLE, text)
         address = ""
-        if peer is not None:
+        if peer is not None and digest not in self._accepted:
             address = address_of(peer.peer_address)
             if not self.failed.begin(address):
                 _give_up(answer)
@@ -145,10 +161,13 @@ class Authenticators:
                 raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self.checks += 1
         answer.addTimeout(CHECK_TIMEOUT, self._clock, onTimeoutCancel=_too_late)
-        return answer.addBoth(self._checked, address)
+        return answer.addBoth(self._checked, address, digest)
 
-    def _checked(self, result: _T | Failure, address: str) -> _T | Failure:
+    def _checked(
+        self, result: _T | Failure, address: str, digest: bytes
+    ) -> _T | Failure:
         self.checks -= 1
+        self._remember(result, digest)
         if address and not _counts_as_failed(result):
             self.failed.succeeded(address)
         if isinstance(result, Failure) and not result.check(CallError, CancelledError):
@@ -156,6 +175,19 @@ class Authenticators:
             text = "kas cannot check the credential; see the log of kas"
             raise CallError(Status.INTERNAL, text)
         return result
+
+    def _remember(self, result: object, digest: bytes) -> None:
+        if not isinstance(result, Failure):
+            self._accepted[digest] = None
+            self._accepted.move_to_end(digest)
+            if len(self._accepted) > MAX_ACCEPTED:
+                self._accepted.popitem(last=False)
+        elif _counts_as_failed(result):
+            self._accepted.pop(digest, None)
+
+
+def _digest(kind: str, agent: str, token: bytes) -> bytes:
+    return hashlib.sha256(f"{kind}:{agent}:".encode() + token).digest()
 
 
 def _counts_as_failed(result: object) -> bool:

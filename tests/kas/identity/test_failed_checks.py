@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from kas.identity import authenticators as authenticators_module
 from kas.identity import failed_checks as module
 from kas.identity.authenticators import Authenticators
 from kas.identity.failed_checks import FailedChecks, address_of
@@ -45,6 +46,7 @@ class Asking:
         self.clock = clock
         self.asked: list[str] = []
         self.hangs = False
+        self.good = "good"
 
     def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
         return ACCESS if token == "known" else self._ask(token, ACCESS)
@@ -57,7 +59,7 @@ class Asking:
             self.asked.append(token)
             if self.hangs:
                 return
-            if token == "good":
+            if token == self.good:
                 answer.callback(result)
             else:
                 away = token == "away"
@@ -111,6 +113,41 @@ class FailedChecksTests(SynchronousTestCase):
         for _ in range(LIMIT):
             self.assertEqual(self.check("bad"), Status.UNAUTHENTICATED)
         self.assertEqual(self.check("bad"), Status.RESOURCE_EXHAUSTED)
+
+    def test_accepted_lately(self) -> None:
+        """What others send from one address locks out nobody who was let in before."""
+        self.assertEqual(self.check("good"), ACCESS)
+        agent = self.all.authenticate_agent(b"good", ONE)
+        self.clock.advance(0)
+        assert isinstance(agent, Deferred)
+        self.successResultOf(agent)
+        for number in range(LIMIT):
+            self.assertEqual(self.check(f"{number}"), Status.UNAUTHENTICATED)
+        self.assertEqual(self.check("one more"), Status.RESOURCE_EXHAUSTED)
+        self.assertEqual(self.check("good"), ACCESS)
+        self.assertEqual(self.check("good"), ACCESS)
+        self.assertIsInstance(self.all.authenticate_agent(b"good", ONE), Deferred)
+        self.clock.advance(0)
+
+    def test_refused_meanwhile(self) -> None:
+        """One that is refused now is as any other."""
+        self.assertEqual(self.check("good"), ACCESS)
+        for number in range(LIMIT):
+            self.check(f"{number}")
+        self.asking.good = "another"
+        self.assertEqual(self.check("good"), Status.UNAUTHENTICATED)
+        self.assertEqual(self.check("good"), Status.RESOURCE_EXHAUSTED)
+
+    def test_accepted_are_bounded(self) -> None:
+        """The one that was accepted longest ago is checked as a new one."""
+        self.patch(authenticators_module, "MAX_ACCEPTED", 1)
+        self.check("good")
+        self.asking.good = "another"
+        self.check("another")
+        self.asking.good = "good"
+        for number in range(LIMIT):
+            self.check(f"{number}")
+        self.assertEqual(self.check("good"), Status.RESOURCE_EXHAUSTED)
 
     def test_agents(self) -> None:
         """Their tokens count as those of users do."""
