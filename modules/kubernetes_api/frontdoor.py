@@ -196,6 +196,9 @@ def _of_page(
             if sealed is not None:
                 if named and sealed.agent != named.decode("ascii"):
                     raise ValueError("the path and the token name different agents")
+                if REQUEST in query:
+                    # One that leaked would be renewed without an end.
+                    raise ValueError("a WebSocket token is not good for another one")
                 return Entry(sealed.kind, sealed.agent, sealed.token, path)
         if b"cookie" not in head.taken:
             return None

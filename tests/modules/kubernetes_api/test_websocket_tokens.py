@@ -159,6 +159,12 @@ class WebSocketTests(ProxyCase):
         self.assertEqual(self.world.link.opened, [])
         self.assert_clean()
 
+    def test_no_token_for_a_token(self) -> None:
+        """One that leaked does not last longer than 30 seconds."""
+        line = b"Sec-WebSocket-Protocol: " + self.token()
+        target = PATH + b"?kas-websocket-token-request=true"
+        self.assert_error(self.ask(target, line, *UPGRADE), 401)
+
     def test_not_asked_for(self) -> None:
         """The parameter means a token only where it says so."""
         for query in (
