@@ -35,6 +35,7 @@ from tunnel.interfaces import (
     ConnectedAgent,
     IAuthenticator,
     IServerModuleApi,
+    Usage,
 )
 from tunnel.program.listening import Listening
 from tunnel.rpc.client import ServiceClient
@@ -66,6 +67,8 @@ class ServerContext(ModuleContext):
     has_web: bool = False
     #: Of pages that may ask in a user's browser.
     page_origins: tuple[str, ...] = ()
+    #: Counts a use, for reports to GitLab.
+    count_usage: Callable[[Usage], None] | None = None
     #: What takes the authenticators of a module out again, by module.
     removals: dict[str, list[Callable[[], None]]] = attrs.Factory(dict)
     #: Says which credentials a module holds something open for, by module.
@@ -116,6 +119,8 @@ class ServerModuleApi(ModuleApi):
         self.repositories = context.repositories
         #: Of pages that may ask in a user's browser.
         self.page_origins = context.page_origins
+        #: Counts a use, for reports to GitLab; None: there are none.
+        self.count_usage = context.count_usage
         #: Opens a raw stream to an agent.
         self.open_stream = partial(RoutedStream.open, context.router)
 

@@ -46,6 +46,7 @@ from kas.gitlab.jobs import GitLabJobs
 from kas.gitlab.metrics import GitLabCollector
 from kas.gitlab.projects import AgentProjects
 from kas.gitlab.renewal import Renewal
+from kas.gitlab.usage import UsageReport
 from kas.gitlab.users import PERSONAL_ACCESS_TOKENS, SESSIONS, GitLabUsers
 from kas.identity.authenticators import Authenticators
 from kas.identity.failed_checks import FailedChecks
@@ -164,7 +165,10 @@ class KasService(LogsItsOwnWay, Service):
         )
         self.authenticators = Authenticators(reactor)
         self.authenticators.add(self.identity)
+        self._redis: dict[str, RedisClient] = {}
+        self._stores = Stores(self._make_backend, reactor)
         self._projects = AgentProjects(reactor)
+        self._usage: UsageReport | None = None
         #: What asks GitLab again about credentials in use; empty without GitLab.
         self._gitlab_renewals: list[Renewal[Any, Any]] = []
         if configuration.gitlab is not None:
@@ -207,8 +211,6 @@ class KasService(LogsItsOwnWay, Service):
         if configuration.web is not None:
             self.web = WebListener(configuration.web, pages, self.listening, reactor)
             self.metrics.register(self.web.collector)
-        self._redis: dict[str, RedisClient] = {}
-        self._stores = Stores(self._make_backend, reactor)
         self._repositories = Repositories(state, reactor, environ=environ, now=now)
         self._audit = AuditLog(
             configuration.observability.audit, self._kas_id.hex(), now
@@ -230,6 +232,7 @@ class KasService(LogsItsOwnWay, Service):
             repositories=self._repositories,
             projects=self._projects,
             has_web=self.web is not None,
+            count_usage=None if self._usage is None else self._usage.count,
             page_origins=()
             if configuration.gitlab is None
             else configuration.gitlab.origins,
@@ -307,6 +310,11 @@ class KasService(LogsItsOwnWay, Service):
         authenticators.failed = FailedChecks(
             settings.failed_checks_per_address_per_minute, reactor
         )
+        period = self.configuration.observability.usage_reporting_period
+        if period:
+            store = self._stores.open("kas.gitlab", "usage")
+            me = self._kas_id.hex()
+            self._usage = UsageReport(client.post, store, me, period, reactor)
         asking: list[GitLabAgents | GitLabJobs | GitLabUsers] = [agents, jobs, *people]
         for one in asking:
             authenticators.add(one)
@@ -332,6 +340,8 @@ class KasService(LogsItsOwnWay, Service):
                 "GitLab says which agents there are ('gitlab'): those of the "
                 "identity file cannot connect"
             )
+        if self._usage is not None:
+            self._usage.start()
         self.last_seen.start(self.bus)
         self._repositories.start()
         await self.modules.start()
@@ -582,6 +592,8 @@ class KasService(LogsItsOwnWay, Service):
         for ended in draining:
             await ended
         await self.modules.stop()
+        if self._usage is not None:
+            await self._usage.stop()
         await self._stores.stop()
         self._repositories.stop()
         self.router.keeper.stop()

@@ -12,6 +12,7 @@ call, the second is what calls you.
 
 from __future__ import annotations
 
+import re
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -93,6 +94,7 @@ __all__ = [
     "StreamOptions",
     "TreeEntry",
     "TreeEntryKind",
+    "Usage",
     "WatchEvent",
     "WatchEventType",
 ]
@@ -113,6 +115,32 @@ class Impersonation:
     extra: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
 
 
+#: Names of what is counted: those of GitLab's usage reports are like that.
+_USAGE_NAME = re.compile("[a-z][a-z0-9_]{0,99}")
+
+
+def _are_names(instance: object, attribute: object, names: tuple[str, ...]) -> None:
+    for name in names:
+        if _USAGE_NAME.fullmatch(name) is None:
+            raise ValueError(f"{name!r} cannot be counted: 1 to 100 of a-z, 0-9 and _")
+
+
+@attrs.frozen
+class Usage:
+    """
+    What one use counts as, in reports of how much is used.
+
+    :ivar counters: names that each count one more.
+    :ivar unique: names, and the id that used it: how many different ones do is counted.
+    """
+
+    counters: tuple[str, ...] = attrs.field(default=(), validator=_are_names)
+    unique: tuple[tuple[str, int], ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        _are_names(self, None, tuple(name for name, _ in self.unique))
+
+
 @attrs.frozen
 class Access:
     """An accepted credential: who asks, for which agent, and as whom."""
@@ -126,6 +154,8 @@ class Access:
     impersonation: Impersonation | None = None
     #: Only what changes nothing: no writing verb, no exec, attach, port-forward, proxy.
     read_only: bool = False
+    #: What a use of it counts as.
+    usage: Usage | None = None
 
     @property
     def who(self) -> str:
@@ -729,6 +759,10 @@ class _IModuleApi(Interface):
 
 class IServerModuleApi(_IModuleApi):
     """What kas lends to a server half."""
+
+    count_usage: Callable[[Usage], None] | None = Attribute(
+        "Counts a use, for reports to GitLab; None: there are none."
+    )
 
     page_origins: Collection[str] = Attribute(
         "Origins of the web pages that may ask in a user's browser: those of GitLab."

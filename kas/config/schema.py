@@ -168,7 +168,6 @@ class Observability:
     """``observability``: how to see what kas does."""
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
-        "usage_reporting_period",
         "event_reporting_period",
         "tracing",
         "sentry",
@@ -182,6 +181,10 @@ class Observability:
     liveness_probe: LivenessProbe = field(factory=LivenessProbe, doc="liveness")
     readiness_probe: ReadinessProbe = field(factory=ReadinessProbe, doc="readiness")
     logging: Logging = field(factory=Logging, doc="logs")
+    usage_reporting_period: Duration = field(
+        default=60.0,
+        doc="how often GitLab is told how much is used; 0: never",
+    )
     audit: Audit | None = field(
         default=None, doc="who asked what of which cluster; on when present"
     )

@@ -11,5 +11,6 @@ GitLab as the one who knows agents, and the jobs and people that use them.
     projects.py  the repositories of agents, and how GitLab is told what is in them
     reading.py   what GitLab says, checked
     renewal.py   credentials that are in use are asked about again
+    usage.py     how much is used, told to GitLab
     users.py     the authenticators of people, by personal access token or browser
 """

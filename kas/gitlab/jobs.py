@@ -23,6 +23,7 @@ from kas.gitlab.cache import AnswerCache, Lifetimes
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.reading import Said, is_id
 from kas.gitlab.renewal import Renewal
+from kas.gitlab.usage import used_via
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, AgentIdentity, IAuthenticator, Impersonation
 
@@ -60,6 +61,7 @@ class _Job:
     pipeline_id: int
     project_id: int
     group_ids: tuple[int, ...]
+    user_id: int
     username: str
     environment: _Environment | None
 
@@ -102,6 +104,7 @@ class _Answer:
                 agent_id=agent_id,
                 agent_name=agent_id,
                 impersonation=impersonation,
+                usage=used_via("ci", self.job.user_id, int(agent_id)),
             )
         return access
 
@@ -235,6 +238,7 @@ def _read(raw: dict[str, Any], token_id: str) -> _Answer:
         pipeline_id=said.object("pipeline").id("id"),
         project_id=project.id("id"),
         group_ids=project.objects("groups", lambda group: group.id("id")),
+        user_id=user.id("id"),
         username=user.text("username"),
         environment=_environment(said.optional("environment")),
     )

@@ -23,6 +23,7 @@ from kas.gitlab.client import GitLabClient
 from kas.gitlab.jobs import EXTRA, as_answered
 from kas.gitlab.reading import Said, is_id
 from kas.gitlab.renewal import Renewal
+from kas.gitlab.usage import used_via
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     SESSION_COOKIE,
@@ -53,11 +54,13 @@ class CredentialKind:
 
     :ivar kind: as `IAuthenticator.user_kinds` has it.
     :ivar access_type: as GitLab has it.
+    :ivar counted_as: in usage reports.
     :ivar form: access key and CSRF token in the text of one.
     """
 
     kind: str
     access_type: str
+    counted_as: str
     form: re.Pattern[str]
     refused: str
 
@@ -65,6 +68,7 @@ class CredentialKind:
 PERSONAL_ACCESS_TOKENS = CredentialKind(
     "pat",
     "personal_access_token",
+    "pat",
     re.compile(r"(?P<csrf>)(?P<key>[!-~]+)"),
     "GitLab does not let this personal access token use the agent: it needs the scope "
     "k8s_proxy, and the agent's configuration user_access for its user",
@@ -73,6 +77,7 @@ PERSONAL_ACCESS_TOKENS = CredentialKind(
 SESSIONS = CredentialKind(
     SESSION_COOKIE,
     "session_cookie",
+    "user",
     re.compile(r"(?P<csrf>[!-~]+) (?P<key>[!-~]+)"),
     "GitLab does not let this session use the agent",
 )
@@ -160,7 +165,7 @@ class GitLabUsers:
                 raise
             text = f"{credential.refused} ({error.message})"
             raise CallError(Status.UNAUTHENTICATED, text) from None
-        return _read(said, asked, credential.access_type)
+        return _read(said, asked, credential)
 
 
 def _key(asked: _Asked) -> bytes:
@@ -172,7 +177,7 @@ def _access_of(answer: _Answer) -> Access:
     return answer.access
 
 
-def _read(raw: dict[str, Any], asked: _Asked, access_type: str) -> _Answer:
+def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _Answer:
     """
     An answer, checked.
 
@@ -184,7 +189,7 @@ def _read(raw: dict[str, Any], asked: _Asked, access_type: str) -> _Answer:
     agent_id = agent.id("id")
     config_project_id = agent.object("config_project").id("id")
     user = said.object("user")
-    user.id("id")
+    user_id = user.id("id")
     username = user.text("username")
     access_as = said.optional("access_as")
     names = () if access_as is None else access_as.names
@@ -196,7 +201,7 @@ def _read(raw: dict[str, Any], asked: _Asked, access_type: str) -> _Answer:
         extra = {
             "id": asked.agent_id,
             "username": username,
-            "access_type": access_type,
+            "access_type": credential.access_type,
             "config_project_id": str(config_project_id),
         }
         impersonation = Impersonation(
@@ -214,6 +219,7 @@ def _read(raw: dict[str, Any], asked: _Asked, access_type: str) -> _Answer:
         agent_id=asked.agent_id,
         agent_name=asked.agent_id,
         impersonation=impersonation,
+        usage=used_via(credential.counted_as, user_id, agent_id),
     )
     return _Answer(access, 1 + len(str(raw)) // _ONE_ANSWER)
 

@@ -65,10 +65,14 @@ from tunnel.interfaces import (
     IServerModuleFactory,
     IStream,
     StreamOptions,
+    Usage,
 )
 from tunnel.kubernetes import Lasts, lasts, only_reads, request_info
 
 __all__ = ["KubernetesApiServer"]
+
+#: What a request counts as whose credential says nothing else.
+_USED = Usage(counters=("k8s_api_proxy_request",))
 
 _STATUSES = {
     Status.UNAUTHENTICATED: 401,
@@ -150,6 +154,7 @@ class KubernetesApiServer:
         #: What ``Via`` says of us: the version, and which kas of several.
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
         self._outgoing = OutgoingFields(self.pseudonym)
+        self._count = api.count_usage
         self.audits = api.audit_level is not AuditLevel.NONE
         #: Answers that are events.
         self.watches: set[ProxiedRequest] = set()
@@ -301,6 +306,8 @@ class KubernetesApiServer:
             except Refused as refused:
                 request.fail(refused.status, str(refused), refused.fields)
             else:
+                if self._count is not None:
+                    self._count(access.usage or _USED)
                 try:
                     request.open(fields)
                 except Exception:

@@ -41,6 +41,24 @@ class FakeAgent:
     project_id: int
 
 
+#: What usage reports may have.
+COUNTERS = {
+    "gitops_sync",
+    "k8s_api_proxy_request",
+    "flux_git_push_notifications_total",
+    *(f"k8s_api_proxy_requests_via_{kind}_access" for kind in ("ci", "user", "pat")),
+}
+UNIQUE_COUNTERS = {
+    "agent_users_using_ci_tunnel",
+    "flux_git_push_notified_unique_projects",
+    *(
+        f"k8s_api_proxy_requests_unique_{who}_via_{kind}_access"
+        for who in ("users", "agents")
+        for kind in ("ci", "user", "pat")
+    ),
+}
+
+
 def job_answer(
     agents: dict[int, Any],
     *,
@@ -107,6 +125,8 @@ class FakeGitLab:
     gitaly: dict[str, Any] = attrs.field(factory=dict)
     #: How each agent is configured, as kas said it.
     configurations: dict[int, Any] = attrs.field(factory=dict)
+    #: How much kas said is used, each report.
+    usage: list[dict[str, Any]] = attrs.field(factory=list)
     asked: Counter[str] = attrs.field(factory=Counter)
     paths: Counter[str] = attrs.field(factory=Counter)
     violations: list[str] = attrs.field(factory=list)
@@ -125,6 +145,9 @@ class FakeGitLab:
         )
         self.app.route(f"{_PREFIX}/agent_configuration", methods=["POST"])(
             self._agent_configuration
+        )
+        self.app.route(f"{_PREFIX}/usage_metrics", methods=["POST"])(
+            self._usage_metrics
         )
         self.app.route("/-/control", methods=["POST"])(self._control)
         self.app.route("/", branch=True)(self._unknown)
@@ -155,6 +178,7 @@ class FakeGitLab:
             "paths": dict(self.paths),
             "violations": self.violations,
             "configurations": self.configurations,
+            "usage": self.usage,
         }
 
     def _control(self, request: IRequest) -> bytes:
@@ -310,6 +334,27 @@ class FakeGitLab:
         if said["agent_id"] not in {one.agent_id for one in self.agents.values()}:
             return self._say(request, {"message": "404 Agent Not Found"}, 404)
         self.configurations[said["agent_id"]] = said["agent_config"]
+        request.setResponseCode(204)
+        return b""
+
+    async def _usage_metrics(self, request: IRequest) -> bytes:
+        if wrong := self._strict(request, set()):
+            return self._violation(request, wrong)
+        if (unsigned := self._unsigned(request)) is not None:
+            return unsigned
+        if (mood := await self._mood(request)) is not None:
+            return mood
+        said = json.load(request.content)
+        counters, unique = said.get("counters", {}), said.get("unique_counters", {})
+        if (
+            not set(said) <= {"counters", "unique_counters"}
+            or not set(counters) <= COUNTERS
+            or not set(unique) <= UNIQUE_COUNTERS
+            or not all(type(one) is int and one > 0 for one in counters.values())
+            or not all(type(id_) is int for ids in unique.values() for id_ in ids)
+        ):
+            return self._violation(request, f"what is counted: {said}")
+        self.usage.append(said)
         request.setResponseCode(204)
         return b""
 

@@ -37,7 +37,7 @@ agent:
       address: 127.0.0.1:{proxy}
       development_certificate: {tls}
 observability:
-  listen:
+{observing}  listen:
     address: 127.0.0.1:{observability}
 """
 
@@ -82,6 +82,7 @@ class Kas(Program):
     :ivar settings: added to the configuration file, as YAML text.
     :ivar agent_settings: lines of its section ``agent``.
     :ivar proxy_settings: lines of its section ``agent.kubernetes_api``.
+    :ivar observability_settings: lines of its section ``observability``.
     :ivar tls: False for what stands behind a server that does TLS.
     """
 
@@ -89,6 +90,7 @@ class Kas(Program):
     settings: str = ""
     agent_settings: tuple[str, ...] = ()
     proxy_settings: tuple[str, ...] = ()
+    observability_settings: tuple[str, ...] = ()
     tls: bool = True
     prefix: str = "/"
     # Fixed from the beginning: peers and balancers know them.
@@ -118,6 +120,7 @@ class Kas(Program):
             tls=str(self.tls).lower(),
             agent="".join(f"  {line}\n" for line in self.agent_settings),
             proxying="".join(f"    {line}\n" for line in self.proxy_settings),
+            observing="".join(f"  {line}\n" for line in self.observability_settings),
         )
         path.write_text(text + self.settings)
         return path

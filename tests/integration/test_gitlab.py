@@ -125,6 +125,7 @@ def served(
         f"allowed_agent_cache_ttl: {LIFETIME}s",
         "allowed_agent_cache_error_ttl: 1s",
     )
+    kas.observability_settings = ("usage_reporting_period: 2s",)
     kas.start()
     token = kas.folder / "agent.token"
     token.write_text("glagent-prod")
@@ -234,6 +235,18 @@ def test_jobs(gitlab: GitLabProcess, served: Kas, control_plane: ControlPlane) -
     assert way("as-agent").ask("GET", "/readyz").status == 401
     log = (served.folder / "kas.log").read_text()
     assert not any(token in log for token in ("as-agent", "as-job:", "elsewhere"))
+
+    def told() -> Counter[str]:
+        counted: Counter[str] = Counter()
+        for one in gitlab.control()["usage"]:
+            counted.update(one["counters"])
+            # Numbers of jobs and users are those of the fake.
+            assert one["unique_counters"]["agent_users_using_ci_tunnel"]
+        return counted
+
+    name = "k8s_api_proxy_requests_via_ci_access"
+    eventually(lambda: told()[name] >= 3, 10, "GitLab knows how much was used")
+    assert told()[name] == told()["k8s_api_proxy_request"]
 
 
 AS_USER = {

@@ -48,6 +48,7 @@ from tunnel.interfaces import (
     IStream,
     IStreamReceiver,
     StreamOptions,
+    Usage,
 )
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.rpc.client import ServiceClient
@@ -189,6 +190,8 @@ class FakeServerModuleApi(_FakeApi):
         self.page_origins: tuple[str, ...] = ()
         #: Say which credentials the module holds something open for.
         self.holders: list[Callable[[], Collection[str]]] = []
+        #: What the module counted.
+        self.used: list[Usage] = []
         #: What the module added.
         self.authenticators: list[IAuthenticator] = []
         #: What GitLab says of agents' projects, by agents' ids.
@@ -264,6 +267,9 @@ class FakeServerModuleApi(_FakeApi):
         if access is None:
             raise CallError(Status.UNAUTHENTICATED, "unknown token")
         return access
+
+    def count_usage(self, usage: Usage) -> None:
+        self.used.append(usage)
 
     def holds_credentials(self, look: Callable[[], Collection[str]]) -> None:
         self.holders.append(look)

@@ -264,6 +264,6 @@ def test_a_file_of_gitlabs_kas(tmp_path: Path) -> None:
     assert named == {
         *("max_connection_age", "gitops", "remote_development", "gitaly"),
         *("redis_conn_info_ttl", "redis_conn_info_refresh", "redis_conn_info_gc"),
-        *("usage_reporting_period", "tracing", "sentry", "grpc_level"),
+        *("tracing", "sentry", "grpc_level"),
         *("google_profiler", "pool_size", "read_timeout", "idle_timeout"),
     }

@@ -76,7 +76,6 @@ def test_the_example_has_every_key() -> None:
         ("agent", "redis_conn_info_gc"),
         ("agent", "receptive_agent"),
         ("agent.listen", "max_connection_age"),
-        ("observability", "usage_reporting_period"),
         ("observability.logging", "grpc_level"),
         ("redis", "pool_size"),
         ("", "workspaces"),

@@ -32,6 +32,7 @@ from tunnel.interfaces import (
     IStream,
     IStreamReceiver,
     StreamOptions,
+    Usage,
 )
 
 WINDOW = 256 * 1024
@@ -250,6 +251,8 @@ class ServerApi(Api):
         self.asked: list[tuple[str, str, str]] = []
         self.audit_level = AuditLevel.NONE
         self.page_origins: tuple[str, ...] = ()
+        self.used: list[Usage] = []
+        self.count_usage = self.used.append
         self.audited: list[AuditEvent] = []
         self.access: dict[str, Access | Exception | Deferred[Access]] = {}
         self.listening: list[tuple[Any, Any]] = []

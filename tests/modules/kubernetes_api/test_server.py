@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 from prometheus_client import generate_latest
 from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
@@ -16,6 +17,7 @@ from tunnel.interfaces import (
     IAgentModuleFactory,
     IServerModule,
     IServerModuleFactory,
+    Usage,
 )
 
 
@@ -109,6 +111,17 @@ class ModuleTests(ProxyCase):
             self.assertFalse(wire.disconnecting)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
         self.assert_clean()
+
+    def test_usage(self) -> None:
+        """What was let in is counted, as its credential says; nothing else is."""
+        usage = Usage(counters=("by_a_job",), unique=(("jobs", 5),))
+        access = self.world.server_api.access
+        access["job"] = attrs.evolve(ROOT, usage=usage)
+        access["bad"] = CallError(Status.UNAUTHENTICATED, "who")
+        for token in (b"root", b"job", b"bad"):
+            self.world.request(token=b"user:1:" + token)
+        plain = Usage(counters=("k8s_api_proxy_request",))
+        self.assertEqual(self.world.server_api.used, [plain, usage])
 
     def test_root_is_not_impersonated(self) -> None:
         """``access_as: agent``: no Impersonate header of ours."""

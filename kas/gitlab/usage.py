@@ -1,0 +1,234 @@
+"""
+How much is used, told to GitLab: counted by each kas, sent by one of them.
+
+Each kas writes what it counted in a period to the store that all share, as a batch of
+its own.  Once in a period one kas sends all batches, and deletes them when GitLab has
+them.  So nothing is lost while Redis or GitLab is away, or with a kas that ends; what
+was sent right before a sender died is sent twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IStore, Usage
+
+__all__ = ["UsageReport", "used_via"]
+
+#: Where GitLab takes it, below its internal API.
+PATH = "usage_metrics"
+
+#: Names that are counted, and different ids of each in one period: of more, the first.
+MAX_NAMES = 100
+MAX_IDS = 10_000
+
+#: Ids of one batch: at most 21 bytes each, and a stored value has 64 KiB.
+MAX_BATCH_IDS = 2000
+
+#: Batches that one request has: a MiB or so.
+MAX_SENT = 100
+
+#: Batches that this kas keeps while the store is away: of one day.  What is counted
+#: after that stays together until it is back.
+MAX_PENDING = 1440
+
+#: Seconds for which a batch is kept that GitLab does not take.
+KEPT = 7 * 24 * 3600.0
+
+#: The part of a period for which nobody else sends.
+SENDER = 0.9
+
+
+@attrs.define
+class _Counts:
+    counters: Counter[str] = attrs.field(factory=Counter)
+    unique: dict[str, set[int]] = attrs.field(factory=dict)
+
+    def add(self, usage: Usage) -> None:
+        """One more use, within the limits."""
+        for name in usage.counters:
+            if name in self.counters or len(self.counters) < MAX_NAMES:
+                self.counters[name] += 1
+        for name, id_ in usage.unique:
+            ids = self.unique.get(name)
+            if ids is None:
+                if len(self.unique) >= MAX_NAMES:
+                    continue
+                ids = self.unique[name] = set()
+            if len(ids) < MAX_IDS:
+                ids.add(id_)
+
+    def merge(self, said: Mapping[str, Any]) -> None:
+        """Those of a batch."""
+        self.counters.update(said["counters"])
+        for name, ids in said["unique_counters"].items():
+            self.unique.setdefault(name, set()).update(ids)
+
+    def body(self) -> dict[str, Any]:
+        """As GitLab takes it."""
+        return {
+            "counters": dict(self.counters),
+            "unique_counters": {name: sorted(ids) for name, ids in self.unique.items()},
+        }
+
+    def batches(self) -> Iterator[bytes]:
+        """The same in parts that can be stored."""
+        counters = dict(self.counters)
+        for name, ids in self.unique.items():
+            ordered = sorted(ids)
+            for begin in range(0, len(ordered), MAX_BATCH_IDS):
+                part = {name: ordered[begin : begin + MAX_BATCH_IDS]}
+                yield _dumped(counters, part)
+                counters = {}
+        if counters:
+            yield _dumped(counters, {})
+
+
+def _dumped(counters: Mapping[str, int], unique: Mapping[str, list[int]]) -> bytes:
+    return json.dumps({"counters": counters, "unique_counters": unique}).encode()
+
+
+def used_via(kind: str, user_id: int, agent_id: int) -> Usage:
+    """
+    What a request counts as.
+
+    :param kind: of credential: ``ci``, ``user`` or ``pat``.
+    """
+    unique = "k8s_api_proxy_requests_unique_{}_via_{}_access"
+    of_jobs = (("agent_users_using_ci_tunnel", user_id),) if kind == "ci" else ()
+    return Usage(
+        counters=(
+            "k8s_api_proxy_request",
+            f"k8s_api_proxy_requests_via_{kind}_access",
+        ),
+        unique=(
+            (unique.format("users", kind), user_id),
+            (unique.format("agents", kind), agent_id),
+            *of_jobs,
+        ),
+    )
+
+
+class UsageReport:
+    """
+    Counts, and reports every *period* seconds.
+
+    :param post: sends to GitLab's internal API: path, and body.
+    :param store: shared by all kas.
+    :param me: names this kas, and no other that ever was.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        post: Callable[[str, Mapping[str, Any]], Awaitable[object]],
+        store: IStore,
+        me: str,
+        period: float,
+        clock: IReactorTime,
+    ) -> None:
+        self._post = post
+        self._store = store
+        self._me = me
+        self._period = period
+        self._counts = _Counts()
+        #: Batches that are not known to be stored: key and content.
+        self._pending: deque[tuple[str, bytes]] = deque()
+        self._number = 0
+        self._problem = ""
+        self._loop = LoopingCall(self._tick)
+        self._loop.clock = clock
+
+    def count(self, usage: Usage) -> None:
+        """Count one use."""
+        self._counts.add(usage)
+
+    def start(self) -> None:
+        """Report from now on."""
+        looping: Deferred[LoopingCall] = self._loop.start(self._period, now=False)
+        looping.addErrback(lambda failure: self._log.failure("usage", failure))
+
+    async def stop(self) -> None:
+        """Report no more; what was counted is stored, for another kas to send."""
+        if self._loop.running:
+            self._loop.stop()
+        try:
+            await self._save()
+        except CallError as error:
+            self._failed("save", error)
+
+    def _tick(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._report())
+
+    async def _report(self) -> None:
+        try:
+            await self._save()
+            await self._store.set(
+                "sender",
+                self._me.encode(),
+                version=0,
+                expires_after=self._period * SENDER,
+            )
+            while await self._send():
+                pass
+            self._problem = ""
+        except CallError as error:
+            # ABORTED: another kas sends in this period.
+            if error.status is not Status.ABORTED:
+                self._failed("report", error)
+        except Exception:
+            self._log.failure("cannot report usage")
+
+    async def _save(self) -> None:
+        if len(self._pending) < MAX_PENDING:
+            counts, self._counts = self._counts, _Counts()
+            for batch in counts.batches():
+                self._number += 1
+                self._pending.append((f"batch/{self._me}/{self._number}", batch))
+        while self._pending:
+            key, batch = self._pending[0]
+            try:
+                await self._store.set(key, batch, version=0, expires_after=KEPT)
+            except CallError as error:
+                # ABORTED: an attempt that seemed to fail had stored it.
+                if error.status is not Status.ABORTED:
+                    raise
+            self._pending.popleft()
+
+    async def _send(self) -> bool:
+        """Whether there may be more."""
+        keys: list[str] = []
+        async for page in self._store.keys("batch/", limit=MAX_SENT):
+            keys = page
+            break
+        together = _Counts()
+        for key in keys:
+            stored = await self._store.get(key)
+            if stored is not None:
+                together.merge(json.loads(stored.value))
+        if together.counters or together.unique:
+            await self._post(PATH, together.body())
+        for key in keys:
+            await self._store.delete(key)
+        return len(keys) == MAX_SENT
+
+    def _failed(self, doing: str, error: CallError) -> None:
+        problem = str(error)
+        if problem != self._problem:
+            self._problem = problem
+            self._log.warn(
+                "cannot {doing} how much is used; it is kept: {problem}",
+                doing=doing,
+                problem=problem,
+            )
