@@ -2,7 +2,8 @@
 The server: accepts agents, and carries requests to them.
 
     tap.py          `twistd kas`: options, and the service that they make
-    service.py      the service tree; the only place that wires the parts together
+    service.py      the service tree: the only place that wires the parts together, and
+                    the order in which they stop
     modules.py      what a server half of a module gets
     missing.py      what is said where kas is installed without all that it needs
 

@@ -4,7 +4,7 @@ What kas and agentk share; everything that two processes must agree on is here.
 What authors of modules use, and nothing else is public:
 
     interfaces.py   what a module implements, and what it is given
-    plugin.py       modules as plugins
+    plugin.py       modules as plugins, and where they are found
     errors.py       every way to fail      details.py  what an error says to programs
     config/         configuration: YAML in, frozen classes out
     http1/          HTTP/1.1 for proxies
@@ -14,7 +14,7 @@ What authors of modules use, and nothing else is public:
 Each of these uses only those below it:
 
     program/        what both programs share: startup, logs, ports, metrics
-    hosting/        modules: found, made, started, restarted
+    hosting/        modules: made, started, restarted
     kubernetes/     the Kubernetes API       rpc/      calls over streams
     session/        the wire on Twisted
     transport/      bytes to and from the network

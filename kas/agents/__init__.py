@@ -1,7 +1,7 @@
 """
 The agents that are connected to this kas.
 
-    acceptor.py     accepts them: greeting, credential
+    acceptor.py     accepts them: greeting, credential, how long one may be silent
     registry.py     those that are connected now; of two connections of one instance
                     the newer one (between several kas `kas.directory` says which)
     waiters.py      requests that wait for one of them

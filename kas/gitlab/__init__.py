@@ -5,12 +5,13 @@ GitLab as the one who knows agents, and the jobs and people that use them.
     cache.py     answers that are kept for a while, and one question for all who wait
     client.py    requests to GitLab's API
     dialling.py  the connections to GitLab
-    jobs.py      the authenticator of CI jobs, by their tokens
+    jobs.py      the authenticator of CI jobs, by their tokens, and as whom they ask
     limiter.py   no more requests in a second than configured
     metrics.py   how it goes, for Prometheus
     projects.py  the repositories of agents, and how GitLab is told what is in them
     reading.py   what GitLab says, checked
     renewal.py   credentials that are in use are asked about again
     usage.py     how much is used, told to GitLab
-    users.py     the authenticators of people, by personal access token or browser
+    users.py     the authenticators of people, by personal access token or browser,
+                 and as whom they ask
 """

@@ -10,7 +10,8 @@ stay as they are; what a file has besides them may change at any time.
     server.py       `HttpServerFactory`: each request is an `Exchange` for a handler;
                     ends what is silent or half-closed for too long
     client.py       `UpstreamRequest`, and one connection to an upstream, likewise
-    pool.py         `UpstreamPool`: which connection a request gets
+    pool.py         `UpstreamPool`: which connection a request gets; 502, 503 and 504
+                    where it gets none
 
 The rules kept everywhere: what two readers could understand differently is refused;
 nothing but heads is ever buffered; back-pressure goes through Twisted's producers.

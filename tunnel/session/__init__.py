@@ -2,7 +2,8 @@
 The wire on Twisted: a `tunnel.wire.session.Session` over the bytes of a transport.
 
     protocol.py     TunnelProtocol: a transport and its session; its owner, its factory
-    keepalive.py    Liveness of a connection, and one sweep for all of them
+    keepalive.py    Liveness: PINGs, and when a silent connection is dead; one sweep
+                    for all of them
 
     stream.py       StreamTransport: one stream as transport, consumer and producer
     resume.py       streams that survive the connection under them
