@@ -4,6 +4,7 @@ GitLab as the one who knows agents, and the jobs and people that use them.
     agents.py    the authenticator: which agent a token belongs to
     cache.py     answers that are kept for a while, and one question for all who wait
     client.py    requests to GitLab's API
+    credentials.py  what the authenticators of jobs and people have in common
     dialling.py  the connections to GitLab
     jobs.py      the authenticator of CI jobs, by their tokens, and as whom they ask
     limiter.py   no more requests in a second than configured

@@ -7,38 +7,24 @@ configuration of each agent: its projects and groups, environments, protected br
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Collection
-from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from kas.gitlab.cache import AnswerCache, Lifetimes
-from kas.gitlab.client import GitLabClient
-from kas.gitlab.reading import Said, is_id
-from kas.gitlab.renewal import Renewal
+from kas.gitlab.credentials import EXTRA, ONE_ANSWER, GitLabCredentials, key_of
+from kas.gitlab.reading import Said
 from kas.gitlab.usage import used_via
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import Access, AgentIdentity, IAuthenticator, Impersonation
+from tunnel.interfaces import Access, IAuthenticator, Impersonation
 
-__all__ = ["EXTRA", "GitLabJobs", "as_answered"]
-
-#: Begins the names of what kas says of a user besides name and groups.
-EXTRA = "agent.gitlab.com/"
+__all__ = ["GitLabJobs"]
 
 #: Characters of a token: those that are signed (JWT) have about a thousand.
 MAX_TOKEN = 8 * 1024
 
 _TOKEN = re.compile("[!-~]+")
-
-#: Characters of an answer that count as one of `kas.gitlab.cache.MAX_ANSWERS`.
-_ONE_ANSWER = 600
 
 _MESSAGES = {
     Status.UNAUTHENTICATED: "GitLab does not know this CI job token, or it ended",
@@ -108,61 +94,25 @@ class _Answer:
             )
         return access
 
+    def problem(self, agent_id: str) -> str:
+        """Why the job may do nothing there."""
+        allowed = self.allowed.get(agent_id)
+        return allowed.problem if allowed else "Forbidden: agentId is not allowed"
+
 
 @implementer(IAuthenticator)
-class GitLabJobs:
-    """
-    Asks GitLab which agents a job may use (``allowed_agents``).
-
-    :param in_use: ids of the credentials that hold a request open now.
-    """
+class GitLabJobs(GitLabCredentials[str, _Answer]):
+    """Asks GitLab which agents a job may use (``allowed_agents``)."""
 
     user_kinds = ("ci",)
-    agent_prefixes = ()
+    naming = "agents of GitLab are named by their id: ci:<agent id>:<token>"
 
-    def __init__(
-        self,
-        client: GitLabClient,
-        lifetimes: Lifetimes,
-        in_use: Callable[[], Collection[str]],
-        clock: IReactorTime,
-    ) -> None:
-        self._client = client
-        self.answers: AnswerCache[str, _Answer] = AnswerCache(
-            self._ask, lifetimes, clock, weigh=lambda answer: answer.weight
-        )
-        self.renewal = Renewal(self.answers, lifetimes, in_use, clock)
+    def subject(self, agent: str, token: str) -> tuple[bytes, str]:
+        """One answer is of all agents."""
+        return key_of(token), token
 
-    def authenticate_agent(self, token: bytes) -> AgentIdentity:
-        """No token of an agent begins like one of these."""
-        raise CallError(Status.UNAUTHENTICATED, "this is no token of an agent")
-
-    def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
-        """See `IAuthenticator.authorize_user`."""
-        if not is_id(agent):
-            text = "agents of GitLab are named by their id: ci:<agent id>:<token>"
-            raise CallError(Status.UNAUTHENTICATED, text)
-        answer = self.answers.get(_key(token), token)
-        if isinstance(answer, Deferred):
-            return answer.addCallbacks(
-                self._found, as_answered, callbackArgs=(agent, token)
-            )
-        return self._found(answer, agent, token)
-
-    def _found(self, answer: _Answer, agent: str, token: str) -> Access:
-        access = answer.access(agent)
-        if access is None:
-            allowed = answer.allowed.get(agent)
-            problem = "Forbidden: agentId is not allowed"
-            if allowed is not None:
-                problem = allowed.problem
-            raise CallError(Status.PERMISSION_DENIED, problem)
-        if access.credential_id not in self.renewal:
-            means = partial(_access_of, agent)
-            self.renewal.add(access.credential_id, _key(token), token, access, means)
-        return access
-
-    async def _ask(self, token: str) -> _Answer:
+    async def ask(self, token: str) -> _Answer:
+        """See `GitLabCredentials.ask`."""
         if len(token) > MAX_TOKEN or _TOKEN.fullmatch(token) is None:
             text = _MESSAGES[Status.UNAUTHENTICATED]
             raise CallError(Status.UNAUTHENTICATED, text)
@@ -173,23 +123,7 @@ class GitLabJobs:
             if message is None:
                 raise
             raise CallError(error.status, message) from None
-        return _read(said, _key(token).hex()[:8])
-
-
-def as_answered(failure: Failure) -> NoReturn:
-    """GitLab's own kas answers 500 where GitLab says nothing; so does this one."""
-    error = failure.value
-    if isinstance(error, CallError) and error.status is Status.UNAVAILABLE:
-        raise CallError(Status.INTERNAL, error.message)
-    failure.raiseException()
-
-
-def _key(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-
-
-def _access_of(agent: str, answer: _Answer) -> Access | None:
-    return answer.access(agent)
+        return _read(said, key_of(token).hex()[:8])
 
 
 def _of_job(job: _Job, agent_id: str, config_project_id: int) -> Impersonation:
@@ -244,7 +178,7 @@ def _read(raw: dict[str, Any], token_id: str) -> _Answer:
     )
     user.id("id")
     allowed = dict(said.objects("allowed_agents", _read_allowed))
-    return _Answer(job, token_id, allowed, 1 + len(str(raw)) // _ONE_ANSWER)
+    return _Answer(job, token_id, allowed, 1 + len(str(raw)) // ONE_ANSWER)
 
 
 def _environment(said: Said | None) -> _Environment | None:

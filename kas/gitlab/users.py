@@ -8,27 +8,23 @@ configuration: its projects and groups, and the roles that the user has there.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Collection
 from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from kas.gitlab.cache import AnswerCache, Lifetimes
+from kas.gitlab.cache import Lifetimes
 from kas.gitlab.client import GitLabClient
-from kas.gitlab.jobs import EXTRA, as_answered
-from kas.gitlab.reading import Said, is_id
-from kas.gitlab.renewal import Renewal
+from kas.gitlab.credentials import EXTRA, ONE_ANSWER, GitLabCredentials, key_of
+from kas.gitlab.reading import Said
 from kas.gitlab.usage import used_via
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     SESSION_COOKIE,
     Access,
-    AgentIdentity,
     IAuthenticator,
     Impersonation,
 )
@@ -38,9 +34,6 @@ __all__ = ["PERSONAL_ACCESS_TOKENS", "SESSIONS", "CredentialKind", "GitLabUsers"
 #: Characters of a token, of a cookie with its CSRF token: browsers keep no cookie
 #: beyond 4096 bytes.
 MAX_TOKEN = 8 * 1024
-
-#: Characters of an answer that count as one of `kas.gitlab.cache.MAX_ANSWERS`.
-_ONE_ANSWER = 600
 
 #: 400: GitLab found no user for it.  Anything that it says is 401 here, so that no
 #: client learns which agents there are.
@@ -91,20 +84,25 @@ class _Asked:
 
 @attrs.frozen
 class _Answer:
-    access: Access
+    opens: Access
     weight: int
+
+    def access(self, agent_id: str) -> Access:
+        """GitLab was asked about one agent: that one."""
+        return self.opens
+
+    def problem(self, agent_id: str) -> str:
+        """There is none."""
+        return ""
 
 
 @implementer(IAuthenticator)
-class GitLabUsers:
+class GitLabUsers(GitLabCredentials[_Asked, _Answer]):
     """
     Asks GitLab what a user may do at an agent (``authorize_proxy_user``).
 
     :param credential: the one kind that it checks.
-    :param in_use: ids of the credentials that hold a request open now.
     """
-
-    agent_prefixes = ()
 
     def __init__(
         self,
@@ -114,39 +112,17 @@ class GitLabUsers:
         in_use: Callable[[], Collection[str]],
         clock: IReactorTime,
     ) -> None:
+        super().__init__(client, lifetimes, in_use, clock)
         self.user_kinds = (credential.kind,)
         self._credential = credential
-        self._client = client
-        self.answers: AnswerCache[_Asked, _Answer] = AnswerCache(
-            self._ask, lifetimes, clock, weigh=lambda answer: answer.weight
-        )
-        self.renewal = Renewal(self.answers, lifetimes, in_use, clock)
 
-    def authenticate_agent(self, token: bytes) -> AgentIdentity:
-        """No token of an agent begins like one of these."""
-        raise CallError(Status.UNAUTHENTICATED, "this is no token of an agent")
-
-    def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
-        """See `IAuthenticator.authorize_user`."""
-        if not is_id(agent):
-            text = "agents of GitLab are named by their id"
-            raise CallError(Status.UNAUTHENTICATED, text)
+    def subject(self, agent: str, token: str) -> tuple[bytes, _Asked]:
+        """An answer is of one agent."""
         asked = _Asked(agent, token)
-        key = _key(asked)
-        answer = self.answers.get(key, asked)
-        if isinstance(answer, Deferred):
-            return answer.addCallbacks(
-                self._found, as_answered, callbackArgs=(key, asked)
-            )
-        return self._found(answer, key, asked)
+        return _key(asked), asked
 
-    def _found(self, answer: _Answer, key: bytes, asked: _Asked) -> Access:
-        access = answer.access
-        if access.credential_id not in self.renewal:
-            self.renewal.add(access.credential_id, key, asked, access, _access_of)
-        return access
-
-    async def _ask(self, asked: _Asked) -> _Answer:
+    async def ask(self, asked: _Asked) -> _Answer:
+        """See `GitLabCredentials.ask`."""
         credential = self._credential
         form = credential.form.fullmatch(asked.token)
         if form is None or len(asked.token) > MAX_TOKEN:
@@ -169,12 +145,7 @@ class GitLabUsers:
 
 
 def _key(asked: _Asked) -> bytes:
-    text = f"{asked.agent_id} {asked.token}"
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-
-
-def _access_of(answer: _Answer) -> Access:
-    return answer.access
+    return key_of(f"{asked.agent_id} {asked.token}")
 
 
 def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _Answer:
@@ -221,7 +192,7 @@ def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _An
         impersonation=impersonation,
         usage=used_via(credential.counted_as, user_id, agent_id),
     )
-    return _Answer(access, 1 + len(str(raw)) // _ONE_ANSWER)
+    return _Answer(access, 1 + len(str(raw)) // ONE_ANSWER)
 
 
 def _roles(user: Said) -> list[str]:

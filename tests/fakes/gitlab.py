@@ -318,13 +318,17 @@ class FakeGitLab:
             },
         )
 
-    async def _agent_configuration(self, request: IRequest) -> bytes:
+    async def _refused(self, request: IRequest) -> bytes | None:
+        """What a POST gets that is not as it has to be, or comes at a bad time."""
         if wrong := self._strict(request, set()):
             return self._violation(request, wrong)
         if (unsigned := self._unsigned(request)) is not None:
             return unsigned
-        if (mood := await self._mood(request)) is not None:
-            return mood
+        return await self._mood(request)
+
+    async def _agent_configuration(self, request: IRequest) -> bytes:
+        if (refused := await self._refused(request)) is not None:
+            return refused
         said = json.load(request.content)
         if (
             set(said) != {"agent_id", "agent_config"}
@@ -338,12 +342,8 @@ class FakeGitLab:
         return b""
 
     async def _usage_metrics(self, request: IRequest) -> bytes:
-        if wrong := self._strict(request, set()):
-            return self._violation(request, wrong)
-        if (unsigned := self._unsigned(request)) is not None:
-            return unsigned
-        if (mood := await self._mood(request)) is not None:
-            return mood
+        if (refused := await self._refused(request)) is not None:
+            return refused
         said = json.load(request.content)
         counters, unique = said.get("counters", {}), said.get("unique_counters", {})
         if (

@@ -1,0 +1,127 @@
+"""What the authenticators of CI jobs and of people have in common."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Generic, NoReturn, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+
+from kas.gitlab.cache import AnswerCache, Lifetimes
+from kas.gitlab.client import GitLabClient
+from kas.gitlab.reading import is_id
+from kas.gitlab.renewal import Renewal
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import Access, AgentIdentity
+
+__all__ = ["EXTRA", "ONE_ANSWER", "CredentialAnswer", "GitLabCredentials", "key_of"]
+
+#: Begins the names of what kas says of a user besides name and groups.
+EXTRA = "agent.gitlab.com/"
+
+#: Characters of an answer that count as one of `kas.gitlab.cache.MAX_ANSWERS`.
+ONE_ANSWER = 600
+
+
+class CredentialAnswer(Protocol):
+    """What GitLab said of a credential."""
+
+    @property
+    def weight(self) -> int:
+        """What of `kas.gitlab.cache.MAX_ANSWERS` it takes."""
+
+    def access(self, agent_id: str) -> Access | None:
+        """What it opens; None: nothing."""
+
+    def problem(self, agent_id: str) -> str:
+        """Why it does not."""
+
+
+S = TypeVar("S")
+A = TypeVar("A", bound=CredentialAnswer)
+
+
+class GitLabCredentials(Generic[S, A]):
+    """
+    Asks GitLab about users' credentials, and again while they are in use.
+
+    A class of its own for each question that GitLab answers.
+
+    :param in_use: ids of the credentials that hold a request open now.
+    """
+
+    user_kinds: Sequence[str] = ()
+    agent_prefixes = ()
+    #: What is said to who names an agent otherwise than by its id.
+    naming = "agents of GitLab are named by their id"
+
+    def __init__(
+        self,
+        client: GitLabClient,
+        lifetimes: Lifetimes,
+        in_use: Callable[[], Collection[str]],
+        clock: IReactorTime,
+    ) -> None:
+        self._client = client
+        self.answers: AnswerCache[S, A] = AnswerCache(
+            self.ask, lifetimes, clock, weigh=lambda answer: answer.weight
+        )
+        self.renewal: Renewal[S, A] = Renewal(self.answers, lifetimes, in_use, clock)
+
+    async def ask(self, subject: S) -> A:
+        """
+        What GitLab says of it.
+
+        :raises CallError: GitLab refuses it, or says nothing.
+        """
+        raise NotImplementedError
+
+    def subject(self, agent: str, token: str) -> tuple[bytes, S]:
+        """What GitLab is asked with, and the key of its answer."""
+        raise NotImplementedError
+
+    def authenticate_agent(self, token: bytes) -> AgentIdentity:
+        """No token of an agent begins like one of these."""
+        raise CallError(Status.UNAUTHENTICATED, "this is no token of an agent")
+
+    def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
+        """See `IAuthenticator.authorize_user`."""
+        if not is_id(agent):
+            raise CallError(Status.UNAUTHENTICATED, self.naming)
+        key, subject = self.subject(agent, token)
+        answer = self.answers.get(key, subject)
+        if isinstance(answer, Deferred):
+            return answer.addCallbacks(
+                self._found, _as_answered, callbackArgs=(agent, key, subject)
+            )
+        return self._found(answer, agent, key, subject)
+
+    def _found(self, answer: A, agent: str, key: bytes, subject: S) -> Access:
+        access = answer.access(agent)
+        if access is None:
+            raise CallError(Status.PERMISSION_DENIED, answer.problem(agent))
+        if access.credential_id not in self.renewal:
+            means = partial(_access_of, agent)
+            self.renewal.add(access.credential_id, key, subject, access, means)
+        return access
+
+
+def key_of(text: str) -> bytes:
+    """What says nothing of the secret that is in *text*."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+def _access_of(agent: str, answer: CredentialAnswer) -> Access | None:
+    return answer.access(agent)
+
+
+def _as_answered(failure: Failure) -> NoReturn:
+    """GitLab's own kas answers 500 where GitLab says nothing; so does this one."""
+    error = failure.value
+    if isinstance(error, CallError) and error.status is Status.UNAVAILABLE:
+        raise CallError(Status.INTERNAL, error.message)
+    failure.raiseException()
