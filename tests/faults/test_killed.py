@@ -220,7 +220,7 @@ def test_copy(
         ):
             begin = time.monotonic()
             child = subprocess.Popen(
-                kubectl.command("cp", source, target, "-c", "echo"),
+                kubectl.command("cp", pods.RETRIES, source, target, "-c", "echo"),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=kubectl.environment(),
@@ -241,7 +241,8 @@ def test_copy(
             record.note(
                 f"F11, {fault}",
                 f"cp of {size} MB {way_of}: exit {child.returncode}, "
-                f"{'equal' if same else 'OTHER'} checksum, {took:.0f} s {out[-300:]!r}",
+                f"{'equal' if same else 'OTHER'} checksum, {took:.0f} s, "
+                f"{out.count(b'Resuming copy')} resumed by kubectl {out[-300:]!r}",
                 "exit 0, equal checksum",
                 same and child.returncode == 0,
             )

@@ -137,8 +137,9 @@ def test_kubectl(
     expect(kubectl, run, (7, b"out\n"))
     data = pods.random_file(tmp_path / "data", 20)
     kubectl.ok("cp", str(data), "main:copied", "-c", "echo")
-    kubectl.ok("cp", "main:copied", str(tmp_path / "back"), "-c", "echo")
-    assert pods.digest(tmp_path / "back") == pods.digest(data)
+    back = tmp_path / "back"
+    kubectl.ok("cp", pods.RETRIES, "main:copied", str(back), "-c", "echo")
+    assert pods.digest(back) == pods.digest(data)
     assert [one["peer"].partition(":")[0] for one in kas.status()["agents"]] == [
         "127.0.0.1"
     ]

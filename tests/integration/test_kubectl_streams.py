@@ -155,7 +155,7 @@ def test_copy(kubectl: Kubectl, version: str, large: Path, tmp_path: Path) -> No
     def run() -> str:
         name = f"copied-{next(_numbers)}"
         kubectl.ok("cp", str(large), f"main:{name}", "-c", "echo")
-        kubectl.ok("cp", f"main:{name}", str(back), "-c", "echo")
+        kubectl.ok("cp", pods.RETRIES, f"main:{name}", str(back), "-c", "echo")
         kubectl.ok(*IN_POD, "rm", name)
         return pods.digest(back)
 
@@ -230,8 +230,10 @@ def test_slow_reader(
     assert kas.process is not None and agentk.process is not None
     before = kas.process.resident() + agentk.process.resident()
     kubectl = make_kubectl("proxied", "own", namespace_with_pods, transport)
-    with kubectl.start(*IN_POD, "cat", large) as reader:
-        assert reader.child.stdout is not None
+    # The command waits to be told that all has come: see `pods.RETRIES`.
+    command = (*ECHO, "--", "sh", "-c", f"cat {large}; cat > /dev/null")
+    with kubectl.start("exec", "-i", *command, stdin=True) as reader:
+        assert reader.child.stdin is not None and reader.child.stdout is not None
         start = os.read(reader.child.stdout.fileno(), 1)
         name = "kas_kubernetes_api_bytes_total"
         passed = [-1.0]
@@ -247,5 +249,8 @@ def test_slow_reader(
             target.write(start)
             while chunk := os.read(reader.child.stdout.fileno(), 1 << 20):
                 target.write(chunk)
+                if target.tell() == large.stat().st_size:
+                    reader.child.stdin.close()
+        assert reader.child.wait(20) == 0
     assert pods.digest(back) == pods.digest(large)
     assert kept < 64 * 1024 * 1024, f"{kept} bytes for one stream"
