@@ -8,6 +8,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -277,7 +278,9 @@ class KasService(LogsItsOwnWay, Service):
         agent = make_agent(settings, reactor, environ)
         client = GitLabClient(settings, agent, reactor, self._now)
         self.metrics.register(GitLabCollector(client))
-        self._projects = AgentProjects(reactor, client)
+        self._projects = AgentProjects(
+            reactor, client, moved=partial(self.bus.publish, "agent.moved")
+        )
         times = self.configuration.agent
         of_agents = Lifetimes(
             success=times.info_cache_ttl,

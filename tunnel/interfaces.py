@@ -881,7 +881,8 @@ class IServerModuleApi(_IModuleApi):
         kas itself publishes ``agent.connected``, ``agent.disconnected`` and, when it
         tells something new of itself, ``agent.changed`` (`ConnectedAgent`),
         ``credential.revoked`` (a credential id), ``git.pushed`` (the full path of a
-        project, or the name of a repository), and
+        project, or the name of a repository), ``agent.moved`` (the id of an agent
+        whose `agent_project` has changed), and
         ``kas.draining`` when it was told to stop: finish what runs, begin nothing.
         """
 

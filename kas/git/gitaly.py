@@ -6,16 +6,17 @@ import hashlib
 import hmac
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import attrs
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from zope.interface import implementer
 
 from kas.git.limits import GitLimits
@@ -35,6 +36,10 @@ _SERVICES = pb.DESCRIPTOR.services_by_name
 #: Servers; each has a connection.  GitLab's largest installations have hundreds.
 MAX_SERVERS = 1000
 
+#: Seconds until a connection without a call is closed: two periods in which the
+#: repositories of a server are looked at.
+IDLE = 600.0
+
 #: Bits of a mode that tell what it is of, and those of a link.
 _TYPE, _LINK = 0o170000, 0o120000
 
@@ -46,9 +51,17 @@ _OBJECT_ID = re.compile(rb"(?:^|\n)(?:0000)?[0-9a-f]{4}([0-9a-f]{40}|[0-9a-f]{64
 _GONE = (Status.NOT_FOUND, Status.FAILED_PRECONDITION, Status.INVALID_ARGUMENT)
 
 
+@attrs.define(eq=False)
+class _Server:
+    """The channel to one Gitaly, and the calls on it."""
+
+    channel: GrpcChannel
+    calls: int = 0
+
+
 class GitalyServers:
     """
-    One channel to each Gitaly.
+    One channel to each Gitaly that is in use, or was a short while ago.
 
     :param now: the time of day, for tokens.
     """
@@ -59,31 +72,57 @@ class GitalyServers:
         self.limits = limits
         self.now = now
         self._reactor = reactor
-        self._channels: dict[str, GrpcChannel] = {}
+        self._servers: dict[str, _Server] = {}
+        #: Ends those without a call; the one that had its last call first stands first.
+        self._idle: dict[str, IDelayedCall] = {}
 
-    def channel(self, address: str) -> GrpcChannel:
+    def __len__(self) -> int:
+        """Servers to which there is a channel."""
+        return len(self._servers)
+
+    @contextmanager
+    def channel(self, address: str) -> Iterator[GrpcChannel]:
         """
-        To the Gitaly at *address*.
+        To the Gitaly at *address*, for one call.
 
         :raises CallError: UNAVAILABLE, it cannot be an address, or there are too many.
         """
-        found = self._channels.get(address)
-        if found is None:
-            if len(self._channels) >= MAX_SERVERS:
-                raise CallError(
-                    Status.UNAVAILABLE,
-                    f"there are {MAX_SERVERS} Gitaly servers already",
-                )
-            endpoint, authority = self._endpoint(address)
-            found = GrpcChannel(endpoint, self._reactor, authority=authority)
-            self._channels[address] = found
-        return found
+        server = self._servers.get(address) or self._add(address)
+        server.calls += 1
+        if (idle := self._idle.pop(address, None)) is not None:
+            idle.cancel()
+        try:
+            yield server.channel
+        finally:
+            server.calls -= 1
+            if not server.calls and self._servers.get(address) is server:
+                self._idle[address] = self._reactor.callLater(IDLE, self._end, address)
 
     def close(self) -> None:
         """End every call."""
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
+        for call in self._idle.values():
+            call.cancel()
+        self._idle.clear()
+        servers, self._servers = self._servers, {}
+        for server in servers.values():
+            server.channel.close()
+
+    def _add(self, address: str) -> _Server:
+        endpoint, authority = self._endpoint(address)
+        if len(self._servers) >= MAX_SERVERS:
+            if not self._idle:
+                text = f"there are calls to {MAX_SERVERS} Gitaly servers already"
+                raise CallError(Status.UNAVAILABLE, text)
+            longest = next(iter(self._idle))
+            self._idle[longest].cancel()
+            self._end(longest)
+        channel = GrpcChannel(endpoint, self._reactor, authority=authority)
+        server = self._servers[address] = _Server(channel)
+        return server
+
+    def _end(self, address: str) -> None:
+        del self._idle[address]
+        self._servers.pop(address).channel.close()
 
     def _endpoint(self, address: str) -> tuple[IStreamClientEndpoint, str]:
         try:
@@ -151,15 +190,24 @@ class GitalyRepository:
             path=path.encode() or b".",
             recursive=recursive,
         )
-        size = 0
+        size = folders = 0
         async for response in self._stream("CommitService", "GetTreeEntries", request):
             size += response.ByteSize()
             for entry in response.entries:
                 kind = _kind(entry.type, entry.mode)
-                if not (recursive and kind is TreeEntryKind.FOLDER):
+                if recursive and kind is TreeEntryKind.FOLDER:
+                    folders += 1
+                else:
                     found.append(self._entry(entry, kind))
-            if len(found) > limits.entries or size > limits.listing:
-                text = f"there are more than {limits.entries} files"
+            if (
+                len(found) > limits.entries
+                or folders > limits.folders
+                or size > limits.listing
+            ):
+                text = (
+                    f"there are more than {limits.entries} files, or "
+                    f"{limits.folders} folders"
+                )
                 raise CallError(Status.RESOURCE_EXHAUSTED, text)
         return found
 
@@ -262,16 +310,16 @@ class GitalyRepository:
         self, service: str, method: str, request: Message
     ) -> AsyncIterator[Any]:
         descriptor: ServiceDescriptor = _SERVICES[service]
-        channel = self._servers.channel(self._address.address)
-        calls = channel.client(descriptor).stream(
-            method,
-            request,
-            timeout=self._servers.limits.read_timeout,
-            metadata=self._metadata(),
-        )
-        async with aclosing(calls):
-            async for response in calls:
-                yield response
+        with self._servers.channel(self._address.address) as channel:
+            calls = channel.client(descriptor).stream(
+                method,
+                request,
+                timeout=self._servers.limits.read_timeout,
+                metadata=self._metadata(),
+            )
+            async with aclosing(calls):
+                async for response in calls:
+                    yield response
 
     def _metadata(self) -> dict[str, str]:
         """Its token signs the time of day: see gitalyauth in Gitaly's sources."""

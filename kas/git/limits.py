@@ -20,6 +20,9 @@ class GitLimits:
     fetched_blob: int = 16 * _MIB
     #: Entries of one listing: five times the largest repository of manifests here.
     entries: int = 100_000
+    #: Folders that one listing visits, with files or without: a tree of a few empty
+    #: folders in each other can be one of billions.
+    folders: int = 100_000
     #: Folders in each other: what walks such a tree may recurse.
     depth: int = 64
     #: Bytes of one listing: 100,000 entries of 320 bytes.

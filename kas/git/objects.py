@@ -26,6 +26,8 @@ _WORDS = {
     TreeEntryKind.SUBMODULE: "a submodule, which is not followed",
 }
 
+_FOLDER = TreeEntryKind.FOLDER
+
 #: Bytes of the line before a file's content: id, kind, size.
 _HEAD = 128
 
@@ -106,21 +108,12 @@ class Objects:
 
     async def changed(self, old: str, new: str, path: str) -> list[str]:
         """See `IRepository.changed`."""
-        path = check_path(path, empty=True)
-        ended = await self._list(
-            "diff-tree",
-            "-r",
-            "-z",
-            "--name-only",
-            "--no-renames",
-            check_commit(old),
-            check_commit(new),
-            "--",
-            *([path] if path else []),
-        )
-        if ended.code:
-            raise self._gone(ended, f"{old[:12]} or {new[:12]}")
-        return [name.decode("utf-8", "replace") for name in ended.out.split(b"\0")[:-1]]
+        where = (check_path(path, empty=True),) if path else ()
+        # git diff-tree writes nothing until it has seen all, and so has no bound.
+        before = await self._lines(old, where, True)
+        after = await self._lines(new, where, True)
+        found = {self._entry(line) for line in set(before) ^ set(after)}
+        return sorted({one.path for one in found if one.kind is not _FOLDER})
 
     async def _kinds(self, commit: str, path: str) -> dict[str, TreeEntry]:
         found = await self._entries(commit, (path,), False)
@@ -129,35 +122,53 @@ class Objects:
     async def _entries(
         self, commit: str, where: tuple[str, ...], recursive: bool
     ) -> list[TreeEntry]:
-        check_commit(commit)
-        ended = await self._list(
-            "ls-tree",
-            "-z",
-            "--full-tree",
-            *(["-r"] if recursive else []),
-            commit,
-            "--",
-            *where,
-        )
-        if ended.code:
-            raise self._gone(ended, commit[:12])
-        return [self._entry(line) for line in ended.out.split(b"\0")[:-1]]
+        found = [
+            self._entry(line) for line in await self._lines(commit, where, recursive)
+        ]
+        if recursive:
+            found = [one for one in found if one.kind is not _FOLDER]
+        if len(found) > self._limits.entries:
+            text = f"there are more than {self._limits.entries} files"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        return found
 
-    async def _list(self, *arguments: str) -> Ended:
+    async def _lines(
+        self, commit: str, where: tuple[str, ...], recursive: bool
+    ) -> list[bytes]:
+        """
+        Of ``git ls-tree``, with folders.
+
+        Those are visited in any case; as they are written, too, their number is seen.
+        """
         limits = self._limits
-        left = limits.entries
+        left = limits.entries + limits.folders
 
         def enough(_: bytes | bytearray, data: bytes) -> CallError | None:
             nonlocal left
             left -= data.count(b"\0")
             if left >= 0:
                 return None
-            text = f"there are more than {limits.entries} files"
+            text = (
+                f"there are more than {limits.entries} files, or "
+                f"{limits.folders} folders"
+            )
             return CallError(Status.RESOURCE_EXHAUSTED, text)
 
-        return await self._program.run(
-            self.folder, *arguments, most=limits.listing, enough=enough
+        ended = await self._program.run(
+            self.folder,
+            "ls-tree",
+            "-z",
+            "--full-tree",
+            *(["-r", "-t"] if recursive else []),
+            check_commit(commit),
+            "--",
+            *where,
+            most=limits.listing,
+            enough=enough,
         )
+        if ended.code:
+            raise self._gone(ended, commit[:12])
+        return ended.out.split(b"\0")[:-1]
 
     def _entry(self, line: bytes) -> TreeEntry:
         about, _, name = line.partition(b"\t")

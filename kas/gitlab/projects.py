@@ -34,6 +34,7 @@ class AgentProjects:
 
     :param client: None: there is no GitLab.
     :param jitter: between 0 and 1, for pauses.
+    :param moved: called with the id of an agent whose repository is somewhere else now.
     """
 
     _log = Logger()
@@ -43,10 +44,12 @@ class AgentProjects:
         clock: IReactorTime,
         client: GitLabClient | None = None,
         jitter: Callable[[], float] = random.random,
+        moved: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._client = client
         self._jitter = jitter
+        self._moved = moved
         #: The one that was told longest ago stands first.
         self._known: OrderedDict[str, AgentProject] = OrderedDict()
         #: What GitLab has to be told next, by agent: the last configuration alone.
@@ -69,11 +72,13 @@ class AgentProjects:
                 reason=error.message,
             )
             return
-        self._known.pop(agent_id, None)
+        before = self._known.pop(agent_id, None)
         if project is not None:
             self._known[agent_id] = project
             if len(self._known) > MAX_PROJECTS:
                 self._known.popitem(last=False)
+            if before is not None and project != before:
+                self._moved(agent_id)
 
     def register(self, agent_id: str, configuration: Mapping[str, Any]) -> None:
         """

@@ -49,7 +49,9 @@ class RepositorySettings:
     )
     branch: str = field(default="HEAD", doc="the branch; HEAD is the default branch")
     agents: tuple[str, ...] = field(
-        default=("*",), doc="names of agents, with * for any characters"
+        default=("*",),
+        doc="names of agents, with * for any characters; of GitLab's agents "
+        "<path of the project>:<name>",
     )
 
     def __attrs_post_init__(self) -> None:
@@ -68,9 +70,18 @@ class RepositorySettings:
             ca_certificate_file=self.ca_certificate_file,
         )
 
-    def has(self, agent_name: str) -> bool:
-        """Whether the configuration of an agent of this name is here."""
-        return any(fnmatch.fnmatchcase(agent_name, one) for one in self.agents)
+    def has(self, agent_name: str, project: str | None = None) -> bool:
+        """
+        Whether the configuration of an agent of this name is here.
+
+        :param project: the path of its project at GitLab; None: it is none of GitLab.
+        """
+        name = agent_name if project is None else f"{project}:{agent_name}"
+        return any(
+            fnmatch.fnmatchcase(name, one)
+            for one in self.agents
+            if (":" in one) == (project is not None)
+        )
 
 
 def _is_size(instance: object, attribute: object, value: int) -> None:

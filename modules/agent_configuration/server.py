@@ -15,7 +15,7 @@ from zope.interface import implementer, provider
 from modules.agent_configuration import rpc_pb2
 from modules.agent_configuration.config import AgentConfigurationSettings
 from modules.agent_configuration.document import Document
-from modules.agent_configuration.follow import FollowedRepository, Follower
+from modules.agent_configuration.follow import FollowedRepository
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     AgentProject,
@@ -37,6 +37,40 @@ MAX_KEPT = 64 * 1024
 #: Agents of which is remembered what GitLab was told: ten times those of one kas.  One
 #: that is forgotten is told once more.
 MAX_REGISTERED = 100_000
+
+
+class _Stream:
+    """One agentk that is told, wherever the repository of its agent is."""
+
+    def __init__(self, agent: ConnectedAgent, followed: FollowedRepository) -> None:
+        self.agent = agent
+        self.followed = followed
+        self._follower = followed.follow(agent.agent_name)
+
+    async def next(self) -> Document | None:
+        """See `Follower.next`."""
+        while True:
+            follower = self._follower
+            document = await follower.next()
+            if document is not None or follower is self._follower:
+                return document
+
+    def move(self, followed: FollowedRepository) -> None:
+        """From now on tell what is in another repository."""
+        if followed is not self.followed:
+            before = self._follower
+            self._follower = followed.follow(self.agent.agent_name)
+            self.followed = followed
+            before.leave()
+            before.end()
+
+    def end(self) -> None:
+        """There will be no more."""
+        self._follower.end()
+
+    def leave(self) -> None:
+        """Want no more."""
+        self._follower.leave()
 
 
 @provider(IServerModuleFactory)
@@ -63,10 +97,11 @@ class AgentConfigurationServer:
         #: The commit of the configuration that GitLab was told, by agent.
         self._registered: OrderedDict[str, str] = OrderedDict()
         #: One stream for each agentk: a second ends the first.
-        self._streams: dict[bytes, tuple[str, Follower]] = {}
+        self._streams: dict[bytes, _Stream] = {}
         self._draining = False
         api.handle(CONFIGURATION, self)
         api.subscribe("git.pushed", self._pushed)
+        api.subscribe("agent.moved", self._moved)
         api.subscribe("kas.draining", self._drain)
 
     async def start(self) -> None:
@@ -85,15 +120,15 @@ class AgentConfigurationServer:
         followed = self._repository_of(agent)
         if self._draining:
             return
-        follower = followed.follow(agent.agent_name)
-        stream = (agent.agent_id, follower)
+        stream = _Stream(agent, followed)
         before = self._streams.pop(agent.instance_id, None)
         if before is not None:
-            before[1].end()
+            before.end()
         self._streams[agent.instance_id] = stream
         has = request.commit_id
         try:
-            while (document := await follower.next()) is not None:
+            while (document := await stream.next()) is not None:
+                followed = stream.followed
                 if document.written is None:
                     if not has and (good := await self._last_good(agent)) is not None:
                         has = good.commit
@@ -110,17 +145,32 @@ class AgentConfigurationServer:
                     await self._keep(agent, document)
                     yield self._response(agent, followed, document)
         finally:
-            follower.leave()
+            stream.leave()
             if self._streams.get(agent.instance_id) is stream:
                 del self._streams[agent.instance_id]
-            if not any(one == agent.agent_id for one, _ in self._streams.values()):
+            if not self._streams_of(agent.agent_id):
                 self._show(agent, "")
 
+    def _streams_of(self, agent_id: str) -> list[_Stream]:
+        streams = self._streams.values()
+        return [one for one in streams if one.agent.agent_id == agent_id]
+
     def _repository_of(self, agent: ConnectedAgent) -> FollowedRepository:
-        for name, settings in self._settings.repositories.items():
-            if settings.has(agent.agent_name):
-                return self._followed[name]
         project = self._api.agent_project(agent.agent_id)
+        # Two projects of GitLab may have an agent of one name.
+        path = None if project is None else project.full_path
+        for name, settings in self._settings.repositories.items():
+            if settings.has(agent.agent_name, path):
+                return self._followed[name]
+            if path is not None and settings.has(agent.agent_name):
+                self._log.warn(
+                    "repository {name} is not that of {agent_name}, an agent of the "
+                    "project {path} of GitLab, where names are not of one agent only: "
+                    "write {path}:{agent_name} if it has to be",
+                    name=name,
+                    agent_name=agent.agent_name,
+                    path=path,
+                )
         if project is not None:
             return self._repository_of_project(project)
         text = f"no repository of agent.configuration has the agent {agent.agent_name}"
@@ -195,8 +245,13 @@ class AgentConfigurationServer:
 
     def _drain(self, event: object) -> None:
         self._draining = True
-        for _, follower in tuple(self._streams.values()):
-            follower.end()
+        for stream in tuple(self._streams.values()):
+            stream.end()
+
+    def _moved(self, agent_id: str) -> None:
+        """GitLab has the project of an agent somewhere else now."""
+        for stream in self._streams_of(agent_id):
+            stream.move(self._repository_of(stream.agent))
 
     # The last that could be used, for an agentk that has none.
 

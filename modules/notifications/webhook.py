@@ -67,22 +67,26 @@ class Webhook(Resource):
         name = b"/".join(request.postpath).decode("utf-8", "replace")
         telling = Deferred.fromCoroutine(self._tell(request, name))
         telling.addErrback(self._failed, request)
+        # A caller that has left is told nothing; its push is published all the same.
+        left: Deferred[None] = request.notifyFinish()
+        left.addErrback(lambda _: None)
+        telling.addCallback(
+            lambda body: None if left.called else _finish(request, body)
+        )
         return NOT_DONE_YET
 
-    async def _tell(self, request: Any, name: str) -> None:
+    async def _tell(self, request: Any, name: str) -> bytes:
         await self._pushed(name)
         request.setResponseCode(204)
-        request.finish()
+        return b""
 
-    def _failed(self, failure: Failure, request: Any) -> None:
+    def _failed(self, failure: Failure, request: Any) -> bytes:
         error = failure.value
         if not isinstance(error, CallError):
             self._log.failure("a webhook failed", failure)
             error = CallError(Status.INTERNAL, "kas failed; its log says how")
         known = {Status.INVALID_ARGUMENT: 400, Status.UNAVAILABLE: 503}
-        body = _answer(request, known.get(error.status, 500), error.message)
-        request.write(body)
-        request.finish()
+        return _answer(request, known.get(error.status, 500), error.message)
 
     def _knows_secret(self, request: Any) -> bool:
         try:
@@ -101,6 +105,12 @@ class Webhook(Resource):
         body = request.content.read()
         mac = hmac.new(secret, body, hashlib.sha256).hexdigest().encode()
         return hmac.compare_digest(signature, b"sha256=" + mac)
+
+
+def _finish(request: Any, body: bytes) -> None:
+    if body:
+        request.write(body)
+    request.finish()
 
 
 def _answer(request: Any, code: int, text: str) -> bytes:

@@ -326,6 +326,31 @@ async def test_repository_too_large(remote: Place) -> None:
 
 
 @async_test
+async def test_empty_trees_in_each_other(tmp_path: Path, server: GitServer) -> None:
+    """Billions of folders without a file, made of 40: seen before time runs out."""
+    place = _place("local", tmp_path, server)
+    origin = place.origin
+    tree = origin.run("mktree")
+    empty = origin.run("commit-tree", "-m", "empty", tree)
+    for _ in range(40):
+        two = "".join(f"040000 tree {tree}\t{name}\n" for name in "ab")
+        tree = origin.run("mktree", data=two.encode())
+    bomb = origin.run("commit-tree", "-m", "bomb", tree)
+    limits = attrs.evolve(LIMITS, folders=1000, depth=64, read_timeout=10)
+    repository = place.repository(limits)
+    begun = time.monotonic()
+    for asked in (
+        repository.tree(bomb, recursive=True),
+        repository.tree(bomb, "a/b", recursive=True),
+        repository.changed(empty, bomb),
+    ):
+        error = await fails(asked)
+        assert error.status is Status.RESOURCE_EXHAUSTED, error.message
+    assert time.monotonic() - begun < 5
+    assert len(await repository.tree(bomb)) == 2
+
+
+@async_test
 async def test_many_files(place: Place) -> None:
     """20,000 files: all of them in one listing, and one more than the limit in none."""
     files: dict[str, str | bytes | None] = {

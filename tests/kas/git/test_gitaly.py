@@ -1,10 +1,14 @@
-"""What Gitaly says of refs, read where there are very many."""
+"""Channels to Gitaly, and what it says of refs, read where there are very many."""
 
 from __future__ import annotations
 
 import pytest
+from twisted.internet.testing import MemoryReactorClock
 
-from kas.git.gitaly import _object_of
+from kas.git import gitaly
+from kas.git.gitaly import GitalyServers, _object_of
+from kas.git.limits import GitLimits
+from tunnel.errors import CallError, Status
 
 SHA1, SHA256 = b"0123456789abcdef" * 2 + b"01234567", b"0123456789abcdef" * 4
 
@@ -41,3 +45,31 @@ def test_no_refs() -> None:
     empty = advertisement(b"0" * 40 + b" capabilities^{}\0agent=git/2.39\n")
     assert _object_of(empty, b"HEAD") is None
     assert _object_of(bytearray(b"x HEAD\n HEAD\n0000"), b"HEAD") is None
+
+
+def test_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each server; those without a call end, sooner where others need room."""
+    monkeypatch.setattr(gitaly, "MAX_SERVERS", 2)
+    clock = MemoryReactorClock()
+    servers = GitalyServers(clock, GitLimits(), clock.seconds)
+    with servers.channel("tcp://a:1") as first, servers.channel("tcp://a:1") as again:
+        assert first is again
+    clock.advance(gitaly.IDLE - 1)
+    with servers.channel("tcp://a:1") as again:
+        assert first is again
+        clock.advance(2 * gitaly.IDLE)
+        assert len(servers) == 1
+        with servers.channel("tcp://b:1"):
+            with pytest.raises(CallError) as caught, servers.channel("tcp://c:1"):
+                pass
+            assert caught.value.status is Status.UNAVAILABLE
+        with servers.channel("tcp://c:1"):
+            assert len(servers) == 2
+        with servers.channel("tcp://a:1") as again:
+            assert first is again
+    clock.advance(gitaly.IDLE)
+    assert len(servers) == 0
+    with servers.channel("tcp://a:1") as again:
+        assert again is not first
+        servers.close()
+    assert len(servers) == 0 and not clock.getDelayedCalls()

@@ -60,6 +60,27 @@ class ProjectTests(GitLabCase):
         self.projects.told("7", {})
         self.assertIsNone(self.projects.get("7"))
 
+    def test_moved(self) -> None:
+        """That GitLab has a project somewhere else is told, once."""
+        moved: list[str] = []
+        projects = AgentProjects(self.clock, moved=moved.append)
+        said: dict[str, Any] = {
+            "default_branch": "main",
+            "gitaly_info": {"address": "tcp://gitaly-1:8075"},
+            "gitaly_repository": {"storage_name": "a", "relative_path": "b.git"},
+        }
+        projects.told("7", said)
+        projects.told("7", said)
+        self.assertEqual(moved, [])
+        said["gitaly_info"] = {"address": "tcp://gitaly-2:8075"}
+        projects.told("7", said)
+        projects.told("7", said)
+        self.assertEqual(moved, ["7"])
+        projects.told("7", {**said, "default_branch": "other"})
+        self.assertEqual(moved, ["7", "7"])
+        projects.told("7", {})
+        self.assertEqual(moved, ["7", "7"])
+
     def test_register(self) -> None:
         """GitLab is told how its own agents are configured."""
         self.projects.register("7", CONFIGURATION)

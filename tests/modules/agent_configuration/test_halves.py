@@ -353,6 +353,62 @@ class HalvesTests(SynchronousTestCase):
             self.pass_time(2)
         self.assertEqual([one for one, _ in self.server._of_gitlab], [places[2]])
 
+    def test_moves_while_followed(self) -> None:
+        """What is told comes from the new place at once, on the same stream."""
+        places = [GitalyAddress(address=f"tcp://gitaly-{n}:8075") for n in range(2)]
+        old, new = (self.pair.repositories.open(place) for place in places)
+        old.commit({FILE: DEBUG})
+        self.begin(_project(places[0]), repositories={})
+        (stream,) = self.server._streams.values()
+        api = self.server._api
+        api.projects["1"] = _project(places[1])
+        new.commit({FILE: DEBUG})
+        new.commit({FILE: FLUX})
+        api.publish("agent.moved", "another")
+        self.pass_time(2)
+        self.assertEqual(self.urls, [])
+        api.publish("agent.moved", "1")
+        self.pass_time(2)
+        self.assertEqual(self.urls, ["http://flux"])
+        before = old.resolved
+        self.pass_time(3600)
+        self.assertEqual(old.resolved, before)
+        new.commit({FILE: DEBUG})
+        api.publish("git.pushed", "group/a")
+        self.pass_time(2)
+        self.assertEqual(self.levels, ["debug", "info", "debug"])
+        self.assertEqual(list(self.server._streams.values()), [stream])
+        api.publish("agent.moved", "1")
+        api.publish("kas.draining", None)
+        self.pass_time(1)
+        self.assertEqual(self.server._streams, {})
+
+    def test_names_of_gitlab(self) -> None:
+        """Another project of GitLab can have an agent of the name: the path decides."""
+        for pattern, urls in (
+            ("agent-1", []),
+            ("*", []),
+            ("group/b:*", []),
+            ("group/a:agent-1", ["http://flux"]),
+            ("group/*:agent-*", ["http://flux"]),
+        ):
+            self.setUp()
+            place = GitalyAddress(address="tcp://gitaly:8075")
+            self.pair.repositories.open(place).commit({FILE: DEBUG})
+            self.repository.commit({FILE: FLUX})
+            settings = RepositorySettings(url=URL, agents=(pattern,))
+            self.begin(_project(place), repositories={"clusters": settings})
+            self.assertEqual(self.urls, urls, pattern)
+            warned = any("write group/a:agent-1" in formatEvent(e) for e in self.log)
+            self.assertEqual(warned, ":" not in pattern)
+
+    def test_path_without_gitlab(self) -> None:
+        """An agent of the identity file has no project: only its name counts."""
+        settings = RepositorySettings(url=URL, agents=("group/a:agent-1", "*:*"))
+        self.begin(repositories={"clusters": settings})
+        self.pass_time(10)
+        self.assertEqual(self.repository.resolved, 0)
+
 
 def _project(place: GitalyAddress) -> AgentProject:
     return AgentProject(full_path="group/a", default_branch="", repository=place)

@@ -8,12 +8,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.server import NOT_DONE_YET, Request
+from twisted.web.test.requesthelper import DummyChannel
 from zope.interface.verify import verifyObject
 
 from modules.notifications import rpc_pb2
 from modules.notifications.server import NOTIFICATIONS, NotificationsServer
+from modules.notifications.webhook import Webhook
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IServerModule
 from tunnel.testing import ModulePair
@@ -111,6 +117,26 @@ class NotificationsTests(SynchronousTestCase):
         answer = self.hook("group/app", X_Gitlab_Token=SECRET)
         self.assertEqual(answer.status, 204)
         self.assertEqual(self.heard[-1], "group/app")
+
+    def test_webhook_whose_caller_left(self) -> None:
+        """The push is published all the same, and nothing is said to it."""
+        for outcome in (None, CallError(Status.UNAVAILABLE, "away")):
+            request: Any = Request(DummyChannel(), False)
+            request.requestHeaders.addRawHeader("X-Gitlab-Token", SECRET)
+            request.postpath = [b"clusters"]
+            waiting: Deferred[None] = Deferred()
+
+            async def pushed(name: str, waiting: Deferred[None] = waiting) -> None:
+                await waiting
+
+            page = Webhook(self.file, pushed)
+            self.assertEqual(page.render_POST(request), NOT_DONE_YET)
+            request.connectionLost(Failure(ConnectionLost()))
+            if outcome is None:
+                waiting.callback(None)
+            else:
+                waiting.errback(outcome)
+        self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_webhook_of_strangers(self) -> None:
         """Without the secret nothing happens, and nothing is said of it."""
