@@ -22,6 +22,9 @@ CONFIGURATION = rpc_pb2.DESCRIPTOR.services_by_name["AgentConfiguration"]
 #: Seconds before kas is asked again, at first and at most, as GitLab's agent has them.
 RETRY_FIRST, RETRY_MOST = 10.0, 300.0
 
+#: Seconds until kas has to have taken that a configuration was refused.
+TELL_TIMEOUT = 10.0
+
 #: What kas says when there is nothing to ask for: the next kas may say something else.
 _NOTHING = (Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION)
 
@@ -88,7 +91,7 @@ class AgentConfigurationAgent:
                     rpc_pb2.ConfigurationRequest(commit_id=self._commit),
                 ):
                     told = True
-                    self._received(response)
+                    await self._received(response)
             except CallError as error:
                 if error.status in _NOTHING:
                     self._log.debug(
@@ -104,13 +107,15 @@ class AgentConfigurationAgent:
             pause = RETRY_FIRST if told else min(pause * 2, RETRY_MOST)
             await deferLater(self._api.clock, pause * (0.5 + self._random() / 2))
 
-    def _received(self, response: rpc_pb2.ConfigurationResponse) -> None:
-        if response.HasField("configuration"):
-            self._apply(response)
-        else:
+    async def _received(self, response: rpc_pb2.ConfigurationResponse) -> None:
+        if not response.HasField("configuration"):
             self._complain(tuple(response.problems))
+        elif refused := self._apply(response):
+            self._complain(refused)
+            await self._tell(response.commit_id, refused)
 
-    def _apply(self, response: rpc_pb2.ConfigurationResponse) -> None:
+    def _apply(self, response: rpc_pb2.ConfigurationResponse) -> tuple[str, ...]:
+        """Why it is not in effect; nothing: it is."""
         configuration = response.configuration
         texts = {
             field.name: getattr(configuration, field.name)
@@ -121,14 +126,25 @@ class AgentConfigurationAgent:
         try:
             self._api.apply_sections(texts)
         except ConfigurationError as error:
-            self._complain(
-                tuple(f"commit {commit[:12]}: {one}" for one in error.problems)
-            )
-            return
+            return tuple(f"commit {commit[:12]}: {one}" for one in error.problems)
         self._commit, self._problems = commit, ()
         self._log.info(
             "the configuration of commit {commit} is in effect", commit=commit
         )
+        return ()
+
+    async def _tell(self, commit: str, problems: tuple[str, ...]) -> None:
+        """So that operators of kas see it, too."""
+        request = rpc_pb2.RefusedRequest(commit_id=commit, problems=problems)
+        try:
+            await self._api.client(CONFIGURATION).call(
+                "Refused", request, timeout=TELL_TIMEOUT
+            )
+        except CallError as error:
+            self._log.debug(
+                "kas does not take that a configuration was refused: {reason}",
+                reason=error.message,
+            )
 
     def _complain(self, problems: tuple[str, ...]) -> None:
         if problems == self._problems:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from modules.agent_configuration import agentcfg_pb2 as modules_dot_agent__configuration_dot_agentcfg__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%modules/agent_configuration/rpc.proto\x12$gitlab.agent.agent_configuration.rpc\x1a*modules/agent_configuration/agentcfg.proto\")\n\x14\x43onfigurationRequest\x12\x11\n\tcommit_id\x18\x01 \x01(\t\"~\n\x15\x43onfigurationResponse\x12@\n\rconfiguration\x18\x01 \x01(\x0b\x32).gitlab.agent.agentcfg.AgentConfiguration\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12\x10\n\x08problems\x18\x64 \x03(\t2\xa4\x01\n\x12\x41gentConfiguration\x12\x8d\x01\n\x10GetConfiguration\x12:.gitlab.agent.agent_configuration.rpc.ConfigurationRequest\x1a;.gitlab.agent.agent_configuration.rpc.ConfigurationResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%modules/agent_configuration/rpc.proto\x12$gitlab.agent.agent_configuration.rpc\x1a*modules/agent_configuration/agentcfg.proto\")\n\x14\x43onfigurationRequest\x12\x11\n\tcommit_id\x18\x01 \x01(\t\"~\n\x15\x43onfigurationResponse\x12@\n\rconfiguration\x18\x01 \x01(\x0b\x32).gitlab.agent.agentcfg.AgentConfiguration\x12\x11\n\tcommit_id\x18\x02 \x01(\t\x12\x10\n\x08problems\x18\x64 \x03(\t\"5\n\x0eRefusedRequest\x12\x11\n\tcommit_id\x18\x01 \x01(\t\x12\x10\n\x08problems\x18\x02 \x03(\t\"\x11\n\x0fRefusedResponse2\x9c\x02\n\x12\x41gentConfiguration\x12\x8d\x01\n\x10GetConfiguration\x12:.gitlab.agent.agent_configuration.rpc.ConfigurationRequest\x1a;.gitlab.agent.agent_configuration.rpc.ConfigurationResponse0\x01\x12v\n\x07Refused\x12\x34.gitlab.agent.agent_configuration.rpc.RefusedRequest\x1a\x35.gitlab.agent.agent_configuration.rpc.RefusedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +36,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONFIGURATIONREQUEST']._serialized_end=164
   _globals['_CONFIGURATIONRESPONSE']._serialized_start=166
   _globals['_CONFIGURATIONRESPONSE']._serialized_end=292
-  _globals['_AGENTCONFIGURATION']._serialized_start=295
-  _globals['_AGENTCONFIGURATION']._serialized_end=459
+  _globals['_REFUSEDREQUEST']._serialized_start=294
+  _globals['_REFUSEDREQUEST']._serialized_end=347
+  _globals['_REFUSEDRESPONSE']._serialized_start=349
+  _globals['_REFUSEDRESPONSE']._serialized_end=366
+  _globals['_AGENTCONFIGURATION']._serialized_start=369
+  _globals['_AGENTCONFIGURATION']._serialized_end=653
 # @@protoc_insertion_point(module_scope)

@@ -22,3 +22,15 @@ class ConfigurationResponse(_message.Message):
     commit_id: str
     problems: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, configuration: _Optional[_Union[_agentcfg_pb2.AgentConfiguration, _Mapping]] = ..., commit_id: _Optional[str] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RefusedRequest(_message.Message):
+    __slots__ = ("commit_id", "problems")
+    COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    commit_id: str
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, commit_id: _Optional[str] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RefusedResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -14,7 +14,7 @@ from zope.interface import implementer, provider
 
 from modules.agent_configuration import rpc_pb2
 from modules.agent_configuration.config import AgentConfigurationSettings
-from modules.agent_configuration.document import Document
+from modules.agent_configuration.document import MAX_PROBLEMS, Document
 from modules.agent_configuration.follow import FollowedRepository
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
@@ -26,6 +26,7 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IServerModuleFactory,
 )
+from tunnel.util.texts import clean
 
 __all__ = ["CONFIGURATION", "AgentConfigurationServer"]
 
@@ -33,6 +34,9 @@ CONFIGURATION = rpc_pb2.DESCRIPTOR.services_by_name["AgentConfiguration"]
 
 #: Bytes of a configuration, compressed, that outlives kas: what a store takes.
 MAX_KEPT = 64 * 1024
+
+#: Characters of one problem that an agentk tells.
+MAX_PROBLEM = 400
 
 #: Agents of which is remembered what GitLab was told: ten times those of one kas.  One
 #: that is forgotten is told once more.
@@ -46,6 +50,8 @@ class _Stream:
         self.agent = agent
         self.followed = followed
         self._follower = followed.follow(agent.agent_name)
+        #: The commit that agentk was told last, and may refuse; empty: it did.
+        self.told = ""
 
     async def next(self) -> Document | None:
         """See `Follower.next`."""
@@ -131,7 +137,7 @@ class AgentConfigurationServer:
                 followed = stream.followed
                 if document.written is None:
                     if not has and (good := await self._last_good(agent)) is not None:
-                        has = good.commit
+                        has = stream.told = good.commit
                         yield self._response(agent, followed, good)
                     yield rpc_pb2.ConfigurationResponse(
                         commit_id=document.commit, problems=document.problems
@@ -141,7 +147,7 @@ class AgentConfigurationServer:
                 self._show(agent, "")
                 self._register(agent, document)
                 if document.commit != has:
-                    has = document.commit
+                    has = stream.told = document.commit
                     await self._keep(agent, document)
                     yield self._response(agent, followed, document)
         finally:
@@ -150,6 +156,26 @@ class AgentConfigurationServer:
                 del self._streams[agent.instance_id]
             if not self._streams_of(agent.agent_id):
                 self._show(agent, "")
+
+    async def refused(
+        self, request: rpc_pb2.RefusedRequest, call: Any
+    ) -> rpc_pb2.RefusedResponse:
+        """A module of agentk cannot use its section: once for each that it is told."""
+        agent: ConnectedAgent = call.agent
+        stream = self._streams.get(agent.instance_id)
+        if stream is None or not stream.told or stream.told != request.commit_id:
+            text = "this agentk was not told of that commit, or refused it already"
+            raise CallError(Status.FAILED_PRECONDITION, text)
+        stream.told = ""
+        problems = [clean(one, MAX_PROBLEM) for one in request.problems[:MAX_PROBLEMS]]
+        for problem in problems:
+            self._log.warn(
+                "configuration of agent {agent_name}: agentk refuses it: {problem}",
+                agent_name=agent.agent_name,
+                problem=problem,
+            )
+        self._show(agent, "agentk refuses it: " + "; ".join(problems))
+        return rpc_pb2.RefusedResponse()
 
     def _streams_of(self, agent_id: str) -> list[_Stream]:
         streams = self._streams.values()

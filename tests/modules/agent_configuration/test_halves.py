@@ -11,7 +11,8 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from modules.agent_configuration.agent import AgentConfigurationAgent
+from modules.agent_configuration import rpc_pb2
+from modules.agent_configuration.agent import CONFIGURATION, AgentConfigurationAgent
 from modules.agent_configuration.config import RepositorySettings
 from modules.agent_configuration.server import AgentConfigurationServer
 from tunnel.config import field
@@ -197,6 +198,44 @@ class HalvesTests(SynchronousTestCase):
         last = self.said()[-1]
         self.assertIn(commit[:12], last)
         self.assertIn("no such receiver", last)
+        # kas shows it, until there is another; and again to an agentk that comes back.
+        api = self.server._api
+        self.assertIn("agentk refuses it: commit", api.problems["1"])
+        self.assertIn("no such receiver", api.problems["1"])
+        self.agent._end()
+        self.pass_time(1)
+        self.assertEqual(api.problems, {})
+        self.agent._begin()
+        self.pass_time(2)
+        self.assertIn("no such receiver", api.problems["1"])
+        self.repository.commit({FILE: DEBUG})
+        self.pushed()
+        self.assertEqual((self.levels, self.urls[-1]), (["debug"], "default"))
+        self.assertEqual(api.problems, {})
+
+    def test_refused_by_a_stranger(self) -> None:
+        """Once for each commit that is told, in so many characters."""
+        self.repository.commit({FILE: FLUX})
+        self.begin()
+        client = self.agent._api.client(CONFIGURATION)
+        commit = self.agent._commit
+
+        def refuse(commit: str) -> None:
+            request = rpc_pb2.RefusedRequest(
+                commit_id=commit, problems=["x" * 10_000 + "\n"] * 100
+            )
+            self.pair.run(client.call("Refused", request))
+
+        for wrong in ("", "0" * 40):
+            with self.assertRaises(CallError):
+                refuse(wrong)
+        self.assertEqual(self.server._api.problems, {})
+        refuse(commit)
+        shown = self.server._api.problems["1"]
+        self.assertLess(len(shown), 20 * 410)
+        with self.assertRaises(CallError) as caught:
+            refuse(commit)
+        self.assertIs(caught.exception.status, Status.FAILED_PRECONDITION)
 
     def test_no_file(self) -> None:
         """Without a file everything is the default, and that is no error."""
