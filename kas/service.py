@@ -38,6 +38,8 @@ from kas.config.own_address import interface_addresses, own_address, own_names
 from kas.config.schema import KasConfiguration
 from kas.fleet.balance import PER_SECOND, Balance
 from kas.fleet.fleet import Fleet
+from kas.git.limits import GitLimits
+from kas.git.metrics import GitCollector
 from kas.git.repositories import Repositories
 from kas.gitlab.agents import GitLabAgents, OfGitLab
 from kas.gitlab.cache import Lifetimes
@@ -212,7 +214,16 @@ class KasService(LogsItsOwnWay, Service):
         if configuration.web is not None:
             self.web = WebListener(configuration.web, pages, self.listening, reactor)
             self.metrics.register(self.web.collector)
-        self._repositories = Repositories(state, reactor, environ=environ, now=now)
+        every = configuration.gitaly.global_api_rate_limit
+        each = configuration.gitaly.per_server_api_rate_limit
+        limits = GitLimits(
+            gitaly_rate=every.refill_rate_per_second,
+            gitaly_burst=every.bucket_size,
+            gitaly_server_rate=each.refill_rate_per_second,
+            gitaly_server_burst=each.bucket_size,
+        )
+        self._repositories = Repositories(state, reactor, limits, environ, now)
+        self.metrics.register(GitCollector(self._repositories))
         self._audit = AuditLog(
             configuration.observability.audit, self._kas_id.hex(), now
         )

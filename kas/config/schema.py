@@ -18,6 +18,7 @@ from kas.config.checks import (
     is_secret,
     is_url_path,
 )
+from kas.config.gitaly import GitalyRateLimits
 from kas.config.gitlab import GitLab
 from kas.config.redis import Redis
 from tunnel.config import (
@@ -290,9 +291,7 @@ class Web:
 class KasConfiguration:
     """The whole file; without one, kas runs alone with what is the default here."""
 
-    IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
-        "workspaces", "autoflow", "gitaly"
-    )
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs("workspaces", "autoflow")
 
     agent: AgentSection = field(factory=AgentSection, doc="what faces agents")
     observability: Observability = field(
@@ -312,6 +311,9 @@ class KasConfiguration:
     gitlab: GitLab | None = field(
         default=None,
         doc="GitLab says which agents there are; without it the identity file does",
+    )
+    gitaly: GitalyRateLimits = field(
+        factory=GitalyRateLimits, doc="how often GitLab's Gitaly servers are asked"
     )
     redis: Redis | None = field(default=None, doc="what several kas share")
 

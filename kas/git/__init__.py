@@ -8,6 +8,8 @@ Git repositories, as modules read them (`tunnel.interfaces.IRepository`).
     local.py         a repository of this machine
     http.py          one at a Git server, fetched into a folder of kas
     gitaly.py        one of GitLab, read where it is
+    outcomes.py      how often git and Gitaly were asked, and how it ended
+    metrics.py       that, for Prometheus
     turns.py         one fetch at a time, shared by all who wait for it
     repositories.py  each repository once, whoever asks for it
 

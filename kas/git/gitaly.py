@@ -6,8 +6,8 @@ import hashlib
 import hmac
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,7 +21,9 @@ from zope.interface import implementer
 
 from kas.git.limits import GitLimits
 from kas.git.names import check_commit, check_path, full_ref
+from kas.git.outcomes import Outcomes
 from kas.git.turns import Turns
+from kas.limiter import Limiter
 from tunnel.errors import CallError, Status
 from tunnel.gitaly import gitaly_pb2 as pb
 from tunnel.grpc.client import GrpcChannel
@@ -56,6 +58,7 @@ class _Server:
     """The channel to one Gitaly, and the calls on it."""
 
     channel: GrpcChannel
+    limiter: Limiter
     calls: int = 0
 
 
@@ -72,6 +75,11 @@ class GitalyServers:
         self.limits = limits
         self.now = now
         self._reactor = reactor
+        self._limiter = Limiter(
+            limits.gitaly_rate, limits.gitaly_burst, reactor, "calls to Gitaly"
+        )
+        #: By method.
+        self.outcomes = Outcomes(reactor.seconds)
         self._servers: dict[str, _Server] = {}
         #: Ends those without a call; the one that had its last call first stands first.
         self._idle: dict[str, IDelayedCall] = {}
@@ -80,18 +88,28 @@ class GitalyServers:
         """Servers to which there is a channel."""
         return len(self._servers)
 
-    @contextmanager
-    def channel(self, address: str) -> Iterator[GrpcChannel]:
-        """
-        To the Gitaly at *address*, for one call.
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for their turn."""
+        of_servers = sum(one.limiter.waiting for one in self._servers.values())
+        return of_servers + self._limiter.waiting
 
-        :raises CallError: UNAVAILABLE, it cannot be an address, or there are too many.
+    @asynccontextmanager
+    async def channel(self, address: str) -> AsyncIterator[GrpcChannel]:
+        """
+        To the Gitaly at *address*, for one call, once it is its turn.
+
+        :raises CallError: UNAVAILABLE, it cannot be an address, or there are too many;
+            RESOURCE_EXHAUSTED, too many calls wait.
         """
         server = self._servers.get(address) or self._add(address)
         server.calls += 1
         if (idle := self._idle.pop(address, None)) is not None:
             idle.cancel()
         try:
+            # Calls that one server holds up take no turns of the others.
+            await server.limiter.passed()
+            await self._limiter.passed()
             yield server.channel
         finally:
             server.calls -= 1
@@ -117,7 +135,14 @@ class GitalyServers:
             self._idle[longest].cancel()
             self._end(longest)
         channel = GrpcChannel(endpoint, self._reactor, authority=authority)
-        server = self._servers[address] = _Server(channel)
+        limits = self.limits
+        limiter = Limiter(
+            limits.gitaly_server_rate,
+            limits.gitaly_server_burst,
+            self._reactor,
+            f"calls to the Gitaly at {authority}",
+        )
+        server = self._servers[address] = _Server(channel, limiter)
         return server
 
     def _end(self, address: str) -> None:
@@ -310,16 +335,18 @@ class GitalyRepository:
         self, service: str, method: str, request: Message
     ) -> AsyncIterator[Any]:
         descriptor: ServiceDescriptor = _SERVICES[service]
-        with self._servers.channel(self._address.address) as channel:
-            calls = channel.client(descriptor).stream(
-                method,
-                request,
-                timeout=self._servers.limits.read_timeout,
-                metadata=self._metadata(),
-            )
-            async with aclosing(calls):
-                async for response in calls:
-                    yield response
+        servers = self._servers
+        async with servers.channel(self._address.address) as channel:
+            with servers.outcomes.measure(method):
+                calls = channel.client(descriptor).stream(
+                    method,
+                    request,
+                    timeout=servers.limits.read_timeout,
+                    metadata=self._metadata(),
+                )
+                async with aclosing(calls):
+                    async for response in calls:
+                        yield response
 
     def _metadata(self) -> dict[str, str]:
         """Its token signs the time of day: see gitalyauth in Gitaly's sources."""

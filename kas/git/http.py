@@ -41,6 +41,8 @@ class HttpRepository:
         #: Copies are numbered; the one before the last serves readings that began.
         self._number = 0
         self._objects: Objects | None = None
+        #: Bytes of the copy; 0: there is none yet.
+        self.copy_bytes = 0
         self._turns = Turns(self._fetched)
 
     def resolve(self, ref: str = "HEAD") -> Deferred[str]:
@@ -72,13 +74,17 @@ class HttpRepository:
             await self._begin_again(ref)
         else:
             await self._fetch(self._objects.folder, ref)
+        self.copy_bytes = sum(self._packs())
         return await self._here().find(_own(ref))
 
     def _is_old(self) -> bool:
         limits = self._program.limits
-        packs = Path(self._here().folder) / "objects" / "pack"
-        sizes = [pack.stat().st_size for pack in packs.glob("*.pack")]
+        sizes = self._packs()
         return len(sizes) > limits.packs or sum(sizes) > limits.copy
+
+    def _packs(self) -> list[int]:
+        packs = Path(self._here().folder) / "objects" / "pack"
+        return [pack.stat().st_size for pack in packs.glob("*.pack")]
 
     async def _begin_again(self, ref: str) -> None:
         """A new copy takes the place of the old one once it is complete."""

@@ -49,5 +49,11 @@ class GitLimits:
     readings: int = 8
     #: Readings and fetches that wait for those.
     waiting: int = 1000
+    #: Calls to all Gitaly servers together, and to each: in a second, and at once after
+    #: a pause.  As GitLab's kas has it.
+    gitaly_rate: float = 30.0
+    gitaly_burst: int = 70
+    gitaly_server_rate: float = 15.0
+    gitaly_server_burst: int = 40
     #: Repositories of this machine and of Git servers: those that are configured.
     repositories: int = 10_000

@@ -22,6 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from kas.git.limits import GitLimits
+from kas.git.outcomes import Outcomes
 from tunnel.errors import CallError, Status
 
 __all__ = ["Ended", "GitProgram"]
@@ -114,6 +115,8 @@ class GitProgram:
     ) -> None:
         self.limits = limits
         self._reactor = reactor
+        #: By command of git.
+        self.outcomes = Outcomes(reactor.seconds)
         self._environment = {
             name: environ[name] for name in _PASSED_ON if name in environ
         } | _ENVIRONMENT
@@ -149,12 +152,18 @@ class GitProgram:
             raise CallError(Status.UNAVAILABLE, "too many readings of Git wait")
         await room.acquire()
         try:
-            child = _Child(most, data, enough)
-            self._children.add(child)
-            try:
-                return await self._run(child, folder, arguments, fetches, configuration)
-            finally:
-                self._children.discard(child)
+            with self.outcomes.measure(arguments[0]) as said:
+                child = _Child(most, data, enough)
+                self._children.add(child)
+                try:
+                    ended = await self._run(
+                        child, folder, arguments, fetches, configuration
+                    )
+                finally:
+                    self._children.discard(child)
+                if ended.code:
+                    said.append("failed")
+                return ended
         finally:
             room.release()
 

@@ -18,6 +18,7 @@ from kas.git.gitaly import GitalyRepository, GitalyServers
 from kas.git.http import HttpRepository
 from kas.git.limits import GitLimits
 from kas.git.local import LocalRepository
+from kas.git.outcomes import Outcomes
 from kas.git.program import GitProgram
 from kas.state.directory import StateDirectory, process_name
 from tunnel.errors import CallError, Status
@@ -54,7 +55,8 @@ class Repositories:
         self._state = state
         self._limits = limits or GitLimits()
         self._program = GitProgram(reactor, self._limits, environ)
-        self._gitaly = GitalyServers(reactor, self._limits, now)
+        #: The Gitaly servers that are in use.
+        self.gitaly = GitalyServers(reactor, self._limits, now)
         self._known: dict[GitAddress, IRepository] = {}
         #: Those that nobody reads any more are forgotten: they hold nothing, and GitLab
         #: may name any number of them.
@@ -70,8 +72,27 @@ class Repositories:
     def stop(self) -> None:
         """End what runs, and remove the copies."""
         self._program.stop()
-        self._gitaly.close()
+        self.gitaly.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def commands(self) -> Outcomes:
+        """How git was run."""
+        return self._program.outcomes
+
+    @property
+    def copies(self) -> int:
+        """Repositories of Git servers of which there is a copy."""
+        return sum(bool(size) for size in self._copy_sizes())
+
+    @property
+    def copy_bytes(self) -> int:
+        """Bytes of those copies."""
+        return sum(self._copy_sizes())
+
+    def _copy_sizes(self) -> list[int]:
+        known = self._known.values()
+        return [one.copy_bytes for one in known if isinstance(one, HttpRepository)]
 
     @property
     def _folder(self) -> Path:
@@ -82,7 +103,7 @@ class Repositories:
         if isinstance(address, GitalyAddress):
             of_gitlab = self._of_gitlab.get(address)
             if of_gitlab is None:
-                of_gitlab = GitalyRepository(self._gitaly, address)
+                of_gitlab = GitalyRepository(self.gitaly, address)
                 self._of_gitlab[address] = of_gitlab
             return of_gitlab
         found = self._known.get(address)

@@ -7,7 +7,6 @@ GitLab as the one who knows agents, and the jobs and people that use them.
     credentials.py  what the authenticators of jobs and people have in common
     dialling.py  the connections to GitLab
     jobs.py      the authenticator of CI jobs, by their tokens, and as whom they ask
-    limiter.py   no more requests in a second than configured
     metrics.py   how it goes, for Prometheus
     projects.py  the repositories of agents, and how GitLab is told what is in them
     reading.py   what GitLab says, checked

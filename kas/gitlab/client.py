@@ -32,8 +32,8 @@ from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
 from kas.config.gitlab import GitLab
-from kas.gitlab.limiter import Limiter
 from kas.identity.jwt import Secrets, sign
+from kas.limiter import Limiter
 from tunnel import __version__
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.transport.negotiation import NegotiationError
@@ -149,7 +149,12 @@ class GitLabClient:
         self._now = now
         self._jitter = jitter
         limit = settings.api_rate_limit
-        self.limiter = Limiter(limit.refill_rate_per_second, limit.bucket_size, clock)
+        self.limiter = Limiter(
+            limit.refill_rate_per_second,
+            limit.bucket_size,
+            clock,
+            "requests to GitLab",
+        )
         self._room = DeferredSemaphore(MAX_REQUESTS)
         self.outcomes: Counter[tuple[str, str]] = Counter()
         # Whatever GitLab sets belongs to nobody here.

@@ -84,7 +84,6 @@ def test_the_example_has_every_key() -> None:
         ("observability", "tracing"),
         ("observability", "sentry"),
         ("observability", "google_profiler"),
-        ("", "gitaly"),
     ],
 )
 @pytest.mark.parametrize("content", ["1", "{a_secret_file: /none/x, unknown: 1}"])
@@ -102,7 +101,7 @@ def test_keys_of_others(path: str, key: str, content: str) -> None:
 
 
 def test_slips_beside_them_are_found() -> None:
-    (problem,) = problems("redis:\n  sentinal: {}\ngitaly:\n  address: x\n")
+    (problem,) = problems("redis:\n  sentinal: {}\nautoflow:\n  address: x\n")
     assert "did you mean 'sentinel'?" in problem
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import attrs
 import pytest
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 
 from kas.git import gitaly
 from kas.git.gitaly import GitalyServers, _object_of
 from kas.git.limits import GitLimits
+from kas.git.metrics import GitCollector
+from kas.git.repositories import Repositories
+from kas.state.directory import StateDirectory
 from tunnel.errors import CallError, Status
 
 SHA1, SHA256 = b"0123456789abcdef" * 2 + b"01234567", b"0123456789abcdef" * 4
@@ -47,29 +56,105 @@ def test_no_refs() -> None:
     assert _object_of(bytearray(b"x HEAD\n HEAD\n0000"), b"HEAD") is None
 
 
+@attrs.define
+class Use:
+    """A call that lasts until it is told to end."""
+
+    servers: GitalyServers
+    address: str = "tcp://a:1"
+    channel: Any = None
+    end: Deferred[None] = attrs.Factory(Deferred)
+
+    def begin(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._use())
+
+    async def _use(self) -> None:
+        async with self.servers.channel(self.address) as self.channel:
+            await self.end
+
+
 def test_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each server; those without a call end, sooner where others need room."""
     monkeypatch.setattr(gitaly, "MAX_SERVERS", 2)
     clock = MemoryReactorClock()
     servers = GitalyServers(clock, GitLimits(), clock.seconds)
-    with servers.channel("tcp://a:1") as first, servers.channel("tcp://a:1") as again:
-        assert first is again
+
+    def begin(address: str) -> Use:
+        use = Use(servers, address)
+        done.append(use.begin())
+        return use
+
+    done: list[Deferred[None]] = []
+    first, second = begin("tcp://a:1"), begin("tcp://a:1")
+    assert first.channel is second.channel is not None
+    first.end.callback(None)
+    second.end.callback(None)
     clock.advance(gitaly.IDLE - 1)
-    with servers.channel("tcp://a:1") as again:
-        assert first is again
-        clock.advance(2 * gitaly.IDLE)
-        assert len(servers) == 1
-        with servers.channel("tcp://b:1"):
-            with pytest.raises(CallError) as caught, servers.channel("tcp://c:1"):
-                pass
-            assert caught.value.status is Status.UNAVAILABLE
-        with servers.channel("tcp://c:1"):
-            assert len(servers) == 2
-        with servers.channel("tcp://a:1") as again:
-            assert first is again
+    third = begin("tcp://a:1")
+    assert third.channel is first.channel
+    clock.advance(2 * gitaly.IDLE)
+    assert len(servers) == 1
+    other = begin("tcp://b:1")
+    failures: list[Any] = []
+    begin("tcp://c:1")
+    done.pop().addErrback(failures.append)
+    assert failures[0].value.status is Status.UNAVAILABLE
+    other.end.callback(None)
+    begin("tcp://c:1").end.callback(None)
+    assert len(servers) == 2 and begin("tcp://a:1").channel is first.channel
+    third.end.callback(None)
     clock.advance(gitaly.IDLE)
-    assert len(servers) == 0
-    with servers.channel("tcp://a:1") as again:
-        assert again is not first
-        servers.close()
+    assert len(servers) == 1
+    servers.close()
     assert len(servers) == 0 and not clock.getDelayedCalls()
+
+
+def test_rates() -> None:
+    """So many at once, for each server and for all; then one after the other."""
+    clock = MemoryReactorClock()
+    limits = GitLimits(
+        gitaly_rate=2, gitaly_burst=3, gitaly_server_rate=1, gitaly_server_burst=2
+    )
+    servers = GitalyServers(clock, limits, clock.seconds)
+    uses = [Use(servers, f"tcp://{name}:1") for name in "aaab"]
+    for use in uses:
+        use.begin()
+    assert [bool(use.channel) for use in uses] == [True, True, False, True]
+    late = Use(servers, "tcp://c:1")
+    late.begin()
+    assert not late.channel and servers.waiting == 2
+    clock.advance(0.5)
+    assert late.channel and servers.waiting == 1
+    clock.advance(0.5)
+    assert uses[2].channel and servers.waiting == 0
+    # Who gives up leaves its turn to others.
+    gone = Use(servers, "tcp://a:1")
+    calls = gone.begin()
+    calls.addErrback(lambda _: None)
+    assert servers.waiting == 1
+    calls.cancel()
+    assert servers.waiting == 0
+
+
+def test_metrics(tmp_path: Path) -> None:
+    """What was counted is there under its names."""
+    clock = MemoryReactorClock()
+    repositories = Repositories(StateDirectory.open(tmp_path / "state"), clock)
+    outcomes = repositories.gitaly.outcomes
+    with outcomes.measure("TreeEntry"):
+        clock.advance(1.5)
+    with pytest.raises(CallError), outcomes.measure("TreeEntry"):
+        raise CallError(Status.NOT_FOUND, "no")
+    with repositories.commands.measure("fetch") as said:
+        said.append("failed")
+    registry = CollectorRegistry()
+    registry.register(GitCollector(repositories))
+    value = registry.get_sample_value
+    calls = "kas_gitaly_calls_total"
+    assert value(calls, {"method": "TreeEntry", "outcome": "ok"}) == 1
+    assert value(calls, {"method": "TreeEntry", "outcome": "not_found"}) == 1
+    assert value("kas_gitaly_call_seconds_total", {"method": "TreeEntry"}) == 1.5
+    labels = {"command": "fetch", "outcome": "failed"}
+    assert value("kas_git_commands_total", labels) == 1
+    assert value("kas_git_copies") == value("kas_git_copy_bytes") == 0
+    assert value("kas_gitaly_calls_waiting") == value("kas_gitaly_servers") == 0

@@ -1,4 +1,4 @@
-"""How often kas asks GitLab: a token bucket, in which requests wait for their turn."""
+"""A token bucket, in which requests wait for their turn."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tunnel.errors import CallError, Status
 
 __all__ = ["Limiter"]
 
-#: Requests that wait: at the usual 50 a second, those behind wait for 40 seconds, which
-#: is longer than anyone waits for an answer.
+#: Requests that wait: at 50 a second, as GitLab is asked, those behind wait for 40
+#: seconds, which is longer than anyone waits for an answer.
 MAX_WAITING = 2_000
 
 
@@ -22,9 +22,14 @@ class Limiter:
     Lets *size* requests pass at once, and *rate* a second from then on.
 
     The first that waits is the first that passes.
+
+    :param what: requests of what, for the error text.
     """
 
-    def __init__(self, rate: float, size: int, clock: IReactorTime) -> None:
+    def __init__(
+        self, rate: float, size: int, clock: IReactorTime, what: str = "requests"
+    ) -> None:
+        self._what = what
         self._rate = rate
         self._size = size
         self._clock = clock
@@ -49,7 +54,7 @@ class Limiter:
             self._tokens -= 1
             return succeed(None)
         if len(self._waiting) >= MAX_WAITING:
-            text = "too many requests to GitLab wait already; try again later"
+            text = f"too many {self._what} wait already; try again later"
             return fail(CallError(Status.RESOURCE_EXHAUSTED, text))
         turn: Deferred[None] = Deferred(self._waiting.remove)
         self._waiting.append(turn)

@@ -1,4 +1,4 @@
-"""The token bucket of requests to GitLab."""
+"""A token bucket, in which requests wait."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.gitlab import limiter as module
-from kas.gitlab.limiter import Limiter
+from kas import limiter as module
+from kas.limiter import Limiter
 from tunnel.errors import CallError, Status
 
 
