@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -235,6 +236,31 @@ def beside_downloads() -> Iterator[Result]:
         )
 
 
+def beside_flood() -> Iterator[Result]:
+    """p99 of one user's requests beside 64 connections of another that never rest."""
+    with Stand() as stand, ThreadPoolExecutor(1) as pool:
+        stand.kas()
+        _, upstream_port = stand.upstream()
+        stand.agentk(upstream_port)
+        url = f"{stand.proxy}/200"
+        quiet, busy = [], []
+        for _ in range(ROUNDS):
+            quiet.append(speed.requests(url, 1, SECONDS, stand.token).p99)
+            flood = pool.submit(speed.requests, url, 64, SECONDS + 2, stand.other_token)
+            time.sleep(1)
+            busy.append(speed.requests(url, 1, SECONDS, stand.token).p99)
+            flood.result()
+        value, floor = _median(busy) * 1e3, _median(quiet) * 1e3
+        yield Result(
+            "p99 of one user's requests beside a flood of another",
+            value,
+            "ms",
+            floor,
+            2.0,
+            value / floor,
+        )
+
+
 def idle_agents() -> Iterator[Result]:
     """Private memory of kas for each agent that is connected and quiet."""
     with Stand(agents=50) as stand:
@@ -330,6 +356,7 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "bulk": bulk,
     "latency": latency,
     "beside-downloads": beside_downloads,
+    "beside-flood": beside_flood,
     "idle-agents": idle_agents,
     "connecting": connecting,
     "watches": watches,

@@ -71,6 +71,9 @@ class Stand:
         self.user_token = user
         #: For the URL of the first agent alone.
         self.token = f"user:1:{user}"
+        _, other = store.add_user("other", ["*"], None)
+        #: The same of another user.
+        self.other_token = f"user:1:{other}"
 
     def __enter__(self) -> Self:
         return self

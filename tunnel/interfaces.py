@@ -156,6 +156,8 @@ class Access:
     read_only: bool = False
     #: What a use of it counts as.
     usage: Usage | None = None
+    #: Its part of a busy kas and agent beside others: 4 for people, 2 for CI jobs.
+    weight: int = 4
 
     @property
     def who(self) -> str:

@@ -91,6 +91,7 @@ class _Answer:
                 agent_name=agent_id,
                 impersonation=impersonation,
                 usage=used_via("ci", self.job.user_id, int(agent_id)),
+                weight=2,
             )
         return access
 

@@ -4,12 +4,14 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
     client --HTTP--> server.py (kas) --stream--> agent.py (agentk) --HTTP--> cluster
 
     config.py          the sections of kas and of agentk
-    server.py          the server half: admits requests (limits, read-only), joins each
+    server.py          the server half: admits requests (shares, read-only), joins each
                        with the stream to its agent, ends those of a credential that
                        was revoked; audit
     frontdoor.py       reads agent, credential and target from the head, refuses or
                        replaces the client's Impersonate-*, and writes the fields that
                        travel on
+    shares.py          what each credential may have of kas and of an agent beside
+                       others: limits, weights, turns
     browsers.py        sessions of GitLab, and pages of other origins (CORS)
     websocket_tokens.py
                        credentials of browsers for WebSockets, sealed

@@ -128,6 +128,12 @@ class KubernetesApiConfiguration(CredentialCaching):
     max_requests_per_credential: int = field(
         default=1_000, validator=is_positive, doc="requests under way of one credential"
     )
+    # What one may have under way bounds a loop gone wrong already, and a burst is fine.
+    max_requests_per_second: int | None = field(
+        default=None,
+        validator=attrs.validators.optional(is_positive),
+        doc="requests that one credential may begin in a second; without, any number",
+    )
     max_connections: int = field(
         default=20_000, validator=is_positive, doc="connections of clients"
     )

@@ -30,6 +30,7 @@ from modules.kubernetes_api.frontdoor import (
 )
 from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
+from modules.kubernetes_api.shares import Shares, TooMany
 from modules.kubernetes_api.statuses import status_answer
 from modules.kubernetes_api.watch_boundary import Boundary
 from modules.kubernetes_api.websocket_tokens import SealedCredential, WebSocketTokens
@@ -158,8 +159,12 @@ class KubernetesApiServer:
         self.audits = api.audit_level is not AuditLevel.NONE
         #: Answers that are events.
         self.watches: set[ProxiedRequest] = set()
-        self._by_credential: dict[str, set[ProxiedRequest]] = {}
-        self._by_agent: dict[str, int] = {}
+        self.shares: Shares[ProxiedRequest] = Shares(
+            api.clock,
+            settings.max_requests_per_credential,
+            settings.max_requests_per_agent,
+            settings.max_requests_per_second,
+        )
         self._unsubscribe: list[Callable[[], None]] = []
         self._cross_origin = CrossOrigin(api.page_origins) if api.page_origins else None
         self.front = HttpServerFactory(
@@ -174,7 +179,8 @@ class KubernetesApiServer:
     async def start(self) -> None:
         """Listen, and count."""
         self.api.metrics.register(self.metrics)
-        self.api.holds_credentials(self._by_credential.keys)
+        self.api.metrics.register(self.shares)
+        self.api.holds_credentials(self.shares.credentials)
         self._unsubscribe = [
             self.api.subscribe("credential.revoked", self._revoked),
             self.api.subscribe("kas.draining", self._draining),
@@ -190,11 +196,12 @@ class KubernetesApiServer:
                 unsubscribe()
             self._unsubscribe = []
             self.api.metrics.unregister(self.metrics)
+            self.api.metrics.unregister(self.shares)
         self.front.drain()
         self.front.abort_all()
-        for requests in list(self._by_credential.values()):
-            for request in list(requests):
-                request.client_gone(CallError(Status.UNAVAILABLE, "kas stops"))
+        for request in self.shares.all():
+            request.client_gone(CallError(Status.UNAVAILABLE, "kas stops"))
+        self.shares.stop()
 
     def _draining(self, _: object) -> None:
         # What runs may finish; its connection takes no further request.
@@ -252,7 +259,8 @@ class KubernetesApiServer:
         request.checking = None
         if not request.over:
             self._admit(request, access)
-            request.exchange.resumeProducing()
+            if not request.held:
+                request.exchange.resumeProducing()
 
     def _not_authorized(self, failure: Failure, request: ProxiedRequest) -> None:
         request.checking = None
@@ -275,50 +283,47 @@ class KubernetesApiServer:
         request.fail(500, "kas: an internal error; see the log of kas")
 
     def _admit(self, request: ProxiedRequest, access: Access) -> None:
-        settings = self._settings
-        mine = self._by_credential.get(access.credential_id)
-        if mine is None:
-            mine = self._by_credential[access.credential_id] = set()
-        there = self._by_agent.get(access.agent_id, 0)
         request.access = access
-        mine.add(request)
-        self._by_agent[access.agent_id] = there + 1
         self.metrics.in_flight += 1
-        if len(mine) > settings.max_requests_per_credential:
-            self._too_many(request, f"of {access.who}")
-        elif there >= settings.max_requests_per_agent:
-            self._too_many(request, f"at agent {access.agent_name}")
-        elif request.wants is not None:
+        try:
+            self.shares.enter(request, access, request.started_at)
+        except TooMany as error:
+            request.fail(429, f"client -> kas: too many requests {error}", _FIELDS[429])
+            return
+        if request.wants is not None:
             request.give_token(request.wants)
+            return
+        head = request.exchange.head
+        if access.read_only and not only_reads(
+            head.method, request.target, bool(head.upgrade)
+        ):
+            message = (
+                f"client -> kas: {access.who} is read-only: get, list and watch "
+                "are allowed, and what changes something or runs a command is not"
+            )
+            request.fail(403, message)
+            return
+        if self.shares.admits(request, access):
+            self.begin(request, access)
         else:
-            head = request.exchange.head
-            if access.read_only and not only_reads(
-                head.method, request.target, bool(head.upgrade)
-            ):
-                message = (
-                    f"client -> kas: {access.who} is read-only: get, list and watch "
-                    "are allowed, and what changes something or runs a command is not"
-                )
-                request.fail(403, message)
-                return
-            try:
-                fields = self._outgoing.of(head, access)
-            except Refused as refused:
-                request.fail(refused.status, str(refused), refused.fields)
-            else:
-                if self._count is not None:
-                    self._count(access.usage or _USED)
-                try:
-                    request.open(fields)
-                except Exception:
-                    # A request that is not ended here would count against its
-                    # credential and its agent forever.
-                    self._log.failure("cannot open a stream for a request")
-                    request.fail(500, "kas: an internal error; see the log of kas")
+            request.hold()
 
-    def _too_many(self, request: ProxiedRequest, which: str) -> None:
-        message = f"client -> kas: too many requests {which} are under way"
-        request.fail(429, message, _FIELDS[429])
+    def begin(self, request: ProxiedRequest, access: Access) -> None:
+        """Send *request* on: it is its turn."""
+        try:
+            fields = self._outgoing.of(request.exchange.head, access)
+        except Refused as refused:
+            request.fail(refused.status, str(refused), refused.fields)
+            return
+        if self._count is not None:
+            self._count(access.usage or _USED)
+        try:
+            request.open(fields)
+        except Exception:
+            # A request that is not ended here would count against its credential and
+            # its agent forever.
+            self._log.failure("cannot open a stream for a request")
+            request.fail(500, "kas: an internal error; see the log of kas")
 
     def refuse(
         self, exchange: Exchange, status: int, message: str, fields: bytes = b""
@@ -378,18 +383,10 @@ class KubernetesApiServer:
         if access is None:
             return
         self.metrics.in_flight -= 1
-        mine = self._by_credential[access.credential_id]
-        mine.discard(request)
-        if not mine:
-            del self._by_credential[access.credential_id]
-        there = self._by_agent[access.agent_id] - 1
-        if there:
-            self._by_agent[access.agent_id] = there
-        else:
-            del self._by_agent[access.agent_id]
+        self.shares.leave(request, access)
 
     def _revoked(self, credential_id: str) -> None:
-        for request in list(self._by_credential.get(credential_id, ())):
+        for request in self.shares.of(credential_id):
             request.revoke()
 
 
@@ -414,14 +411,15 @@ class ProxiedRequest:
         "_informational",
         "_isolated",
         "_over",
-        "_started_at",
         "_stream",
         "_trailers",
         "_watch",
         "access",
         "checking",
         "exchange",
+        "held",
         "module",
+        "started_at",
         "target",
         "wants",
     )
@@ -444,8 +442,10 @@ class ProxiedRequest:
         self.access: Access | None = None
         #: The answer about its credential, until it comes.
         self.checking: Deferred[Access] | None = None
+        #: It waits for its turn, and nothing more of it is read.
+        self.held = False
         self._stream: IStream | None = None
-        self._started_at = module.clock.seconds()
+        self.started_at = module.clock.seconds()
         self._informational = 0
         self._trailers = b""
         self._over = False
@@ -465,6 +465,20 @@ class ProxiedRequest:
         """It is for a page, which has the clusters of all agents as one origin."""
         self._isolated = True
         self._fields += ISOLATED
+
+    def hold(self) -> None:
+        """Wait for `begin`."""
+        if not self.exchange.complete:
+            self.held = True
+            self.exchange.pauseProducing()
+
+    def begin(self) -> None:
+        """See `Sharing`."""
+        assert self.access is not None
+        self.module.begin(self, self.access)
+        if self.held:
+            self.held = False
+            self.exchange.resumeProducing()
 
     def open(self, fields: bytes) -> None:
         """Send the request on, with *fields* in place of the client's."""
@@ -647,7 +661,7 @@ class ProxiedRequest:
 
     def _head_passed(self, status: int) -> None:
         module = self.module
-        module.metrics.head_passed(status, module.clock.seconds() - self._started_at)
+        module.metrics.head_passed(status, module.clock.seconds() - self.started_at)
         if module.audits:
             module.audit_answer(self.exchange.head, self.target, self.access, status)
 

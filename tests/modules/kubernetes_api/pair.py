@@ -392,8 +392,8 @@ class World:
         return {
             "in flight at kas": self.server.metrics.in_flight,
             "in flight at agentk": self.agent.metrics.in_flight,
-            "credentials": len(self.server._by_credential),
-            "agents": len(self.server._by_agent),
+            "credentials": self.server.shares.counts[0],
+            "agents": self.server.shares.counts[1],
             "streams": len(self.link.open),
             "busy connections": len(pool.connections) - pool.idle_count,
             "waiting": pool.waiting_count,

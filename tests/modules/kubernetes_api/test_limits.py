@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 
+from modules.kubernetes_api import shares
 from tests.modules.kubernetes_api.cases import CHUNKED, EXEC, HELLO, SWITCH, ProxyCase
 from tests.modules.kubernetes_api.pair import WINDOW, World
 from tunnel.errors import ErrorCode
@@ -114,7 +115,8 @@ class AbortTests(ProxyCase):
         self.assert_clean()
         self.assertEqual(world.cluster.connections.attempts, [])
         self.assertEqual(world.server.front.connections, set())
-        world.clock.pump([1.0] * 3)
+        # Sweeps of connections, and credentials that are remembered for a while.
+        world.clock.pump([1.0] * 10)
         self.assertEqual(world.clock.getDelayedCalls(), [])
 
     def test_abort_reaches_the_api_server_at_once(self) -> None:
@@ -163,11 +165,58 @@ class LimitTests(ProxyCase):
         self.assertEqual(self.world.request().taken(), b"")
 
     def test_per_agent(self) -> None:
-        """Whoever asks."""
-        self.world = World(max_requests_per_agent=2)
-        self.world.request()
-        self.world.request(token=b"user:1:root")
-        self.assert_error(self.world.request(), 429, "agent-1")
+        """Half of it is for any, the rest for each by its share."""
+        self.world = World(max_requests_per_agent=4)
+        for _ in range(2):
+            self.assertEqual(self.world.request().taken(), b"")
+        self.assert_error(self.world.request(), 429, "2 are its share")
+        self.assertEqual(self.world.request(token=b"user:1:root").taken(), b"")
+        text = "user root at agent agent-1 are under way: 1 are its share"
+        self.assert_error(self.world.request(token=b"user:1:root"), 429, text)
+
+    def test_agent_is_full(self) -> None:
+        """Whoever sends it."""
+        self.world = World(max_requests_per_agent=1)
+        self.assertEqual(self.world.request().taken(), b"")
+        text = "too many requests at agent agent-1 are under way"
+        self.assert_error(self.world.request(token=b"user:1:root"), 429, text)
+
+    def test_per_second(self) -> None:
+        """429 with Retry-After, and room again after a while."""
+        self.world = World(max_requests_per_second=2)
+        for _ in range(2):
+            self.assertEqual(self.world.request().taken(), b"")
+        text = "too many requests of user alice come: 2 in a second are allowed"
+        head = self.assert_error(self.world.request(), 429, text)
+        self.assertIn(b"Retry-After: 1", head)
+        self.assertEqual(self.world.request(token=b"user:1:root").taken(), b"")
+        self.world.clock.advance(0.5)
+        self.assertEqual(self.world.request().taken(), b"")
+        self.assert_error(self.world.request(), 429, text)
+
+    def test_flood(self) -> None:
+        """Beside another credential a turn takes a few; none is lost, in order."""
+        world = self.world
+        self.assertEqual(world.request(token=b"user:1:root").taken(), b"")
+        flood = [world.client() for _ in range(20)]
+        for number, wire in enumerate(flood):
+            wire.receive(
+                b"POST /%d HTTP/1.1\r\nHost: kas\r\nAuthorization: Bearer user:1:alice"
+                b"\r\nContent-Length: 4\r\n\r\nbody" % number
+            )
+        world.run()
+        wires = world.cluster.connections.wires
+        room = shares.WINDOW * shares.HEAVIEST
+        self.assertEqual(len(wires), 1 + room)
+        wires[1].receive(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        world.run()
+        # On the connection that the first one left.
+        self.assertEqual(wires[1].taken().count(b"POST"), 2)
+        while len(wires) < 20:
+            world.clock.advance(shares.FAST_SECONDS)
+            world.run()
+        targets = [wire.taken().split()[1] for wire in wires[2:]]
+        self.assertEqual(targets, [b"/%d" % n for n in range(1, 20) if n != room])
 
     def test_front_limits_come_from_the_configuration(self) -> None:
         """And their errors are Status objects, too."""

@@ -1,0 +1,322 @@
+"""Each credential's share of kas and of an agent: no flood of one slows the others."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, KeysView
+from typing import Final, Generic, Protocol, TypeVar
+
+import attrs
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from tunnel.interfaces import Access
+
+__all__ = ["FAST_SECONDS", "HEAVIEST", "WINDOW", "Shares", "Sharing", "TooMany"]
+
+#: Requests that a credential may have under way for each unit of its weight while
+#: others are active.  A request takes some 100 us of kas and as much of agentk: with 4
+#: of a flood before it, one of another credential takes twice its time, with 8 four
+#: times.
+WINDOW: Final = 1
+
+#: Seconds after which a request does not count any more: what takes longer waits for
+#: the cluster or a long path, and costs nothing here.  So a credential of weight 4
+#: begins 200 in a second at least.
+FAST_SECONDS: Final = 0.02
+
+#: Seconds for which a credential without requests counts as active: a person who waits
+#: for one answer after the other is not to be met by a flood that has seen nobody.
+REMEMBERED_SECONDS: Final = 5.0
+
+#: Credentials without requests that are remembered; the oldest go first.
+REMEMBERED: Final = 1_000
+
+
+#: The most weight that `Access` gives.
+HEAVIEST: Final = 4
+
+
+class TooMany(Exception):
+    """A request cannot be taken now; the text says what there are too many of."""
+
+
+class Sharing(Protocol):
+    """A request, as far as it has a share."""
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will happen."""
+
+    def begin(self) -> None:
+        """It may begin now."""
+
+
+R = TypeVar("R", bound=Sharing)
+
+
+class Account(Generic[R]):
+    """What one credential has under way."""
+
+    __slots__ = (
+        "counted",
+        "credential_id",
+        "filled_at",
+        "left",
+        "requests",
+        "seen",
+        "waiting",
+        "weight",
+    )
+
+    def __init__(self, credential_id: str, weight: int, left: float) -> None:
+        self.credential_id = credential_id
+        self.weight = weight
+        self.requests: set[R] = set()
+        #: Those under way that began a moment ago while others were active, and when;
+        #: the oldest first.
+        self.counted: dict[R, float] = {}
+        #: Those that begin when fewer are counted.
+        self.waiting: deque[R] = deque()
+        #: What is left of its rate, and when it was filled last.
+        self.left = left
+        self.filled_at = 0.0
+        #: It had a request since the idle ones were looked through.
+        self.seen = True
+
+    def has_room(self, now: float) -> bool:
+        """Whether one more may begin."""
+        counted = self.counted
+        room = WINDOW * self.weight
+        if len(counted) < room:
+            return True
+        for request, since in tuple(counted.items()):
+            # Summed as in `frees_at`: a rounding would have it looked at without end.
+            if since + FAST_SECONDS > now:
+                break
+            del counted[request]
+        return len(counted) < room
+
+    @property
+    def frees_at(self) -> float:
+        """When the oldest of `counted` ceases to count."""
+        return next(iter(self.counted.values()), 0.0) + FAST_SECONDS
+
+
+@attrs.define(eq=False)
+class _Load(Generic[R]):
+    """What one agent has under way."""
+
+    count: int = 0
+    by_account: dict[Account[R], int] = attrs.Factory(dict)
+
+
+class Shares(Collector, Generic[R]):
+    """
+    Says which requests begin at once, which a little later, and which not at all.
+
+    While one credential alone is active nothing is held back.  With several, each has
+    at most `WINDOW` requests times its weight under way: those of a flood wait here,
+    where a request of another credential passes them, and not in front of agentk or the
+    API server, where it would stand in line behind them.
+
+    An agent that has half of what it may have takes no more from a credential than its
+    share by weight, and there is room for one that has nothing there yet.
+
+    :param per_credential: requests under way of one credential.
+    :param per_agent: requests under way at one agent.
+    :param per_second: requests begun by one credential; None: any number.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        per_credential: int,
+        per_agent: int,
+        per_second: int | None = None,
+    ) -> None:
+        self._clock = clock
+        self._per_credential = per_credential
+        self._per_agent = per_agent
+        self._per_second = per_second
+        self._active: dict[str, Account[R]] = {}
+        #: Those without a request, the longest idle first.
+        self._idle: dict[str, Account[R]] = {}
+        self._agents: dict[str, _Load[R]] = {}
+        #: Those that have requests waiting.
+        self._waiting: dict[Account[R], None] = {}
+        self._next_call: IDelayedCall | None = None
+        self._idle_call: IDelayedCall | None = None
+        self._held_back = 0
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        yield CounterMetricFamily(
+            "kas_kubernetes_api_held_back",
+            "Requests that waited for their turn beside other credentials.",
+            self._held_back,
+        )
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Credentials, and agents, with a request under way."""
+        return len(self._active), len(self._agents)
+
+    @property
+    def credentials(self) -> Callable[[], KeysView[str]]:
+        """Gives the ids of those with a request under way."""
+        return self._active.keys
+
+    def of(self, credential_id: str) -> list[R]:
+        """The requests of a credential."""
+        account = self._active.get(credential_id)
+        return [] if account is None else list(account.requests)
+
+    def all(self) -> list[R]:
+        """Every request under way."""
+        return [one for account in self._active.values() for one in account.requests]
+
+    def enter(self, request: R, access: Access, now: float) -> None:
+        """
+        Count *request*, which `leave` takes out again, also when this raises.
+
+        :param now: when it came.
+        :raises TooMany: it must be refused.
+        """
+        credential_id = access.credential_id
+        account = self._active.get(credential_id)
+        if account is None:
+            account = self._idle.pop(credential_id, None)
+            if account is None:
+                full = float(self._per_second or 0)
+                account = Account(credential_id, access.weight, full)
+            self._active[credential_id] = account
+        account.requests.add(request)
+        load = self._agents.get(access.agent_id)
+        if load is None:
+            load = self._agents[access.agent_id] = _Load()
+        there = load.by_account.get(account, 0)
+        load.by_account[account] = there + 1
+        load.count += 1
+        if len(account.requests) > self._per_credential:
+            raise TooMany(f"of {access.who} are under way")
+        if load.count > self._per_agent:
+            raise TooMany(f"at agent {access.agent_name} are under way")
+        if 2 * load.count > self._per_agent:
+            # Of what others leave, so that there is room for one more at any time;
+            # those who all want more come to shares by their weights, and one such
+            # share stays free.
+            left = self._per_agent - load.count + there + 1
+            share = max(1, left * account.weight // (account.weight + HEAVIEST))
+            if there >= share:
+                raise TooMany(
+                    f"of {access.who} at agent {access.agent_name} are under way: "
+                    f"{share} are its share"
+                )
+        if self._per_second is not None and not self._has_left(account, now):
+            raise TooMany(
+                f"of {access.who} come: {self._per_second} in a second are allowed"
+            )
+
+    def admits(self, request: R, access: Access) -> bool:
+        """Whether *request* begins now; if not, its ``begin`` is called later."""
+        if len(self._active) + len(self._idle) < 2:
+            return True
+        account = self._active[access.credential_id]
+        now = self._clock.seconds()
+        if account.waiting or not account.has_room(now):
+            self._held_back += 1
+            account.waiting.append(request)
+            self._waiting[account] = None
+            self._look_at(account.frees_at)
+            return False
+        account.counted[request] = now
+        return True
+
+    def leave(self, request: R, access: Access) -> None:
+        """*request* is over."""
+        account = self._active[access.credential_id]
+        if account.counted.pop(request, None) is not None and account.waiting:
+            # In the next turn: what fails at once would come here again and again.
+            self._look_at(0.0)
+        account.requests.discard(request)
+        if not account.requests:
+            del self._active[access.credential_id]
+            self._remember(account)
+        load = self._agents[access.agent_id]
+        load.count -= 1
+        if not load.count:
+            del self._agents[access.agent_id]
+            return
+        there = load.by_account[account] - 1
+        if there:
+            load.by_account[account] = there
+        else:
+            del load.by_account[account]
+
+    def stop(self) -> None:
+        """Nothing begins any more."""
+        for call in (self._next_call, self._idle_call):
+            if call is not None:
+                call.cancel()
+        self._next_call = self._idle_call = None
+        self._waiting.clear()
+        self._idle.clear()
+
+    def _look_at(self, when: float) -> None:
+        """Look for room then, or when it is planned already, whatever comes first."""
+        call = self._next_call
+        if call is not None:
+            if call.getTime() <= when:
+                return
+            call.cancel()
+        delay = max(0.0, when - self._clock.seconds())
+        self._next_call = self._clock.callLater(delay, self._next)
+
+    def _next(self) -> None:
+        """Begin what waited, as far as there is room."""
+        self._next_call = None
+        now = self._clock.seconds()
+        for account in tuple(self._waiting):
+            while account.waiting and account.has_room(now):
+                request = account.waiting.popleft()
+                # It may have been given up meanwhile.
+                if not request.over:
+                    account.counted[request] = now
+                    request.begin()
+            if account.waiting:
+                self._look_at(account.frees_at)
+            else:
+                del self._waiting[account]
+
+    def _has_left(self, account: Account[R], now: float) -> bool:
+        """Whether the rate of *account* allows one more."""
+        rate = float(self._per_second or 0)
+        passed = now - account.filled_at
+        account.filled_at = now
+        account.left = min(rate, account.left + passed * rate)
+        if account.left < 1:
+            return False
+        account.left -= 1
+        return True
+
+    def _remember(self, account: Account[R]) -> None:
+        account.seen = True
+        self._idle[account.credential_id] = account
+        if len(self._idle) > REMEMBERED:
+            del self._idle[next(iter(self._idle))]
+        if self._idle_call is None:
+            self._idle_call = self._clock.callLater(REMEMBERED_SECONDS, self._forget)
+
+    def _forget(self) -> None:
+        """Forget those who had no request since the last look."""
+        self._idle_call = None
+        for account in list(self._idle.values()):
+            if account.seen:
+                account.seen = False
+            else:
+                del self._idle[account.credential_id]
+        if self._idle:
+            self._idle_call = self._clock.callLater(REMEMBERED_SECONDS, self._forget)
