@@ -5,6 +5,7 @@ The server: accepts agents, and carries requests to them.
     service.py      the service tree: the only place that wires the parts together, and
                     the order in which they stop
     modules.py      what a server half of a module gets
+    http_client.py  requests to other servers
     limiter.py      a token bucket, in which requests wait for their turn
     missing.py      what is said where kas is installed without all that it needs
 

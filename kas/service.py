@@ -43,14 +43,14 @@ from kas.git.metrics import GitCollector
 from kas.git.repositories import Repositories
 from kas.gitlab.agents import GitLabAgents, OfGitLab
 from kas.gitlab.cache import Lifetimes
-from kas.gitlab.client import GitLabClient
-from kas.gitlab.dialling import make_agent
+from kas.gitlab.client import MAX_REQUESTS, GitLabClient
 from kas.gitlab.jobs import GitLabJobs
 from kas.gitlab.metrics import GitLabCollector
 from kas.gitlab.projects import AgentProjects
 from kas.gitlab.renewal import Renewal
 from kas.gitlab.usage import UsageReport
 from kas.gitlab.users import PERSONAL_ACCESS_TOKENS, SESSIONS, GitLabUsers
+from kas.http_client import make_agent
 from kas.identity.authenticators import Authenticators
 from kas.identity.failed_checks import FailedChecks
 from kas.identity.file_authenticator import FileAuthenticator
@@ -286,7 +286,13 @@ class KasService(LogsItsOwnWay, Service):
     ) -> None:
         """Have GitLab say who comes, besides the identity file."""
         reactor = self._reactor
-        agent = make_agent(settings, reactor, environ)
+        agent = make_agent(
+            settings.ca_certificate_file,
+            "gitlab.ca_certificate_file",
+            reactor,
+            environ,
+            connections=MAX_REQUESTS,
+        )
         client = GitLabClient(settings, agent, reactor, self._now)
         self.metrics.register(GitLabCollector(client))
         self._projects = AgentProjects(

@@ -4,15 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from kas.identity.jwt import read_secret
 
-__all__ = ["gitlabs", "is_secret", "is_url_path"]
+__all__ = ["gitlabs", "is_secret", "is_url", "is_url_path"]
 
 
 def gitlabs(*names: str) -> Mapping[str, str]:
     """Keys of GitLab's kas, for `IGNORED_KEYS`: its files start this kas, too."""
     return dict.fromkeys(names, "a key of GitLab's kas that changes nothing here")
+
+
+def is_url(instance: object, attribute: object, value: str) -> None:
+    """A validator: the URL of a server, without a secret in it."""
+    try:
+        url = urlsplit(value)
+        port = url.port
+    except ValueError as error:
+        raise ValueError(f"this is no URL ({error})") from None
+    # Without the value in any message: there may be a password in it.
+    if url.scheme not in ("http", "https"):
+        raise ValueError("write the whole URL, such as https://host.example.com")
+    if url.username or url.password:
+        raise ValueError("no user name or password belongs into it")
+    if not url.hostname or port == 0:
+        raise ValueError("there is no host in it, or no usable port")
+    if url.query or url.fragment:
+        raise ValueError("a part behind ? or # means nothing here")
 
 
 def is_url_path(instance: object, attribute: object, value: str) -> None:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from kas.config.checks import is_url
 from kas.identity.authenticators import FAILED_CHECKS_PER_MINUTE
 from kas.identity.jwt import read_secret
 from tunnel.config import ExistingFile, authorities, field, is_positive
@@ -17,26 +18,9 @@ __all__ = ["ApiRateLimit", "GitLab"]
 SECRET_SIZE = 32
 
 
-def _is_url(instance: object, attribute: object, value: str) -> None:
-    try:
-        url = urlsplit(value)
-        port = url.port
-    except ValueError as error:
-        raise ValueError(f"this is no URL ({error})") from None
-    # Without the value in any message: there may be a password in it.
-    if url.scheme not in ("http", "https"):
-        raise ValueError("write the whole URL, such as https://gitlab.example.com")
-    if url.username or url.password:
-        raise ValueError("no user name or password belongs into it")
-    if not url.hostname or port == 0:
-        raise ValueError("there is no host in it, or no usable port")
-    if url.query or url.fragment:
-        raise ValueError("a part behind ? or # means nothing here")
-
-
 def _is_optional_url(instance: object, attribute: object, value: str) -> None:
     if value:
-        _is_url(instance, attribute, value)
+        is_url(instance, attribute, value)
 
 
 def _is_gitlab_secret(instance: object, attribute: object, value: Path) -> None:
@@ -65,7 +49,7 @@ class GitLab:
     """``gitlab``: it says who an agent is."""
 
     address: str = field(
-        doc="URL of GitLab, such as https://gitlab.example.com", validator=_is_url
+        doc="URL of GitLab, such as https://gitlab.example.com", validator=is_url
     )
     authentication_secret_file: ExistingFile = field(
         doc="the secret that kas shares with GitLab, in base64",

@@ -5,7 +5,6 @@ GitLab as the one who knows agents, and the jobs and people that use them.
     cache.py     answers that are kept for a while, and one question for all who wait
     client.py    requests to GitLab's API
     credentials.py  what the authenticators of jobs and people have in common
-    dialling.py  the connections to GitLab
     jobs.py      the authenticator of CI jobs, by their tokens, and as whom they ask
     metrics.py   how it goes, for Prometheus
     projects.py  the repositories of agents, and how GitLab is told what is in them

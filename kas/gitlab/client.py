@@ -23,15 +23,14 @@ from twisted.internet.defer import (
 )
 from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
 from twisted.internet.interfaces import IConsumer, IReactorTime
-from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.web.client import ResponseDone, ResponseFailed, ResponseNeverReceived
-from twisted.web.http import PotentialDataLoss
+from twisted.web.client import ResponseFailed, ResponseNeverReceived
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
 from kas.config.gitlab import GitLab
+from kas.http_client import TooLarge, collect
 from kas.identity.jwt import Secrets, sign
 from kas.limiter import Limiter
 from tunnel import __version__
@@ -261,7 +260,7 @@ class GitLabClient:
             unbuffered=True,
             # Only treq's own time limit would need one.
             reactor=self._clock,
-        ).addCallback(_collected)
+        ).addCallback(collect, MAX_BODY)
         try:
             response, body = await asking.addTimeout(
                 TIMEOUT, self._clock, onTimeoutCancel=_too_late
@@ -269,7 +268,7 @@ class GitLabClient:
         except TimeoutError:
             self.outcomes[request.name, "timeout"] += 1
             raise _TryAgain(f"no answer within {TIMEOUT:g} s") from None
-        except _TooLarge:
+        except TooLarge:
             self.outcomes[request.name, "unreadable"] += 1
             raise _unusable(f"an answer of more than {MAX_BODY} bytes") from None
         except UnicodeError:
@@ -342,51 +341,6 @@ class _Sent:
         """As before."""
 
 
-class _TooLarge(Exception):
-    """An answer that is longer than `MAX_BODY`."""
-
-
-class _Body(Protocol):
-    """The body of an answer; its connection ends when it is not read to the end."""
-
-    def __init__(self) -> None:
-        self.whole: Deferred[bytes] = Deferred(lambda _: self._leave())
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._left = False
-
-    def dataReceived(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._left:
-            return
-        if self._size > MAX_BODY:
-            self._leave()
-            self.whole.errback(_TooLarge())
-        else:
-            self._parts.append(data)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self._left:
-            return
-        self._left = True
-        if reason.check(ResponseDone, PotentialDataLoss):
-            self.whole.callback(b"".join(self._parts))
-        else:
-            self.whole.errback(reason)
-
-    def _leave(self) -> None:
-        self._left = True
-        self._parts.clear()
-        if self.transport is not None:
-            self.transport.loseConnection()
-
-
-async def _read_body(response: IResponse) -> tuple[IResponse, bytes]:
-    body = _Body()
-    response.deliverBody(body)
-    return response, await body.whole
-
-
 def _too_late(result: object, seconds: float) -> Failure:
     # The result itself only says that the request was cancelled.
     return Failure(TimeoutError(seconds))
@@ -394,10 +348,6 @@ def _too_late(result: object, seconds: float) -> Failure:
 
 def _was_cancelled(error: BaseException) -> bool:
     return any(one.check(CancelledError) for one in getattr(error, "reasons", ()))
-
-
-def _collected(response: IResponse) -> Deferred[tuple[IResponse, bytes]]:
-    return Deferred.fromCoroutine(_read_body(response))
 
 
 def _unusable(why: str) -> CallError:

@@ -1,9 +1,9 @@
 """
 Secrets shared with GitLab or between kas, and the JSON Web Tokens signed with them.
 
-Only HMAC: both ends hold the same secret, so a token signed in any other way was not
-signed by whom we know, whatever its header says.  The header chooses among the
-algorithms that the caller allows, and nothing else in it is followed.
+`verify` takes HMAC only: both ends hold the same secret, so a token signed in any other
+way was not signed by whom we know, whatever its header says.  The header chooses among
+the algorithms that the caller allows, and nothing else in it is followed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,17 @@ from tunnel.util.files import (
     warn_if_public,
 )
 
-__all__ = ["HMAC_ALGORITHMS", "LEEWAY", "Secrets", "read_secret", "sign", "verify"]
+__all__ = [
+    "HMAC_ALGORITHMS",
+    "LEEWAY",
+    "Secrets",
+    "read_claims",
+    "read_header",
+    "read_secret",
+    "sign",
+    "signed_payload",
+    "verify",
+]
 
 #: Everything that is ever accepted.
 HMAC_ALGORITHMS = ("HS256", "HS384", "HS512")
@@ -182,16 +192,20 @@ def verify(
             _refuse("not a token")
         token = token.encode("ascii")
     allowed = [name for name in HMAC_ALGORITHMS if name in algorithms]
-    claims = _claims(_signed(token, secrets.accepted, allowed))
-    _check_audience(claims.get("aud"), audience)
-    if issuer and claims.get("iss") != issuer:
-        _refuse(f"the issuer (iss) has to be {issuer!r}")
-    _check_times(claims, now, leeway)
-    return claims
+    read_header(token, allowed)
+    payload = signed_payload(token, secrets.accepted, allowed)
+    if payload is None:
+        _refuse("the signature is not of this secret")
+    return read_claims(payload, audience, issuer, now=now, leeway=leeway)
 
 
-def _signed(token: bytes, secrets: Iterable[bytes], algorithms: list[str]) -> bytes:
-    """The payload of a token that one of the secrets signed."""
+def read_header(token: bytes, algorithms: Collection[str]) -> dict[str, Any]:
+    """
+    The header of a token, of which nothing is proved yet.
+
+    :param algorithms: one of them has to be named there.
+    :raises CallError: UNAUTHENTICATED.
+    """
     try:
         header = _jws.get_unverified_header(token)
         if "crit" in header:
@@ -201,16 +215,43 @@ def _signed(token: bytes, secrets: Iterable[bytes], algorithms: list[str]) -> by
             _refuse(f"the algorithm has to be one of {', '.join(algorithms)}")
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
         _refuse("not a token")
+    return header
+
+
+def signed_payload(
+    token: bytes, keys: Iterable[Any], algorithms: Collection[str]
+) -> bytes | None:
+    """The payload of a token, where one of *keys* signed it."""
     payload = None
-    for secret in secrets:
+    for key in keys:
         try:
-            found = _jws.decode_complete(token, secret, algorithms)["payload"]
+            found = _jws.decode_complete(token, key, list(algorithms))["payload"]
         except jwt.PyJWTError:
             continue
-        payload = found
-    if payload is None:
-        _refuse("the signature is not of this secret")
-    return bytes(payload)
+        payload = bytes(found)
+    return payload
+
+
+def read_claims(
+    payload: bytes,
+    audience: str,
+    issuer: str,
+    *,
+    now: float,
+    leeway: float,
+    longest: float = MAX_LIFETIME,
+) -> dict[str, Any]:
+    """
+    The claims of a token that is signed, if they hold here and now; see `verify`.
+
+    :param longest: seconds for which it may be valid from now on.
+    """
+    claims = _claims(payload)
+    _check_audience(claims.get("aud"), audience)
+    if issuer and claims.get("iss") != issuer:
+        _refuse(f"the issuer (iss) has to be {issuer!r}")
+    _check_times(claims, now, leeway, longest)
+    return claims
 
 
 def _claims(payload: bytes) -> dict[str, Any]:
@@ -243,15 +284,17 @@ def _check_audience(found: object, audience: str) -> None:
         _refuse(f"the audience (aud) has to be {audience!r}")
 
 
-def _check_times(claims: dict[str, Any], now: float, leeway: float) -> None:
+def _check_times(
+    claims: dict[str, Any], now: float, leeway: float, longest: float
+) -> None:
     skew = f"check the clocks of both machines ({leeway:g} s of difference are allowed)"
     expires = _time(claims, "exp")
     if expires is None:
         _refuse("the time of expiry (exp) is missing")
     if expires <= now - leeway:
         _refuse(f"the token expired {now - expires:.0f} s ago; {skew}")
-    if expires > now + MAX_LIFETIME + leeway:
-        _refuse(f"the token is valid for longer than {MAX_LIFETIME:g} s")
+    if expires > now + longest + leeway:
+        _refuse(f"the token is valid for longer than {longest:g} s")
     for name, what in (("nbf", "valid"), ("iat", "issued")):
         begins = _time(claims, name)
         if begins is not None and begins > now + leeway:

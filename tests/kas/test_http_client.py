@@ -1,8 +1,7 @@
-"""Connections to GitLab that are kept."""
+"""Connections of kas to other servers."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from twisted.web.client import HTTPConnectionPool
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
-from kas.config.gitlab import GitLab
-from kas.gitlab import dialling as module
-from kas.gitlab.dialling import make_agent
+from kas import http_client as module
+from kas.http_client import make_agent
 
 reactor: Any = installed
 
@@ -50,7 +48,7 @@ class _Counting(Site):
 
 
 @pytest_twisted.ensureDeferred
-async def test_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """All connections of a storm serve again, not two of them."""
     count = 10
     pools: list[HTTPConnectionPool] = []
@@ -61,15 +59,11 @@ async def test_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             pools.append(self)
 
     monkeypatch.setattr(module, "HTTPConnectionPool", Pool)
-    secret = tmp_path / "secret"
-    secret.write_text("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
-    secret.chmod(0o600)
     site = _Counting(_Slow(count))
     port = reactor.listenTCP(0, site, interface="127.0.0.1")
     try:
         address = f"http://127.0.0.1:{port.getHost().port}"
-        settings = GitLab(address=address, authentication_secret_file=secret)
-        agent = make_agent(settings, reactor, {})
+        agent = make_agent(None, "", reactor, {}, count)
         for _ in range(2):
             asked = [agent.request(b"GET", address.encode()) for _ in range(count)]
             for response in await gatherResults(asked):
