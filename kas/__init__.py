@@ -12,6 +12,7 @@ The server: accepts agents, and carries requests to them.
     config/         the configuration file
     identity/       who may connect and ask
     gitlab/         GitLab, as the one who knows agents
+    oidc/           people whom an identity provider signs in
     git/            Git repositories, as modules read them
     agents/         the agents that are connected here
     directory/      which kas holds which agent, as far as is known

@@ -34,6 +34,7 @@ from kas.api.listener import ExternalApi
 from kas.api.services import ExternalServices
 from kas.config.gitlab import GitLab
 from kas.config.loading import listeners
+from kas.config.oidc import OpenIdConnect
 from kas.config.own_address import interface_addresses, own_address, own_names
 from kas.config.schema import KasConfiguration
 from kas.fleet.balance import PER_SECOND, Balance
@@ -60,6 +61,8 @@ from kas.observability.fleet_metrics import FleetCollector
 from kas.observability.overview import overview
 from kas.observability.redis_metrics import RedisCollector
 from kas.observability.site import Health, make_site
+from kas.oidc.authenticator import TOKEN_PREFIX, OidcAuthenticator
+from kas.oidc.keys import ProviderKeys
 from kas.routing.router import Router
 from kas.state import pki, running
 from kas.state.control import ControlSocket
@@ -176,6 +179,9 @@ class KasService(LogsItsOwnWay, Service):
         self._gitlab_renewals: list[Renewal[Any, Any]] = []
         if configuration.gitlab is not None:
             self._ask_gitlab(configuration.gitlab, modules, environ)
+        self._oidc: OidcAuthenticator | None = None
+        if configuration.oidc is not None:
+            self._oidc = self._sign_in(configuration.oidc, environ)
         self.last_seen = LastSeen(
             state,
             lambda: {one.agent.agent_id for one in self.registry},
@@ -317,9 +323,7 @@ class KasService(LogsItsOwnWay, Service):
             error=caching.allowed_agent_cache_error_ttl,
             outage=caching.allowed_agent_cache_outage_ttl,
         )
-
-        def in_use() -> set[str]:
-            return self._context.held_credentials()
+        in_use = self._credentials_in_use
 
         jobs = GitLabJobs(client, of_users, in_use, reactor)
         people = [
@@ -340,6 +344,32 @@ class KasService(LogsItsOwnWay, Service):
             authenticators.add(one)
             self._gitlab_renewals.append(one.renewal)
 
+    def _sign_in(
+        self, settings: OpenIdConnect, environ: Mapping[str, str]
+    ) -> OidcAuthenticator:
+        """Have an identity provider sign people in, besides who else does."""
+        reactor = self._reactor
+        agent = make_agent(
+            settings.ca_certificate_file,
+            "oidc.ca_certificate_file",
+            reactor,
+            environ,
+            connections=1,
+        )
+        authenticator = OidcAuthenticator(
+            settings,
+            ProviderKeys(settings, agent, reactor),
+            self.identity.find_agent,
+            self._credentials_in_use,
+            reactor,
+            self._now,
+        )
+        self.authenticators.add(authenticator, TOKEN_PREFIX)
+        return authenticator
+
+    def _credentials_in_use(self) -> set[str]:
+        return self._context.held_credentials()
+
     def startService(self) -> None:
         """Begin; a failure to do so ends the process with its reason."""
         super().startService()  # type: ignore[no-untyped-call]
@@ -355,6 +385,9 @@ class KasService(LogsItsOwnWay, Service):
         for renewal in self._gitlab_renewals:
             renewal.on_revoked(self._revoked)
             renewal.start()
+        if self._oidc is not None:
+            self._oidc.on_revoked(self._revoked)
+            self._oidc.start()
         if self._gitlab_renewals and self.identity.agents():
             self._log.warn(
                 "GitLab says which agents there are ('gitlab'): those of the "
@@ -624,6 +657,8 @@ class KasService(LogsItsOwnWay, Service):
         await self.listening.close_all()
         self.last_seen.stop()
         self.identity.stop()
+        if self._oidc is not None:
+            self._oidc.stop()
         for renewal in self._gitlab_renewals:
             renewal.stop()
 

@@ -20,6 +20,7 @@ from kas.config.checks import (
 )
 from kas.config.gitaly import GitalyRateLimits
 from kas.config.gitlab import GitLab
+from kas.config.oidc import OpenIdConnect
 from kas.config.redis import Redis
 from tunnel.config import (
     Duration,
@@ -314,6 +315,10 @@ class KasConfiguration:
     )
     gitaly: GitalyRateLimits = field(
         factory=GitalyRateLimits, doc="how often GitLab's Gitaly servers are asked"
+    )
+    oidc: OpenIdConnect | None = field(
+        default=None,
+        doc="an identity provider signs people in, besides all others; on when present",
     )
     redis: Redis | None = field(default=None, doc="what several kas share")
 

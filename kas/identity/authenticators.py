@@ -68,16 +68,22 @@ class Authenticators:
     #: Of users, by kind; of agents, by what their tokens begin with.
     _users: dict[str, IAuthenticator] = attrs.field(factory=dict, init=False)
     _agents: dict[bytes, IAuthenticator] = attrs.field(factory=dict, init=False)
+    #: Of users whose credential names no kind, by what it begins with.
+    _prefixes: dict[str, IAuthenticator] = attrs.field(factory=dict, init=False)
     #: Digests of credentials; the one that was accepted longest ago stands first.
     _accepted: OrderedDict[bytes, None] = attrs.field(factory=OrderedDict, init=False)
     #: Answers that did not come yet.
     checks: int = attrs.field(default=0, init=False)
     _log = Logger()
 
-    def add(self, authenticator: IAuthenticator) -> Callable[[], None]:
+    def add(
+        self, authenticator: IAuthenticator, token_prefix: str = ""
+    ) -> Callable[[], None]:
         """
         Ask it from now on; call the result to end that.
 
+        :param token_prefix: credentials that name no kind are for it where they begin
+            so.
         :raises ValueError: another one has one of its kinds.
         """
         kinds, prefixes = authenticator.user_kinds, authenticator.agent_prefixes
@@ -87,8 +93,11 @@ class Authenticators:
             raise ValueError(f"credentials of kind {taken[0]} are checked already")
         self._users.update(dict.fromkeys(kinds, authenticator))
         self._agents.update(dict.fromkeys(prefixes, authenticator))
+        if token_prefix:
+            self._prefixes[token_prefix] = authenticator
 
         def remove() -> None:
+            self._prefixes.pop(token_prefix, None)
             for kind in kinds:
                 self._users.pop(kind, None)
             for prefix in prefixes:
@@ -116,7 +125,7 @@ class Authenticators:
         """
         authenticator = self._users.get(kind)
         if authenticator is None:
-            authenticator = self._of_no_kind(kind)
+            authenticator = self._of_no_kind(kind, token)
         answer = authenticator.authorize_user(agent, token)
         if isinstance(answer, Deferred):
             digest = _digest(kind, agent, token.encode("utf-8", "surrogateescape"))
@@ -131,8 +140,11 @@ class Authenticators:
             return authenticator
         raise CallError(Status.UNAUTHENTICATED, "no agent can connect to this kas")
 
-    def _of_no_kind(self, kind: str) -> IAuthenticator:
+    def _of_no_kind(self, kind: str, token: str) -> IAuthenticator:
         if not kind:
+            for prefix, authenticator in self._prefixes.items():
+                if token.startswith(prefix):
+                    return authenticator
             for authenticator in self._users.values():
                 return authenticator
         known = " or ".join(f"{one!r}" for one in self._users)

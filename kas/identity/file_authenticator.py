@@ -341,15 +341,19 @@ class FileAuthenticator:
 
     def _found(self, entry: _UserToken, agent: str) -> tuple[str, str] | None:
         """Id and name of an agent that the user has access to."""
-        if self._elsewhere:
-            every = entry.agents is None and _AGENT_ID.fullmatch(agent) is not None
-            return (agent, agent) if every else None
-        found = self._index.agents.get(agent)
-        if found is None or (
-            entry.agents is not None and found.name not in entry.agents
-        ):
+        if self._elsewhere and entry.agents is not None:
             return None
-        return found.id, found.name
+        found = self.find_agent(agent)
+        if found is None or entry.agents is None:
+            return found
+        return found if found[1] in entry.agents else None
+
+    def find_agent(self, agent: str) -> tuple[str, str] | None:
+        """Id and name of the agent that has *agent* as one of both."""
+        if self._elsewhere:
+            return (agent, agent) if _AGENT_ID.fullmatch(agent) is not None else None
+        found = self._index.agents.get(agent)
+        return None if found is None else (found.id, found.name)
 
     def _read(self) -> _Index:
         try:

@@ -1,0 +1,316 @@
+"""
+The authenticator of people whom an identity provider signs in.
+
+A credential is an ID token: ``oidc:<agent>:<token>``, or the token alone where the path
+of the request names the agent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from kas.config.oidc import SYSTEM, OpenIdConnect
+from kas.identity.file import ALL_AGENTS
+from kas.identity.jwt import read_claims, read_header, signed_payload
+from kas.oidc.keys import ProviderKeys, VerificationKey
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import Access, AgentIdentity, IAuthenticator, Impersonation
+from tunnel.util.for_each import for_each
+
+__all__ = ["TOKEN_PREFIX", "OidcAuthenticator"]
+
+#: Every JSON Web Token begins with this: ``{"`` in base64.
+TOKEN_PREFIX = "eyJ"  # noqa: S105
+
+#: Characters of a token; what is longer is not decoded.
+MAX_TOKEN = 16 * 1024
+
+#: Groups of a user: each is a header of every request.
+MAX_GROUPS = 500
+
+#: Tokens that were verified and are not verified again; one that is forgotten is.
+MAX_VERIFIED = 10_000
+
+#: Answers that are kept for one token, by the agent: with GitLab, a client may name as
+#: many numbers as it likes.
+MAX_ANSWERS = 1_000
+
+#: Seconds between two looks at which tokens expired: the bound for what they have open.
+LOOK_INTERVAL = 5.0
+
+#: As a header can hold it.
+_NAME = re.compile(r"[!-~]([ -~]{0,254}[!-~])?")
+
+#: Of the token in its credential id.
+_SHOWN_DIGITS = 8
+
+
+@attrs.frozen
+class _Reach:
+    """
+    What the entries of ``oidc.access`` that fit a user let it reach.
+
+    :ivar agents: for each name or id that is named there, whether read-only.
+    """
+
+    agents: Mapping[str, bool]
+
+    def read_only(self, *names: str) -> bool | None:
+        """At the agent that has *names*; None: it is not to be reached."""
+        found = [
+            self.agents[name] for name in (*names, ALL_AGENTS) if name in self.agents
+        ]
+        return all(found) if found else None
+
+
+@attrs.frozen(eq=False)
+class _Verified:
+    """A token whose signature and claims were right."""
+
+    credential_id: str
+    impersonation: Impersonation
+    reach: _Reach
+    expires_at: float
+    key: VerificationKey
+    answers: dict[str, Access] = attrs.field(factory=dict)
+
+
+@implementer(IAuthenticator)
+class OidcAuthenticator:
+    """
+    Checks ID tokens.
+
+    A token that expired, or whose key the provider took back, ends what it opened
+    within `LOOK_INTERVAL`.
+
+    :param find_agent: id and name of the agent with a name or an id.
+    :param in_use: ids of the credentials that hold a request open now.
+    :param now: the time of day in seconds since 1970.
+    """
+
+    user_kinds = ("oidc",)
+    agent_prefixes = ()
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: OpenIdConnect,
+        keys: ProviderKeys,
+        find_agent: Callable[[str], tuple[str, str] | None],
+        in_use: Callable[[], Collection[str]],
+        clock: IReactorTime,
+        now: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._find_agent = find_agent
+        self._in_use = in_use
+        self._clock = clock
+        self._now = now
+        #: By the digest of the token; the one that was verified longest ago first.
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+        #: What opened something, by credential id.
+        self._opened: dict[str, _Verified] = {}
+        self._callbacks: list[Callable[[str], object]] = []
+        self._loop = LoopingCall(self._look)
+        self._loop.clock = clock
+
+    def start(self) -> None:
+        """End what expires from now on."""
+        self._keys.start()
+        looking: Deferred[LoopingCall] = self._loop.start(LOOK_INTERVAL, now=False)
+        looking.addErrback(
+            lambda failure: self._log.failure("while ending what expired", failure)
+        )
+
+    def stop(self) -> None:
+        """End nothing more."""
+        self._keys.stop()
+        if self._loop.running:
+            self._loop.stop()
+
+    def on_revoked(self, callback: Callable[[str], object]) -> None:
+        """Call *callback* with the id of each credential that ended."""
+        self._callbacks.append(callback)
+
+    def authenticate_agent(self, token: bytes) -> AgentIdentity:
+        """No token of an agent is one of these."""
+        raise CallError(Status.UNAUTHENTICATED, "this is no token of an agent")
+
+    def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
+        """See `IAuthenticator.authorize_user`."""
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        verified = self._verified.get(digest)
+        if verified is not None and self._holds(verified):
+            return self._access(verified, agent)
+        return Deferred.fromCoroutine(self._check(agent, token, digest))
+
+    def _holds(self, verified: _Verified) -> bool:
+        return (
+            self._now() < verified.expires_at
+            and self._keys.usable
+            and verified.key in self._keys
+        )
+
+    async def _check(self, agent: str, token: str, digest: bytes) -> Access:
+        await deferLater(self._clock, 0)
+        verified = await self._verify(token, digest)
+        self._verified.pop(digest, None)
+        self._verified[digest] = verified
+        if len(self._verified) > MAX_VERIFIED:
+            self._verified.popitem(last=False)
+        return self._access(verified, agent)
+
+    async def _verify(self, token: str, digest: bytes) -> _Verified:
+        settings = self._settings
+        if len(token) > MAX_TOKEN or not token.isascii():
+            raise _refused(f"it is no ASCII text of at most {MAX_TOKEN} characters")
+        raw = token.encode("ascii")
+        header = read_header(raw, settings.signing_algorithms)
+        kid = header.get("kid")
+        # Logout tokens and some access tokens say so here (RFC 8725, 3.11).
+        if str(header.get("typ", "JWT")).upper() != "JWT":
+            raise _refused("it is no ID token (typ)")
+        if kid is not None and not isinstance(kid, str):
+            raise _refused("its kid is no text")
+        key = await self._keys.find(header["alg"], kid)
+        payload = signed_payload(raw, [key.public], [key.algorithm])
+        if payload is None:
+            raise _refused("its signature is not of the identity provider's key")
+        claims = read_claims(
+            payload,
+            settings.client_id,
+            settings.issuer,
+            now=self._now(),
+            leeway=settings.clock_skew,
+            longest=settings.max_token_lifetime,
+        )
+        if "events" in claims:
+            raise _refused("it is no ID token (events)")
+        for name, wanted in settings.required_claims.items():
+            if claims.get(name) != wanted:
+                raise _refused(f"its claim {name!r} is not what kas requires")
+        impersonation = _user(claims, settings)
+        number = digest.hex()[:_SHOWN_DIGITS]
+        return _Verified(
+            f"oidc_user:{impersonation.username}:{number}",
+            impersonation,
+            _reach(impersonation, settings),
+            float(claims["exp"]) + settings.clock_skew,
+            key,
+        )
+
+    def _access(self, verified: _Verified, agent: str) -> Access:
+        found = self._find_agent(agent)
+        read_only = None if found is None else verified.reach.read_only(*found)
+        # The same answer for both: a client cannot find out which agents there are.
+        if found is None or read_only is None:
+            raise CallError(
+                Status.PERMISSION_DENIED,
+                f"{verified.impersonation.username} has no access to an agent "
+                f"{agent[:63]!r}: no entry of oidc.access for this user or its groups",
+            )
+        agent_id, agent_name = found
+        known = verified.answers.get(agent_id)
+        if known is None or known.agent_name != agent_name:
+            if len(verified.answers) >= MAX_ANSWERS:
+                verified.answers.clear()
+            known = verified.answers[agent_id] = Access(
+                credential_id=verified.credential_id,
+                agent_id=agent_id,
+                agent_name=agent_name,
+                impersonation=verified.impersonation,
+                read_only=read_only,
+            )
+        self._opened[verified.credential_id] = verified
+        return known
+
+    def _look(self) -> None:
+        now = self._now()
+        in_use = self._in_use()
+        for credential_id, verified in list(self._opened.items()):
+            if credential_id not in in_use:
+                del self._opened[credential_id]
+            elif now >= verified.expires_at:
+                self._end(credential_id, f"it expired at {_shown(verified.expires_at)}")
+            elif verified.key not in self._keys:
+                self._end(credential_id, "the identity provider took its key back")
+
+    def _end(self, credential_id: str, why: str) -> None:
+        del self._opened[credential_id]
+        self._log.info("credential {id} ended: {why}", id=credential_id, why=why)
+        for_each(
+            tuple(self._callbacks),
+            lambda end: end(credential_id),
+            "ending {id}",
+            id=credential_id,
+        )
+
+
+def _user(claims: Mapping[str, Any], settings: OpenIdConnect) -> Impersonation:
+    claim = settings.username_claim
+    name = claims.get(claim)
+    if not isinstance(name, str) or not name:
+        raise _refused(f"its claim {claim!r} names no user")
+    if claim == "email" and claims.get("email_verified") is not True:
+        raise _refused("the identity provider did not verify its e-mail address")
+    username = settings.username_prefix + name
+    if _NAME.fullmatch(username) is None:
+        raise _refused(f"its claim {claim!r} is no name that a cluster can have")
+    if username.startswith(SYSTEM) and not settings.allow_system_names:
+        raise _refused(f"names that begin with {SYSTEM} are Kubernetes' own")
+    return Impersonation(username, _groups(claims, settings))
+
+
+def _groups(claims: Mapping[str, Any], settings: OpenIdConnect) -> tuple[str, ...]:
+    claim = settings.groups_claim
+    said = claims.get(claim) if claim else None
+    if said is None:
+        return ()
+    names = [said] if isinstance(said, str) else said
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+        raise _refused(f"its claim {claim!r} is no list of texts")
+    if len(names) > MAX_GROUPS:
+        raise _refused(f"its claim {claim!r} has more than {MAX_GROUPS} groups")
+    groups = [settings.groups_prefix + one for one in names if one]
+    # A group only ever gives rights: one that cannot be used is left out.
+    return tuple(
+        dict.fromkeys(
+            one
+            for one in groups
+            if _NAME.fullmatch(one)
+            and (settings.allow_system_names or not one.startswith(SYSTEM))
+        )
+    )
+
+
+def _reach(user: Impersonation, settings: OpenIdConnect) -> _Reach:
+    agents: dict[str, bool] = {}
+    for entry in settings.access:
+        if user.username in entry.users or not set(user.groups).isdisjoint(
+            entry.groups
+        ):
+            for name in entry.agents:
+                agents[name] = agents.get(name, True) and entry.read_only
+    return _Reach(agents)
+
+
+def _refused(why: str) -> CallError:
+    return CallError(Status.UNAUTHENTICATED, f"the token cannot be used: {why}")
+
+
+def _shown(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

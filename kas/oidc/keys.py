@@ -1,0 +1,295 @@
+"""The keys with which an identity provider signs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
+
+import attrs
+import jwt
+from treq.client import HTTPClient
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.iweb import IAgent
+
+from kas.config.oidc import OpenIdConnect
+from kas.http_client import TooLarge, collect, is_private
+from tunnel.errors import CallError, Status
+from tunnel.util.texts import clean
+
+__all__ = ["ProviderKeys", "VerificationKey"]
+
+#: Seconds for the provider's description and its keys: less than a client waits for
+#: the answer about its token (`kas.identity.authenticators.CHECK_TIMEOUT`).
+TIMEOUT = 6.0
+
+#: Seconds between two times that the provider is asked, whatever tokens come: any
+#: client can invent the name of a key.
+MIN_INTERVAL = 10.0
+
+#: Seconds between two looks at whether the keys are old.
+LOOK_INTERVAL = 5.0
+
+#: Bytes of an answer; a key has 500 to 3,000, with its certificates.
+MAX_BODY = 256 * 1024
+
+#: Keys that are kept; providers have two to ten.
+MAX_KEYS = 64
+
+#: Bits of an RSA key: fewer can be broken (NIST SP 800-131A).
+MIN_RSA_BITS = 2048
+
+#: Characters of what went wrong.
+_MAX_REASON = 200
+
+#: The type of key and the curve of each algorithm (RFC 7518, 3.1; RFC 8037).
+_FITS = {
+    **dict.fromkeys(("RS256", "RS384", "RS512"), ("RSA", None)),
+    **dict.fromkeys(("PS256", "PS384", "PS512"), ("RSA", None)),
+    "ES256": ("EC", "P-256"),
+    "ES384": ("EC", "P-384"),
+    "ES512": ("EC", "P-521"),
+    "EdDSA": ("OKP", "Ed25519"),
+}
+
+
+class _Unusable(Exception):
+    """What the provider says cannot be used."""
+
+
+@attrs.frozen(cache_hash=True)
+class VerificationKey:
+    """A public key, for one algorithm; equal where the provider says the same."""
+
+    algorithm: str
+    kid: str | None
+    digest: bytes
+    public: Any = attrs.field(eq=False, repr=False)
+
+
+class ProviderKeys:
+    """
+    The keys of one provider, found through its description (OpenID Connect Discovery).
+
+    Read again every `keys_ttl`, and when a token names an unknown one.  While the
+    provider does not answer, the last ones count for `keys_outage_ttl`.
+
+    :param agent: sends the requests.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, settings: OpenIdConnect, agent: IAgent, clock: IReactorTime
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        cookies: Any = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+        self._http: Any = HTTPClient(agent, cookies)
+        self._keys: frozenset[VerificationKey] = frozenset()
+        self._read_at = float("-inf")
+        self._asked_at = float("-inf")
+        self._asking: Deferred[None] | None = None
+        self._waiting: list[Deferred[None]] = []
+        self._failing = False
+        self._loop = LoopingCall(self._look)
+        self._loop.clock = clock
+
+    def start(self) -> None:
+        """Read the keys, and again now and then."""
+        looking: Deferred[LoopingCall] = self._loop.start(LOOK_INTERVAL)
+        looking.addErrback(
+            lambda failure: self._log.failure("while reading keys", failure)
+        )
+
+    def stop(self) -> None:
+        """Read them no more."""
+        if self._loop.running:
+            self._loop.stop()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    @property
+    def usable(self) -> bool:
+        """The provider answered not too long ago."""
+        return self._age() <= self._settings.keys_outage_ttl
+
+    def __contains__(self, key: VerificationKey) -> bool:
+        return key in self._keys
+
+    async def find(self, algorithm: str, kid: str | None) -> VerificationKey:
+        """
+        The key for tokens that name *kid* and *algorithm*.
+
+        :raises CallError: UNAUTHENTICATED, there is none; UNAVAILABLE, the provider
+            does not say.
+        """
+        found = self._found(algorithm, kid)
+        if found is None and self._may_ask():
+            await self._ask()
+            found = self._found(algorithm, kid)
+        if found is not None:
+            return found
+        if not self.usable:
+            raise CallError(
+                Status.UNAVAILABLE,
+                "the identity provider (oidc.issuer) does not give its keys now; "
+                "try again",
+            )
+        raise CallError(
+            Status.UNAUTHENTICATED,
+            "the identity provider has no key that fits the token: is it a token of "
+            f"{self._settings.issuer}?",
+        )
+
+    def _found(self, algorithm: str, kid: str | None) -> VerificationKey | None:
+        if not self.usable:
+            return None
+        found = [
+            key
+            for key in self._keys
+            if key.algorithm == algorithm and kid in (None, key.kid)
+        ]
+        # Without a name, and with several to choose from, none is meant.
+        return found[0] if len(found) == 1 else None
+
+    def _age(self) -> float:
+        return self._clock.seconds() - self._read_at
+
+    def _may_ask(self) -> bool:
+        pause = self._clock.seconds() - self._asked_at
+        return self._asking is not None or pause >= MIN_INTERVAL
+
+    def _look(self) -> None:
+        if self._age() >= self._settings.keys_ttl and self._may_ask():
+            self._begin()
+
+    def _ask(self) -> Deferred[None]:
+        """Fires when the provider was asked, whether it answered or not."""
+        waiting: Deferred[None] = Deferred(self._waiting.remove)
+        self._waiting.append(waiting)
+        self._begin()
+        return waiting
+
+    def _begin(self) -> None:
+        if self._asking is not None:
+            return
+        self._asked_at = self._clock.seconds()
+        asking = self._asking = Deferred.fromCoroutine(self._read())
+        asking.addTimeout(TIMEOUT, self._clock)
+        asking.addErrback(self._failed)
+        asking.addBoth(self._asked)
+
+    def _asked(self, result: object) -> None:
+        self._asking = None
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.callback(None)
+
+    async def _read(self) -> None:
+        issuer = self._settings.issuer
+        described = await self._get(
+            issuer.rstrip("/") + "/.well-known/openid-configuration"
+        )
+        if described.get("issuer") != issuer:
+            said = clean(str(described.get("issuer")), _MAX_REASON)
+            raise _Unusable(f"it calls itself {said}, and oidc.issuer is {issuer}")
+        url = described.get("jwks_uri")
+        if not isinstance(url, str) or not is_private(url):
+            raise _Unusable("it names no https URL of its keys (jwks_uri)")
+        listed = (await self._get(url)).get("keys")
+        if not isinstance(listed, list) or len(listed) > MAX_KEYS:
+            raise _Unusable(f"its keys are no list of at most {MAX_KEYS}")
+        keys = frozenset(_usable(listed, self._settings.signing_algorithms))
+        if not keys:
+            raise _Unusable("none of its keys is one for oidc.signing_algorithms")
+        if self._failing:
+            self._log.info("the identity provider gives its keys again")
+        self._failing = False
+        self._keys = keys
+        self._read_at = self._clock.seconds()
+
+    async def _get(self, url: str) -> dict[str, Any]:
+        response = await self._http.get(
+            url,
+            headers={"Accept": "application/json"},
+            allow_redirects=False,
+            unbuffered=True,
+            reactor=self._clock,
+        )
+        if response.code != 200:
+            raise _Unusable(f"it answered {response.code} to {url}")
+        try:
+            _, body = await collect(response, MAX_BODY)
+            found = json.loads(body)
+        except TooLarge:
+            raise _Unusable(f"more than {MAX_BODY} bytes are at {url}") from None
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise _Unusable(f"there is no JSON object at {url}")
+        return found
+
+    def _failed(self, failure: Failure) -> None:
+        if failure.check(CancelledError) and not self._loop.running:
+            return
+        if not self._failing:
+            self._log.error(
+                "the keys of the identity provider cannot be read, the last ones count "
+                "for {ttl:g} s: {reason}",
+                ttl=self._settings.keys_outage_ttl,
+                reason=clean(_reason(failure), _MAX_REASON),
+            )
+        self._failing = True
+
+
+def _reason(failure: Failure) -> str:
+    error = failure.value
+    inner = getattr(error, "reasons", None)
+    if inner:
+        error = inner[0].value
+    return str(error) or type(error).__name__
+
+
+def _usable(
+    listed: Iterable[object], allowed: Iterable[str]
+) -> Iterator[VerificationKey]:
+    """What of *listed* is a key for signatures; others are passed over."""
+    algorithms = tuple(allowed)
+    for raw in listed:
+        if not isinstance(raw, dict) or raw.get("use") not in (None, "sig"):
+            continue
+        kid = raw.get("kid")
+        if kid is not None and not isinstance(kid, str):
+            continue
+        for algorithm in algorithms:
+            kind, curve = _FITS[algorithm]
+            if raw.get("kty") != kind or raw.get("alg") not in (None, algorithm):
+                continue
+            if curve is not None and raw.get("crv") != curve:
+                continue
+            public = _public(raw, algorithm)
+            if public is not None:
+                said = json.dumps(raw, sort_keys=True).encode()
+                digest = hashlib.sha256(said).digest()
+                yield VerificationKey(algorithm, kid, digest, public)
+
+
+def _public(raw: dict[str, Any], algorithm: str) -> Any:
+    """None: it cannot be used."""
+    # A private one has no place in the list; only its public half is read.
+    stated = {name: value for name, value in raw.items() if name != "d"}
+    read: Callable[[Any], Any] = jwt.get_algorithm_by_name(algorithm).from_jwk
+    try:
+        public = read(stated)
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError, OverflowError):
+        return None
+    if stated["kty"] == "RSA" and public.key_size < MIN_RSA_BITS:
+        return None
+    return public

@@ -1,0 +1,340 @@
+"""People whom an identity provider signs in."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import jwt
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import CancelledError, Deferred
+
+from kas.config.oidc import OidcAccess
+from kas.identity.authenticators import FAILED_CHECKS_PER_MINUTE, Authenticators
+from kas.oidc import authenticator as module
+from kas.oidc.authenticator import (
+    LOOK_INTERVAL,
+    MAX_GROUPS,
+    MAX_TOKEN,
+    TOKEN_PREFIX,
+    OidcAuthenticator,
+)
+from kas.oidc.keys import MIN_INTERVAL
+from tests.fakes.identity_provider import make_key
+from tests.kas.oidc.cases import OidcCase
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import Access, Impersonation
+
+PROD, TEST = ("1", "prod"), ("2", "test")
+AGENTS = {**dict.fromkeys(PROD, PROD), **dict.fromkeys(TEST, TEST)}
+
+
+class _Client:
+    peer_address = IPv4Address("TCP", "203.0.113.7", 4711)
+
+
+class OidcAuthenticatorTests(OidcCase):
+    """Tokens, what they are, and when they end."""
+
+    def make(self, **more: Any) -> OidcAuthenticator:
+        settings = self.settings(**more)
+        self.in_use: set[str] = set()
+        self.ended: list[str] = []
+        self.keys = self.make_keys(**more)
+        authenticator = OidcAuthenticator(
+            settings, self.keys, AGENTS.get, lambda: self.in_use, self.clock, self.now
+        )
+        authenticator.on_revoked(self.ended.append)
+        authenticator.start()
+        self.addCleanup(authenticator.stop)
+        self.settle()
+        return authenticator
+
+    def ask(
+        self, authenticator: OidcAuthenticator, token: str, agent: str = "prod"
+    ) -> Access:
+        answer = authenticator.authorize_user(agent, token)
+        if isinstance(answer, Deferred):
+            answer = self.successResultOf(self.settled(answer))
+        return answer
+
+    def assert_refused(
+        self,
+        authenticator: OidcAuthenticator,
+        token: str,
+        expected: str = "",
+        *,
+        status: Status = Status.UNAUTHENTICATED,
+        agent: str = "prod",
+    ) -> None:
+        def asked() -> Any:
+            return authenticator.authorize_user(agent, token)
+
+        answer = Deferred.fromCoroutine(_awaited(asked))
+        error = self.failureResultOf(self.settled(answer), CallError).value
+        self.assertEqual(error.status, status, error)
+        self.assertIn(expected, error.message)
+        for part in token.split("."):
+            if len(part) > 8:
+                self.assertNotIn(part, error.message)
+
+    def test_user(self) -> None:
+        """Prefixed, and verified once."""
+        authenticator = self.make()
+        token = self.provider.token(groups=["platform", "oncall"])
+        access = self.ask(authenticator, token)
+        user = Impersonation("oidc:alice", ("oidc:platform", "oidc:oncall"))
+        self.assertEqual(access.impersonation, user)
+        self.assertEqual((access.agent_id, access.agent_name), ("1", "prod"))
+        self.assertFalse(access.read_only)
+        self.assertRegex(access.credential_id, "^oidc_user:oidc:alice:[0-9a-f]{8}$")
+        for agent in ("1", "prod"):
+            self.assertIs(authenticator.authorize_user(agent, token), access)
+        other = self.ask(authenticator, token, "test")
+        self.assertEqual(other.agent_id, "2")
+        self.assertEqual(other.credential_id, access.credential_id)
+
+    def test_no_agents_token(self) -> None:
+        with self.assertRaises(CallError):
+            self.make().authenticate_agent(b"x")
+
+    def test_claims(self) -> None:
+        """Where the operator says they are."""
+        authenticator = self.make(
+            username_claim="email",
+            username_prefix="",
+            groups_claim="roles",
+            groups_prefix="corp/",
+            access=(OidcAccess(groups=("corp/a",), agents=("prod",)),),
+        )
+        claims: dict[str, Any] = {
+            "email": "a@example.com",
+            "roles": "a",
+            "groups": ["b"],
+        }
+        token = self.provider.token(**claims, email_verified=True)
+        self.assertEqual(
+            self.ask(authenticator, token).impersonation,
+            Impersonation("a@example.com", ("corp/a",)),
+        )
+        for verified in (None, False, "true"):
+            token = self.provider.token(**claims, email_verified=verified)
+            self.assert_refused(authenticator, token, "e-mail")
+
+    def test_no_groups(self) -> None:
+        authenticator = self.make(groups_claim="")
+        user = self.ask(authenticator, self.provider.token(groups=["a"])).impersonation
+        self.assertEqual(user, Impersonation("oidc:alice"))
+
+    def test_system_names(self) -> None:
+        """Kubernetes' own are for nobody, unless the operator says so."""
+        plain = {
+            "username_prefix": "",
+            "groups_prefix": "",
+            "access": (OidcAccess(users=("alice", "system:admin"), agents=("*",)),),
+        }
+        authenticator = self.make(**plain)
+        root = self.provider.token(sub="system:admin")
+        masters = self.provider.token(groups=["system:masters", "ok"])
+        self.assert_refused(authenticator, root, "Kubernetes' own")
+        got = self.ask(authenticator, masters).impersonation
+        self.assertEqual(got, Impersonation("alice", ("ok",)))
+        authenticator = self.make(**plain, allow_system_names=True)
+        self.ask(authenticator, root)
+        got = self.ask(authenticator, masters).impersonation
+        self.assertEqual(got, Impersonation("alice", ("system:masters", "ok")))
+
+    def test_unusable_names(self) -> None:
+        authenticator = self.make()
+        injected = "al\r\nImpersonate-Group: x"
+        for name in (None, "", 7, ["alice"], injected, "\xe9", "a ", "x" * 300):
+            self.assert_refused(authenticator, self.provider.token(sub=name), "'sub'")
+        groups = ["a\r\nb", "", "é", "x" * 300, "good", "good"]
+        user = self.ask(authenticator, self.provider.token(groups=groups)).impersonation
+        self.assertEqual(user, Impersonation("oidc:alice", ("oidc:good",)))
+        for wrong in (7, [7], {"a": "b"}):
+            self.assert_refused(
+                authenticator, self.provider.token(groups=wrong), "no list of texts"
+            )
+
+    def test_too_many_groups(self) -> None:
+        authenticator = self.make()
+        groups = [f"{number:x}" for number in range(MAX_GROUPS)]
+        self.ask(authenticator, self.provider.token(groups=groups))
+        token = self.provider.token(groups=[*groups, "x"])
+        self.assert_refused(authenticator, token, f"{MAX_GROUPS}")
+
+    def test_required_claims(self) -> None:
+        authenticator = self.make(required_claims={"hd": "example.com"})
+        self.ask(authenticator, self.provider.token(hd="example.com"))
+        for wrong in (None, "example.org", ["example.com"]):
+            self.assert_refused(authenticator, self.provider.token(hd=wrong), "'hd'")
+
+    def test_access(self) -> None:
+        """Agents by users and groups; more beats read-only."""
+        authenticator = self.make(
+            access=(
+                OidcAccess(groups=("oidc:dev",), agents=("test",)),
+                OidcAccess(groups=("oidc:dev",), agents=("*",), read_only=True),
+                OidcAccess(users=("oidc:bob",), agents=("1",)),
+            )
+        )
+        dev = self.provider.token(groups=["dev"])
+        self.assertFalse(self.ask(authenticator, dev, "test").read_only)
+        self.assertTrue(self.ask(authenticator, dev, "prod").read_only)
+        bob = self.provider.token(sub="bob")
+        self.assertEqual(self.ask(authenticator, bob, "prod").agent_name, "prod")
+        nobody = self.provider.token(groups=["other", "oidc:dev"])
+        for token, agent in ((bob, "test"), (nobody, "prod"), (dev, "none")):
+            self.assert_refused(
+                authenticator,
+                token,
+                "has no access to an agent",
+                status=Status.PERMISSION_DENIED,
+                agent=agent,
+            )
+
+    def test_wrong_tokens(self) -> None:
+        """Each is refused, with what is wrong and nothing of the token."""
+        authenticator = self.make(clock_skew=30.0)
+        token, now = self.provider.token, int(self.now())
+        public = json.dumps({"k": 1}).encode()
+        good = token()
+        head, body, signature = good.split(".")
+        none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
+        for wrong, expected in (
+            (token(aud="another"), "audience"),
+            (token(aud=["another", "third"]), "audience"),
+            (token(aud=None), "audience"),
+            (token(iss="https://evil.example.com"), "issuer"),
+            (token(iss=None), "issuer"),
+            (token(exp=now - 31), "expired"),
+            (token(exp=None), "exp"),
+            (token(exp=now + 86400 + 31), "longer"),
+            (token(nbf=now + 31), "nbf"),
+            (token(iat=now + 31), "iat"),
+            (token(events={"logout": {}}), "events"),
+            (token(header={"typ": "at+jwt"}), "typ"),
+            (token(header={"typ": "logout+jwt"}), "typ"),
+            (token(header={"crit": ["x"], "x": 1}), "JWT"),
+            (f"{none}.{body}.", "algorithm"),
+            (
+                jwt.encode({"sub": "alice"}, public * 8, "HS256", {"kid": "one"}),
+                "algorithm",
+            ),
+            (token(signed_with=("ES256", make_key("ES256", 9))), "signature"),
+            (token(signed_with=("RS256", make_key("RS256"))), "no key"),
+            (f"{head}.{body}.{signature[:-8]}AAAAAAAA", "signature"),
+            (token(sub="x" * MAX_TOKEN), "characters"),
+            (f"{TOKEN_PREFIX}x", "not a token"),
+            (f"{TOKEN_PREFIX}\udcff", "ASCII"),
+        ):
+            self.assert_refused(authenticator, wrong, expected)
+        for right in (
+            token(exp=now - 29),
+            token(nbf=now + 29),
+            token(aud=["another", "kubernetes"]),
+            token(kid=None),
+            token(header={"typ": None}),
+        ):
+            self.ask(authenticator, right)
+
+    def test_expiry(self) -> None:
+        """An expired token is refused at once, and what it opened ends soon."""
+        authenticator = self.make(clock_skew=0.0)
+        token = self.provider.token()
+        access = self.ask(authenticator, token)
+        self.in_use.add(access.credential_id)
+        self.wait(599)
+        self.assertIs(authenticator.authorize_user("prod", token), access)
+        self.clock.advance(1)
+        self.assert_refused(authenticator, token, "expired")
+        self.wait(LOOK_INTERVAL)
+        self.assertEqual(self.ended, [access.credential_id])
+        self.wait(LOOK_INTERVAL * 2)
+        self.assertEqual(len(self.ended), 1)
+
+    def test_not_in_use(self) -> None:
+        """What holds nothing open need not be ended."""
+        authenticator = self.make()
+        self.ask(authenticator, self.provider.token())
+        self.wait(700)
+        self.assertEqual(self.ended, [])
+
+    def test_key_taken_back(self) -> None:
+        """It ends what its tokens opened, and they are refused."""
+        authenticator = self.make(keys_ttl=60.0)
+        token = self.provider.token()
+        access = self.ask(authenticator, token)
+        self.in_use.add(access.credential_id)
+        self.provider.keys = {"two": ("ES256", make_key("ES256", 2))}
+        self.wait(60 + 2 * LOOK_INTERVAL)
+        self.assertEqual(self.ended, [access.credential_id])
+        self.wait(MIN_INTERVAL)
+        self.assert_refused(authenticator, token, "no key")
+        self.ask(authenticator, self.provider.token("two"))
+
+    def test_provider_down(self) -> None:
+        """New and known tokens are good with the last keys, up to a bound."""
+        authenticator = self.make(keys_ttl=60.0, keys_outage_ttl=120.0)
+        known = self.provider.token()
+        self.ask(authenticator, known)
+        self.provider.down = True
+        self.wait(115)
+        self.ask(authenticator, known)
+        self.ask(authenticator, self.provider.token())
+        self.wait(10)
+        self.assert_refused(authenticator, known, status=Status.UNAVAILABLE)
+
+    def test_bounds(self) -> None:
+        """Tokens that are remembered, and answers for each."""
+        self.patch(module, "MAX_VERIFIED", 2)
+        self.patch(module, "MAX_ANSWERS", 1)
+        authenticator = self.make()
+        tokens = [self.provider.token(jti=str(number)) for number in range(3)]
+        for token in tokens:
+            self.ask(authenticator, token)
+        again = [authenticator.authorize_user("prod", token) for token in tokens]
+        kept = [not isinstance(one, Deferred) for one in again]
+        self.assertEqual(kept, [False, True, True])
+        self.settle()
+        first = self.ask(authenticator, tokens[2])
+        self.ask(authenticator, tokens[2], "test")
+        self.assertIsNot(self.ask(authenticator, tokens[2]), first)
+
+    def test_left(self) -> None:
+        """A check that is cancelled at once costs nothing."""
+        authenticator = self.make()
+        self.provider.asked.clear()
+        answer = authenticator.authorize_user("prod", self.provider.token("one"))
+        assert isinstance(answer, Deferred)
+        answer.cancel()
+        self.failureResultOf(answer, CancelledError)
+
+    def test_failed_checks(self) -> None:
+        """Refusals of one address are limited; a raw token needs no kind."""
+        authenticators = Authenticators(self.clock)
+        authenticators.add(self.make(), TOKEN_PREFIX)
+        known = self.provider.token()
+
+        def ask(token: str) -> Deferred[Access]:
+            return Deferred.fromCoroutine(
+                _awaited(
+                    lambda: authenticators.authorize_user("", "prod", token, _Client())
+                )
+            )
+
+        self.successResultOf(self.settled(ask(known)))
+        for number in range(FAILED_CHECKS_PER_MINUTE):
+            wrong = self.provider.token(aud="another", jti=str(number))
+            self.failureResultOf(self.settled(ask(wrong)), CallError)
+        one_more = self.provider.token(aud="another")
+        refused = self.failureResultOf(self.settled(ask(one_more)), CallError).value
+        self.assertEqual(refused.status, Status.RESOURCE_EXHAUSTED)
+        self.successResultOf(self.settled(ask(known)))
+
+
+async def _awaited(ask: Any) -> Any:
+    answer = ask()
+    return await answer if isinstance(answer, Deferred) else answer
