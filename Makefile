@@ -72,7 +72,8 @@ wheel: $(STAMP)  ## build the wheel, and try it and the example in a clean envir
 bench: $(STAMP)  ## speed, as ratios to floors; build/bench.json (QUICK=1: a minute)
 	$(BIN)/python -m bench
 
-kube:  ## build the Kubernetes control plane that the tests use (nine minutes, Go)
+kube:  ## build the Kubernetes control plane and helm for the tests (13 minutes, Go)
+	tests/kube/build-helm
 	tests/kube/build
 
 lock: $(STAMP)  ## refresh requirements.txt from pyproject.toml

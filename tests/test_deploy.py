@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
+from kas.ctl.manifest import template
 from kas.fleet.balance import PER_SECOND
 from kas.service import LEAVE_PATIENCE
-from tests.integration.needs import program
+from tests.integration.needs import kubernetes, program
 from tunnel.hosting.modules import STOP_TIMEOUT
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -72,10 +73,7 @@ def test_services_are_locked_in(tmp_path: Path) -> None:
 
 
 def test_manifest_says_what_the_documents_say() -> None:
-    documents = list(
-        yaml.safe_load_all((DEPLOY / "kubernetes" / "agentk.yaml").read_text())
-    )
-    by_kind = {document["kind"]: document for document in documents}
+    by_kind = {document["kind"]: document for document in template()}
     spec = by_kind["Deployment"]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert spec["serviceAccountName"] == by_kind["ServiceAccount"]["metadata"]["name"]
@@ -87,7 +85,7 @@ def test_manifest_says_what_the_documents_say() -> None:
 
 
 def kas_manifest() -> dict[str, Any]:
-    text = (DEPLOY / "kubernetes" / "kas.yaml").read_text()
+    text = (DEPLOY / "kustomize" / "kas" / "base" / "kas.yaml").read_text()
     return {document["kind"]: document for document in yaml.safe_load_all(text)}
 
 
@@ -198,7 +196,8 @@ def test_options_of_the_manifest_are_options_of_agentk() -> None:
     from agentk.tap import Options
 
     known = {name for name, *_ in Options.optParameters}
-    text = (DEPLOY / "kubernetes" / "agentk.yaml").read_text()
+    base = DEPLOY / "kustomize" / "agentk" / "base"
+    text = (base / "agentk.yaml").read_text()
     text += (DEPLOY / "systemd" / "agentk.service").read_text()
     used = {
         word.partition("=")[0].lstrip("-")
@@ -207,3 +206,34 @@ def test_options_of_the_manifest_are_options_of_agentk() -> None:
     }
     assert used - known - {"pidfile"} == set()
     assert shutil.which("twistd", path=str(Path(PROGRAM).parent))
+
+
+@pytest.mark.integration
+def test_overlay_of_the_documents(tmp_path: Path) -> None:
+    """The overlay that the documents show becomes what it says."""
+    text = (DEPLOY.parent / "docs" / "operating.rst").read_text()
+    _, _, rest = text.partition("   resources:\n")
+    lines = []
+    for line in ("   resources:", *rest.splitlines()):
+        if line and not line.startswith("   "):
+            break
+        lines.append(line[3:])
+    overlay = yaml.safe_load("\n".join(lines))
+    base = DEPLOY / "kustomize" / "agentk" / "overlays" / "namespaced"
+    assert overlay["resources"] == [f"../txkas/{base.relative_to(DEPLOY.parent)}"]
+    overlay["resources"] = [os.path.relpath(base, tmp_path.resolve())]
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    made = subprocess.run(
+        [kubernetes() / "kubectl", "kustomize", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    (container,) = next(
+        one["spec"]["template"]["spec"]["containers"]
+        for one in yaml.safe_load_all(made.stdout)
+        if one["kind"] == "Deployment"
+    )
+    assert container["image"] == "registry.example/txkas:1"
+    addresses = [one for one in container["command"] if "--kas-address" in one]
+    assert addresses == ["--kas-address=tls://kas.example.org:8150"]

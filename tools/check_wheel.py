@@ -46,6 +46,7 @@ EXPECTED = {
         "tunnel/py.typed",
         "kas/py.typed",
         "kas/ctl/agentk.yaml",
+        "kas/ctl/agentk_rights.yaml",
         "agentk/py.typed",
         "modules/py.typed",
         "tunnel/pb/tunnel_pb2.pyi",

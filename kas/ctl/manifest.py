@@ -24,8 +24,10 @@ from tunnel.transport.address import KasAddress, parse_kas_address
 
 __all__ = ["declare", "fill_in", "template"]
 
-#: deploy/kubernetes/agentk.yaml: in a checkout this is a link to it.
-_TEMPLATE = Path(__file__).with_name("agentk.yaml")
+#: deploy/kustomize/agentk for a whole cluster: in a checkout these are links to it.
+_TEMPLATES = [
+    Path(__file__).with_name(name) for name in ("agentk.yaml", "agentk_rights.yaml")
+]
 
 NAMESPACE = "txkas"
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -175,8 +177,12 @@ def _authority(
 
 
 def template() -> list[dict[str, Any]]:
-    """What runs agentk in a cluster, as deploy/kubernetes has it."""
-    return list(yaml.safe_load_all(_TEMPLATE.read_text(encoding="utf-8")))
+    """What runs agentk in a cluster, as deploy/kustomize has it."""
+    return [
+        document
+        for file in _TEMPLATES
+        for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    ]
 
 
 def fill_in(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +15,8 @@ KUBE_PROGRAMS = (
     *("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler"),
     *("hostnode", "kwok", "kubectl"),
 )
+
+_HELM_MODULES = Path(__file__).parents[1] / "kube" / "helm" / "go.mod"
 
 
 def missing(what: str, command: str) -> NoReturn:
@@ -30,6 +33,17 @@ def program(name: str, command: str) -> Path:
     if found is None:
         missing(name, command)
     return Path(found)
+
+
+def helm() -> Path:
+    """The helm of `tests/kube/build-helm`."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    version = re.search(r"helm\.sh/helm/v3 (v\S+)", _HELM_MODULES.read_text())
+    assert version
+    found = Path(base, "txkas-kube", f"helm-{version[1]}", "helm")
+    if not os.access(found, os.X_OK):
+        missing("helm", "make kube")
+    return found
 
 
 def kubernetes() -> Path:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl
 from tests.integration.processes import ROOT, eventually, script
 from tests.integration.stack import Kas
+from tests.test_charts import rendered
 
 # A container here is a plain process whose volumes are below $CONTAINER_ROOT.  In a
 # mount namespace of its own they are where every pod has them.
@@ -206,15 +208,38 @@ def _connected(kas: Kas, name: str = "inside") -> tuple[str, str] | None:
     return None
 
 
-@pytest.mark.parametrize("name", ["agentk", "kas"])
+_IMPERSONATE = {"impersonate": True, "impersonateGroups": ["developers"]}
+
+
+@pytest.mark.parametrize(
+    "name, values",
+    [
+        ("agentk/overlays/namespaced", None),
+        ("agentk/overlays/cluster-wide", None),
+        ("kas/base", None),
+        ("agentk", {"config": {"kasCaCert": "PEM"}}),
+        ("agentk", {"rbac": {"scope": "cluster", **_IMPERSONATE}}),
+        ("kas", {"redis": {"passwordSecret": "own", "tls": {"enabled": True}}}),
+    ],
+)
 def test_manifest(
-    name: str, namespace: str, make_kubectl: Callable[..., Kubectl]
+    name: str,
+    values: dict[str, Any] | None,
+    namespace: str,
+    make_kubectl: Callable[..., Kubectl],
 ) -> None:
-    """The API server takes what is in deploy/, also where pods are restricted."""
+    """
+    The API server takes what is in deploy/, also where pods are restricted.
+
+    That is what kustomize makes, or helm with *values*.
+    """
     label = "pod-security.kubernetes.io/enforce=restricted"
     kubectl = make_kubectl("direct", namespace=namespace)
     kubectl.ok("label", f"namespace/{namespace}", label)
-    manifest = (ROOT / "deploy" / "kubernetes" / f"{name}.yaml").read_text()
+    if values is None:
+        manifest = kubectl.ok("kustomize", ROOT / "deploy" / "kustomize" / name)
+    else:
+        manifest = yaml.safe_dump_all(rendered(name, values))
     done = kubectl(
         *("apply", "--server-side", "--dry-run=server", "--force-conflicts"),
         *("--validate=strict", "-f", "-"),

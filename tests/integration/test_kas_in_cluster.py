@@ -91,7 +91,7 @@ def _make_secrets(kubectl: Kubectl, kas: Kas) -> None:
 
 
 def _manifest(kas: Kas, redis: RedisServer, namespace: str) -> str:
-    text = (ROOT / "deploy" / "kubernetes" / "kas.yaml").read_text()
+    text = (ROOT / "deploy" / "kustomize" / "kas" / "base" / "kas.yaml").read_text()
     for old, new in (
         ("8150", str(kas.agents)),
         ("8154", str(kas.proxy)),

@@ -1,4 +1,4 @@
-"""kasctl agent manifest: deploy/kubernetes/agentk.yaml, with everything filled in."""
+"""kasctl agent manifest: deploy/kustomize/agentk, with everything filled in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
 from tunnel.program.listening import Opened
 
-DEPLOY = Path(__file__).parents[3] / "deploy" / "kubernetes" / "agentk.yaml"
+DEPLOY = Path(__file__).parents[3] / "deploy" / "kustomize" / "agentk"
+OVERLAY = DEPLOY / "overlays" / "cluster-wide"
 COMMAND = ("agent", "manifest", "prod", "--image", "registry/txkas:1")
 
 
@@ -27,7 +28,12 @@ def by_kind(text: str) -> dict[str, Any]:
 
 
 def test_one_source() -> None:
-    assert template() == list(yaml.safe_load_all(DEPLOY.read_text()))
+    """kasctl prints what the overlay for a whole cluster has."""
+    resources = yaml.safe_load((OVERLAY / "kustomization.yaml").read_text())
+    assert resources["resources"] == ["../../base", "rights.yaml"]
+    base = OVERLAY / "../../base/agentk.yaml"
+    texts = (base.read_text(), (OVERLAY / "rights.yaml").read_text())
+    assert template() == [one for text in texts for one in yaml.safe_load_all(text)]
 
 
 def test_all_that_a_cluster_needs(kasctl: Kasctl) -> None:

@@ -1,0 +1,328 @@
+"""The charts of deploy/helm, as the pinned helm renders them."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kas.ctl.manifest import template
+from tests.integration import needs
+
+pytestmark = pytest.mark.integration
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+
+#: What has no default, by chart.
+GIVEN: dict[str, dict[str, Any]] = {
+    "agentk": {
+        "image": {"repository": "IMAGE"},
+        "config": {
+            "kasAddress": "tls://kas.example:8150",
+            "secretName": "agentk-token",
+        },
+    },
+    "kas": {
+        "image": {"repository": "IMAGE"},
+        "tls": {"serverName": "kas.example"},
+        "redis": {"address": "REDIS:6379"},
+    },
+}
+
+
+def helm(command: str, chart: str, *values: dict[str, Any]) -> tuple[int, str]:
+    """Run helm with what is always given and *values*: its status and all it says."""
+    merged: dict[str, Any] = copy.deepcopy(GIVEN[chart])
+    for one in values:
+        _merge(merged, one)
+    name = [chart] if command == "template" else []
+    done = subprocess.run(
+        [
+            *(str(needs.helm()), command, *name, str(DEPLOY / "helm" / chart)),
+            *("--namespace", "txkas", "--kube-version", "1.36.0"),
+            *("--values", "-"),
+            *(["--strict"] if command == "lint" else []),
+        ],
+        input=yaml.safe_dump(merged),
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout if done.returncode == 0 else done.stderr
+
+
+def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def rendered(chart: str, *values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The documents of a release that is named like its chart, in ``txkas``."""
+    code, text = helm("template", chart, *values)
+    assert code == 0, text
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+def refused(chart: str, *values: dict[str, Any]) -> str:
+    code, text = helm("template", chart, *values)
+    assert code != 0
+    return text
+
+
+def of_kind(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (found,) = (one for one in documents if one["kind"] == kind)
+    return found
+
+
+def pod(documents: list[dict[str, Any]]) -> Any:
+    """The pod of the Deployment, its image named as in the manifests."""
+    spec = of_kind(documents, "Deployment")["spec"]["template"]["spec"]
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        assert container.pop("imagePullPolicy", "IfNotPresent") == "IfNotPresent"
+        container["image"] = container["image"].partition(":")[0]
+    return spec
+
+
+def rights(documents: list[dict[str, Any]]) -> set[tuple[str, str | None, str, str]]:
+    """Kind, namespace, name and role of each binding."""
+    return {
+        (
+            one["kind"],
+            one["metadata"].get("namespace"),
+            one["metadata"]["name"],
+            one["roleRef"]["name"],
+        )
+        for one in documents
+        if one["kind"].endswith("Binding")
+    }
+
+
+LEADER = ("RoleBinding", "txkas", "agentk-leader", "agentk-leader")
+
+
+@pytest.mark.parametrize("chart", ["agentk", "kas"])
+def test_lint(chart: str) -> None:
+    code, text = helm("lint", chart)
+    assert code == 0, text
+
+
+def test_agentk_is_that_of_the_manifest() -> None:
+    """A pod of the chart differs from one of kustomize and of kasctl in nothing."""
+    documents = rendered("agentk", {"config": {"kasCaCert": "PEM"}})
+    manifest = template()
+    expected = pod(manifest)
+    # There by the chart, or not mounted at all.
+    assert expected["volumes"][1]["configMap"].pop("optional")
+    assert pod(documents) == expected
+    own = of_kind(documents, "Deployment")["spec"]
+    assert own["replicas"] == of_kind(manifest, "Deployment")["spec"]["replicas"]
+    (role,) = (one for one in manifest if one["kind"] == "Role")
+    assert of_kind(documents, "Role")["rules"] == role["rules"]
+    authority = of_kind(documents, "ConfigMap")
+    assert authority["metadata"]["name"] == "agentk-ca"
+    assert authority["data"] == {"ca.crt": "PEM"}
+
+
+def test_kas_is_that_of_the_manifest() -> None:
+    documents = rendered("kas")
+    base = DEPLOY / "kustomize" / "kas" / "base" / "kas.yaml"
+    manifest = list(yaml.safe_load_all(base.read_text()))
+    assert pod(documents) == pod(manifest)
+    for kind, what in (
+        ("Deployment", ("spec", "replicas")),
+        ("Deployment", ("spec", "strategy", "rollingUpdate")),
+        ("Service", ("spec", "ports")),
+        ("Service", ("spec", "type")),
+        ("PodDisruptionBudget", ("spec", "maxUnavailable")),
+    ):
+        one, other = of_kind(documents, kind), of_kind(manifest, kind)
+        for key in what:
+            one, other = one[key], other[key]
+        assert one == other, (kind, what)
+    own, other = (
+        yaml.safe_load(of_kind(some, "ConfigMap")["data"]["kas.yaml"])
+        for some in (documents, manifest)
+    )
+    assert own == other
+
+
+def test_least_rights_by_default() -> None:
+    view = ("RoleBinding", "txkas", "agentk", "view")
+    assert rights(rendered("agentk")) == {LEADER, view}
+
+
+def test_rights_that_are_asked_for() -> None:
+    def bound(**rbac: Any) -> set[tuple[str, str | None, str, str]]:
+        return rights(rendered("agentk", {"rbac": rbac})) - {LEADER}
+
+    assert bound(scope="none") == set()
+    assert rights(rendered("agentk", {"rbac": {"create": False}})) == set()
+    assert bound(namespaces=["shop", "txkas", "shop"], useExistingRole="edit") == {
+        ("RoleBinding", "shop", "txkas-agentk", "edit"),
+        ("RoleBinding", "txkas", "agentk", "edit"),
+    }
+    assert bound(scope="cluster", useExistingRole="cluster-admin") == {
+        ("ClusterRoleBinding", None, "txkas-agentk", "cluster-admin")
+    }
+    own = "txkas-agentk-impersonate"
+    assert bound(scope="none", impersonate=True) == {
+        ("ClusterRoleBinding", None, own, own)
+    }
+
+
+def test_groups_to_act_as() -> None:
+    documents = rendered(
+        "agentk", {"rbac": {"impersonate": True, "impersonateGroups": ["developers"]}}
+    )
+    rules = of_kind(documents, "ClusterRole")["rules"]
+    (groups,) = (one for one in rules if "groups" in one["resources"])
+    assert groups["resourceNames"] == ["developers"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"impersonate"}
+
+
+def test_token_of_the_values() -> None:
+    documents = rendered("agentk", {"config": {"token": "hush", "secretName": None}})
+    secret = of_kind(documents, "Secret")
+    assert secret["data"] == {"token": "aHVzaA=="}
+    volume = pod(documents)["volumes"][0]
+    assert volume["secret"]["secretName"] == secret["metadata"]["name"]
+    others = [one for one in documents if one["kind"] != "Secret"]
+    assert "hush" not in yaml.safe_dump(others)
+
+
+def test_options_of_agentk() -> None:
+    """What the values become are options that agentk knows."""
+    from agentk.tap import Options
+
+    documents = rendered(
+        "agentk",
+        {
+            "config": {
+                "kasAddress": "wss://kas.example/tunnel",
+                "kasCaCert": "PEM",
+                "kasHeaders": ["Cookie: a=b"],
+                "modules": {"kubernetes_api": {}},
+                "observability": {"tls": {"enabled": True, "secret": {"name": "own"}}},
+            },
+            "extraArgs": ["--log-level=debug"],
+        },
+    )
+    spec = pod(documents)
+    (container,) = spec["containers"]
+    command = container["command"]
+    options = [one.partition("=") for one in command[command.index("agentk") + 1 :]]
+    known = {name for name, *_ in Options.optParameters} | {"kas-header"}
+    assert {name.removeprefix("--") for name, _, _ in options} - known == set()
+    mounted = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+    for _, _, value in options:
+        if value.startswith("/"):
+            assert str(Path(value).parent) in mounted
+    assert set(mounted.values()) == {one["name"] for one in spec["volumes"]}
+    assert "--kas-header=Cookie: a=b" in command
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+    (configuration,) = (
+        one["data"]["agentk.yaml"]
+        for one in documents
+        if one["kind"] == "ConfigMap" and "agentk.yaml" in one["data"]
+    )
+    assert yaml.safe_load(configuration) == {"modules": {"kubernetes_api": {}}}
+
+
+def test_password_of_redis() -> None:
+    documents = rendered(
+        "kas",
+        {
+            "redis": {
+                "username": "kas",
+                "passwordSecret": "own",
+                "tls": {"enabled": True, "caSecret": "authority"},
+            },
+            "config": {"agent": {"listen": {"address": ":9999"}}},
+        },
+    )
+    found = yaml.safe_load(of_kind(documents, "ConfigMap")["data"]["kas.yaml"])
+    assert found["redis"] == {
+        "server": {"address": "REDIS:6379"},
+        "username": "kas",
+        "password_file": "/config/redis/password",
+        "tls": {"enabled": True, "ca_certificate_file": "/config/redis-ca/ca.crt"},
+    }
+    # what is given by itself wins, and the rest stays
+    assert found["agent"]["listen"]["address"] == ":9999"
+    assert found["agent"]["listen"]["key_file"] == "/config/tls/tls.key"
+    spec = pod(documents)
+    secrets = {
+        one["name"]: one["secret"]["secretName"]
+        for one in spec["volumes"]
+        if "secret" in one
+    }
+    assert (secrets["redis"], secrets["redis-ca"]) == ("own", "authority")
+    mounts = {one["mountPath"] for one in spec["containers"][0]["volumeMounts"]}
+    assert {"/config/redis", "/config/redis-ca"} <= mounts
+
+
+def test_one_kas_alone() -> None:
+    documents = rendered("kas", {"replicas": 1, "redis": {"address": ""}})
+    assert "PodDisruptionBudget" not in {one["kind"] for one in documents}
+    found = yaml.safe_load(of_kind(documents, "ConfigMap")["data"]["kas.yaml"])
+    assert "redis" not in found
+
+
+def test_what_is_wrong_is_said() -> None:
+    both = {"config": {"token": "hush"}}
+    assert "exclude each other" in refused("agentk", both)
+    neither = {"config": {"secretName": None}}
+    assert "kasctl agent add" in refused("agentk", neither)
+    assert "serviceAccount.name" in refused(
+        "agentk", {"serviceAccount": {"create": False}}
+    )
+    assert "kasAddress" in refused("agentk", {"config": {"kasAddress": "grpcs://x"}})
+    assert "scope" in refused("agentk", {"rbac": {"scope": "all"}})
+    assert "kasAdress" in refused("agentk", {"config": {"kasAdress": "tls://x"}})
+    assert "replicas=1" in refused("kas", {"redis": {"address": ""}})
+
+
+def test_values_of_gitlabs_chart() -> None:
+    """Settings for GitLab's chart `gitlab-agent` are taken as they are."""
+    documents = rendered(
+        "agentk",
+        {
+            "image": {"tag": "v1", "pullPolicy": "IfNotPresent"},
+            "replicas": 1,
+            "maxSurge": 0,
+            "maxUnavailable": 1,
+            "serviceAccount": {"create": False, "name": "shared", "annotations": {}},
+            "rbac": {"create": False},
+            "podSecurityContext": {"fsGroup": 2000},
+            "podLabels": {"role": "developer"},
+            "additionalLabels": {"team": "a"},
+            "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "affinity": {"podAntiAffinity": {}},
+            "priorityClassName": "high",
+            "runtimeClassName": "runc",
+            "hostAliases": [{"ip": "127.0.0.1", "hostnames": ["foo.local"]}],
+        },
+    )
+    template = of_kind(documents, "Deployment")["spec"]["template"]
+    spec = template["spec"]
+    assert spec["containers"][0]["image"] == "IMAGE:v1"
+    assert spec["serviceAccountName"] == "shared"
+    assert spec["securityContext"] == {"fsGroup": 2000}
+    assert template["metadata"]["labels"].items() >= {
+        ("role", "developer"),
+        ("team", "a"),
+    }
+    assert spec["containers"][0]["env"][-1]["name"] == "HTTPS_PROXY"
+    assert spec["nodeSelector"] == {"disk": "ssd"}
+    assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("high", "runc")
+    assert spec["tolerations"] and spec["affinity"] and spec["hostAliases"]
+    assert {one["kind"] for one in documents} == {"Deployment"}
