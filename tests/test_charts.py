@@ -12,6 +12,7 @@ import yaml
 
 from kas.ctl.manifest import template
 from tests.integration import needs
+from tunnel import __version__
 
 pytestmark = pytest.mark.integration
 
@@ -110,6 +111,13 @@ LEADER = ("RoleBinding", "txkas", "agentk-leader", "agentk-leader")
 def test_lint(chart: str) -> None:
     code, text = helm("lint", chart)
     assert code == 0, text
+
+
+@pytest.mark.parametrize("chart", ["agentk", "kas"])
+def test_image_is_of_this_version(chart: str) -> None:
+    """Where no tag is given, the image is that of the programs beside the chart."""
+    spec = of_kind(rendered(chart), "Deployment")["spec"]["template"]["spec"]
+    assert spec["containers"][0]["image"] == f"IMAGE:{__version__}"
 
 
 def test_agentk_is_that_of_the_manifest() -> None:
