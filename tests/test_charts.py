@@ -170,6 +170,9 @@ def test_rights_that_are_asked_for() -> None:
         return rights(rendered("agentk", {"rbac": rbac})) - {LEADER}
 
     assert bound(scope="none") == set()
+    # as it stands in values for GitLab's chart
+    view = ("RoleBinding", "txkas", "agentk", "view")
+    assert bound(useExistingRole=None) == {view}
     assert rights(rendered("agentk", {"rbac": {"create": False}})) == set()
     assert bound(namespaces=["shop", "txkas", "shop"], useExistingRole="edit") == {
         ("RoleBinding", "shop", "txkas-agentk", "edit"),
