@@ -41,7 +41,7 @@ class IModulePlugin(Interface):
     section = Attribute("Where its configuration stands; empty: ``modules.<name>``.")
     default = Attribute(
         "Whether it runs when the configuration does not name it: True, False, or the "
-        "section of the program with which it does, such as ``api``."
+        "sections of the program with any of which it does, such as ``api``."
     )
     document = Attribute(
         "Full name of the schema of a file that users of the module write, for "
@@ -64,7 +64,8 @@ class IAgentModulePlugin(IModulePlugin):
 class _ModulePlugin:
     """
     :ivar target: ``package.module.Factory``.
-    :ivar default: True; or the section of the program with which it runs: ``api``.
+    :ivar default: True; or the section of the program with which it runs: ``api``; or
+        several.
     :ivar section: where its configuration may stand besides ``modules.<name>``.
     :ivar requires: what to install where something that it imports is missing.
     :ivar document: the schema of a file that users of the module write.
@@ -72,7 +73,7 @@ class _ModulePlugin:
 
     name: str
     target: str
-    default: bool | str = False
+    default: bool | str | tuple[str, ...] = False
     section: str = ""
     requires: str = ""
     document: str = ""
@@ -187,8 +188,15 @@ def find_modules(
     return [
         plugin
         for name, plugin in sorted(by_name.items())
-        if name in names or plugin.default is True or plugin.default in present
+        if name in names or _runs(plugin.default, present)
     ]
+
+
+def _runs(default: bool | str | tuple[str, ...], present: Container[str]) -> bool:
+    if isinstance(default, bool):
+        return default
+    sections = (default,) if isinstance(default, str) else default
+    return any(section in present for section in sections)
 
 
 def _first_line(error: Exception) -> str:

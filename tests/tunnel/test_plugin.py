@@ -120,6 +120,15 @@ class FindTests(_Case):
             find_modules(ServerModule, present={"api"}, found=found), found
         )
 
+    def test_default_with_one_of_several_sections(self) -> None:
+        """Any of them is enough."""
+        found = [ServerModule("n", f"{HERE}.Server", default=("api", "gitlab"))]
+        self.assertEqual(find_modules(ServerModule, present={"web"}, found=found), [])
+        for section in ("api", "gitlab"):
+            self.assertEqual(
+                find_modules(ServerModule, present={section}, found=found), found
+            )
+
     def test_not_installed(self) -> None:
         """Each missing one has a line, with the name that was meant perhaps."""
         problems = self.problems(

@@ -46,6 +46,7 @@ kubernetes_api = ServerModule(
 notifications = ServerModule(
     "notifications",
     "modules.notifications.server.NotificationsServer",
-    # Who configures the external API wants it answered.
-    default="api",
+    # Who configures the external API wants it answered; and of what one kas hears there
+    # all have to hear that have agents of GitLab.
+    default=("api", "gitlab"),
 )
