@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -14,7 +15,14 @@ from twisted.python.reflect import namedAny
 
 from kas.config.schema import KasConfiguration
 from kas.ctl.common import Ctl, command, printable
-from tunnel.config import Listen, expiry_problem, json_schema, nearest, validity
+from tunnel.config import (
+    Listen,
+    expiry_problem,
+    json_schema,
+    nearest,
+    read_file,
+    validity,
+)
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.plugin import ServerModule, installed
 
@@ -40,9 +48,21 @@ def config() -> None:
 
 
 @command(config, "check")
+@click.option(
+    "--of", "module", metavar="MODULE", help="Not kas' file, but one of MODULE."
+)
 @click.argument("file", type=click.Path())
-def check(ctl: Ctl, file: str) -> None:
-    """Say everything that is wrong with a configuration file (exit status 0 or 1)."""
+def check(ctl: Ctl, file: str, module: str | None) -> None:
+    """
+    Say everything that is wrong with a configuration file (exit status 0 or 1).
+
+    With --of agent_configuration it is the file of an agent, as it lies in Git.
+    """
+    if module is not None:
+        read_file(file, _document(module))
+        result = {"problems": [], "warnings": [], "modules": [module]}
+        ctl.result(result, f"{file} is usable as a file of {module}")
+        return
     # Here, because it imports every module that the file asks for.
     from kas.config.loading import listeners, load
 
@@ -79,14 +99,24 @@ def schema(ctl: Ctl, module: str | None) -> None:
     if module is None:
         found = json_schema(KasConfiguration, "Configuration of kas")
     else:
-        documents = {one.name: one.document for one in installed(ServerModule)}
-        documents = {name: one for name, one in documents.items() if one}
-        if module not in documents:
-            raise ConfigurationError(
-                [f"no file belongs to {module!r}; {nearest(module, documents)}"]
-            )
-        found = json_schema(namedAny(documents[module]), f"File of {module}")
+        found = json_schema(_document(module), f"File of {module}")
     ctl.result(found, json.dumps(found, indent=2, ensure_ascii=False))
+
+
+def _document(module: str) -> type[Any]:
+    """
+    The schema of the files that belong to a module.
+
+    :raises ConfigurationError: none do.
+    """
+    documents = {one.name: one.document for one in installed(ServerModule)}
+    documents = {name: one for name, one in documents.items() if one}
+    if module not in documents:
+        raise ConfigurationError(
+            [f"no file belongs to {module!r}; {nearest(module, documents)}"]
+        )
+    found: type[Any] = namedAny(documents[module])
+    return found
 
 
 #: Keys of a listener that name certificates.

@@ -86,6 +86,19 @@ class TestConfigCheck:
     def test_no_file(self, kasctl: Kasctl) -> None:
         assert "cannot be read" in kasctl.fails("config", "check", "/none")
 
+    def test_file_of_an_agent(self, kasctl: Kasctl) -> None:
+        """All that is wrong, as kas would say it of the file in Git."""
+        file = kasctl.path / "config.yaml"
+        command = ("config", "check", "--of", "agent_configuration", str(file))
+        file.write_text("ci_access: {projects: [{id: group/project}]}\n")
+        assert "is usable as a file of agent_configuration" in kasctl.ok(*command)
+        file.write_text("ci_acces: {}\nobservability: {logging: {level: loud}}\n")
+        said = kasctl.fails(*command).splitlines()
+        assert said[0].startswith(f"{file}:1:1: unknown key 'ci_acces'")
+        assert said[1].startswith(f"{file}:2:34: observability.logging.level")
+        said = kasctl.fails("config", "check", "--of", "agents", str(file))
+        assert "no file belongs to 'agents'" in said
+
     def test_schema(self, kasctl: Kasctl) -> None:
         """For editors: kas' own file, and those of agents."""
         found = json.loads(kasctl.ok("config", "schema"))
