@@ -13,5 +13,6 @@ kubectl would, and stays until Ctrl-C, for you to try.
     stack.py      kas, agentk and kasctl
     client.py     the client, with nothing but the standard library and websockets
     steps.py      what is done through the tunnel
+    gitlab.py     the same with GitLab: `make demo GITLAB=1`
     sandbox/      a stand-in for a Kubernetes API server
 """

@@ -32,6 +32,12 @@ def _options() -> argparse.Namespace:
         "made there and deleted, and a shell is started in a pod); else a "
         "kube-apiserver that 'make kube' built; else the sandbox, a small stand-in.",
     )
+    parser.add_argument(
+        "--gitlab",
+        action="store_true",
+        help="show what GitLab has of kas: agents, configuration from Git, CI jobs and "
+        "people, with a stand-in for GitLab",
+    )
     parser.add_argument("--once", action="store_true", help="end after the last step")
     parser.add_argument(
         "--cluster",
@@ -92,7 +98,7 @@ def _show(
 ) -> Stack:
     """Everything up to where the user takes over."""
     environment = child_environment(os.environ)
-    ports = find_ports(any_free=options.free_ports)
+    ports = find_ports(any_free=options.free_ports or options.gitlab)
     cluster = choose(options.cluster, environment, state, state / "logs")
     if cluster.program is not None:
         programs.append(cluster.program)
@@ -103,6 +109,15 @@ def _show(
         screen.say(f"{'':16}shell in a pod; KAS_DEMO_CLUSTER=sandbox leaves it alone")
     screen.say()
     stack = Stack(state, ports, environment)
+    if options.gitlab:
+        # Here: the fake of the tests needs more than the demo does.
+        from demo.gitlab import GitLabStory
+
+        story = GitLabStory(screen, stack, cluster)
+        story.run(programs)
+        if not options.once:
+            story.advise()
+        return stack
     with screen.step("kas is up") as step:
         step.note(stack.start_kas())
         programs.append(stack.kas)

@@ -16,7 +16,7 @@ from demo.cluster import ROOT, Cluster
 from demo.ports import free_ports, holder, is_free
 from demo.processes import DemoError, Program, run
 
-__all__ = ["AGENT", "Ports", "Stack", "find_ports"]
+__all__ = ["AGENT", "Ports", "Stack", "find_ports", "write_secret"]
 
 AGENT = "demo"
 
@@ -95,7 +95,7 @@ class Stack:
         self.kas_state = state / "kas"
         self.kubeconfig = state / "kubeconfig"
         self.curl = state / "curl.conf"
-        self._token = state / "agent-token"
+        self.token_file = state / "agent-token"
         self._environment = environment
         self.kas: Program
         self.agentk: Program
@@ -107,12 +107,13 @@ class Stack:
             raise DemoError(message)
         return script
 
-    def start_kas(self) -> str:
+    def start_kas(self, configuration: str = "") -> str:
         """Start kas; gives what was typed, so to say."""
         options: list[str | Path] = ["--state-directory", self.kas_state]
         file = self.state / "kas.yaml"
-        if self.ports.configuration:
-            file.write_text(self.ports.configuration)
+        configuration = configuration or self.ports.configuration
+        if configuration:
+            file.write_text(configuration)
             options += ["--configuration-file", file]
         else:
             file.unlink(missing_ok=True)
@@ -130,7 +131,11 @@ class Stack:
         ]
         text = ["--log-format", "text"]
         log = self.state / "logs" / f"{name}.log"
-        return Program(name, [*command, *options, *text], log, self._environment, ROOT)
+        return self.program(name, [*command, *options, *text], log)
+
+    def program(self, name: str, command: list[str | Path], log: Path) -> Program:
+        """Start one that is not of the stack itself."""
+        return Program(name, command, log, self._environment, ROOT)
 
     def wait_for_kas(self) -> None:
         """:raises DemoError: kas does not come up."""
@@ -144,7 +149,7 @@ class Stack:
 
     def add_agent(self) -> str:
         """Let the agent connect, anew each time; gives the command that did it."""
-        options: list[str | Path] = [AGENT, "--token-file", self._token]
+        options: list[str | Path] = [AGENT, "--token-file", self.token_file]
         agents = {}
         if (self.kas_state / "identity.json").exists():
             listed = json.loads(self._kasctl("agent", "list", "--output", "json"))
@@ -163,9 +168,9 @@ class Stack:
         server = f"https://127.0.0.1:{self.ports.kubectl}"
         options = ["--agent", AGENT, "--as-agent", "--rotate", "--server", server]
         text = self._kasctl("kubeconfig", *options)
-        _write_secret(self.kubeconfig, text)
+        write_secret(self.kubeconfig, text)
         client = Client(self.kubeconfig)
-        _write_secret(
+        write_secret(
             self.curl,
             f'header = "Authorization: Bearer {client.token}"\n'
             f'cacert = "{self.kas_state / "ca.crt"}"\nsilent\nshow-error\nno-buffer\n',
@@ -185,7 +190,7 @@ class Stack:
             "--kas-address",
             f"tls://127.0.0.1:{self.ports.agents}",
             "--token-file",
-            self._token,
+            self.token_file,
             "--ca-cert-file",
             self.kas_state / "ca.crt",
         ]
@@ -209,7 +214,7 @@ def _is_ready(port: int) -> bool:
         connection.close()
 
 
-def _write_secret(path: Path, text: str) -> None:
+def write_secret(path: Path, text: str) -> None:
     """Replace a file; nobody else can read it at any time."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)

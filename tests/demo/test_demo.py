@@ -62,9 +62,9 @@ def _environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
 
 
-def _once(state: Path) -> subprocess.CompletedProcess[str]:
+def _once(state: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        _command(state, "--once"),
+        _command(state, "--once", *options),
         cwd=ROOT,
         env=_environment(),
         capture_output=True,
@@ -107,6 +107,28 @@ def test_again_with_the_same_agent(state: Path) -> None:
     assert (state / "kubeconfig").read_bytes() != secret
     for name in ("kubeconfig", "curl.conf", "agent-token", "sandbox/kubeconfig"):
         assert stat.S_IMODE((state / name).stat().st_mode) == 0o600, name
+
+
+def test_with_gitlab(state: Path) -> None:
+    """Agents, configuration and credentials that come from GitLab and Git."""
+    done = _once(state, "--gitlab")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert len(_times(done.stdout)) == 10, done.stdout
+    for said in (
+        "it has the agent prod (7)",
+        "agentk has it",
+        "the job is let in",
+        "the person is let in",
+        ":3:5: observability.logging: unknown key 'levle'",
+        "the job that it knew goes on",
+        "its next request gets 401",
+    ):
+        assert said in done.stdout, said
+    logs = "".join(log.read_text() for log in (state / "logs").iterdir())
+    for secret in ("glagent-", "glcbt-", "glpat-"):
+        assert secret not in done.stdout + logs
+    assert _users(state) == []
 
 
 @pytest.fixture
