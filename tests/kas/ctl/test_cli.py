@@ -96,8 +96,8 @@ class TestConfigCheck:
         said = kasctl.fails(*command).splitlines()
         assert said[0].startswith(f"{file}:1:1: unknown key 'ci_acces'")
         assert said[1].startswith(f"{file}:2:34: observability.logging.level")
-        said = kasctl.fails("config", "check", "--of", "agents", str(file))
-        assert "no file belongs to 'agents'" in said
+        refused = kasctl.fails("config", "check", "--of", "agents", str(file))
+        assert "no file belongs to 'agents'" in refused
 
     def test_schema(self, kasctl: Kasctl) -> None:
         """For editors: kas' own file, and those of agents."""
