@@ -7,10 +7,8 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -28,7 +26,7 @@ from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import ALPN_HTTP, client_context
 from tunnel.util.files import WatchedFile, file_version
 
-__all__ = ["TooLarge", "collect", "is_private", "make_agent"]
+__all__ = ["TooLarge", "collect", "make_agent"]
 
 #: Seconds for which a connection is kept between requests.
 IDLE_SECONDS = 90
@@ -48,18 +46,6 @@ def collect(response: IResponse, limit: int) -> Deferred[tuple[IResponse, bytes]
     The Deferred fails with `TooLarge` at more than *limit* bytes.
     """
     return Deferred.fromCoroutine(_read_body(response, limit))
-
-
-def is_private(url: str) -> bool:
-    """Whether nobody on the way can read or change what is sent there."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        if parts.scheme != "http":
-            return parts.scheme == "https" and bool(host)
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def make_agent(

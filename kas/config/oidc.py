@@ -8,7 +8,6 @@ from typing import Literal
 import attrs
 
 from kas.config.checks import is_url
-from kas.http_client import is_private
 from tunnel.config import (
     Duration,
     ExistingFile,
@@ -17,6 +16,7 @@ from tunnel.config import (
     field,
     is_positive,
 )
+from tunnel.util.urls import is_private
 
 __all__ = ["SYSTEM", "OidcAccess", "OpenIdConnect"]
 

@@ -14,11 +14,16 @@
     doctor.py       doctor
     fleet.py        drain, rebalance
     token.py        token
+    login.py        login, logout
+    sign_in.py      how a person signs in, and how the tokens are renewed
+    kept_tokens.py  the files in which they are kept
     asking.py       how a kas that runs is asked
     completion.py   names for the shell
 """
 
 from __future__ import annotations
+
+import sys
 
 from kas.missing import not_installed
 
@@ -26,6 +31,11 @@ from kas.missing import not_installed
 def main() -> None:
     """The entry point."""
     try:
+        if sys.argv[1:2] == ["login"]:
+            # kubectl starts it for each command; all of kasctl takes a second to import
+            from kas.ctl.login import login
+
+            login(sys.argv[2:], prog_name="kasctl login")
         from kas.ctl.cli import cli
     except ModuleNotFoundError as error:
         not_installed("kasctl", error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kas.ctl import checks, doctor, fleet, kubeconfig, manifest, status, token
+from kas.ctl import checks, doctor, fleet, kubeconfig, login, manifest, status, token
 from kas.ctl.identities import agent, user
 from tunnel import __version__
 
@@ -31,3 +31,4 @@ status.declare(cli)
 doctor.declare(cli)
 fleet.declare(cli)
 token.declare(cli)
+login.declare(cli)

@@ -19,9 +19,10 @@ from twisted.python.failure import Failure
 from twisted.web.iweb import IAgent
 
 from kas.config.oidc import OpenIdConnect
-from kas.http_client import TooLarge, collect, is_private
+from kas.http_client import TooLarge, collect
 from tunnel.errors import CallError, Status
 from tunnel.util.texts import clean
+from tunnel.util.urls import is_private
 
 __all__ = ["ProviderKeys", "VerificationKey"]
 

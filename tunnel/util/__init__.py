@@ -7,5 +7,6 @@ Helpers that know nothing of tunnels.
     flusher.py      one flush per reactor turn
     for_each.py     call a function for each item; log exceptions and continue
     texts.py        texts of a peer, made safe
+    urls.py         URLs to which secrets may be sent
     files.py        files: whether they changed, replaced, secret, errors in words
 """

@@ -1,0 +1,148 @@
+"""
+Tokens that `kasctl login` keeps: in files that only this user can read.
+
+kubectl starts ``kasctl login --exec`` for each of its commands, so this imports little.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["KeptTokens", "Tokens", "all_kept", "cache_folder"]
+
+#: Bytes of a file; kas takes ID tokens of 16 KiB, a refresh token can be as long.
+MAX_FILE = 256 * 1024
+
+#: How often, and after how many seconds each, the lock is tried before it is said.
+_QUIET_LOOKS = 40
+_PAUSE = 0.05
+
+
+class Tokens(NamedTuple):
+    """
+    What the identity provider gave.
+
+    :ivar expires_at: seconds since 1970; of the ID token.
+    :ivar refresh_token: None: the provider gives none.
+    """
+
+    id_token: str
+    expires_at: float
+    refresh_token: str | None
+
+    def __repr__(self) -> str:
+        return f"<Tokens until {self.expires_at:.0f}>"
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Where the files are."""
+    base = environ.get("XDG_CACHE_HOME", "")
+    # One that is not absolute has to be ignored (XDG Base Directory Specification).
+    return Path(base if os.path.isabs(base) else Path.home() / ".cache", "txkas")
+
+
+class KeptTokens:
+    """
+    The tokens of one user at one provider, for one client and its scopes.
+
+    :param name: of the file.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._file = folder / f"{name}.json"
+        self._lock = folder / f"{name}.lock"
+
+    @classmethod
+    def of(
+        cls, folder: Path, issuer: str, client_id: str, scopes: tuple[str, ...]
+    ) -> KeptTokens:
+        """Those that are for these."""
+        key = json.dumps([issuer, client_id, sorted(set(scopes))])
+        return cls(folder, f"oidc-{hashlib.sha256(key.encode()).hexdigest()[:32]}")
+
+    def read(self) -> Tokens | None:
+        """None: nothing is kept, or nothing that this user alone could read."""
+        try:
+            descriptor = os.open(self._file, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        with os.fdopen(descriptor, "rb") as source:
+            found = os.fstat(source.fileno())
+            if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                return None
+            data = source.read(MAX_FILE + 1)
+        try:
+            content = json.loads(data)
+            refresh_token = content["refresh_token"]
+            tokens = Tokens(
+                content["id_token"], float(content["expires_at"]), refresh_token
+            )
+        except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        usable = isinstance(tokens.id_token, str) and (
+            refresh_token is None or isinstance(refresh_token, str)
+        )
+        return tokens if usable else None
+
+    def write(self, tokens: Tokens) -> None:
+        """Replace what is kept, at once."""
+        # Twisted's logger comes with it; most commands only read.
+        from tunnel.util.files import replace_file
+
+        self._make_folder()
+        replace_file(self._file, json.dumps(tokens._asdict()).encode(), durable=False)
+
+    def remove(self) -> bool:
+        """Whether there was one."""
+        try:
+            self._file.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    @contextmanager
+    def locked(self, waits: Callable[[], object]) -> Iterator[None]:
+        """
+        One process at a time renews them; its end, however it comes, lets others on.
+
+        :param waits: called when another one takes longer than a renewal does.
+        """
+        import fcntl
+
+        self._make_folder()
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._lock, flags, 0o600)
+        try:
+            for _ in range(_QUIET_LOOKS):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(_PAUSE)
+            else:
+                waits()
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._folder.stat().st_mode & 0o077:
+            # Fails where it belongs to another user.
+            self._folder.chmod(0o700)
+
+
+def all_kept(folder: Path) -> list[KeptTokens]:
+    """Everything that is kept there."""
+    return [
+        KeptTokens(folder, file.stem) for file in sorted(folder.glob("oidc-*.json"))
+    ]

@@ -1,0 +1,578 @@
+"""
+How a person signs in with an identity provider, and how the tokens are renewed.
+
+Authorization code with PKCE on a loopback port (RFC 8252, RFC 7636), or device code
+(RFC 8628).  The signature of an ID token is not verified here: it comes from the
+provider itself over TLS (OpenID Connect Core, 3.1.3.7), and kas verifies it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import math
+import queue
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.request import (
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    ProxyHandler,
+    Request,
+    build_opener,
+    getproxies,
+)
+
+from kas.ctl.kept_tokens import Tokens
+from kas.identity.jwt import read_claims
+from tunnel.errors import CallError, TunnelError
+from tunnel.transport.tls import ALPN_HTTP, client_context
+from tunnel.util.texts import clean
+from tunnel.util.urls import is_private
+
+__all__ = ["Provider", "SignInFailed", "Unreachable"]
+
+#: Seconds for one answer of the provider, the lookup of its name included.
+TIMEOUT = 15.0
+
+#: Seconds in which a person signs in; the lock is held until then.
+SIGN_IN_TIMEOUT = 600.0
+
+#: Bytes of an answer of the provider.
+MAX_BODY = 256 * 1024
+
+#: Characters of a token; the one that kas takes.
+MAX_TOKEN = 16 * 1024
+
+#: Seconds by which the provider's clock may differ.
+CLOCK_SKEW = 60.0
+
+#: Seconds between two questions whether a device code was entered: where the provider
+#: names none (RFC 8628, 3.2), and what is added when it says slow_down (3.5).
+POLL_INTERVAL = 5.0
+SLOW_DOWN = 5.0
+
+#: Errors of a renewal that only the person can end (RFC 6749, 5.2; OpenID Connect Core,
+#: 3.1.2.6, which some providers answer here, too).
+_SIGN_IN_AGAIN = frozenset(
+    {"invalid_grant", "interaction_required", "login_required", "consent_required"}
+)
+
+#: Seconds for which a connection of the browser may say nothing.
+_BROWSER_TIMEOUT = 10.0
+
+#: Characters of what the provider says.
+_MAX_REASON = 200
+
+#: Where the browser comes back to.
+_CALLBACK = "/callback"
+
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>kasctl login</title></head>
+<body><p>{}</p></body></html>
+"""
+
+_T = TypeVar("_T")
+
+#: Takes a URL, and form fields to post; gives status and JSON object.
+Fetch = Callable[[str, "Mapping[str, str] | None"], tuple[int, dict[str, Any]]]
+
+
+class SignInFailed(TunnelError):
+    """The person is not signed in; the text says why."""
+
+
+class Unreachable(SignInFailed):
+    """The provider does not answer, or with an error of its own."""
+
+
+class Provider:
+    """
+    An identity provider, as one client of it.
+
+    :param scopes: besides ``openid``, and ``offline_access`` where the provider has it.
+    :param ca_file: CAs that may sign its certificate, besides the system's.
+    :param show: takes lines for the person.
+    :param now: the time of day.
+    :param seconds: a clock that only goes forward.
+    :param sleep: waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        issuer: str,
+        client_id: str,
+        scopes: tuple[str, ...],
+        ca_file: Path | None,
+        show: Callable[[str], object],
+        *,
+        now: Callable[[], float] = time.time,
+        seconds: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        if not is_private(issuer):
+            raise SignInFailed(
+                "the issuer has to be an https:// URL, not "
+                f"{clean(issuer, _MAX_REASON)}"
+            )
+        self._issuer = issuer
+        self._client_id = client_id
+        self._scopes = scopes
+        self._fetch = _fetcher(ca_file)
+        self._show = show
+        self._now = now
+        self._seconds = seconds
+        self._sleep = sleep
+        self._description: dict[str, Any] | None = None
+
+    def by_browser(
+        self, port: int, open_browser: Callable[[str], object] | None
+    ) -> Tokens:
+        """
+        Sign a person in with a browser on this machine.
+
+        :param port: where the browser comes back to; 0 for any that is free.
+        :param open_browser: takes the URL.
+        :raises SignInFailed: within `SIGN_IN_TIMEOUT`.
+        """
+        start = self._endpoint("authorization_endpoint")
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        with _listening(port, state) as listener:
+            redirect = f"http://127.0.0.1:{listener.server_port}{_CALLBACK}"
+            asked = {
+                **self._asked(),
+                "response_type": "code",
+                "redirect_uri": redirect,
+                "state": state,
+                "nonce": nonce,
+                "code_challenge": _base64(hashlib.sha256(verifier.encode()).digest()),
+                "code_challenge_method": "S256",
+            }
+            url = f"{start}{'&' if urlsplit(start).query else '?'}{urlencode(asked)}"
+            self._show(f"Sign in with a browser on this machine:\n{url}")
+            if open_browser is not None:
+                open_browser(url)
+            try:
+                answer = listener.answers.get(timeout=SIGN_IN_TIMEOUT)
+            except queue.Empty:
+                raise SignInFailed(
+                    f"nobody signed in within {SIGN_IN_TIMEOUT:g} s"
+                ) from None
+        return self._redeem(self._code(answer), redirect, verifier, nonce)
+
+    def by_device(self) -> Tokens:
+        """
+        Sign a person in with a browser on another machine, by a code.
+
+        :raises SignInFailed: when the code has expired.
+        """
+        where = self._endpoint("device_authorization_endpoint")
+        status, answer = self._fetch(where, self._asked())
+        if status != 200:
+            raise _refused(status, answer, ())
+        code, shown = answer.get("device_code"), answer.get("user_code")
+        url = answer.get("verification_uri")
+        if not all(isinstance(one, str) and one for one in (code, shown, url)):
+            raise SignInFailed("the identity provider gave no code for this device")
+        assert isinstance(code, str)
+        if not is_private(str(url)):
+            raise SignInFailed("the identity provider gave no https URL for its code")
+        whole = answer.get("verification_uri_complete")
+        self._show(
+            f"Open {clean(str(url), 2000)} on any machine, and enter the code "
+            f"{clean(str(shown), 100)}"
+        )
+        if isinstance(whole, str) and is_private(whole):
+            self._show(f"or open {clean(whole, 2000)}")
+        lifetime = _seconds(answer.get("expires_in"), SIGN_IN_TIMEOUT)
+        interval = _seconds(answer.get("interval"), POLL_INTERVAL)
+        ends = self._seconds() + lifetime
+        return self._poll(code, interval, ends)
+
+    def _poll(self, code: str, interval: float, ends: float) -> Tokens:
+        fields = {
+            "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
+            "device_code": code,
+            "client_id": self._client_id,
+        }
+        while self._seconds() + interval < ends:
+            self._sleep(interval)
+            try:
+                status, answer = self._token(fields)
+            except Unreachable:
+                interval *= 2
+                continue
+            error = answer.get("error")
+            if status == 200:
+                return self._accepted(answer)
+            if error == "slow_down":
+                interval += SLOW_DOWN
+            elif error != "authorization_pending":
+                raise _refused(status, answer, (code,))
+        raise SignInFailed("nobody entered the code before it expired")
+
+    def renew(self, kept: Tokens) -> Tokens | None:
+        """
+        New ones for those that are kept.  None: the person has to sign in again.
+
+        :raises SignInFailed: `Unreachable`, the old ones may be good still.
+        """
+        if kept.refresh_token is None:
+            return None
+        status, answer = self._token(
+            {
+                "grant_type": "refresh_token",
+                "refresh_token": kept.refresh_token,
+                "client_id": self._client_id,
+            }
+        )
+        if status == 200 and "id_token" not in answer:
+            return None  # OpenID Connect Core, 12.2: it need not give one
+        if status != 200:
+            if answer.get("error") in _SIGN_IN_AGAIN:
+                return None
+            raise _refused(status, answer, (kept.refresh_token,))
+        renewed = self._accepted(answer)
+        if _subject(renewed) != _subject(kept):
+            return None
+        if renewed.refresh_token is None:
+            return renewed._replace(refresh_token=kept.refresh_token)
+        return renewed
+
+    def _redeem(self, code: str, redirect: str, verifier: str, nonce: str) -> Tokens:
+        status, answer = self._token(
+            {
+                "grant_type": "authorization_code",
+                "code": code,
+                "redirect_uri": redirect,
+                "client_id": self._client_id,
+                "code_verifier": verifier,
+            }
+        )
+        if status != 200:
+            raise _refused(status, answer, (code, verifier))
+        return self._accepted(answer, nonce=nonce)
+
+    def _code(self, answer: Mapping[str, str]) -> str:
+        said = answer.get("iss")
+        demanded = self._described().get(
+            "authorization_response_iss_parameter_supported"
+        )
+        # RFC 9207: else another provider could be handed the code.
+        if said != self._issuer and (said is not None or demanded is True):
+            raise SignInFailed("the answer in the browser is of another issuer (iss)")
+        code = answer.get("code")
+        if "error" in answer or not code:
+            raise _refused(None, answer, (code or "",))
+        return code
+
+    def _accepted(self, answer: Mapping[str, Any], nonce: str | None = None) -> Tokens:
+        id_token = answer.get("id_token")
+        if not isinstance(id_token, str) or len(id_token) > MAX_TOKEN:
+            raise SignInFailed(
+                "the identity provider gave no ID token of at most "
+                f"{MAX_TOKEN} characters"
+            )
+        try:
+            claims = read_claims(
+                _payload(id_token),
+                self._client_id,
+                self._issuer,
+                now=self._now(),
+                leeway=CLOCK_SKEW,
+                longest=math.inf,
+            )
+        except CallError as error:
+            raise _unusable(error.message) from None
+        if claims.get("azp", self._client_id) != self._client_id:
+            raise _unusable("it is for another client (azp)")
+        if nonce is not None and not _same(claims.get("nonce"), nonce):
+            raise _unusable("it is of another sign-in (nonce)")
+        refresh_token = answer.get("refresh_token")
+        if not isinstance(refresh_token, str) or not refresh_token:
+            refresh_token = None
+        return Tokens(id_token, float(claims["exp"]), refresh_token)
+
+    def _token(self, fields: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+        return self._fetch(self._endpoint("token_endpoint"), fields)
+
+    def _asked(self) -> dict[str, str]:
+        """What a sign-in begins with, of either kind."""
+        offered = self._described().get("scopes_supported")
+        offline = isinstance(offered, list) and "offline_access" in offered
+        more = ("offline_access",) if offline else ()
+        scopes = dict.fromkeys(("openid", *self._scopes, *more))
+        asked = {"client_id": self._client_id, "scope": " ".join(scopes)}
+        if "offline_access" in scopes:
+            # Without it the scope has to be ignored (OpenID Connect Core, 11).
+            asked["prompt"] = "consent"
+        return asked
+
+    def _endpoint(self, name: str) -> str:
+        found = self._described().get(name)
+        if not isinstance(found, str) or not is_private(found) or not _is_plain(found):
+            hint = "; sign in without --device" if name.startswith("device") else ""
+            raise SignInFailed(
+                f"the identity provider names no https URL as its {name}{hint}"
+            )
+        return found
+
+    def _described(self) -> dict[str, Any]:
+        if self._description is None:
+            url = self._issuer.rstrip("/") + "/.well-known/openid-configuration"
+            status, found = self._fetch(url, None)
+            if status != 200:
+                raise SignInFailed(f"{url} answered {status}; is the issuer right?")
+            if found.get("issuer") != self._issuer:
+                said = clean(str(found.get("issuer")), _MAX_REASON)
+                raise SignInFailed(
+                    f"the identity provider calls itself {said}, and the issuer was "
+                    f"given as {self._issuer}"
+                )
+            self._description = found
+        return self._description
+
+
+def _refused(
+    status: int | None, answer: Mapping[str, Any], hidden: tuple[str, ...]
+) -> SignInFailed:
+    """
+    What the provider says went wrong.
+
+    :param hidden: what it was sent, and may not stand in the text.
+    """
+    parts = [answer.get("error"), answer.get("error_description")]
+    text = ": ".join(str(one) for one in parts if one) or "it does not say why"
+    for one in hidden:
+        text = text.replace(one, "...") if one else text
+    number = "" if status is None else f" with {status}"
+    return SignInFailed(
+        f"the identity provider refused{number}: {clean(text, _MAX_REASON)}"
+    )
+
+
+def _unusable(why: str) -> SignInFailed:
+    return SignInFailed(f"the ID token cannot be used: {why}")
+
+
+def _payload(token: str) -> bytes:
+    """The claims of a token; its signature is not looked at."""
+    parts = token.split(".")
+    try:
+        if len(parts) != 3:
+            raise ValueError
+        return base64.b64decode(parts[1] + "=" * (-len(parts[1]) % 4), b"-_", True)
+    except (ValueError, binascii.Error):
+        raise _unusable("it is no JSON Web Token") from None
+
+
+def _subject(tokens: Tokens) -> object:
+    """Who it is; None: the token says nothing."""
+    try:
+        return json.loads(_payload(tokens.id_token)).get("sub")
+    except (ValueError, AttributeError, RecursionError, SignInFailed):
+        return None
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _same(found: object, wanted: str) -> bool:
+    return isinstance(found, str) and hmac.compare_digest(
+        found.encode("utf-8", "surrogatepass"), wanted.encode()
+    )
+
+
+def _is_plain(url: str) -> bool:
+    """A URL that a terminal shows as it is, and that takes a query."""
+    return url.isascii() and url.isprintable() and not set(url) & set(" #\"'<>")
+
+
+def _seconds(found: object, default: float) -> float:
+    """A number of seconds that the provider named, of one at least."""
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return default
+    # Compared as it is: an int may be too large for a float.
+    return default if found != found else float(max(1, min(found, SIGN_IN_TIMEOUT)))
+
+
+# Requests to the provider.
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """None is followed: a secret would go to a URL that is not checked."""
+
+
+def _fetcher(ca_file: Path | None) -> Fetch:
+    context = client_context(
+        ca_file=None if ca_file is None else str(ca_file),
+        alpn=(ALPN_HTTP,),
+        minimum_version=ssl.TLSVersion.TLSv1_2,
+    )
+    # Plain http is for this machine only, and never for a proxy.
+    proxies = {name: url for name, url in getproxies().items() if name == "https"}
+    opener = build_opener(
+        HTTPSHandler(context=context), ProxyHandler(proxies), _NoRedirect()
+    )
+
+    def ask(url: str, form: Mapping[str, str] | None) -> tuple[int, bytes]:
+        data = None if form is None else urlencode(form).encode()
+        headers = {"Accept": "application/json", "User-Agent": "kasctl"}
+        request = Request(url, data, headers)  # noqa: S310
+        try:
+            with opener.open(request, timeout=TIMEOUT) as answer:
+                return answer.status, answer.read(MAX_BODY + 1)
+        except HTTPError as error:
+            with error:
+                return error.code, error.read(MAX_BODY + 1)
+
+    def fetch(url: str, form: Mapping[str, str] | None) -> tuple[int, dict[str, Any]]:
+        try:
+            status, body = _within(TIMEOUT, lambda: ask(url, form))
+        except (OSError, HTTPException, ValueError) as error:
+            raise Unreachable(f"{url}: {_reason(error)}") from None
+        if status >= 500 or status == 429:
+            raise Unreachable(f"{url} answered {status}")
+        if len(body) > MAX_BODY:
+            raise SignInFailed(f"more than {MAX_BODY} bytes are at {url}")
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            if status == 200:
+                raise SignInFailed(f"there is no JSON object at {url}")
+            found = {}
+        return status, found
+
+    return fetch
+
+
+def _within(limit: float, ask: Callable[[], _T]) -> _T:
+    """
+    What *ask* gives or raises; after *limit* seconds it goes on, and nothing waits.
+
+    Limits of sockets hold for each read only, and none for the lookup of a name.
+    """
+    results: queue.SimpleQueue[tuple[list[_T], Exception | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            results.put(([ask()], None))
+        except Exception as error:
+            results.put(([], error))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        found, error = results.get(timeout=limit)
+    except queue.Empty:
+        raise TimeoutError(f"no whole answer within {limit:g} s") from None
+    if error is not None:
+        raise error
+    return found[0]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, URLError) and isinstance(error.reason, Exception):
+        error = error.reason
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = f"{error.verify_message}; --ca-file names a CA besides the system's"
+    return clean(str(text), _MAX_REASON)
+
+
+# Where the browser comes back to.
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, port: int, state: str) -> None:
+        self.answers: queue.Queue[dict[str, str]] = queue.Queue()
+        self.state = state
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: what it would print can have the code in it."""
+
+
+class _Page(NamedTuple):
+    status: int
+    text: str
+    answer: dict[str, str] | None = None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _BROWSER_TIMEOUT
+    server: _Listener
+
+    def do_GET(self) -> None:
+        page = self._page()
+        body = _PAGE.format(page.text).encode()
+        self.send_response(page.status)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Content-Security-Policy", "default-src 'none'")
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+        if page.answer is not None:
+            self.server.answers.put(page.answer)
+
+    def _page(self) -> _Page:
+        parts = urlsplit(self.path)
+        if parts.path != _CALLBACK:
+            return _Page(404, "There is nothing here.")
+        try:
+            answer = dict(parse_qsl(parts.query, max_num_fields=20))
+        except ValueError:
+            answer = {}
+        # Any page in the browser can send it here; only ours knows the state.
+        if not _same(answer.get("state"), self.server.state):
+            return _Page(400, "This is no answer to the sign-in that kasctl waits for.")
+        if "error" in answer:
+            return _Page(200, "The sign-in failed; the terminal says why.", answer)
+        return _Page(
+            200, "You may close this window, and go on in the terminal.", answer
+        )
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the code is in it."""
+
+
+@contextmanager
+def _listening(port: int, state: str) -> Iterator[_Listener]:
+    try:
+        listener = _Listener(port, state)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SignInFailed(
+            f"port {port} of 127.0.0.1 cannot be used ({reason}); --port names "
+            "another, and --device needs none"
+        ) from None
+    serving = threading.Thread(target=listener.serve_forever, args=(0.05,), daemon=True)
+    serving.start()
+    try:
+        yield listener
+    finally:
+        listener.shutdown()
+        listener.server_close()
+        serving.join()
