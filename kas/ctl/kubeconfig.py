@@ -46,6 +46,7 @@ from kas.state.running import KUBERNETES_API, Running
 from tunnel.errors import ConfigurationError
 from tunnel.program.listening import Opened
 from tunnel.util.files import in_words
+from tunnel.util.urls import is_private
 
 # client-go sends no token over plain HTTP, so the default has to be TLS
 DEFAULT_SERVER = "https://127.0.0.1:8154"
@@ -73,17 +74,24 @@ def kubeconfig(
     read_only: bool,
     expires: timedelta | None,
     pid: int | None,
+    oidc_issuer: str | None,
+    oidc_client_id: str | None,
+    oidc_scopes: tuple[str, ...],
 ) -> None:
     """
     Print a kubeconfig, or merge it into the one that kubectl uses.
 
     Only hashes of tokens are kept.  Therefore a user that is new gets a token, and
     needs --as, --as-agent or --read-only; one that is there needs --rotate for a new
-    token, or --token-file with the one it has.
+    token, or --token-file with the one it has.  With --oidc-issuer there is no token in
+    it: kubectl runs 'kasctl login' for one.
     """
     if bool(agents) == every:
         raise click.UsageError("say which agents: --agent NAME, repeatable, or --all")
     rights = make_rights(username, groups, as_agent, read_only)
+    plugin = _plugin(
+        oidc_issuer, oidc_client_id, oidc_scopes, rights.given or rotate or token_file
+    )
     store = ctl.store()
     identities = store.load()
     named = [_active(identities, agent) for agent in agents]
@@ -96,6 +104,13 @@ def kubeconfig(
             ]
         )
     url, authority = _reached(ctl, store.state, server, ca_file, pid)
+    if plugin is not None:
+        people = user or "oidc"
+        reached = _connected_first(ctl, named or _reachable(identities, None))
+        found = _content(reached, people, plugin, url, authority)
+        with _output(ctl, people, lambda _: found, output_file, merge) as write:
+            write("")
+        return
     who: User | None
     token: str | None = None
     if token_file is not None:
@@ -109,9 +124,13 @@ def kubeconfig(
         _check_access(who, chosen)
 
     def content(token: str) -> dict[str, Any]:
-        return _content(chosen, name, token, url, authority)
+        return _content(chosen, name, functools.partial(_named, token), url, authority)
 
     with _output(ctl, name, content, output_file, merge) as write:
+        if output_file is None and not merge:
+            ctl.note(
+                "# There is a token in it: keep it in a file that only you can read."
+            )
 
         def show(found: User, token: str) -> None:
             ends = found.token.expires_at
@@ -139,6 +158,19 @@ _decorated: Any = kubeconfig
 for _option in (
     access_options,
     pid_option,
+    click.option(
+        "--oidc-scope",
+        "oidc_scopes",
+        multiple=True,
+        help="A scope to ask the identity provider for, such as email; repeatable.",
+    ),
+    click.option("--oidc-client-id", help="As oidc.client_id of kas."),
+    click.option(
+        "--oidc-issuer",
+        metavar="URL",
+        help="Write no token into it: kubectl signs people in with this identity "
+        "provider, oidc.issuer of kas.",
+    ),
     click.option(
         "--merge",
         is_flag=True,
@@ -219,10 +251,7 @@ def _output(
         )
     else:
         yield functools.partial(_print, ctl, content)
-        ctl.note(
-            "# There is a token in it: keep it in a file that only you can read.  "
-            "Try it with: kubectl --kubeconfig FILE version"
-        )
+        ctl.note("# Try it with: kubectl --kubeconfig FILE version")
 
 
 def _print(ctl: Ctl, content: Callable[[str], dict[str, Any]], token: str) -> None:
@@ -496,8 +525,59 @@ def _check_access(user: User, agents: Sequence[Agent]) -> None:
             )
 
 
+#: The "user" of a kubeconfig, at the agent with a name.
+_Credential = Callable[[str], dict[str, Any]]
+
+
+def _named(token: str, agent: str) -> dict[str, Any]:
+    # some commands (kubectl proxy, get --raw) leave the path of the server out
+    return {"token": f"user:{agent}:{token}"}
+
+
+def _plugin(
+    issuer: str | None, client_id: str | None, scopes: tuple[str, ...], other: object
+) -> _Credential | None:
+    """
+    What signs people in with an identity provider, where that is asked for.
+
+    :param other: whether there are options for a token of kas.
+    """
+    if issuer is None and client_id is None and not scopes:
+        return None
+    if not issuer or not client_id:
+        raise click.UsageError("--oidc-issuer and --oidc-client-id go together")
+    if other:
+        raise click.UsageError(
+            "--oidc-issuer: the identity provider and 'oidc.access' of kas say who "
+            "people are and what they may; leave out --as, --group, --as-agent, "
+            "--read-only, --rotate and --token-file"
+        )
+    if not is_private(issuer):
+        raise click.UsageError(f"--oidc-issuer: {issuer!r} is no https:// URL")
+    arguments = ["login", "--exec", "--issuer", issuer, "--client-id", client_id]
+    for scope in scopes:
+        arguments += ["--scope", scope]
+
+    def credential(agent: str) -> dict[str, Any]:
+        return {
+            "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": "kasctl",
+                "args": [*arguments, "--agent", agent],
+                "interactiveMode": "IfAvailable",
+                "installHint": "kasctl signs you in: pip install 'txkas[server]'",
+            }
+        }
+
+    return credential
+
+
 def _content(
-    agents: Sequence[Agent], user: str, token: str, url: str, authority: bytes | None
+    agents: Sequence[Agent],
+    user: str,
+    credential: _Credential,
+    url: str,
+    authority: bytes | None,
 ) -> dict[str, Any]:
     trust = {}
     if authority is not None:
@@ -512,9 +592,7 @@ def _content(
         # kubectl keeps what an API server has by its URL, so each needs one of its own
         cluster = {"server": f"{url}/agents/{agent.name}", **trust}
         clusters.append({"name": cluster_name, "cluster": cluster})
-        # ... and some commands (kubectl proxy, get --raw) leave its path out
-        named = f"user:{agent.name}:{token}"
-        users.append({"name": user_name, "user": {"token": named}})
+        users.append({"name": user_name, "user": credential(agent.name)})
         contexts.append(
             {
                 "name": agent.name,

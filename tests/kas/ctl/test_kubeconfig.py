@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
+from kas.ctl.cli import cli
 from kas.identity.store import digest
 from kas.state import pki, running
 from kas.state.directory import StateDirectory
@@ -48,6 +50,56 @@ class TestKubeconfig:
     def test_json_is_a_kubeconfig_too(self, kasctl: Kasctl) -> None:
         content = kasctl.data("kubeconfig", "--agent", "prod", "--as-agent")
         assert content["kind"] == "Config"
+
+    def test_signing_in(self, kasctl: Kasctl) -> None:
+        """With an identity provider: nothing in it is secret, and nothing is made."""
+        provider = (
+            "--oidc-issuer",
+            "https://id.example.com",
+            "--oidc-client-id",
+            "k8s",
+        )
+        said = kasctl.run("kubeconfig", "--all", *provider, "--oidc-scope", "email")
+        assert said.exit_code == 0, said.output
+        assert "There is a token" not in said.stderr
+        content = yaml.safe_load(said.stdout)
+        assert [one["name"] for one in content["users"]] == [
+            "oidc@kas-prod",
+            "oidc@kas-test",
+        ]
+        (plugin,) = content["users"][1]["user"].values()
+        assert plugin["command"] == "kasctl"
+        line = "login --exec --issuer https://id.example.com --client-id k8s"
+        assert plugin["args"] == [*line.split(), "--scope", "email", "--agent", "test"]
+        command = cli.get_command(click.Context(cli), "login")
+        assert command is not None
+        command.make_context("login", plugin["args"][1:])
+        assert plugin["interactiveMode"] == "IfAvailable"
+        assert kasctl.store().load().users == ()
+        file = kasctl.path / "config"
+        merged = kasctl.ok(
+            *("kubeconfig", "--agent", "test", *provider, "--user", "me"),
+            *("--merge", "--output-file", str(file)),
+        )
+        assert "has me with: test" in merged
+        assert yaml.safe_load(file.read_text())["users"][0]["name"] == "me@kas-test"
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("--oidc-issuer", "https://x"),
+            ("--oidc-client-id", "x"),
+            ("--oidc-scope", "x"),
+            ("--oidc-issuer", "http://id.example.com", "--oidc-client-id", "x"),
+            ("--oidc-issuer", "https://x", "--oidc-client-id", "x", "--rotate"),
+            ("--oidc-issuer", "https://x", "--oidc-client-id", "x", "--read-only"),
+        ],
+    )
+    def test_signing_in_by_mistake(
+        self, kasctl: Kasctl, arguments: tuple[str, ...]
+    ) -> None:
+        said = kasctl.fails("kubeconfig", "--agent", "test", *arguments, code=2)
+        assert "--oidc-issuer" in said
 
     def test_a_user_that_is_there(self, kasctl: Kasctl) -> None:
         first = self.token(kasctl.kubeconfig("--agent", "prod", "--as-agent"))
