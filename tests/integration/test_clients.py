@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +12,7 @@ import pytest
 from kubernetes import client, config, watch
 from kubernetes.stream import portforward, stream
 
-from tests.integration import needs, pods
+from tests.integration import node, pods
 from tests.integration.kubectl import Kubectl
 from tests.integration.processes import clean_environment
 
@@ -136,36 +132,8 @@ def test_python_logs(python: Callable[[], Any], with_pods: str) -> None:
 
 @pytest.fixture(scope="session")
 def javascript() -> Path:
-    """The folder with the library, as `package-lock.json` has it."""
-    node = "apt-get install nodejs npm"
-    needs.program("node", node)
-    npm = needs.program("npm", node)
-    lock = (_JAVASCRIPT / "package-lock.json").read_bytes()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base, "txkas-kube", f"node-{hashlib.sha256(lock).hexdigest()[:16]}")
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as only_one:
-        fcntl.flock(only_one, fcntl.LOCK_EX)
-        done = folder / ".done"
-        if not done.exists():
-            for name in "package.json", "package-lock.json":
-                shutil.copy(_JAVASCRIPT / name, folder)
-            quiet = ("--ignore-scripts", "--no-audit", "--no-fund")
-            ended = subprocess.run(
-                [npm, "ci", *quiet],
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=240,
-            )
-            if ended.returncode:
-                needs.missing(
-                    "@kubernetes/client-node",
-                    f"cd {_JAVASCRIPT} && npm ci, with a registry",
-                )
-            done.touch()
-    shutil.copy(_JAVASCRIPT / "client.js", folder)
-    return folder
+    """The folder with the library."""
+    return node.installed(_JAVASCRIPT, "@kubernetes/client-node", "client.js")
 
 
 def test_javascript(javascript: Path, kubeconfig: Path, with_pods: str) -> None:
