@@ -11,6 +11,8 @@ from zope.interface import implementer
 from agentk.dialer import Dialer
 from agentk.leader_election import LeaderElection
 from tunnel.hosting.context import ModuleApi, ModuleContext
+from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
+from tunnel.hosting.gitlab_access import GitLabAccess
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
@@ -53,6 +55,8 @@ class AgentModuleApi(ModuleApi):
         self._election = context.election
         #: Puts a configuration from Git into effect.
         self.apply_sections = context.sections.apply
+        #: What GitLab has for this module.
+        self.gitlab = GitLabAccess(self._client(GITLAB_ACCESS), self.name)
 
     def follow_section(
         self, section: str, schema: type[Any], apply: Callable[[Any], None]
@@ -86,6 +90,11 @@ class AgentModuleApi(ModuleApi):
 
     def client(self, service: Any) -> ServiceClient:
         """Calls *service* at kas."""
+        if service.full_name == GITLAB_ACCESS.full_name:
+            raise ValueError("GitLab is asked by api.gitlab, as this module alone")
+        return self._client(service)
+
+    def _client(self, service: Any) -> ServiceClient:
         return ServiceClient(service, self._dialer.open_stream, self.clock)
 
     @property

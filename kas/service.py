@@ -42,6 +42,7 @@ from kas.fleet.fleet import Fleet
 from kas.git.limits import GitLimits
 from kas.git.metrics import GitCollector
 from kas.git.repositories import Repositories
+from kas.gitlab.access import GitLabForAgents
 from kas.gitlab.agents import GitLabAgents, OfGitLab
 from kas.gitlab.cache import Lifetimes
 from kas.gitlab.client import MAX_REQUESTS, GitLabClient
@@ -75,7 +76,7 @@ from tunnel.hosting.events import EventBus
 from tunnel.hosting.modules import ModuleHost, Prepared
 from tunnel.hosting.pages import Pages
 from tunnel.hosting.stores import StoreBackend, Stores
-from tunnel.interfaces import IServerModule
+from tunnel.interfaces import ConnectedAgent, IServerModule
 from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
 from tunnel.program.logs import LogsItsOwnWay
@@ -175,10 +176,12 @@ class KasService(LogsItsOwnWay, Service):
         self._stores = Stores(self._make_backend, reactor)
         self._projects = AgentProjects(reactor)
         self._usage: UsageReport | None = None
+        self._gitlab_agents: GitLabAgents | None = None
         #: What asks GitLab again about credentials in use; empty without GitLab.
         self._gitlab_renewals: list[Renewal[Any, Any]] = []
+        gitlab: GitLabClient | None = None
         if configuration.gitlab is not None:
-            self._ask_gitlab(configuration.gitlab, modules, environ)
+            gitlab = self._ask_gitlab(configuration.gitlab, modules, environ)
         self._oidc: OidcAuthenticator | None = None
         if configuration.oidc is not None:
             self._oidc = self._sign_in(configuration.oidc, environ)
@@ -280,6 +283,10 @@ class KasService(LogsItsOwnWay, Service):
             self.refusals,
         )
         AgentReports(self.registry, self.bus, reactor).serve(self.dispatcher)
+        access = GitLabForAgents(gitlab, self._gitlab_token, reactor)
+        access.serve(self.dispatcher)
+        if gitlab is not None:
+            self.metrics.register(GitLabCollector(gitlab, access))
         self.control = ControlSocket(state, self, reactor)
         self._acceptor: AgentAcceptor | None = None
         self._agent_port: IListeningPort | None = None
@@ -289,7 +296,7 @@ class KasService(LogsItsOwnWay, Service):
 
     def _ask_gitlab(
         self, settings: GitLab, modules: list[Prepared], environ: Mapping[str, str]
-    ) -> None:
+    ) -> GitLabClient:
         """Have GitLab say who comes, besides the identity file."""
         reactor = self._reactor
         agent = make_agent(
@@ -300,7 +307,6 @@ class KasService(LogsItsOwnWay, Service):
             connections=MAX_REQUESTS,
         )
         client = GitLabClient(settings, agent, reactor, self._now)
-        self.metrics.register(GitLabCollector(client))
         self._projects = AgentProjects(
             reactor, client, moved=partial(self.bus.publish, "agent.moved")
         )
@@ -317,6 +323,7 @@ class KasService(LogsItsOwnWay, Service):
             reactor,
             self._projects,
         )
+        self._gitlab_agents = agents
         caching = _credential_caching(modules)
         of_users = Lifetimes(
             success=caching.allowed_agent_cache_ttl,
@@ -343,6 +350,7 @@ class KasService(LogsItsOwnWay, Service):
         for one in asking:
             authenticators.add(one)
             self._gitlab_renewals.append(one.renewal)
+        return client
 
     def _sign_in(
         self, settings: OpenIdConnect, environ: Mapping[str, str]
@@ -366,6 +374,13 @@ class KasService(LogsItsOwnWay, Service):
         )
         self.authenticators.add(authenticator, TOKEN_PREFIX)
         return authenticator
+
+    def _gitlab_token(self, agent: ConnectedAgent) -> bytes | None:
+        """The token of GitLab that an agent is connected with."""
+        connection = self.registry.connection(agent)
+        if connection is None or self._gitlab_agents is None:
+            return None
+        return self._gitlab_agents.renewal.subject(connection.credential_id)
 
     def _credentials_in_use(self) -> set[str]:
         return self._context.held_credentials()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import (
     AsyncGenerator,
+    AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -70,6 +71,8 @@ __all__ = [
     "IAuthenticator",
     "IClientCall",
     "ICluster",
+    "IGitLab",
+    "IGitLabResponse",
     "IKubernetesClient",
     "IOpening",
     "IPathReceiver",
@@ -1144,6 +1147,63 @@ class IKubernetesClient(Interface):
         """
 
 
+class IGitLabResponse(Interface):
+    """
+    What GitLab answered: its body is read part by part, and GitLab waits meanwhile.
+
+    ``async for part in response`` gives all of it; what is not read to its end has to
+    be closed.  Reading fails with a `tunnel.errors.CallError`.
+    """
+
+    status: int = Attribute("Of the answer; redirects (3xx) are not followed.")
+    headers: Mapping[str, tuple[str, ...]] = Attribute(
+        "By name in lower case; those of the connection and cookies are left out."
+    )
+
+    def __aiter__() -> AsyncIterator[bytes]:
+        """The body, part by part."""
+
+    def read(limit: int = 1024 * 1024) -> Awaitable[bytes]:
+        """
+        The rest of the body.
+
+        :raises CallError: RESOURCE_EXHAUSTED, it has more than *limit* bytes.
+        """
+
+    def close() -> None:
+        """Read no more; does nothing after the end."""
+
+
+class IGitLab(Interface):
+    """GitLab, asked through kas: what it has for this module, and nothing else."""
+
+    def request(
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | AsyncIterable[bytes] = b"",
+        timeout: float = 60.0,
+    ) -> Awaitable[IGitLabResponse]:
+        """
+        Ask ``/api/v4/internal/kubernetes/modules/<module>`` and *path*.
+
+        The answer comes whatever its status.  kas adds its signature and the agent's
+        token; credentials, cookies and upgrades in *headers* are not passed on.
+
+        :param path: empty, or from ``/`` on; percent-encoded, without a query.
+        :param body: with bytes GitLab is told the length.
+        :param timeout: seconds until DEADLINE_EXCEEDED, at most an hour, for all of it:
+            the answer's body, too.
+        :raises CallError: there is no answer, and the message says where it failed:
+            FAILED_PRECONDITION, kas has no ``gitlab`` in its configuration;
+            UNAVAILABLE, GitLab cannot be reached from kas, or kas from here;
+            RESOURCE_EXHAUSTED, too many requests of this agent; INVALID_ARGUMENT, what
+            is asked cannot be; DEADLINE_EXCEEDED.
+        """
+
+
 class IAgentModuleApi(_IModuleApi):
     """What agentk lends to an agent half."""
 
@@ -1171,6 +1231,10 @@ class IAgentModuleApi(_IModuleApi):
         """
         The API server, with all the rights of agentk: never for what a user asks.
         """
+
+    gitlab: IGitLab = Attribute(
+        "What GitLab has for this module, asked through kas: see `IGitLab`."
+    )
 
     agent_id: str = Attribute("Ours, as kas said it; empty before that.")
 

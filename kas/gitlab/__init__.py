@@ -1,6 +1,7 @@
 """
 GitLab as the one who knows agents, and the jobs and people that use them.
 
+    access.py    requests of modules in agentk, passed on with both signatures
     agents.py    the authenticator: which agent a token belongs to
     cache.py     answers that are kept for a while, and one question for all who wait
     client.py    requests to GitLab's API

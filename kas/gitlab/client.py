@@ -25,7 +25,13 @@ from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupErro
 from twisted.internet.interfaces import IConsumer, IReactorTime
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.web.client import ResponseFailed, ResponseNeverReceived
+from twisted.web.client import (
+    RequestGenerationFailed,
+    RequestTransmissionFailed,
+    ResponseFailed,
+    ResponseNeverReceived,
+)
+from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 from zope.interface import implementer
 
@@ -61,6 +67,8 @@ MAX_REQUESTS = 50
 RETRIES = 4
 RETRY_FIRST, RETRY_MOST = 0.1, 30.0
 
+_USER_AGENT = f"gitlab-kas/{__version__}/txkas"
+
 _PREFIX = "/api/v4/internal/kubernetes/"
 _ALLOWED_AGENTS = "/api/v4/job/allowed_agents"
 
@@ -86,6 +94,8 @@ _BROKEN = (
     ConnectionClosed,
     DNSLookupError,
     NegotiationError,  # by TLS, or by the proxy
+    RequestGenerationFailed,
+    RequestTransmissionFailed,
     ResponseFailed,
     ResponseNeverReceived,
     TimeoutError,
@@ -144,6 +154,7 @@ class GitLabClient:
     ) -> None:
         self._address = settings.address.rstrip("/")
         self._secrets = Secrets(settings.authentication_secret_file, clock=clock)
+        self._agent = agent
         self._clock = clock
         self._now = now
         self._jitter = jitter
@@ -217,6 +228,49 @@ class GitLabClient:
         )
         return await self._ask(request, retry)
 
+    async def forward(
+        self,
+        method: str,
+        target: str,
+        headers: Headers,
+        body: IBodyProducer | None,
+        agent_token: bytes,
+    ) -> IResponse:
+        """
+        What GitLab answers a module of an agent, whatever its status; nothing is tried
+        again, and the caller sees to the times.
+
+        :param target: path and query.
+        """
+        await self.limiter.passed()
+        headers.setRawHeaders(b"Authorization", [b"Bearer " + agent_token])
+        headers.setRawHeaders(b"User-Agent", [_USER_AGENT.encode()])
+        headers.setRawHeaders(b"Gitlab-Kas-Api-Request", [self._signature().encode()])
+        try:
+            response: IResponse = await self._agent.request(
+                method.encode("ascii"),
+                (self._address + target).encode("ascii"),
+                headers,
+                body,
+            )
+        except _BROKEN as error:
+            if _was_cancelled(error):
+                raise CancelledError from None
+            self.outcomes["modules", "broken"] += 1
+            text = f"kas cannot reach GitLab: {_reason(error)}"
+            raise CallError(Status.UNAVAILABLE, text) from None
+        self.outcomes["modules", str(response.code)] += 1
+        return response
+
+    def _signature(self) -> str:
+        return sign(
+            self._secrets,
+            issuer=ISSUER,
+            audience=AUDIENCE,
+            now=self._now(),
+            lifetime=TOKEN_LIFETIME,
+        )
+
     async def _ask(self, request: _Request, retry: bool) -> dict[str, Any]:
         backoff = Backoff(self._jitter, RETRY_FIRST, RETRY_MOST)
         attempt = 0
@@ -239,16 +293,10 @@ class GitLabClient:
         headers = {
             "Accept": "application/json",
             **request.headers,
-            "User-Agent": f"gitlab-kas/{__version__}/txkas",
+            "User-Agent": _USER_AGENT,
         }
         if request.signed:
-            headers["Gitlab-Kas-Api-Request"] = sign(
-                self._secrets,
-                issuer=ISSUER,
-                audience=AUDIENCE,
-                now=self._now(),
-                lifetime=TOKEN_LIFETIME,
-            )
+            headers["Gitlab-Kas-Api-Request"] = self._signature()
         asking = maybeDeferred(
             self._http.request,
             request.method,

@@ -8,6 +8,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from kas.gitlab.access import GitLabForAgents
 from kas.gitlab.client import GitLabClient
 
 __all__ = ["GitLabCollector"]
@@ -16,8 +17,9 @@ __all__ = ["GitLabCollector"]
 class GitLabCollector(Collector):
     """Reads its numbers when it is asked for them."""
 
-    def __init__(self, client: GitLabClient) -> None:
+    def __init__(self, client: GitLabClient, access: GitLabForAgents) -> None:
         self._client = client
+        self._access = access
 
     def collect(self) -> Iterator[Metric]:
         """See prometheus_client."""
@@ -33,4 +35,9 @@ class GitLabCollector(Collector):
             "kas_gitlab_requests_waiting",
             "Requests that wait for their turn, by gitlab.api_rate_limit",
             self._client.limiter.waiting,
+        )
+        yield GaugeMetricFamily(
+            "kas_gitlab_module_requests",
+            "Requests of modules in agentk to GitLab that are under way",
+            self._access.running.total(),
         )

@@ -108,6 +108,11 @@ class Renewal(Generic[S, T]):
     def __contains__(self, credential_id: str) -> bool:
         return credential_id in self._known
 
+    def subject(self, credential_id: str) -> S | None:
+        """What GitLab is asked with about a credential; None: it is not known."""
+        known = self._known.get(credential_id)
+        return None if known is None else known.subject
+
     def add(
         self,
         credential_id: str,

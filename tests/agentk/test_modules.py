@@ -15,10 +15,11 @@ from tests.agentk.dialling import DialCase
 from tests.modules.kubernetes_api.pair import Cluster
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tunnel.errors import CallError, Status
+from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
 from tunnel.hosting.modules import Prepared
 from tunnel.hosting.sections import Sections
 from tunnel.http1 import UpstreamPool
-from tunnel.interfaces import IAgentModuleApi
+from tunnel.interfaces import IAgentModuleApi, IGitLab
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.testing import RecordingReceiver
@@ -85,6 +86,12 @@ class ApiTests(DialCase):
         self.assertRaises(CallError, api.kubernetes_for, None)
         self.assertIs(api.clock, self.clock)
         self.assertEqual(api.configuration, {"a": 1})
+
+    def test_gitlab_is_asked_as_this_module_alone(self) -> None:
+        """No module can say that it is another one."""
+        api = self.api()
+        verifyObject(IGitLab, api.gitlab)
+        self.assertRaises(ValueError, api.client, GITLAB_ACCESS)
 
     def test_agent_id(self) -> None:
         """Empty until kas said it, and known from then on."""

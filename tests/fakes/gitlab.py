@@ -149,6 +149,7 @@ class FakeGitLab:
         self.app.route(f"{_PREFIX}/usage_metrics", methods=["POST"])(
             self._usage_metrics
         )
+        self.app.route(f"{_PREFIX}/modules/<name>", branch=True)(self._module)
         self.app.route("/-/control", methods=["POST"])(self._control)
         self.app.route("/", branch=True)(self._unknown)
 
@@ -357,6 +358,38 @@ class FakeGitLab:
         self.usage.append(said)
         request.setResponseCode(204)
         return b""
+
+    async def _module(self, request: IRequest, name: str) -> bytes:
+        """Answer with what came; ``Location`` and a cookie are for nobody."""
+        if (unsigned := self._unsigned(request)) is not None:
+            return unsigned
+        scheme, _, token = (request.getHeader("authorization") or "").partition(" ")
+        if scheme != "Bearer" or token not in self.agents:
+            return self._violation(request, "no Authorization: Bearer <agent token>")
+        if not (request.getHeader("user-agent") or "").startswith("gitlab-kas/"):
+            return self._violation(request, "User-Agent is not kas'")
+        for field in ("Cookie", "Upgrade", "Job-Token", "Private-Token"):
+            if request.getHeader(field) is not None:
+                return self._violation(request, f"no {field} belongs here")
+        if (mood := await self._mood(request)) is not None:
+            return mood
+        request.setHeader(b"set-cookie", b"_gitlab_session=of-nobody; path=/")
+        request.setHeader(b"x-from", b"gitlab")
+        return self._say(
+            request,
+            {
+                "agent": self.agents[token].agent_id,
+                "module": name,
+                "method": request.method.decode(),
+                "uri": request.uri.decode(),
+                "body": request.content.read().decode("latin-1"),
+                "headers": {
+                    key.decode().lower(): [value.decode() for value in values]
+                    for key, values in request.requestHeaders.getAllRawHeaders()
+                },
+            },
+            201 if request.method == b"POST" else 200,
+        )
 
     async def _allowed_agents(self, request: IRequest) -> bytes:
         if wrong := self._strict(request, set()):

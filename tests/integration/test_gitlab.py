@@ -23,8 +23,10 @@ import pytest
 from kas.state import pki
 from kas.state.directory import StateDirectory
 from tests.fakes.gitlab import job_answer, user_answer
+from tests.integration.asker_module import DROPIN as ASKER
 from tests.integration.cluster import Audit, ControlPlane
 from tests.integration.kubectl import Kubectl
+from tests.integration.module_kas import python_path
 from tests.integration.pods import start_pods
 from tests.integration.processes import ROOT, Process, eventually, twistd
 from tests.integration.rawhttp import Answer, Way
@@ -35,6 +37,9 @@ AGENT = "system:serviceaccount:kube-system:agent"
 
 #: Where browsers have GitLab's pages from.
 PAGES = "https://gitlab.example.com"
+
+#: Where GitLab has what modules ask for.
+MODULES = "/api/v4/internal/kubernetes/modules"
 
 #: Seconds that GitLab's word counts here.
 LIFETIME = 4
@@ -559,3 +564,35 @@ def test_agents(
     )
     agentk.wait_until_ready(90)
     agentk.stop()
+
+
+def test_modules_ask_gitlab(
+    gitlab: GitLabProcess, lone_kas: Kas, control_plane: ControlPlane
+) -> None:
+    """What a module in agentk asks reaches its own path, with both signatures."""
+    gitlab.control(
+        agents={"glagent-prod": {"agent_id": 7, "name": "prod", "project_id": 42}}
+    )
+    lone_kas.settings = gitlab.settings
+    lone_kas.start()
+    folder = lone_kas.folder
+    plugins = folder / "twisted" / "plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "tests_asker_modules.py").write_text(ASKER)
+    token = folder / "agent.token"
+    token.write_text("glagent-prod")
+    token.chmod(0o600)
+    file = folder / "agentk.yaml"
+    file.write_text("modules:\n  asker: {}\n")
+    agentk = Agentk(lone_kas, token, control_plane.agent)
+    process = Process(
+        agentk.name,
+        twistd("agentk", *agentk.arguments(), "--configuration-file", file),
+        folder / "agentk.log",
+        environment=python_path(folder),
+    )
+    try:
+        process.wait_for("GitLab answered 201 to 7 at .*/modules/asker/things: 300000")
+    finally:
+        process.stop()
+    assert gitlab.control()["paths"][f"{MODULES}/asker/things"] == 1

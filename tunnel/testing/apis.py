@@ -30,6 +30,8 @@ from tunnel.errors import (
     TunnelError,
 )
 from tunnel.hosting.context import client_of_agent
+from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
+from tunnel.hosting.gitlab_access import GitLabAccess
 from tunnel.hosting.pages import Pages
 from tunnel.hosting.sections import Sections
 from tunnel.hosting.stores import NamespaceStore, Stores
@@ -314,6 +316,7 @@ class FakeAgentModuleApi(_FakeApi):
         super().__init__(end, name, configuration)
         self.cluster_as_agentk = cluster
         self.sections = sections
+        self.gitlab = GitLabAccess(end.client(GITLAB_ACCESS), name)
         #: What the module runs while it leads; a test runs it.
         self.led: list[Callable[[], Awaitable[None]]] = []
         self.leads = False

@@ -1,0 +1,464 @@
+"""
+Requests of modules in agentk to GitLab: signed here, with the token of their agent.
+
+GitLab has a path for each module; what an agent sends reaches that one and no other.
+Bodies are passed on both ways as they come, and each end waits for the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IConsumer, IDelayedCall, IReactorTime
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from twisted.web.client import ResponseDone
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import UNKNOWN_LENGTH, IBodyProducer, IResponse
+from zope.interface import implementer
+
+from kas.gitlab.client import TIMEOUT, GitLabClient
+from tunnel.errors import CallError, Status
+from tunnel.hosting.gitlab_access import MAX_TIME, SERVICE, check_path
+from tunnel.interfaces import ConnectedAgent
+from tunnel.pb import gitlab_access_pb2 as pb
+from tunnel.rpc.dispatch import Dispatcher
+
+__all__ = ["GitLabForAgents"]
+
+#: Requests of one agent that are under way at the same time.
+MAX_PER_AGENT = 10
+
+#: Of all agents of this kas: as many connections as GitLab's own kas has.
+MAX_REQUESTS = 50
+
+#: Bytes of fields and query that agentk sends, and of the fields that GitLab does.
+MAX_HEAD = 16 * 1024
+
+#: Seconds without a byte of either body.
+IDLE = 60.0
+
+_MODULE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_METHOD = re.compile(r"[A-Z]{1,20}")
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+#: Of one connection and not of what goes through it.
+_HOP_BY_HOP = frozenset(
+    "connection proxy-connection keep-alive proxy-authenticate proxy-authorization te "
+    "trailer transfer-encoding upgrade http2-settings".split()
+)
+
+#: What kas says itself, and what could make GitLab take a request for another's.
+_KAS_SAYS = frozenset(
+    "host content-length expect authorization cookie job-token private-token "
+    "deploy-token x-csrf-token user-agent forwarded via x-real-ip "
+    "x-http-method-override".split()
+)
+_KAS_SAYS_ALL = ("gitlab-", "x-gitlab-", "x-forwarded-")
+
+#: Cookies and signatures belong to kas' connection.
+_NOT_ANSWERED = frozenset(
+    "set-cookie set-cookie2 gitlab-kas-api-request authorization "
+    "gitlab-agentk-api-request gitlab-agent-api-request".split()
+)
+
+
+class GitLabForAgents:
+    """
+    Answers `GitlabAccess` of agents.
+
+    :param client: None: this kas has no GitLab, and says so to each request.
+    :param token_of: the token that a connected agent came with; None: not known.
+    """
+
+    def __init__(
+        self,
+        client: GitLabClient | None,
+        token_of: Callable[[ConnectedAgent], bytes | None],
+        clock: IReactorTime,
+    ) -> None:
+        self._client = client
+        self._token_of = token_of
+        self._clock = clock
+        #: How many are under way, by agent.
+        self.running: Counter[str] = Counter()
+
+    def serve(self, dispatcher: Dispatcher) -> None:
+        """Answer agents from now on."""
+        dispatcher.handle("kas", SERVICE, self)
+
+    async def make_request(
+        self, requests: AsyncIterator[pb.HttpRequest], call: Any
+    ) -> AsyncIterator[pb.HttpResponse]:
+        """One request to GitLab."""
+        client = self._client
+        if client is None:
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                "kas has no GitLab: write 'gitlab' into its configuration",
+            )
+        agent: ConnectedAgent = call.agent
+        token = self._token_of(agent)
+        if token is None:
+            raise CallError(
+                Status.UNAVAILABLE, "kas does not know this agent's token: try again"
+            )
+        id_ = agent.agent_id
+        if self.running[id_] >= MAX_PER_AGENT:
+            client.outcomes["modules", "refused"] += 1
+            raise CallError(
+                Status.RESOURCE_EXHAUSTED,
+                f"kas has {MAX_PER_AGENT} requests of this agent to GitLab under way",
+            )
+        if self.running.total() >= MAX_REQUESTS:
+            client.outcomes["modules", "refused"] += 1
+            raise CallError(
+                Status.RESOURCE_EXHAUSTED,
+                f"kas has {MAX_REQUESTS} requests of agents to GitLab under way",
+            )
+        self.running[id_] += 1
+        exchange = _Exchange(client, token, self._clock, partial(self._release, id_))
+        try:
+            first = await anext(requests, None)
+            async for response in exchange.run(first, requests):
+                yield response
+        finally:
+            exchange.end()
+
+    def _release(self, agent_id: str) -> None:
+        self.running[agent_id] -= 1
+        if not self.running[agent_id]:
+            del self.running[agent_id]
+
+
+class _Exchange:
+    """
+    One request and its answer.
+
+    :param release: called once, when GitLab is not asked any more.
+    """
+
+    def __init__(
+        self,
+        client: GitLabClient,
+        token: bytes,
+        clock: IReactorTime,
+        release: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._token = token
+        self._clock = clock
+        self._release: Callable[[], None] | None = release
+        self._late = ""
+        self._asking: Deferred[IResponse] | None = None
+        self._answer: _Answer | None = None
+        self._timer: IDelayedCall | None = None
+        self._total = clock.callLater(MAX_TIME, self._too_late, f"{MAX_TIME:g} s")
+
+    async def run(
+        self, first: pb.HttpRequest | None, requests: AsyncIterator[pb.HttpRequest]
+    ) -> AsyncIterator[pb.HttpResponse]:
+        """What GitLab answers, message by message."""
+        module, request, length = _read_head(first)
+        target = f"/api/v4/internal/kubernetes/modules/{quote(module, safe='')}"
+        query = _query(request)
+        headers = _passed_on(request.header)
+        body = _Body(requests, length, self._moved) if length else None
+        self._moved(TIMEOUT if body is None else IDLE)
+        path = target + request.url_path + (f"?{query}" if query else "")
+        self._asking = Deferred.fromCoroutine(
+            self._client.forward(request.method, path, headers, body, self._token)
+        )
+        try:
+            response = await self._asking
+        except CancelledError:
+            if self._late:
+                raise self._expired() from None
+            raise
+        except CallError:
+            if body is not None and body.error is not None:
+                raise body.error from None
+            raise
+        finally:
+            self._asking = None
+        self._moved(IDLE)
+        self._answer = answer = _Answer(self._moved)
+        response.deliverBody(answer)
+        yield _head(response)
+        while True:
+            try:
+                data = await answer.next()
+            except CancelledError:
+                if self._late:
+                    raise self._expired() from None
+                raise
+            if data is None:
+                break
+            yield pb.HttpResponse(data=pb.Data(data=data))
+        yield pb.HttpResponse(trailer=pb.Trailer())
+
+    def end(self) -> None:
+        """Release what is held; GitLab's connection ends unless all of it was read."""
+        self._cancel()
+
+    def _cancel(self) -> None:
+        for timer in (self._timer, self._total):
+            if timer is not None and timer.active():
+                timer.cancel()
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+        if self._asking is not None:
+            self._asking.cancel()
+        if self._answer is not None:
+            self._answer.leave()
+
+    def _moved(self, seconds: float = IDLE) -> None:
+        """A byte came or left: from now on there are *seconds* until the next."""
+        if self._release is None:
+            return
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = self._clock.callLater(
+            seconds, self._too_late, f"{seconds:g} s without a byte"
+        )
+
+    def _too_late(self, what: str) -> None:
+        # An agent that does not read its answer holds nothing from here on.
+        self._late = what
+        self._client.outcomes["modules", "timeout"] += 1
+        self._cancel()
+
+    def _expired(self) -> CallError:
+        text = f"kas gave up a request to GitLab after {self._late}"
+        return CallError(Status.DEADLINE_EXCEEDED, text)
+
+
+@implementer(IBodyProducer)
+class _Body:
+    """The body that agentk sends, written as fast as GitLab takes it."""
+
+    def __init__(
+        self,
+        requests: AsyncIterator[pb.HttpRequest],
+        length: int,
+        moved: Callable[[float], None],
+    ) -> None:
+        self.length: Any = UNKNOWN_LENGTH if length < 0 else length
+        #: Why agentk's body could not be passed on.
+        self.error: CallError | None = None
+        self._left = length
+        self._requests = requests
+        self._moved = moved
+        self._paused: Deferred[None] | None = None
+        self._running: Deferred[None] | None = None
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        self._running = Deferred.fromCoroutine(self._pass_on(consumer))
+        return self._running
+
+    async def _pass_on(self, consumer: IConsumer) -> None:
+        try:
+            async for message in self._requests:
+                kind = message.WhichOneof("message")
+                if kind == "trailer" and self._left <= 0:
+                    self._moved(TIMEOUT)
+                    return
+                if kind != "data":
+                    raise _invalid("its body is no data, or shorter than its length")
+                self._moved(IDLE)
+                data = message.data.data
+                if self.length is not UNKNOWN_LENGTH:
+                    self._left -= len(data)
+                    if self._left < 0:
+                        raise _invalid("a body that is longer than its length")
+                consumer.write(data)
+                if self._paused is not None:
+                    await self._paused
+            raise _invalid("half a body")
+        except CallError as error:
+            self.error = error
+            raise
+
+    def pauseProducing(self) -> None:
+        if self._paused is None:
+            self._paused = Deferred()
+
+    def resumeProducing(self) -> None:
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.callback(None)
+
+    def stopProducing(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.addErrback(lambda failure: failure.trap(CancelledError, CallError))
+            running.cancel()
+
+
+class _Answer(Protocol):
+    """The body that GitLab sends, read as fast as agentk takes it."""
+
+    def __init__(self, moved: Callable[[float], None]) -> None:
+        self._moved = moved
+        self._parts: deque[bytes] = deque()
+        self._waiter: Deferred[None] | None = None
+        self._ended: Failure | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        self._moved(IDLE)
+        self._parts.append(data)
+        self._pause(True)
+        self._wake()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self._ended is None:
+            self._ended = reason
+        self._wake()
+
+    async def next(self) -> bytes | None:
+        """The next part; None after the last."""
+        while not self._parts:
+            if self._ended is not None:
+                if self._ended.check(ResponseDone):
+                    return None
+                if self._ended.check(CancelledError):
+                    raise CancelledError
+                # A body that only the end of the connection ends may be half of it.
+                raise CallError(
+                    Status.UNAVAILABLE,
+                    "the connection from kas to GitLab broke within an answer",
+                )
+            self._pause(False)
+            if self._parts or self._ended is not None:
+                continue
+            self._waiter = Deferred()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._moved(IDLE)
+        return self._parts.popleft()
+
+    def leave(self) -> None:
+        """Read no more."""
+        if self._ended is None:
+            self._ended = Failure(CancelledError())
+            self._parts.clear()
+            if self.transport is not None:
+                self.transport.loseConnection()
+            self._wake()
+
+    def _pause(self, paused: bool) -> None:
+        transport: Any = self.transport
+        if transport is None or self._ended is not None:
+            return
+        if paused:
+            transport.pauseProducing()
+        else:
+            transport.resumeProducing()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            waiter.callback(None)
+
+
+def _invalid(why: str) -> CallError:
+    return CallError(Status.INVALID_ARGUMENT, f"kas passes no such request on: {why}")
+
+
+def _read_head(message: pb.HttpRequest | None) -> tuple[str, pb.Request, int]:
+    """The module, what it asks, and the length of its body."""
+    if message is None or message.WhichOneof("message") != "header":
+        raise _invalid("it does not begin with its head")
+    head = message.header
+    extra = pb.HeaderExtra()
+    if not head.extra.Unpack(extra) or _MODULE.fullmatch(extra.module_name) is None:
+        raise _invalid("it names no module")
+    request = head.request
+    if _METHOD.fullmatch(request.method) is None or request.method == "CONNECT":
+        raise _invalid("its method")
+    check_path(request.url_path)
+    if head.ByteSize() > MAX_HEAD:
+        raise _invalid(f"its head has more than {MAX_HEAD} bytes")
+    length = head.content_length if head.HasField("content_length") else -1
+    if length < -1:
+        raise _invalid("the length of its body")
+    return extra.module_name, request, length
+
+
+def _query(request: pb.Request) -> str:
+    pairs = [
+        (name, value)
+        for name, values in sorted(request.query.items())
+        for value in values.value
+    ]
+    return urlencode(pairs)
+
+
+def _passed_on(fields: Any) -> Headers:
+    """The fields that GitLab gets of those that a module gave."""
+    named = {
+        token.strip().lower()
+        for name, values in fields.items()
+        if name.lower() == "connection"
+        for value in values.value
+        for token in value.split(",")
+    }
+    if "upgrade" in named or any(name.lower() == "upgrade" for name in fields):
+        raise _invalid("there are no upgrades here")
+    headers = Headers()
+    for name, values in fields.items():
+        low = name.lower()
+        if _NAME.fullmatch(name) is None:
+            raise _invalid("the name of a field")
+        # Servers that make _ of - take one for the other.
+        plain = low.replace("_", "-")
+        if (
+            low in named
+            or plain in _HOP_BY_HOP
+            or plain in _KAS_SAYS
+            or plain.startswith(_KAS_SAYS_ALL)
+        ):
+            continue
+        for value in values.value:
+            if _VALUE.fullmatch(value) is None:
+                raise _invalid("the value of a field")
+            headers.addRawHeader(name.encode("ascii"), value.encode("latin-1"))
+    return headers
+
+
+def _head(response: IResponse) -> pb.HttpResponse:
+    found = [
+        (name.decode("latin-1").lower(), values)
+        for name, values in response.headers.getAllRawHeaders()
+    ]
+    size = sum(len(name) + sum(map(len, values)) for name, values in found)
+    if response.code < 200 or size > MAX_HEAD:
+        raise CallError(
+            Status.UNAVAILABLE,
+            f"GitLab answered with an upgrade, or a head of more than {MAX_HEAD} bytes",
+        )
+    named = {
+        token.strip().lower()
+        for name, values in found
+        if name == "connection"
+        for value in values
+        for token in value.decode("latin-1").split(",")
+    }
+    answer = pb.Response(
+        status_code=response.code, status=response.phrase.decode("latin-1")
+    )
+    for name, values in found:
+        if name in named or name in _HOP_BY_HOP or name in _NOT_ANSWERED:
+            continue
+        answer.header[name].value.extend(value.decode("latin-1") for value in values)
+    return pb.HttpResponse(header=pb.HttpResponse.Header(response=answer))
