@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.faults import record
 from tests.integration import cluster, needs, processes
@@ -51,6 +52,10 @@ FIRST = (
 # examples are the same in every run; elsewhere new ones are looked for.
 settings.register_profile("txkas", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("txkas")
+
+# Hypothesis takes constants out of every module of ours that is loaded, so that what
+# else a process has run would decide which examples are "the same in every run".
+providers._get_local_constants = providers.Constants  # type: ignore[attr-defined]
 
 _STDERR = pytest.StashKey[int]()
 
