@@ -18,13 +18,13 @@ from tunnel.config import (
 )
 from tunnel.util.urls import is_private
 
-__all__ = ["SYSTEM", "OidcAccess", "OpenIdConnect"]
+__all__ = ["NAME", "SYSTEM", "OidcAccess", "OpenIdConnect"]
 
 #: Users and groups of Kubernetes itself begin with it.
 SYSTEM = "system:"
 
-#: As a header can hold it, without what a server would cut off.
-_NAME = re.compile(r"[!-~]([ -~]{0,254}[!-~])?")
+#: A user or group as a header can hold it, without what a server would cut off.
+NAME = re.compile(r"[!-~]([ -~]{0,254}[!-~])?")
 _PREFIX = re.compile(r"([!-~][ -~]{0,127})?")
 
 Algorithm = Literal[
@@ -61,7 +61,7 @@ def _is_not_empty(instance: object, attribute: object, value: str) -> None:
 
 def _are_names(instance: object, attribute: object, value: tuple[str, ...]) -> None:
     for one in value:
-        if _NAME.fullmatch(one) is None:
+        if NAME.fullmatch(one) is None:
             raise ValueError("a user or group is 1 to 256 printable ASCII characters")
 
 

@@ -8,7 +8,6 @@ of the request names the agent.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from kas.config.oidc import SYSTEM, OpenIdConnect
+from kas.config.oidc import NAME, SYSTEM, OpenIdConnect
 from kas.identity.file import ALL_AGENTS
 from kas.identity.jwt import read_claims, read_header, signed_payload
 from kas.oidc.keys import ProviderKeys, VerificationKey
@@ -49,9 +48,6 @@ MAX_ANSWERS = 1_000
 
 #: Seconds between two looks at which tokens expired: the bound for what they have open.
 LOOK_INTERVAL = 5.0
-
-#: As a header can hold it.
-_NAME = re.compile(r"[!-~]([ -~]{0,254}[!-~])?")
 
 #: Of the token in its credential id.
 _SHOWN_DIGITS = 8
@@ -268,7 +264,7 @@ def _user(claims: Mapping[str, Any], settings: OpenIdConnect) -> Impersonation:
     if claim == "email" and claims.get("email_verified") is not True:
         raise _refused("the identity provider did not verify its e-mail address")
     username = settings.username_prefix + name
-    if _NAME.fullmatch(username) is None:
+    if NAME.fullmatch(username) is None:
         raise _refused(f"its claim {claim!r} is no name that a cluster can have")
     if username.startswith(SYSTEM) and not settings.allow_system_names:
         raise _refused(f"names that begin with {SYSTEM} are Kubernetes' own")
@@ -291,7 +287,7 @@ def _groups(claims: Mapping[str, Any], settings: OpenIdConnect) -> tuple[str, ..
         dict.fromkeys(
             one
             for one in groups
-            if _NAME.fullmatch(one)
+            if NAME.fullmatch(one)
             and (settings.allow_system_names or not one.startswith(SYSTEM))
         )
     )
