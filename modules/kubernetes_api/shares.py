@@ -240,7 +240,7 @@ class Shares(Collector, Generic[R]):
         account = self._active[access.credential_id]
         if account.counted.pop(request, None) is not None and account.waiting:
             # In the next turn: what fails at once would come here again and again.
-            self._look_at(0.0)
+            self._look_at(self._clock.seconds())
         account.requests.discard(request)
         if not account.requests:
             del self._active[access.credential_id]
