@@ -89,6 +89,12 @@ class Cache:
         for entry in self.entries.values():
             entry.forget_kas(kas_id)
 
+    def doubt_kas(self, kas_id: bytes) -> None:
+        """What it had may be gone: the next request looks each such agent up."""
+        for entry in self.entries.values():
+            if any(record.kas_id == kas_id for record in entry.records()):
+                entry.doubt()
+
     def sweep(self, needed: Container[str]) -> None:
         """Drop those that no request used for long, but for the *needed* ones."""
         now = self._clock.seconds()
@@ -263,6 +269,11 @@ class CacheEntry:
         if self.timer is not None and self.timer.active():
             self.timer.cancel()
         self.timer = None
+
+    def doubt(self) -> None:
+        """Events were missed: what a look-up that runs has found may be older."""
+        self.epoch = NEVER
+        self.again = self.looking
 
     def drop(self) -> None:
         """The cache keeps it no longer."""

@@ -346,6 +346,10 @@ class Directory:
         """Another kas said goodbye."""
         self._known.left(kas_id)
 
+    def rewrote(self, kas_id: bytes) -> None:
+        """Another kas wrote everything again; what it does not have now is gone."""
+        self._cache.doubt_kas(kas_id)
+
     # What is known of other kas, and what they are asked themselves.
 
     def _reached(self) -> None:

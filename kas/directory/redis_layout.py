@@ -237,12 +237,14 @@ class Layout:
         *,
         left: bytes = b"",
         lost: bytes = b"",
+        rewrote: bytes = b"",
     ) -> list[Command]:
         """
         The commands that tell all kas, in as many messages as it takes.
 
         :param left: this kas stops.
         :param lost: a key that lost what stood there.
+        :param rewrote: this kas wrote everything again.
         """
         commands: list[Command] = []
         events, size = pb.Events(), 0
@@ -276,6 +278,9 @@ class Layout:
         if lost:
             events.lost.append(lost)
             size += len(lost)
+        if rewrote:
+            events.rewrote.append(rewrote)
+            size += len(rewrote)
         if size:
             flush()
         return commands

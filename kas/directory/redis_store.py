@@ -286,6 +286,9 @@ class RedisStore:
         for kas_id in events.left:
             if kas_id != me:
                 listener.left(kas_id)
+        for kas_id in events.rewrote:
+            if kas_id != me:
+                listener.rewrote(kas_id)
         for key in events.lost:
             self._write_again(key)
 
@@ -501,6 +504,10 @@ class RedisStore:
             for batch in _batches(places):
                 await self._send(dict.fromkeys(batch))
                 await deferLater(self._clock, REWRITE_PAUSE)
+            # What went while Redis could not be reached, and is not there as a leftover
+            # because Redis lost it too, is told to nobody otherwise.
+            told = self._layout.publish(rewrote=self._me.kas_id)
+            await self.client.transaction(told)
 
     async def _remove_leftovers(self) -> None:
         """What Redis has of ours and we have not: it went while Redis was away."""

@@ -44,6 +44,13 @@ class StoreListener(Protocol):
     def left(self, kas_id: bytes) -> None:
         """Another kas stopped, and said so."""
 
+    def rewrote(self, kas_id: bytes) -> None:
+        """
+        Another kas wrote everything again.
+
+        What it had before may be gone without an event.
+        """
+
 
 class Store(Protocol):
     """

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kas/pb/directory.proto\x12\x0ctxkas.kas.v1\"\x81\x03\n\x0b\x41gentRecord\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nagent_name\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\x0c\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x12\n\nproject_id\x18\x05 \x01(\x03\x12\x17\n\x0f\x63onnected_at_ms\x18\x06 \x01(\x04\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x11\n\tcommit_id\x18\x08 \x01(\t\x12\x15\n\rpod_namespace\x18\t \x01(\t\x12\x10\n\x08pod_name\x18\n \x01(\t\x12\x18\n\x10kubernetes_major\x18\x0b \x01(\t\x12\x18\n\x10kubernetes_minor\x18\x0c \x01(\t\x12\x1e\n\x16kubernetes_git_version\x18\r \x01(\t\x12\x1b\n\x13kubernetes_platform\x18\x0e \x01(\t\x12\x0e\n\x06kas_id\x18\x0f \x01(\x0c\x12\x0f\n\x07kas_url\x18\x10 \x01(\t\x12\x17\n\x0f\x63luster_problem\x18\x11 \x01(\t\"[\n\tKasRecord\x12\x0e\n\x06kas_id\x18\x01 \x01(\x0c\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\x0e\n\x06\x61gents\x18\x03 \x01(\r\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12\x0f\n\x07version\x18\x05 \x01(\t\"\x83\x01\n\x06\x45vents\x12,\n\tconnected\x18\x01 \x03(\x0b\x32\x19.txkas.kas.v1.AgentRecord\x12/\n\x0c\x64isconnected\x18\x02 \x03(\x0b\x32\x19.txkas.kas.v1.AgentRecord\x12\x0c\n\x04left\x18\x03 \x03(\x0c\x12\x0c\n\x04lost\x18\x04 \x03(\x0c\"3\n\x0b\x46indRequest\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\x03\"_\n\x0c\x46indResponse\x12)\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x19.txkas.kas.v1.AgentRecord\x12$\n\x03kas\x18\x02 \x01(\x0b\x32\x17.txkas.kas.v1.KasRecord2J\n\tDirectory\x12=\n\x04\x46ind\x12\x19.txkas.kas.v1.FindRequest\x1a\x1a.txkas.kas.v1.FindResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kas/pb/directory.proto\x12\x0ctxkas.kas.v1\"\x81\x03\n\x0b\x41gentRecord\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nagent_name\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\x0c\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x12\n\nproject_id\x18\x05 \x01(\x03\x12\x17\n\x0f\x63onnected_at_ms\x18\x06 \x01(\x04\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x11\n\tcommit_id\x18\x08 \x01(\t\x12\x15\n\rpod_namespace\x18\t \x01(\t\x12\x10\n\x08pod_name\x18\n \x01(\t\x12\x18\n\x10kubernetes_major\x18\x0b \x01(\t\x12\x18\n\x10kubernetes_minor\x18\x0c \x01(\t\x12\x1e\n\x16kubernetes_git_version\x18\r \x01(\t\x12\x1b\n\x13kubernetes_platform\x18\x0e \x01(\t\x12\x0e\n\x06kas_id\x18\x0f \x01(\x0c\x12\x0f\n\x07kas_url\x18\x10 \x01(\t\x12\x17\n\x0f\x63luster_problem\x18\x11 \x01(\t\"[\n\tKasRecord\x12\x0e\n\x06kas_id\x18\x01 \x01(\x0c\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\x0e\n\x06\x61gents\x18\x03 \x01(\r\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x12\x0f\n\x07version\x18\x05 \x01(\t\"\x94\x01\n\x06\x45vents\x12,\n\tconnected\x18\x01 \x03(\x0b\x32\x19.txkas.kas.v1.AgentRecord\x12/\n\x0c\x64isconnected\x18\x02 \x03(\x0b\x32\x19.txkas.kas.v1.AgentRecord\x12\x0c\n\x04left\x18\x03 \x03(\x0c\x12\x0c\n\x04lost\x18\x04 \x03(\x0c\x12\x0f\n\x07rewrote\x18\x05 \x03(\x0c\"3\n\x0b\x46indRequest\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x12\n\nproject_id\x18\x02 \x01(\x03\"_\n\x0c\x46indResponse\x12)\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x19.txkas.kas.v1.AgentRecord\x12$\n\x03kas\x18\x02 \x01(\x0b\x32\x17.txkas.kas.v1.KasRecord2J\n\tDirectory\x12=\n\x04\x46ind\x12\x19.txkas.kas.v1.FindRequest\x1a\x1a.txkas.kas.v1.FindResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,11 +36,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KASRECORD']._serialized_start=428
   _globals['_KASRECORD']._serialized_end=519
   _globals['_EVENTS']._serialized_start=522
-  _globals['_EVENTS']._serialized_end=653
-  _globals['_FINDREQUEST']._serialized_start=655
-  _globals['_FINDREQUEST']._serialized_end=706
-  _globals['_FINDRESPONSE']._serialized_start=708
-  _globals['_FINDRESPONSE']._serialized_end=803
-  _globals['_DIRECTORY']._serialized_start=805
-  _globals['_DIRECTORY']._serialized_end=879
+  _globals['_EVENTS']._serialized_end=670
+  _globals['_FINDREQUEST']._serialized_start=672
+  _globals['_FINDREQUEST']._serialized_end=723
+  _globals['_FINDRESPONSE']._serialized_start=725
+  _globals['_FINDRESPONSE']._serialized_end=820
+  _globals['_DIRECTORY']._serialized_start=822
+  _globals['_DIRECTORY']._serialized_end=896
 # @@protoc_insertion_point(module_scope)

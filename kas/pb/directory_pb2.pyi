@@ -59,16 +59,18 @@ class KasRecord(_message.Message):
     def __init__(self, kas_id: _Optional[bytes] = ..., url: _Optional[str] = ..., agents: _Optional[int] = ..., draining: bool = ..., version: _Optional[str] = ...) -> None: ...
 
 class Events(_message.Message):
-    __slots__ = ("connected", "disconnected", "left", "lost")
+    __slots__ = ("connected", "disconnected", "left", "lost", "rewrote")
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     DISCONNECTED_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    REWROTE_FIELD_NUMBER: _ClassVar[int]
     connected: _containers.RepeatedCompositeFieldContainer[AgentRecord]
     disconnected: _containers.RepeatedCompositeFieldContainer[AgentRecord]
     left: _containers.RepeatedScalarFieldContainer[bytes]
     lost: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, connected: _Optional[_Iterable[_Union[AgentRecord, _Mapping]]] = ..., disconnected: _Optional[_Iterable[_Union[AgentRecord, _Mapping]]] = ..., left: _Optional[_Iterable[bytes]] = ..., lost: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    rewrote: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, connected: _Optional[_Iterable[_Union[AgentRecord, _Mapping]]] = ..., disconnected: _Optional[_Iterable[_Union[AgentRecord, _Mapping]]] = ..., left: _Optional[_Iterable[bytes]] = ..., lost: _Optional[_Iterable[bytes]] = ..., rewrote: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class FindRequest(_message.Message):
     __slots__ = ("agent_id", "project_id")

@@ -127,6 +127,27 @@ async def test_what_went_while_redis_was_away(redis: redisserver.RedisServer) ->
 
 
 @pytest_twisted.ensureDeferred
+async def test_what_went_and_was_lost_as_well(redis: redisserver.RedisServer) -> None:
+    """One kas is cut off alone, and nothing in Redis tells what it had before."""
+    async with fleet(redis) as kas_:
+        one, two = kas_.all
+        stays, goes = record("a", at=2, instance=1), record("a", at=2, instance=2)
+        for each in (stays, goes):
+            two.connected(each)
+        await kas_.quiet()
+        assert set(await kas_.routes(one, "a")) == {stays, goes}
+        lookups = one.lookups
+        store = kas_.stores[1]
+        redis("CLIENT", "KILL", "ID", str(await store.client.call("CLIENT", "ID")))
+        await until(lambda: not store.client.up, "down")
+        two.disconnected(goes)
+        redis("FLUSHALL")
+        await kas_.settled()
+        assert await kas_.routes(one, "a") == [stays]
+        assert one.lookups == lookups + 1
+
+
+@pytest_twisted.ensureDeferred
 async def test_restarted_empty(redis: redisserver.RedisServer) -> None:
     """Redis dies: what is known goes on, and all is found again when it is back."""
     async with fleet(redis) as kas_:

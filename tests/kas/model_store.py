@@ -41,13 +41,14 @@ class ModelHub:
         connected: Sequence[AgentRecord],
         disconnected: Sequence[AgentRecord],
         left: bytes = b"",
+        rewrote: bytes = b"",
     ) -> None:
         if self.down:
             return
         for store in self.stores:
             if store is not source and not store.cut:
                 queue = store.inbox[source.me.kas_id]
-                queue.append((list(connected), list(disconnected), left))
+                queue.append((list(connected), list(disconnected), left, rewrote))
 
     def deliver(self, choose: Callable[[int], int] = lambda count: 0) -> bool:
         """One message to each; those of one kas stay in order."""
@@ -55,10 +56,13 @@ class ModelHub:
         for store in tuple(self.stores):
             waiting = [queue for queue in store.inbox.values() if queue]
             if waiting and store.up:
-                connected, disconnected, left = waiting[choose(len(waiting))].popleft()
+                message = waiting[choose(len(waiting))].popleft()
+                connected, disconnected, left, rewrote = message
                 store.listener.events(connected, disconnected)
                 if left:
                     store.listener.left(left)
+                if rewrote:
+                    store.listener.rewrote(rewrote)
                 found = True
         return found
 
@@ -163,8 +167,7 @@ class ModelStore:
                 self.hub.publish(self, [], [gone])
         for (agent_id, instance), one in self.mine.items():
             self.hub.records[agent_id, instance, me] = one
-        if self.mine:
-            self.hub.publish(self, list(self.mine.values()), [])
+        self.hub.publish(self, list(self.mine.values()), [], rewrote=me)
 
     def put(self, record: AgentRecord) -> None:
         key = (record.agent.agent_id, record.agent.instance_id)

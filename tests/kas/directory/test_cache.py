@@ -13,6 +13,7 @@ from kas.directory.cache import (
     LOOK_INTERVAL,
     MAX_GONE,
     MAX_INSTANCES,
+    NEVER,
     REACHED_INTERVAL,
     UNUSED_SECONDS,
     Cache,
@@ -202,6 +203,22 @@ class LookUpCase(SynchronousTestCase):
         self.running[0].callback(None)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_doubted(self) -> None:
+        """Due at once; what a look-up that runs meanwhile finds is not enough."""
+        entry = CacheEntry("a", 0.0)
+        self.look_ups.events_come_in(True)
+        entry.epoch = self.look_ups.epoch
+        self.assertFalse(self.look_ups.is_due(entry, True))
+        entry.doubt()
+        self.assertTrue(self.look_ups.is_due(entry, True))
+        self.look_ups.now(entry)
+        entry.doubt()
+        self.running[0].callback(None)
+        self.clock.advance(LOOK_INTERVAL)
+        self.assertEqual(len(self.running), 2)
+        self.running[1].callback(None)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_reached(self) -> None:
         """Without events, one that is reached is looked up seldom, each at its time."""
         self.look_ups.events_come_in(False)
@@ -256,6 +273,16 @@ class CacheTests(SynchronousTestCase):
         self.cache.wanted("c")
         self.assertEqual(list(self.cache.entries), ["a", "c"])
         self.assertEqual(first.spread, 0.25)
+
+    def test_a_kas_that_wrote_everything_again(self) -> None:
+        """Only what leads there is looked up once more."""
+        there, elsewhere = self.cache.wanted("a"), self.cache.wanted("b")
+        there.connected(record("a", at=2), 1)
+        elsewhere.connected(record("b", at=3), 1)
+        there.epoch = elsewhere.epoch = 1
+        self.cache.doubt_kas(record(at=2).kas_id)
+        self.assertEqual((there.epoch, elsewhere.epoch), (NEVER, 1))
+        self.assertEqual(list(there.records()), [record("a", at=2)])
 
     def test_stop(self) -> None:
         entry = self.cache.wanted("a")
