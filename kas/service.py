@@ -44,7 +44,7 @@ from kas.git.metrics import GitCollector
 from kas.git.repositories import Repositories
 from kas.gitlab.access import GitLabForAgents
 from kas.gitlab.agents import GitLabAgents, OfGitLab
-from kas.gitlab.cache import Lifetimes
+from kas.gitlab.cache import Lifetimes, Refusals
 from kas.gitlab.client import MAX_REQUESTS, GitLabClient
 from kas.gitlab.jobs import GitLabJobs
 from kas.gitlab.metrics import GitLabCollector
@@ -322,6 +322,7 @@ class KasService(LogsItsOwnWay, Service):
             lambda: {one.credential_id for one in self.registry},
             reactor,
             self._projects,
+            self._shared_refusals("agent_info_errs"),
         )
         self._gitlab_agents = agents
         caching = _credential_caching(modules)
@@ -332,9 +333,19 @@ class KasService(LogsItsOwnWay, Service):
         )
         in_use = self._credentials_in_use
 
-        jobs = GitLabJobs(client, of_users, in_use, reactor)
+        shared = self._shared_refusals
+        jobs = GitLabJobs(
+            client, of_users, in_use, reactor, shared("allowed_agents_errs")
+        )
         people = [
-            GitLabUsers(kind, client, of_users, in_use, reactor)
+            GitLabUsers(
+                kind,
+                client,
+                of_users,
+                in_use,
+                reactor,
+                shared(f"auth_proxy_user_errs:{kind.access_type}"),
+            )
             for kind in (PERSONAL_ACCESS_TOKENS, SESSIONS)
         ]
         authenticators = self.authenticators
@@ -351,6 +362,16 @@ class KasService(LogsItsOwnWay, Service):
             authenticators.add(one)
             self._gitlab_renewals.append(one.renewal)
         return client
+
+    def _shared_refusals(self, family: str) -> Refusals | None:
+        """What GitLab refused, known to all kas; None: this one is alone."""
+        redis, settings = self.fleet.redis, self.configuration.redis
+        if redis is None or settings is None:
+            return None
+        # Here, because it imports the reactor.
+        from kas.gitlab.refusals import SharedRefusals
+
+        return SharedRefusals(redis, settings.key_prefix, family, self._reactor)
 
     def _sign_in(
         self, settings: OpenIdConnect, environ: Mapping[str, str]

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from kas.gitlab.cache import AnswerCache, Lifetimes
+from kas.gitlab.cache import AnswerCache, Lifetimes, Refusals
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.projects import AgentProjects
 from kas.gitlab.renewal import Renewal
@@ -76,6 +76,7 @@ class GitLabAgents:
 
     :param connected: ids of the credentials whose agents are connected here now.
     :param projects: takes what GitLab says beside that.
+    :param refusals: what all kas know to be refused.
     """
 
     user_kinds = ()
@@ -90,11 +91,12 @@ class GitLabAgents:
         connected: Callable[[], Collection[str]],
         clock: IReactorTime,
         projects: AgentProjects | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self._client = client
         self._projects = AgentProjects(clock) if projects is None else projects
         self.answers: AnswerCache[bytes, AgentIdentity] = AnswerCache(
-            self._ask, lifetimes, clock
+            self._ask, lifetimes, clock, refusals=refusals
         )
         self.renewal = Renewal(self.answers, lifetimes, connected, clock)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred
@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from kas.identity.authenticators import CHECK_TIMEOUT
 from tunnel.errors import CallError, Status
 
-__all__ = ["AnswerCache", "Lifetimes"]
+__all__ = ["AnswerCache", "Lifetimes", "Refusals"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -27,7 +27,8 @@ T = TypeVar("T")
 MAX_ANSWERS = 100_000
 
 #: Seconds after a failed question for which an answer that is kept serves without a
-#: further one: what is down is not asked by each connection.
+#: further one: what is down is not asked by each connection.  So long, too, serves a
+#: refusal that another kas heard.
 PATIENCE = 5.0
 
 #: Seconds for which an agent that GitLab knew waits for GitLab's next word, before the
@@ -50,6 +51,20 @@ class Lifetimes:
     success: float
     error: float
     outage: float
+
+
+class Refusals(Protocol):
+    """What GitLab refused, and told any kas."""
+
+    async def find(self, key: bytes) -> CallError | None:
+        """What it said; None: nothing that is known."""
+
+    def add(self, key: bytes, error: CallError, seconds: float) -> None:
+        """It said so to this kas, and the others need not ask for *seconds*."""
+
+
+class _Heard(CallError):
+    """A refusal that GitLab told another kas."""
 
 
 @attrs.define
@@ -83,6 +98,7 @@ class AnswerCache(Generic[S, T]):
     :param ask: asks GitLab; fails with a `CallError`.  Cancelling has to release what
         it holds.
     :param weigh: what of `MAX_ANSWERS` an answer takes.
+    :param refusals: what all kas know.
     """
 
     def __init__(
@@ -91,9 +107,11 @@ class AnswerCache(Generic[S, T]):
         lifetimes: Lifetimes,
         clock: IReactorTime,
         weigh: Callable[[T], int] = lambda _: 1,
+        refusals: Refusals | None = None,
     ) -> None:
         self._ask = ask
         self._weigh = weigh
+        self._refusals = refusals
         self._weight = 0
         self._lifetimes = lifetimes
         self._clock = clock
@@ -116,7 +134,7 @@ class AnswerCache(Generic[S, T]):
                 # A new one: each raise of the same adds its frames to it.
                 raise CallError(entry.answer.status, entry.answer.message)
             return entry.answer
-        waiter = self._wait(key, subject)
+        waiter = self._wait(key, subject, self._refusals)
         if self._serves_on(entry) and not waiter.called:
             hurry = self._clock.callLater(HURRY, self._hurry, key, waiter)
             waiter.addBoth(_no_hurry, hurry)
@@ -124,7 +142,7 @@ class AnswerCache(Generic[S, T]):
 
     def renew(self, key: bytes, subject: S) -> Deferred[T]:
         """The answer of now, however fresh the one that is kept."""
-        return self._wait(key, subject)
+        return self._wait(key, subject, None)
 
     def age(self, key: bytes) -> float:
         """Seconds since GitLab said it; infinite: it refused, or said nothing."""
@@ -140,19 +158,24 @@ class AnswerCache(Generic[S, T]):
             return None
         return entry.answer
 
-    def _wait(self, key: bytes, subject: S) -> Deferred[T]:
+    def _wait(self, key: bytes, subject: S, known: Refusals | None) -> Deferred[T]:
         question = self._questions.get(key)
         if question is None:
             question = self._questions[key] = _Question()
         waiter: Deferred[T] = Deferred(lambda one: self._left(key, one))
         question.waiters.add(waiter)
         if question.asking is None:
-            question.asking = asking = Deferred.fromCoroutine(self._asked(subject))
+            question.asking = asking = Deferred.fromCoroutine(
+                self._asked(key, subject, known)
+            )
             asking.addBoth(self._answered, key, question)
         return waiter
 
-    async def _asked(self, subject: S) -> T:
+    async def _asked(self, key: bytes, subject: S, known: Refusals | None) -> T:
         await deferLater(self._clock, 0)
+        heard = None if known is None else await known.find(key)
+        if heard is not None:
+            raise _Heard(heard.status, heard.message)
         return await self._ask(subject)
 
     def _left(self, key: bytes, waiter: Deferred[T]) -> None:
@@ -216,7 +239,13 @@ class AnswerCache(Generic[S, T]):
         if isinstance(error, CallError) and error.status in _REFUSALS:
             # Without its traceback, whose frames hold what was asked about.
             kept = CallError(error.status, error.message)
-            self._keep(key, kept, now, lifetimes.error)
+            life = lifetimes.error
+            if isinstance(error, _Heard):
+                # When it ends is known where it is kept for all.
+                life = min(life, PATIENCE)
+            elif self._refusals is not None and life > 0:
+                self._refusals.add(key, kept, life)
+            self._keep(key, kept, now, life)
             return result
         known = self._last(key)
         return result if known is None else known

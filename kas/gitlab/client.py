@@ -9,9 +9,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 import attrs
+from hyperlink import EncodedURL
 from treq.client import HTTPClient
 from twisted.internet.defer import (
     CancelledError,
@@ -46,6 +48,8 @@ from tunnel.util.backoff import Backoff
 from tunnel.util.texts import clean
 
 __all__ = ["GitLabClient"]
+
+T = TypeVar("T")
 
 ISSUER = "gitlab-kas"
 AUDIENCE = "gitlab"
@@ -153,6 +157,9 @@ class GitLabClient:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._address = settings.address.rstrip("/")
+        host = urlsplit(self._address).netloc
+        # Twisted would leave out the brackets of an IPv6 address.
+        self._host = {"Host": host} if host.startswith("[") else {}
         self._secrets = Secrets(settings.authentication_secret_file, clock=clock)
         self._agent = agent
         self._clock = clock
@@ -244,6 +251,8 @@ class GitLabClient:
         """
         await self.limiter.passed()
         headers.setRawHeaders(b"Authorization", [b"Bearer " + agent_token])
+        for name, value in self._host.items():
+            headers.setRawHeaders(name.encode(), [value.encode()])
         headers.setRawHeaders(b"User-Agent", [_USER_AGENT.encode()])
         headers.setRawHeaders(b"Gitlab-Kas-Api-Request", [self._signature().encode()])
         try:
@@ -290,9 +299,29 @@ class GitLabClient:
             await deferLater(self._clock, pause)
 
     async def _once(self, request: _Request) -> dict[str, Any]:
+        """
+        One attempt.
+
+        What was sent is finished though nobody waits any more: GitLab has the work of
+        it anyway, and would be asked once more if its answer were lost.
+        """
+        result, left = await _to_its_end(self._send(request))
+        try:
+            if isinstance(result, Failure):
+                self._explain(result, request)
+            response, body = result
+            self.outcomes[request.name, str(response.code)] += 1
+            return self._read(response, body, request)
+        except _TryAgain:
+            if left:
+                raise CancelledError from None
+            raise
+
+    def _send(self, request: _Request) -> Deferred[tuple[IResponse, bytes]]:
         headers = {
             "Accept": "application/json",
             **request.headers,
+            **self._host,
             "User-Agent": _USER_AGENT,
         }
         if request.signed:
@@ -300,7 +329,7 @@ class GitLabClient:
         asking = maybeDeferred(
             self._http.request,
             request.method,
-            self._address + request.path,
+            _Url.from_text(self._address + request.path),
             params=request.query,
             headers=headers,
             data=request.body,
@@ -309,10 +338,11 @@ class GitLabClient:
             # Only treq's own time limit would need one.
             reactor=self._clock,
         ).addCallback(collect, MAX_BODY)
+        return asking.addTimeout(TIMEOUT, self._clock, onTimeoutCancel=_too_late)
+
+    def _explain(self, failure: Failure, request: _Request) -> NoReturn:
         try:
-            response, body = await asking.addTimeout(
-                TIMEOUT, self._clock, onTimeoutCancel=_too_late
-            )
+            failure.raiseException()
         except TimeoutError:
             self.outcomes[request.name, "timeout"] += 1
             raise _TryAgain(f"no answer within {TIMEOUT:g} s") from None
@@ -320,15 +350,10 @@ class GitLabClient:
             self.outcomes[request.name, "unreadable"] += 1
             raise _unusable(f"an answer of more than {MAX_BODY} bytes") from None
         except UnicodeError:
-            # Raised by treq, which takes no IPv6 address either.
-            raise _unusable("gitlab.address has no host name or IPv4 address") from None
+            raise _unusable("gitlab.address has a host that no name can be") from None
         except _BROKEN as error:
-            if _was_cancelled(error):
-                raise CancelledError from None
             self.outcomes[request.name, "broken"] += 1
             raise _TryAgain(f"the connection failed ({_reason(error)})") from None
-        self.outcomes[request.name, str(response.code)] += 1
-        return self._read(response, body, request)
 
     def _read(
         self, response: IResponse, body: bytes, request: _Request
@@ -367,6 +392,16 @@ class GitLabClient:
         raise CallError(meaning[code], text)
 
 
+class _Url(EncodedURL):
+    """One whose host may be an IPv6 address, which hyperlink takes for a name."""
+
+    def to_uri(self) -> EncodedURL:
+        """See hyperlink."""
+        if ":" not in self.host:
+            return super().to_uri()
+        return EncodedURL.to_uri(self.replace(host="literal")).replace(host=self.host)
+
+
 @implementer(IBodyProducer)
 class _Sent:
     """The body of a request, written at once: treq would read it piece by piece."""
@@ -387,6 +422,27 @@ class _Sent:
 
     def resumeProducing(self) -> None:
         """As before."""
+
+
+async def _to_its_end(asking: Deferred[Any]) -> tuple[Any, bool]:
+    """What came of it, and whether those who waited gave up meanwhile."""
+    left = False
+    while True:
+        over: Deferred[tuple[Any]] = Deferred()
+        asking.addBoth(_tell, over)
+        try:
+            (result,) = await over
+        except CancelledError:
+            left = True
+        else:
+            return result, left
+
+
+def _tell(result: T, over: Deferred[tuple[T]]) -> T | None:
+    if over.called:
+        return result
+    over.callback((result,))
+    return None
 
 
 def _too_late(result: object, seconds: float) -> Failure:

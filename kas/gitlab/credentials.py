@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from kas.gitlab.cache import AnswerCache, Lifetimes
+from kas.gitlab.cache import AnswerCache, Lifetimes, Refusals
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.reading import is_id
 from kas.gitlab.renewal import Renewal
@@ -52,6 +52,7 @@ class GitLabCredentials(Generic[S, A]):
     A class of its own for each question that GitLab answers.
 
     :param in_use: ids of the credentials that hold a request open now.
+    :param refusals: what all kas know to be refused.
     """
 
     user_kinds: Sequence[str] = ()
@@ -65,10 +66,15 @@ class GitLabCredentials(Generic[S, A]):
         lifetimes: Lifetimes,
         in_use: Callable[[], Collection[str]],
         clock: IReactorTime,
+        refusals: Refusals | None = None,
     ) -> None:
         self._client = client
         self.answers: AnswerCache[S, A] = AnswerCache(
-            self.ask, lifetimes, clock, weigh=lambda answer: answer.weight
+            self.ask,
+            lifetimes,
+            clock,
+            weigh=lambda answer: answer.weight,
+            refusals=refusals,
         )
         self.renewal: Renewal[S, A] = Renewal(self.answers, lifetimes, in_use, clock)
 

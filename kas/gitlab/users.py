@@ -16,7 +16,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from kas.gitlab.cache import Lifetimes
+from kas.gitlab.cache import Lifetimes, Refusals
 from kas.gitlab.client import GitLabClient
 from kas.gitlab.credentials import EXTRA, ONE_ANSWER, GitLabCredentials, key_of
 from kas.gitlab.reading import Said
@@ -111,8 +111,9 @@ class GitLabUsers(GitLabCredentials[_Asked, _Answer]):
         lifetimes: Lifetimes,
         in_use: Callable[[], Collection[str]],
         clock: IReactorTime,
+        refusals: Refusals | None = None,
     ) -> None:
-        super().__init__(client, lifetimes, in_use, clock)
+        super().__init__(client, lifetimes, in_use, clock, refusals)
         self.user_kinds = (credential.kind,)
         self._credential = credential
 

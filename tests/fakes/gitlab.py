@@ -6,13 +6,15 @@ request that GitLab would not get from its kas is answered with 400 and noted in
 `FakeGitLab.violations`.  It can be told to be slow, away, rate-limited or wrong.
 
 ``python -m tests.fakes.gitlab SECRET-FILE [CERTIFICATE KEY]`` runs it as a process: it
-prints its port, and ``POST /-/control`` takes what `FakeGitLab.control` does.
+prints its port at the address INTERFACE of its environment (127.0.0.1), and
+``POST /-/control`` takes what `FakeGitLab.control` does.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -180,6 +182,7 @@ class FakeGitLab:
             "violations": self.violations,
             "configurations": self.configurations,
             "usage": self.usage,
+            "times": self.times,
         }
 
     def _control(self, request: IRequest) -> bytes:
@@ -455,9 +458,11 @@ def main(secret_file: str, *tls: str) -> None:
     clock: Any = reactor
     secret = base64.b64decode(Path(secret_file).read_text().strip(), validate=True)
     fake = FakeGitLab(secret, clock)
-    where = "tcp:0:interface=127.0.0.1"
+    # Twisted's strings end a part at each colon.
+    interface = os.environ.get("INTERFACE", "127.0.0.1").replace(":", "\\:")
+    where = f"tcp:0:interface={interface}"
     if tls:
-        where = f"ssl:0:interface=127.0.0.1:certKey={tls[0]}:privateKey={tls[1]}"
+        where = f"ssl:0:interface={interface}:certKey={tls[0]}:privateKey={tls[1]}"
     listening = endpoints.serverFromString(clock, where).listen(
         Site(fake.app.resource())
     )

@@ -31,6 +31,7 @@ from tests.integration.pods import start_pods
 from tests.integration.processes import ROOT, Process, eventually, twistd
 from tests.integration.rawhttp import Answer, Way
 from tests.integration.stack import Agentk, Kas
+from tools.load.clients import Agents
 
 #: As whom agentk asks the API server.
 AGENT = "system:serviceaccount:kube-system:agent"
@@ -47,9 +48,10 @@ LIFETIME = 4
 
 @attrs.define(eq=False)
 class GitLabProcess:
-    """The fake, with TLS."""
+    """The fake, with TLS, at *host*."""
 
     folder: Path
+    host: str = "127.0.0.1"
     process: Process = attrs.field(init=False)
     port: int = attrs.field(init=False)
 
@@ -72,7 +74,10 @@ class GitLabProcess:
                 files.key_file,
             ],
             self.folder / "gitlab.log",
-            environment={"PYTHONPATH": str(ROOT)},
+            environment={
+                "PYTHONPATH": str(ROOT),
+                "INTERFACE": self.host.strip("[]"),
+            },
         )
         self.port = int(self.process.wait_for(r"(?m)^(\d+)$")[1])
 
@@ -87,7 +92,7 @@ class GitLabProcess:
     def settings(self) -> str:
         """The section of kas' configuration."""
         return (
-            f"gitlab:\n  address: https://127.0.0.1:{self.port}\n"
+            f"gitlab:\n  address: https://{self.host}:{self.port}\n"
             f"  authentication_secret_file: {self.secret}\n"
             f"  ca_certificate_file: {self.authority}\n"
             f"  external_url: {PAGES}\n"
@@ -100,10 +105,29 @@ class GitLabProcess:
             urllib.request.ProxyHandler({}),
             urllib.request.HTTPSHandler(context=context),
         )
-        url = f"https://127.0.0.1:{self.port}/-/control"
+        url = f"https://{self.host}:{self.port}/-/control"
         with opener.open(url, json.dumps(rest).encode(), timeout=10) as answer:
             told: dict[str, Any] = json.loads(answer.read())
             return told
+
+
+def test_ipv6(tmp_path: Path, lone_kas: Kas) -> None:
+    """An address in brackets is one like others: certificate, request, error text."""
+    gitlab = GitLabProcess(tmp_path, "[::1]")
+    gitlab.control(
+        agents={"glagent-prod": {"agent_id": 7, "name": "prod", "project_id": 42}}
+    )
+    lone_kas.settings = gitlab.settings
+    lone_kas.start()
+    with Agents(lone_kas.authority, [lone_kas.agents]) as agents:
+        agents.connect(["glagent-prod"], lone_kas.agents)
+        (agent,) = lone_kas.status()["agents"]
+    assert agent["agent_id"] == "7"
+    assert gitlab.control()["violations"] == []
+    gitlab.process.kill()
+    way = Way("a job", lone_kas.proxy, lone_kas.authority, "ci:7:glcbt-x")
+    said = way.ask("GET", "/version").body.decode()
+    assert "GitLab cannot be asked now: the connection failed" in said
 
 
 @pytest.fixture

@@ -154,13 +154,31 @@ class ClientTests(GitLabCase):
             self.successResultOf(one)
 
     def test_given_up(self) -> None:
-        """A question that nobody waits for ends, and is not tried again."""
+        """What was sent is finished, though nobody waits; it is not tried again."""
         self.gitlab.delay = 5
         asking = self.ask()
         asking.cancel()
+        asking.cancel()
+        self.assertNoResult(asking)
+        self.wait(5, 1)
+        self.assertEqual(self.successResultOf(asking)["agent_id"], 7)
+        self.gitlab.mood = "down"
+        asking = self.ask()
+        asking.cancel()
+        self.wait(20, 1)
         self.failureResultOf(asking, CancelledError)
-        self.wait(10, 1)
-        self.assertEqual(len(self.gitlab.times), 1)
+        self.assertEqual(len(self.gitlab.times), 2)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_given_up_before(self) -> None:
+        """What was not sent yet is not sent."""
+        while self.client.limiter.passed().called:
+            pass
+        asking = self.ask()
+        asking.cancel()
+        self.failureResultOf(asking, CancelledError)
+        self.wait(20, 1)
+        self.assertEqual(self.gitlab.times, [])
 
     def test_refused_connection(self) -> None:
         """Where no GitLab is."""
@@ -187,9 +205,31 @@ class ClientTests(GitLabCase):
             self.assertIn(str(error), message)
 
     def test_no_host(self) -> None:
-        """treq knows no IPv6 addresses, and fails before it asks."""
-        self.client = self.make_client("https://[::1]/")
-        self.assertIn("IPv4", self.fails(self.ask(), Status.UNAVAILABLE))
+        """What no name can be fails before anything is asked."""
+        self.client = self.make_client("https://git lab/")
+        self.assertIn("no name", self.fails(self.ask(), Status.UNAVAILABLE))
+        self.assertEqual(self.gitlab.asked, {})
+
+    def test_ipv6(self) -> None:
+        """An IPv6 address keeps its brackets where it is written."""
+        for address, url, host in (
+            ("http://[::1]:8181/gl/", b"http://[::1]:8181/gl/api/v4", b"[::1]:8181"),
+            ("https://[fd00::1]", b"https://[fd00::1]/api/v4", b"[fd00::1]"),
+        ):
+            sent = Sent()
+            self.traversal = sent  # type: ignore[assignment]
+            self.client = self.make_client(address)
+            query = {"id": "a b/ä"}
+            Deferred.fromCoroutine(self.client.get("agent_info", query=query))
+            Deferred.fromCoroutine(
+                self.client.forward("GET", "/api/v4/x", Headers(), None, TOKEN)
+            )
+            for asked, headers in sent.requests:
+                self.assertTrue(asked.startswith(url), asked)
+                self.assertEqual(headers.getRawHeaders(b"host"), [host])
+            urls = sorted(asked for asked, _ in sent.requests)
+            self.assertEqual(len(urls), 2)
+            self.assertTrue(urls[0].endswith(b"/agent_info?id=a+b%2F%C3%A4"), urls)
 
     def test_half_an_answer(self) -> None:
         """A connection on which the body does not come in time is not left open."""
@@ -214,6 +254,19 @@ class ClientTests(GitLabCase):
         return Deferred.fromCoroutine(
             self.client.get("agent_info", agent_token=TOKEN, retry=False)
         )
+
+
+class Sent:
+    """Takes requests, and answers none."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[bytes, Headers]] = []
+
+    def request(
+        self, method: bytes, url: bytes, headers: Headers, body: object = None, **_: Any
+    ) -> Deferred[Any]:
+        self.requests.append((url, headers))
+        return Deferred()
 
 
 class HalfAnAnswer:

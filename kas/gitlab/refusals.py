@@ -1,0 +1,97 @@
+"""
+What GitLab refused, known to all kas: through Redis, for the lifetime of refusals.
+
+=======================================  ====  ========================================
+Key, below ``<key_prefix>:txkas1:``      Type  Content
+=======================================  ====  ========================================
+``agent_info_errs:<hash>``               text  of agents' tokens
+``allowed_agents_errs:<hash>``           text  of CI jobs' tokens
+``auth_proxy_user_errs:<kind>:<hash>``   text  of people's credentials, by their kind
+=======================================  ====  ========================================
+
+The content is the status that GitLab answered, a blank, and what is said of it.  It
+expires with the refusal.  The hash is that of the whole credential (SHA-256, in bytes).
+GitLab's kas hashes the first half alone: then a token with a typing error at its end
+refuses the right one as well, and so does every CI job's whose signed token begins like
+another one.  So these are not its keys, which it has right below the prefix.
+
+Importing this installs a reactor, as importing `kas.redis` does.
+"""
+
+from __future__ import annotations
+
+import attrs
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+
+from kas.redis import RedisClient, RedisRefused, RedisUnavailable
+from tunnel.errors import CallError, Status
+from tunnel.util.texts import clean
+
+__all__ = ["SharedRefusals"]
+
+#: Seconds for Redis to say whether another kas knows of a refusal: an agent waits
+#: meanwhile, and GitLab can be asked instead.
+PATIENCE = 0.5
+
+#: Characters of what is said of a refusal, and bytes of a value that is read at all.
+MAX_MESSAGE = 500
+MAX_VALUE = 4 * MAX_MESSAGE + 4
+
+_CODES = {
+    Status.UNAUTHENTICATED: b"401",
+    Status.PERMISSION_DENIED: b"403",
+    Status.NOT_FOUND: b"404",
+}
+_MEANING = {code: status for status, code in _CODES.items()}
+
+
+@attrs.define(eq=False)
+class SharedRefusals:
+    """
+    Implements `kas.gitlab.cache.Refusals`.
+
+    While Redis is down nothing is shared, and nobody waits for it.
+
+    :param family: of the keys.
+    """
+
+    _redis: RedisClient
+    _prefix: str
+    _family: str
+    _clock: IReactorTime
+
+    async def find(self, key: bytes) -> CallError | None:
+        """What GitLab said to any kas."""
+        asking: Deferred[bytes | None] = self._redis.call("GET", self._key(key))
+        try:
+            value = await asking.addTimeout(PATIENCE, self._clock)
+        except (RedisRefused, RedisUnavailable, TimeoutError):
+            return None
+        return None if value is None else _read(value)
+
+    def add(self, key: bytes, error: CallError, seconds: float) -> None:
+        """Tell all kas, in the background."""
+        message = clean(error.message, MAX_MESSAGE).encode()
+        value = _CODES[error.status] + b" " + message
+        milliseconds = max(1, round(seconds * 1000))
+        self._redis.call("SET", self._key(key), value, "PX", milliseconds).addErrback(
+            _unshared
+        )
+
+    def _key(self, key: bytes) -> bytes:
+        return f"{self._prefix}:txkas1:{self._family}:".encode() + key
+
+
+def _unshared(failure: Failure) -> None:
+    # The client of Redis logs what is wrong with it.
+    failure.trap(RedisRefused, RedisUnavailable)
+
+
+def _read(value: bytes) -> CallError | None:
+    code, _, message = value[: MAX_VALUE + 1].partition(b" ")
+    status = _MEANING.get(code)
+    if status is None or len(value) > MAX_VALUE:
+        return None
+    return CallError(status, clean(message.decode("utf-8", "replace"), MAX_MESSAGE))
