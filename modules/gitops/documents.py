@@ -1,0 +1,414 @@
+"""
+YAML and JSON text as the values that kubectl reads from it.
+
+kubectl reads YAML 1.1 with the rules of one Go library (``sigs.k8s.io/yaml``), which
+are not those of PyYAML: ``y`` is true and ``1:30`` is text, ``1e3`` is a number and a
+date is text.  An object must not differ by which program reads its file, so those rules
+are here.
+
+Values are made from PyYAML's events: nothing recurses while untrusted text is read, and
+what an alias stands for counts as often as it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import yaml
+from yaml.reader import Reader
+
+__all__ = ["Budget", "Document", "UnreadableText", "read_json", "read_yaml"]
+
+# The C parser is there in every wheel of PyYAML; a build without libyaml still works.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+#: Levels of lists and mappings within each other.  Schemas of custom resources have up
+#: to fifty; whoever walks an object may recurse that deep.
+MAX_DEPTH = 100
+
+_TRUE = dict.fromkeys("y Y yes Yes YES true True TRUE on On ON".split(), True)
+_FALSE = dict.fromkeys("n N no No NO false False FALSE off Off OFF".split(), False)
+_WORDS: dict[str, bool | float | None] = {
+    **_TRUE,
+    **_FALSE,
+    **dict.fromkeys(["", "~", "null", "Null", "NULL"]),
+    **dict.fromkeys([".nan", ".NaN", ".NAN"], math.nan),
+    **dict.fromkeys([".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"], math.inf),
+    **dict.fromkeys(["-.inf", "-.Inf", "-.INF"], -math.inf),
+}
+
+#: How text begins that may be a number.
+_MAYBE_NUMBER = frozenset("+-.0123456789")
+
+_INTEGER = re.compile(
+    r"[-+]?(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[bB](?P<bin>[01]+)|0[oO]?(?P<oct>[0-7]+)"
+    r"|(?P<dec>0|[1-9][0-9]*))"
+)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_BASES = {"hex": 16, "bin": 2, "oct": 8, "dec": 10}
+
+#: Tags that say what a scalar is; all others would need a program of its own.
+_TAGS = "tag:yaml.org,2002:"
+_COLLECTION_TAGS = frozenset({None, "!", _TAGS + "map", _TAGS + "seq"})
+
+_MERGE = "<<"
+
+
+class UnreadableText(Exception):
+    """
+    The text cannot be used from *line* on.
+
+    :ivar line: counted from 1; 0 is the text as such.
+    """
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.message = message
+
+
+@attrs.define(eq=False)
+class Budget:
+    """
+    How much may still be read, of all texts of one source together.
+
+    :ivar values: keys, scalars, lists and mappings, with aliases expanded.
+    :ivar documents: empty ones count.
+    """
+
+    values: int
+    documents: int
+
+    def take_values(self, count: int, line: int) -> None:
+        """:raises UnreadableText: there are more."""
+        self.values -= count
+        if self.values < 0:
+            raise UnreadableText(
+                line, "the files hold too many values, with aliases expanded"
+            )
+
+    def take_document(self, line: int) -> None:
+        """:raises UnreadableText: there are more."""
+        self.documents -= 1
+        if self.documents < 0:
+            raise UnreadableText(line, "the files hold too many documents")
+
+
+@attrs.frozen
+class Document:
+    """
+    One document of a text.
+
+    :ivar line: where it begins, counted from 1.
+    """
+
+    value: Any
+    line: int
+
+
+@attrs.define(eq=False)
+class _Open:
+    """A list or mapping whose end has not come yet."""
+
+    line: int
+    anchor: str | None
+    #: None: a list.
+    keys: set[str] | None
+    values: Any
+    #: Of a mapping, where its value is to come.
+    key: str | None = None
+    #: Mappings that were merged into it.
+    merged: list[dict[str, Any]] = attrs.field(factory=list)
+    size: int = 1
+    height: int = 1
+
+
+@attrs.frozen
+class _Anchored:
+    value: Any
+    size: int
+    height: int
+
+
+def read_yaml(data: bytes, budget: Budget) -> Iterator[Document]:
+    """
+    The documents of a YAML text.
+
+    :raises UnreadableText: with the first fault; nothing after it is given.
+    """
+    text = _decoded(data)
+    try:
+        yield from _Builder(budget).read(yaml.parse(text, Loader=_LOADER))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 0
+        why = error.problem or error.context or "cannot be parsed"
+        raise UnreadableText(line, f"this is no YAML: {why}") from None
+    except yaml.YAMLError as error:
+        raise UnreadableText(0, f"this is no YAML: {error}") from None
+
+
+def read_json(data: bytes, budget: Budget) -> Iterator[Document]:
+    """
+    The values of a JSON text, one after the other.
+
+    :raises UnreadableText: with the first fault; nothing after it is given.
+    """
+    text = _decoded(data)
+    line, place = 1, 0
+    decoder = json.JSONDecoder(
+        object_pairs_hook=_without_twins, parse_constant=_refuse_constant
+    )
+    while True:
+        begin = place
+        while place < len(text) and text[place] in " \t\r\n":
+            place += 1
+        line += text.count("\n", begin, place)
+        if place == len(text):
+            return
+        budget.take_document(line)
+        _check_depth(text, place, line)
+        begin = place
+        try:
+            value, place = decoder.raw_decode(text, place)
+        except json.JSONDecodeError as error:
+            where = line + text.count("\n", begin, error.pos)
+            raise UnreadableText(where, f"this is no JSON: {error.msg}") from None
+        except ValueError as error:
+            raise UnreadableText(line, str(error)) from None
+        budget.take_values(_count(value), line)
+        yield Document(value, line)
+        line += text.count("\n", begin, place)
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UnreadableText(line, "this is not UTF-8") from None
+    if (found := Reader.NON_PRINTABLE.search(text)) is not None:
+        line = text.count("\n", 0, found.start()) + 1
+        code = f"U+{ord(found.group()):04X}"
+        raise UnreadableText(line, f"the character {code} cannot stand here")
+    return text
+
+
+class _Builder:
+    """Makes values of events, document by document."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, _Anchored] = {}
+
+    def read(self, events: Iterator[Any]) -> Iterator[Document]:
+        """The document of each, once it is complete."""
+        stack, budget = self._stack, self._budget
+        begin, is_first, root = 0, False, None
+        for event in events:
+            kind, line = type(event), event.start_mark.line + 1
+            if kind is yaml.DocumentStartEvent:
+                begin, is_first, root = event.end_mark.line + 1, True, None
+                budget.take_document(begin)
+                self._anchors.clear()
+                continue
+            if kind is yaml.DocumentEndEvent:
+                yield Document(root, begin)
+                continue
+            if is_first:
+                # Where its content begins, and not the comment before; an empty one
+                # has none.
+                is_first = False
+                if kind is not yaml.ScalarEvent or event.value:
+                    begin = line
+            if kind is yaml.ScalarEvent:
+                budget.take_values(1, line)
+                added = self._scalar(event, line)
+            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+                added = self._close()
+            elif kind is yaml.AliasEvent:
+                added = self._aliased(event.anchor, line)
+            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+                self._open(event, kind is yaml.MappingStartEvent)
+                continue
+            else:
+                continue
+            if stack:
+                self._add(stack[-1], added, event)
+            else:
+                root = added.value
+
+    def _aliased(self, anchor: str, line: int) -> _Anchored:
+        found = self._anchors.get(anchor)
+        if found is None:
+            why = f"nothing above is named &{anchor} and complete"
+            raise UnreadableText(line, why)
+        if len(self._stack) + found.height > MAX_DEPTH:
+            raise _too_deep(line)
+        self._budget.take_values(found.size, line)
+        return found
+
+    def _open(self, event: Any, is_mapping: bool) -> None:
+        line = event.start_mark.line + 1
+        if event.tag not in _COLLECTION_TAGS:
+            raise UnreadableText(line, f"the tag {event.tag} is not supported")
+        if len(self._stack) >= MAX_DEPTH:
+            raise _too_deep(line)
+        self._budget.take_values(1, line)
+        keys: set[str] | None = set() if is_mapping else None
+        values: Any = {} if is_mapping else []
+        self._stack.append(_Open(line, event.anchor, keys, values))
+
+    def _close(self) -> _Anchored:
+        done = self._stack.pop()
+        for mapping in done.merged:
+            for key, value in mapping.items():
+                done.values.setdefault(key, value)
+        closed = _Anchored(done.values, done.size, done.height)
+        if done.anchor is not None:
+            self._anchors[done.anchor] = closed
+        return closed
+
+    def _scalar(self, event: Any, line: int) -> _Anchored:
+        text, tag = event.value, event.tag
+        if tag is None and not event.style:
+            value = _plain(text)
+        elif tag is None or tag in ("!", _TAGS + "str"):
+            value = text
+        else:
+            value = _tagged(tag, text, line)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UnreadableText(line, f"{text} is no number that JSON has")
+        found = _Anchored(value, 1, 0)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = found
+        return found
+
+    def _add(self, parent: _Open, added: _Anchored, event: Any) -> None:
+        parent.size += added.size
+        parent.height = max(parent.height, added.height + 1)
+        if parent.keys is None:
+            parent.values.append(added.value)
+            return
+        line = event.start_mark.line + 1
+        if parent.key is None:
+            parent.key = _key(added.value, line)
+            if parent.key == _MERGE and not event.style:
+                return
+            if parent.key in parent.keys:
+                why = f"the key {parent.key[:100]!r} is here twice"
+                raise UnreadableText(line, why)
+            parent.keys.add(parent.key)
+            return
+        key, parent.key = parent.key, None
+        if key == _MERGE and key not in parent.keys:
+            several = added.value if isinstance(added.value, list) else [added.value]
+            if not all(isinstance(one, dict) for one in several):
+                raise UnreadableText(line, "'<<' merges mappings only")
+            parent.merged += several
+        else:
+            parent.values[key] = added.value
+
+
+def _plain(text: str) -> Any:
+    """What a scalar without quotes is."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] not in _MAYBE_NUMBER:
+        return text
+    return _number(text)
+
+
+def _number(text: str) -> Any:
+    """The number that it is, or the text."""
+    digits = text if text[0] == "." else text.replace("_", "")
+    if (found := _INTEGER.fullmatch(digits)) is not None:
+        name = found.lastgroup or "dec"
+        whole = int(found.group(name), _BASES[name])
+        whole = -whole if digits[0] == "-" else whole
+        if -(2**63) <= whole < 2**64:
+            return whole
+    if _FLOAT.fullmatch(digits) is None:
+        return text
+    number = float(digits)
+    if math.isinf(number):
+        return text
+    # As Go writes it: a whole number has no point.
+    return int(number) if number.is_integer() and abs(number) < 1e21 else number
+
+
+def _tagged(tag: str, text: str, line: int) -> Any:
+    value = _plain(text)
+    wanted = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
+    kind = wanted.get(tag.removeprefix(_TAGS)) if tag.startswith(_TAGS) else None
+    if kind is None:
+        raise UnreadableText(line, f"the tag {tag} is not supported")
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):  # type: ignore[arg-type]
+        raise UnreadableText(line, f"{text[:100]!r} is not what its tag {tag} says")
+    return value
+
+
+def _key(value: Any, line: int) -> str:
+    """A key of JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise UnreadableText(line, "a key has to be text")
+
+
+def _too_deep(line: int) -> UnreadableText:
+    return UnreadableText(line, f"more than {MAX_DEPTH} levels within each other")
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        seen: set[str] = set()
+        twin = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twin[:100]!r} is twice in one object")
+    return made
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number that JSON has")
+
+
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]')
+
+
+def _check_depth(text: str, begin: int, line: int) -> None:
+    """Before a parser recurses: how deep the value at *begin* is."""
+    depth = 0
+    for found in _BRACKETS.finditer(text, begin):
+        character = text[found.start()]
+        if character in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise _too_deep(line + text.count("\n", begin, found.start()))
+        elif character != '"':
+            depth -= 1
+        if depth == 0:
+            return
+
+
+def _count(value: Any) -> int:
+    """Values in a value, as `Budget` counts them."""
+    count, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        count += 1
+        if isinstance(one, dict):
+            count += len(one)
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return count

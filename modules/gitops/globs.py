@@ -1,0 +1,207 @@
+"""
+Which files of a repository belong to a source: GitLab's globs.
+
+``*`` is any characters but ``/``, ``**`` any folders, ``?`` one character, ``[a-z]``
+one of these, ``{a,b}`` one of both.  Files below a folder whose name begins with a dot
+are left out, even where a glob names it.  Source: doublestar of Go, as GitLab's agent
+uses it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+__all__ = ["Glob"]
+
+#: Characters of one glob; paths in Git are shorter.
+MAX_LENGTH = 1000
+
+#: Globs without braces that one with braces stands for.
+MAX_ALTERNATIVES = 100
+
+_MAGIC = re.compile(r"[*?\[{\\]")
+
+
+class Glob:
+    """
+    One glob.
+
+    :ivar prefix: the folder that every match is in; empty for the root.
+    :raises ValueError: *text* is none, and why.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        if len(text) > MAX_LENGTH:
+            raise ValueError(f"a glob has at most {MAX_LENGTH} characters")
+        pattern = text.lstrip("/")
+        if not pattern:
+            raise ValueError("a glob names files, such as /prod/**/*.yaml")
+        if "\0" in pattern or {"..", "."} & set(pattern.split("/")):
+            raise ValueError("a glob cannot lead out of the repository")
+        found = _MAGIC.search(pattern)
+        fixed = pattern[: found.start()] if found else pattern
+        self.prefix = fixed.rpartition("/")[0]
+        alternatives = dict.fromkeys(_without_braces(pattern))
+        self._expressions = [re.compile(_path(one)) for one in alternatives]
+
+    def matches(self, path: str) -> bool:
+        """
+        Whether a file belongs to the source.
+
+        :param path: from the root of the repository, without ``/`` at its beginning.
+        """
+        if "/." in f"/{path.rpartition('/')[0]}":
+            return False
+        return any(one.fullmatch(path) is not None for one in self._expressions)
+
+
+def _without_braces(pattern: str) -> Iterator[str]:
+    """What a glob stands for, one pattern for each combination of its alternatives."""
+    waiting, given = [pattern], 0
+    while waiting:
+        one = waiting.pop()
+        opened = _brace(one)
+        if opened is None:
+            yield one
+            given += 1
+        else:
+            begin, end, commas = opened
+            edges = [begin, *commas, end]
+            waiting += [
+                one[:begin] + one[low + 1 : high] + one[end + 1 :]
+                for low, high in pairwise(edges)
+            ]
+        if given + len(waiting) > MAX_ALTERNATIVES:
+            raise ValueError(f"a glob has at most {MAX_ALTERNATIVES} alternatives")
+
+
+def _brace(pattern: str) -> tuple[int, int, list[int]] | None:
+    """The first outermost ``{…}``: where it begins and ends, and its commas."""
+    begin, depth, place = -1, 0, 0
+    commas: list[int] = []
+    while place < len(pattern):
+        character = pattern[place]
+        if character == "\\":
+            place += 1
+        elif character == "[":
+            place = _class_end(pattern, place)
+        elif character == "{":
+            begin = place if depth == 0 else begin
+            depth += 1
+        elif character == "}" and depth:
+            depth -= 1
+            if depth == 0:
+                return begin, place, commas
+        elif character == "," and depth == 1:
+            commas.append(place)
+        place += 1
+    if depth:
+        raise ValueError("a { of the glob has no }")
+    return None
+
+
+def _path(pattern: str) -> str:
+    """
+    The regular expression of a glob without braces.
+
+    Between two ``**``, and between two ``*`` of one name, the first place that fits is
+    as good as any later one: what follows takes whatever is left.  So no place is tried
+    twice (atomic groups), and no glob takes longer than the square of a path's length.
+    """
+    groups: list[list[str]] = [[]]
+    for segment in _split(pattern):
+        if segment == "**":
+            groups.append([])
+        else:
+            groups[-1].append(_name(segment))
+    first, *others = ["/".join(group) for group in groups]
+    if not others:
+        return first
+    *middle, last = others
+    made = first + "/" if first else ""
+    made += "".join(f"(?>(?:[^/]+/)*?{one}/)" for one in middle if one)
+    return f"{made}(?:[^/]+/)*{last or '[^/]+'}"
+
+
+def _split(pattern: str) -> Iterator[str]:
+    """The names of a path; a ``/`` within ``[]`` is none of it."""
+    begin = place = 0
+    while place < len(pattern):
+        if pattern[place] == "\\":
+            place += 1
+        elif pattern[place] == "[":
+            place = _class_end(pattern, place)
+        elif pattern[place] == "/":
+            yield pattern[begin:place]
+            begin = place + 1
+        place += 1
+    yield pattern[begin:]
+
+
+def _name(segment: str) -> str:
+    """The regular expression of one name of a path."""
+    parts: list[str] = [""]
+    place = 0
+    while place < len(segment):
+        character = segment[place]
+        place += 1
+        if character == "*":
+            parts.append("")
+        elif character == "?":
+            parts[-1] += "[^/]"
+        elif character == "[":
+            end = _class_end(segment, place - 1)
+            parts[-1] += _class(segment[place:end])
+            place = end + 1
+        elif character == "\\":
+            if place == len(segment):
+                raise ValueError("the glob ends with a backslash")
+            parts[-1] += re.escape(segment[place])
+            place += 1
+        else:
+            parts[-1] += re.escape(character)
+    first, *others = parts
+    if not others:
+        return first
+    *middle, last = others
+    return first + "".join(f"(?>[^/]*?{one})" for one in middle if one) + "[^/]*" + last
+
+
+def _class_end(pattern: str, place: int) -> int:
+    """Where the ``]`` is of the ``[`` at *place*."""
+    place += 1
+    if pattern[place : place + 1] in ("^", "!"):
+        place += 1
+    first = place
+    while place < len(pattern) and (pattern[place] != "]" or place == first):
+        place += 2 if pattern[place] == "\\" else 1
+    if place >= len(pattern):
+        raise ValueError("a [ of the glob has no ]")
+    return place
+
+
+def _class(inside: str) -> str:
+    """``[…]``: one character, never ``/``."""
+    negated = inside[:1] in ("^", "!")
+    characters = iter(inside[1:] if negated else inside)
+    #: Each with whether it was written as such, and is no ``-`` of a range.
+    plain = [
+        (next(characters, ""), True) if one == "\\" else (one, one != "-")
+        for one in characters
+    ]
+    made, place = "", 0
+    while place < len(plain):
+        low = plain[place][0]
+        if plain[place + 1 : place + 2] == [("-", False)] and place + 2 < len(plain):
+            high = plain[place + 2][0]
+            if high < low:
+                raise ValueError(f"the range {low}-{high} of the glob is empty")
+            made += f"{re.escape(low)}-{re.escape(high)}"
+            place += 3
+        else:
+            made += re.escape(low)
+            place += 1
+    return f"[^/{made}]" if negated else f"(?!/)[{made}]"

@@ -1,0 +1,186 @@
+"""YAML and JSON as kubectl reads them, and what no text may do to its reader."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from modules.gitops.documents import (
+    MAX_DEPTH,
+    Budget,
+    Document,
+    UnreadableText,
+    read_json,
+    read_yaml,
+)
+
+
+def read(
+    text: str | bytes, *, values: int = 10_000, documents: int = 100
+) -> list[Document]:
+    data = text.encode() if isinstance(text, str) else text
+    return list(read_yaml(data, Budget(values, documents)))
+
+
+def value(text: str) -> object:
+    (found,) = read(text)
+    return found.value
+
+
+def refused(text: str | bytes, **limits: int) -> tuple[int, str]:
+    with pytest.raises(UnreadableText) as caught:
+        read(text, **limits)
+    return caught.value.line, caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("yes", True), ("y", True), ("off", False), ("N", False), ("~", None),
+        ("", None), ("null", None), ("010", 8), ("0o17", 15), ("0x1F", 31),
+        ("0b101", 5), ("08", 8), ("1_000", 1000), ("-010", -8), ("1e3", 1000),
+        (".5", 0.5), ("1.0", 1), ("1:30", "1:30"), ("2001-01-01", "2001-01-01"),
+        ("100m", "100m"), ("._5", "._5"), ("1e1000", "1e1000"), ("0o8", "0o8"),
+        ("18446744073709551615", 2**64 - 1), ("18446744073709551616", 2**64),
+        ("'1'", "1"), ('"yes"', "yes"), ("|\n  1", "1"),
+        ("!!str 1", "1"), ("!!int '1'", 1), ("!!bool yes", True), ("! 1", "1"),
+    ],
+)  # fmt: skip
+def test_scalars(text: str, expected: object) -> None:
+    found = value(f"a: {text}")
+    assert found == {"a": expected}
+    assert isinstance(found, dict)
+    assert type(found["a"]) is type(expected)
+
+
+def test_keys_are_text() -> None:
+    assert value("{1: a, yes: b, 1.5: c, '2': d}") == {
+        "1": "a",
+        "true": "b",
+        "1.5": "c",
+        "2": "d",
+    }
+
+
+def test_merge_keys_and_aliases() -> None:
+    text = "a: &a {x: 1, z: 1}\nb: &b {z: 2}\nc: {<<: [*a, *b], x: 3, '<<': quoted}\n"
+    assert value(text) == {
+        "a": {"x": 1, "z": 1},
+        "b": {"z": 2},
+        "c": {"x": 3, "z": 1, "<<": "quoted"},
+    }
+
+
+def test_documents_and_their_lines() -> None:
+    text = "# a comment\n\na: 1\n---\n# another\nb: 2\n---\n---\n- 3\n"
+    assert read(text) == [
+        Document({"a": 1}, 3),
+        Document({"b": 2}, 6),
+        Document(None, 7),
+        Document([3], 9),
+    ]
+    assert read("") == []
+    assert read("\ufeffa: 1") == [Document({"a": 1}, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("a: 1\nb: 2\na: 3", 3, "the key 'a' is here twice"),
+        ("a:\n b: c: d", 2, "no YAML: mapping values are not allowed"),
+        ("a:\n- !!python/object:os.system {}", 2, "python/object:os.system is not"),
+        ("a: !secret b", 1, "the tag !secret is not supported"),
+        ("a: !!int b", 1, "'b' is not what its tag"),
+        ("a: !!int true", 1, "'true' is not what its tag"),
+        ("a:\n b: .nan", 2, ".nan is no number that JSON has"),
+        ("a: -.inf", 1, "-.inf is no number that JSON has"),
+        ("? [a]\n: b", 1, "a key has to be text"),
+        ("a: *b", 1, "nothing above is named &b"),
+        ("a: &a [*a]", 1, "nothing above is named &a and complete"),
+        ("a: &a 1\n---\nb: *a", 3, "nothing above is named &a"),
+        ("a: {<<: 1}", 1, "merges mappings only"),
+        (b"a: 1\nb: \xff", 2, "not UTF-8"),
+        (b"a: 1\n\nb: \x00", 3, "the character U+0000"),
+        ("%YAML 2.0\n---\n", 1, "incompatible YAML document"),
+    ],
+)  # fmt: skip
+def test_refused(text: str | bytes, line: int, message: str) -> None:
+    where, why = refused(text)
+    assert where == line
+    assert message in why
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+def test_levels_are_bounded(opening: str) -> None:
+    """Long before anything that recurses would fail."""
+    assert "levels" in refused(opening * 10_000)[1]
+
+
+def test_levels_of_aliases_are_bounded() -> None:
+    half = "[" * (MAX_DEPTH // 2) + "]" * (MAX_DEPTH // 2)
+    text = f"a: &a {half}\nb: {half.replace('[]', '[*a]')}\n"
+    assert refused(text)[0] == 2
+
+
+def test_what_aliases_stand_for_counts() -> None:
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
+    line, why = refused("\n".join(lines))
+    assert "too many values" in why
+    assert line < 20
+
+
+def test_values_and_documents_are_bounded() -> None:
+    assert read("[1, 2, 3]", values=4)
+    assert "too many values" in refused("[1, 2, 3]", values=3)[1]
+    assert read("---\n" * 3, documents=3)
+    assert refused("---\n" * 4, documents=3) == (4, "the files hold too many documents")
+
+
+def json_values(text: str, **limits: int) -> list[Document]:
+    budget = Budget(limits.get("values", 1000), limits.get("documents", 10))
+    return list(read_json(text.encode(), budget))
+
+
+def test_json() -> None:
+    text = '\n{"a": [1, 1.5, true, null]}\n\n{\n"b": "}"\n}\n'
+    assert json_values(text) == [
+        Document({"a": [1, 1.5, True, None]}, 2),
+        Document({"b": "}"}, 4),
+    ]
+    assert json_values("  ") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ('{"a": 1}\n{"b": 1,\n"b": 2}', 2, "the key 'b' is twice"),
+        ('{"a":\n}', 2, "this is no JSON"),
+        ("NaN", 1, "NaN is no number"),
+        ("[" * 10_000, 1, "levels"),
+        ('{"a":' * 200, 1, "levels"),
+        ('["\\u0000"', 1, "this is no JSON"),
+    ],
+)
+def test_refused_json(text: str, line: int, message: str) -> None:
+    with pytest.raises(UnreadableText) as caught:
+        json_values(text)
+    assert caught.value.line == line
+    assert message in caught.value.message
+
+
+def test_json_is_bounded() -> None:
+    text = json.dumps({"a": [1, 2]})
+    assert json_values(text, values=5)
+    with pytest.raises(UnreadableText, match="too many values"):
+        json_values(text, values=4)
+    with pytest.raises(UnreadableText, match="too many documents"):
+        json_values("1 2 3", documents=2)
+
+
+def test_brackets_within_texts_are_none() -> None:
+    deep = "[" * 500
+    assert json_values(json.dumps([deep, f'\\"{deep}'])) == [
+        Document([deep, f'\\"{deep}'], 1)
+    ]

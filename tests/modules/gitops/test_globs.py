@@ -1,0 +1,97 @@
+"""GitLab's globs: which files they match, and what no glob may cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from modules.gitops.globs import MAX_LENGTH, Glob
+
+
+@pytest.mark.parametrize(
+    ("glob", "matching", "others"),
+    [
+        (
+            "**/*.{yaml,yml,json}",
+            ["a.yaml", "x/y/z.json", "a/b.yml"],
+            ["a.txt", "a.yamlx", ".git/a.yaml", "a/.b/c.yaml"],
+        ),
+        (
+            "/prod/**/*.yaml",
+            ["prod/a.yaml", "prod/x/y/a.yaml"],
+            ["a.yaml", "production/a.yaml", "x/prod/a.yaml"],
+        ),
+        ("**", ["a", "a/b", ".a"], [".a/b"]),
+        ("a/**", ["a/b", "a/b/c"], ["b/a"]),
+        ("a/**/b/**/c", ["a/b/c", "a/x/b/y/c", "a/b/b/c/c"], ["a/c", "a/b/x", "a/bc"]),
+        ("**/**/x", ["x", "a/x", "a/b/x"], ["xy"]),
+        ("a**b", ["ab", "axb"], ["a/b"]),
+        ("a*b*c.y", ["abc.y", "axxbxxc.y", "abcbc.y"], ["ac.y", "a/b/c.y"]),
+        ("a?c", ["abc"], ["a/c", "ac"]),
+        ("[a-c]x[!0-9]", ["axb"], ["ax1", "ax/", "dxb"]),
+        ("[^a]", ["b"], ["a", "/"]),
+        ("[]]x", ["]x"], ["x"]),
+        ("[[]x", ["[x"], ["x"]),
+        ("[a\\-z]", ["a", "-", "z"], ["b"]),
+        ("[a-]", ["a", "-"], ["b"]),
+        ("[,{]", [",", "{"], ["x"]),
+        ("a\\*b", ["a*b"], ["axb"]),
+        ("a.b", ["a.b"], ["axb"]),
+        ("{a,b{c,d}}/x", ["a/x", "bc/x", "bd/x"], ["b/x"]),
+        ("**/*{abc,b}*c", ["abcc", "abc", "x/bc"], ["x"]),
+        ("a,b}", ["a,b}"], ["a"]),
+        (".a", [".a"], []),
+        (".a/b", [], [".a/b"]),
+    ],
+)
+def test_matches(glob: str, matching: list[str], others: list[str]) -> None:
+    made = Glob(glob)
+    assert [path for path in matching if not made.matches(path)] == []
+    assert [path for path in others if made.matches(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("glob", "prefix"),
+    [
+        ("/prod/x-*/a.yaml", "prod"),
+        ("prod/eu/a.yaml", "prod/eu"),
+        ("*", ""),
+        ("**/x/*", ""),
+        ("a/{b,c}/d", "a"),
+    ],
+)
+def test_prefix(glob: str, prefix: str) -> None:
+    assert Glob(glob).prefix == prefix
+
+
+@pytest.mark.parametrize(
+    ("glob", "why"),
+    [
+        ("/", "names files"),
+        ("../x", "lead out"),
+        ("a/./b", "lead out"),
+        ("a\0b", "lead out"),
+        ("{a", "has no }"),
+        ("[a", "has no ]"),
+        ("a\\", "backslash"),
+        ("[z-a]", "z-a of the glob is empty"),
+        ("{a,b}" * 10, "at most 100 alternatives"),
+        ("a" * (MAX_LENGTH + 1), "at most 1000 characters"),
+    ],
+)
+def test_refused(glob: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Glob(glob)
+
+
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [
+        ("**/a/" * 150 + "b", "a/" * 2000 + "c"),
+        ("*a" * 400 + "b", "a" * 4000 + "c"),
+        ("**/*a*" * 100 + "b", "a/" * 2000 + "c"),
+        ("**/*a*a*a/" * 90 + "b", "aaaaaaa/" * 500 + "c"),
+    ],
+)
+def test_a_hostile_glob_ends(glob: str, path: str) -> None:
+    """With a step for each way to match, these would not end within a year."""
+    assert not Glob(glob).matches(path)
