@@ -1,0 +1,342 @@
+"""
+Whether an object has become what its specification says.
+
+The rules are those of kstatus (kubernetes-sigs/cli-utils, pkg/kstatus/status), so that
+kpt, Config Sync and kas say the same of one object; where that misleads an operator,
+the rule here says otherwise and why: a Job that runs, a Pod that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import attrs
+
+from tunnel.interfaces import KubernetesObject
+
+__all__ = ["Health", "HealthStatus", "health_of"]
+
+#: Seconds for which a Pod that no node can take still counts as one that will run:
+#: a node that is added for it comes later than that, and the operator wants to know.
+UNSCHEDULABLE_SECONDS = 15.0
+
+#: Deployments with this have no deadline.
+_NO_DEADLINE = 2**31 - 1
+
+
+class HealthStatus(Enum):
+    """What an object is."""
+
+    CURRENT = "current"
+    IN_PROGRESS = "in progress"
+    #: It will not become current by itself.
+    FAILED = "failed"
+    TERMINATING = "terminating"
+
+
+@attrs.frozen
+class Health:
+    """
+    What an object is, and why.
+
+    :ivar reason: for an operator; holds no value of the object that could be secret.
+    """
+
+    status: HealthStatus
+    reason: str = ""
+
+
+_CURRENT = Health(HealthStatus.CURRENT)
+
+
+def _waiting(reason: str) -> Health:
+    return Health(HealthStatus.IN_PROGRESS, reason)
+
+
+def _failed(reason: str) -> Health:
+    return Health(HealthStatus.FAILED, reason)
+
+
+def health_of(found: KubernetesObject, now: float) -> Health:
+    """
+    What a live object is.
+
+    :param now: seconds since 1970.
+    """
+    view = _View(found, now)
+    general = _general(view)
+    if general is not None:
+        return general
+    group = str(found.get("apiVersion", "")).rpartition("/")[0]
+    rule = _RULES.get((group, found.get("kind", "")), _by_ready)
+    return rule(view)
+
+
+class _View:
+    """An object that may lack anything, or have something else there."""
+
+    def __init__(self, found: KubernetesObject, now: float) -> None:
+        self.found = found
+        self.now = now
+        self.spec = _mapping(found.get("spec"))
+        self.status = _mapping(found.get("status"))
+
+    def count(self, field: str, default: int = 0) -> int:
+        """A number of the status."""
+        return _number(self.status.get(field), default)
+
+    @property
+    def replicas(self) -> int:
+        """How many there shall be."""
+        return _number(self.spec.get("replicas"), 1)
+
+    def conditions(self) -> Iterator[Mapping[str, Any]]:
+        """Of the status."""
+        found = self.status.get("conditions")
+        for one in found if isinstance(found, list) else ():
+            if isinstance(one, dict):
+                yield one
+
+    def condition(self, kind: str) -> Mapping[str, Any]:
+        """One of them; empty where it is not there."""
+        return next((one for one in self.conditions() if one.get("type") == kind), {})
+
+    def is_true(self, kind: str) -> bool:
+        """Whether a condition is there and holds."""
+        return self.condition(kind).get("status") == "True"
+
+
+def _mapping(found: Any) -> Mapping[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _number(found: Any, default: int) -> int:
+    return found if isinstance(found, int) and not isinstance(found, bool) else default
+
+
+def _said(condition: Mapping[str, Any]) -> str:
+    """What a controller says in a condition."""
+    texts = [str(condition.get(key) or "") for key in ("reason", "message")]
+    said = ": ".join(text for text in texts if text)[:400]
+    return said or f"{condition.get('type')} is {condition.get('status')}"
+
+
+def _general(view: _View) -> Health | None:
+    """What holds for all kinds."""
+    metadata = _mapping(view.found.get("metadata"))
+    if metadata.get("deletionTimestamp"):
+        finalizers = metadata.get("finalizers") or ()
+        waits = f"; its finalizers: {', '.join(map(str, finalizers))}"
+        return Health(
+            HealthStatus.TERMINATING, "it is being deleted" + waits * bool(finalizers)
+        )
+    generation = _number(metadata.get("generation"), 0)
+    if view.count("observedGeneration", generation) != generation:
+        return _waiting("its controller has not seen the last change")
+    if view.is_true("Reconciling"):
+        return _waiting(_said(view.condition("Reconciling")))
+    if view.is_true("Stalled"):
+        return _failed(_said(view.condition("Stalled")))
+    return None
+
+
+def _by_ready(view: _View) -> Health:
+    ready = view.condition("Ready")
+    if ready.get("status") in ("False", "Unknown"):
+        return _waiting(_said(ready))
+    return _CURRENT
+
+
+def _always(view: _View) -> Health:
+    return _CURRENT
+
+
+def _first_short(wanted: int, *counts: tuple[int, str]) -> Health | None:
+    """Of numbers that have to reach another, the first that does not."""
+    for count, what in counts:
+        if count < wanted:
+            return _waiting(f"{what}: {count} of {wanted}")
+    return None
+
+
+def _deployment(view: _View) -> Health:
+    progressing = view.condition("Progressing")
+    if progressing.get("reason") == "ProgressDeadlineExceeded":
+        return _failed(_said(progressing))
+    wanted, there = view.replicas, view.count("replicas")
+    updated = view.count("updatedReplicas")
+    short = _first_short(wanted, (there, "replicas"), (updated, "updated replicas"))
+    if short is not None:
+        return short
+    if there > wanted:
+        return _waiting(f"{there - wanted} replicas of before are still there")
+    short = _first_short(
+        updated, (view.count("availableReplicas"), "available replicas")
+    ) or _first_short(wanted, (view.count("readyReplicas"), "ready replicas"))
+    if short is not None:
+        return short
+    deadline = _number(view.spec.get("progressDeadlineSeconds"), _NO_DEADLINE)
+    rolled_out = deadline == _NO_DEADLINE or (
+        progressing.get("reason") == "NewReplicaSetAvailable"
+        and view.is_true("Progressing")
+    )
+    if not rolled_out:
+        return _waiting("its ReplicaSet is not available")
+    if not view.is_true("Available"):
+        return _waiting("it is not available")
+    return _CURRENT
+
+
+def _stateful_set(view: _View) -> Health:
+    strategy = _mapping(view.spec.get("updateStrategy"))
+    if strategy.get("type") == "OnDelete":
+        return _CURRENT
+    wanted, there = view.replicas, view.count("replicas")
+    short = _first_short(
+        wanted, (there, "replicas"), (view.count("readyReplicas"), "ready replicas")
+    )
+    if short is not None:
+        return short
+    if there > wanted:
+        return _waiting(f"{there - wanted} replicas too many are still there")
+    partition = _mapping(strategy.get("rollingUpdate")).get("partition")
+    if isinstance(partition, int) and partition > 0:
+        updated = (view.count("updatedReplicas"), "updated replicas")
+        return _first_short(wanted - partition, updated) or _CURRENT
+    short = _first_short(wanted, (view.count("currentReplicas"), "current replicas"))
+    if short is not None:
+        return short
+    if view.status.get("currentRevision") != view.status.get("updateRevision"):
+        return _waiting("replicas of the last revision are still there")
+    return _CURRENT
+
+
+def _daemon_set(view: _View) -> Health:
+    if "observedGeneration" not in view.status:
+        return _waiting("its controller has not seen it")
+    wanted = view.count("desiredNumberScheduled", -1)
+    if wanted < 0:
+        return _waiting("on how many nodes it shall run is not known")
+    counts = {
+        "currentNumberScheduled": "pods",
+        "updatedNumberScheduled": "updated pods",
+        "numberAvailable": "available pods",
+        "numberReady": "ready pods",
+    }
+    found = [(view.count(field), what) for field, what in counts.items()]
+    return _first_short(wanted, *found) or _CURRENT
+
+
+def _replica_set(view: _View) -> Health:
+    if view.is_true("ReplicaFailure"):
+        return _waiting(_said(view.condition("ReplicaFailure")))
+    wanted = view.replicas
+    counts = {
+        "fullyLabeledReplicas": "labeled replicas",
+        "availableReplicas": "available replicas",
+        "readyReplicas": "ready replicas",
+    }
+    found = [(view.count(field), what) for field, what in counts.items()]
+    short = _first_short(wanted, *found)
+    if short is not None:
+        return short
+    if view.count("replicas") > wanted:
+        return _waiting("replicas too many are still there")
+    return _CURRENT
+
+
+def _job(view: _View) -> Health:
+    if view.is_true("Complete") or view.is_true("Suspended"):
+        return _CURRENT
+    if view.is_true("Failed"):
+        return _failed(_said(view.condition("Failed")))
+    if not view.status.get("startTime"):
+        return _waiting("it has not begun")
+    # kstatus calls it current.  What waits for a Job waits for its work.
+    return _waiting(
+        f"pods: {view.count('active')} run, {view.count('succeeded')} succeeded, "
+        f"{view.count('failed')} failed"
+    )
+
+
+def _pod(view: _View) -> Health:
+    phase = view.status.get("phase")
+    if phase == "Succeeded":
+        return _CURRENT
+    if phase == "Failed":
+        # kstatus calls it current, because it changes no more.
+        return _failed(f"it failed: {view.status.get('reason') or 'no reason given'}")
+    if phase == "Running":
+        if view.is_true("Ready"):
+            return _CURRENT
+        crashing = sorted(_crashing(view))
+        if crashing:
+            return _failed(f"containers crash again and again: {', '.join(crashing)}")
+        return _waiting("it runs, and is not ready")
+    scheduled = view.condition("PodScheduled")
+    if scheduled.get("status") == "False" and (
+        scheduled.get("reason") == "Unschedulable"
+    ):
+        since = _seconds(scheduled.get("lastTransitionTime"))
+        if since is not None and view.now - since > UNSCHEDULABLE_SECONDS:
+            return _failed(_said(scheduled))
+        return _waiting("no node has room for it yet")
+    return _waiting("it has not begun")
+
+
+def _crashing(view: _View) -> Iterator[str]:
+    for field in ("containerStatuses", "initContainerStatuses"):
+        found = view.status.get(field)
+        for one in found if isinstance(found, list) else ():
+            state = _mapping(_mapping(one).get("state"))
+            if _mapping(state.get("waiting")).get("reason") == "CrashLoopBackOff":
+                yield str(one.get("name"))
+
+
+def _seconds(text: Any) -> float | None:
+    """A time of the API server, in seconds since 1970; None: it is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError):
+        return None
+
+
+def _claim(view: _View) -> Health:
+    phase = view.status.get("phase")
+    return _CURRENT if phase == "Bound" else _waiting("it is not bound to a volume")
+
+
+def _service(view: _View) -> Health:
+    waits = view.spec.get("type") == "LoadBalancer" and not view.spec.get("clusterIP")
+    return _waiting("it has no address in the cluster") if waits else _CURRENT
+
+
+def _definition(view: _View) -> Health:
+    accepted, established = map(view.condition, ("NamesAccepted", "Established"))
+    if accepted.get("status") == "False":
+        return _failed(_said(accepted))
+    if established.get("status") == "True":
+        return _CURRENT
+    if established.get("status") == "False" and (
+        established.get("reason") != "Installing"
+    ):
+        return _failed(_said(established))
+    return _waiting("its kind is not established")
+
+
+_RULES: Mapping[tuple[str, str], Callable[[_View], Health]] = {
+    ("", "PersistentVolumeClaim"): _claim,
+    ("", "Pod"): _pod,
+    ("", "Service"): _service,
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
+    ("apps", "DaemonSet"): _daemon_set,
+    ("apps", "Deployment"): _deployment,
+    ("apps", "ReplicaSet"): _replica_set,
+    ("apps", "StatefulSet"): _stateful_set,
+    ("batch", "CronJob"): _always,
+    ("batch", "Job"): _job,
+    ("policy", "PodDisruptionBudget"): _always,
+}
