@@ -47,6 +47,15 @@ class Glob:
         alternatives = dict.fromkeys(_without_braces(pattern))
         self._expressions = [re.compile(_path(one)) for one in alternatives]
 
+    @classmethod
+    def of_file(cls, path: str) -> Glob:
+        """
+        One file, whatever characters its name has.
+
+        :raises ValueError: it can be no file.
+        """
+        return cls(_MAGIC.sub(r"\\\g<0>", path))
+
     def matches(self, path: str) -> bool:
         """
         Whether a file belongs to the source.

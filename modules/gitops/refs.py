@@ -1,0 +1,148 @@
+"""
+What a branch or tag of a repository is at, and when that changes.
+
+However many agents follow it, it is looked at by one loop: at its period, sooner when a
+push was announced, and never more often than once in `MIN_PAUSE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IRepository
+
+__all__ = ["FollowedRef"]
+
+#: Seconds between two looks, however many pushes are announced.
+MIN_PAUSE = 1.0
+
+#: Seconds after a look that failed, at first and at most.
+RETRY_FIRST, RETRY_MOST = 10.0, 60.0
+
+
+@attrs.define(eq=False)
+class FollowedRef:
+    """
+    Looks at one ref for as long as a caller waits for it.
+
+    :param name: of the repository, for messages and for who announces pushes.
+    :param random: between 0 and 1, so that refs are not looked at together.
+    """
+
+    _log = Logger()
+
+    name: str
+    repository: IRepository
+    ref: str
+    _period: float
+    _clock: IReactorTime
+    _random: Callable[[], float]
+    #: Which commit each caller has already.
+    _waiting: dict[Deferred[str], str] = attrs.Factory(dict)
+    _commit: str = ""
+    _looked_at: float = float("-inf")
+    #: The next look is not before that time.
+    _next: float = float("-inf")
+    _failures: int = 0
+    _looking: Deferred[Any] | None = None
+    _call: IDelayedCall | None = None
+
+    @property
+    def followed(self) -> bool:
+        """Whether a caller waits for it."""
+        return bool(self._waiting)
+
+    async def next(self, known: str) -> str:
+        """
+        The commit that it is at, once that is not *known*.
+
+        :raises CallError: it could not be found out.
+        """
+        fresh = self._clock.seconds() - self._looked_at < self._period
+        if self._commit and self._commit != known and fresh:
+            return self._commit
+        waiter: Deferred[str] = Deferred()
+        self._waiting[waiter] = known
+        self._look_at(self._looked_at + self._period if fresh else self._next)
+        try:
+            return await waiter
+        finally:
+            self._waiting.pop(waiter, None)
+            if not self._waiting:
+                self._cancel()
+
+    def pushed(self) -> None:
+        """The repository has changed, as far as is known."""
+        # Who comes next does not get what was seen before.
+        self._looked_at = float("-inf")
+        if self._waiting and self._looking is None:
+            self._look_at(self._next)
+
+    def stop(self) -> None:
+        """Look no more; callers that wait are told so."""
+        self._cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+        self._fail(CallError(Status.UNAVAILABLE, "kas stops"))
+
+    def _look_at(self, when: float) -> None:
+        if self._looking is not None:
+            return
+        call = self._call
+        if call is not None and call.active():
+            if call.getTime() <= when:
+                return
+            call.cancel()
+        now = self._clock.seconds()
+        self._call = self._clock.callLater(max(0.0, when - now), self._look)
+
+    def _cancel(self) -> None:
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+
+    def _look(self) -> None:
+        self._call = None
+        self._looked_at = self._clock.seconds()
+        self._next = self._looked_at + MIN_PAUSE
+        self._looking = looking = Deferred.fromCoroutine(self._resolve())
+        looking.addBoth(self._looked)
+
+    async def _resolve(self) -> None:
+        try:
+            self._commit = await self.repository.resolve(self.ref)
+        except CallError as error:
+            pause = min(RETRY_FIRST * 2**self._failures, RETRY_MOST)
+            self._failures = min(self._failures + 1, 10)
+            self._looked_at = float("-inf")
+            self._next = self._clock.seconds() + pause * (0.5 + self._random() / 2)
+            why = f"repository {self.name}: {error.message}"
+            self._fail(CallError(error.status, why))
+            return
+        self._failures = 0
+        for waiter, known in tuple(self._waiting.items()):
+            if known != self._commit and not waiter.called:
+                waiter.callback(self._commit)
+
+    def _looked(self, failure: Any) -> None:
+        self._looking = None
+        if failure is not None and not failure.check(CancelledError):
+            self._log.failure("reading {name} failed", failure, name=self.name)
+            self._fail(CallError(Status.UNAVAILABLE, "kas failed; its log says how"))
+        if any(not waiter.called for waiter in self._waiting):
+            period = self._period * (0.9 + self._random() / 10)
+            # Pushed while it was looked at: once more.
+            pushed = self._looked_at == float("-inf")
+            self._look_at(self._next if pushed else self._looked_at + period)
+
+    def _fail(self, error: CallError) -> None:
+        for waiter in tuple(self._waiting):
+            if not waiter.called:
+                waiter.errback(error)

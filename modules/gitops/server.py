@@ -1,0 +1,211 @@
+"""The half in kas: sends agentk the files of a source, and again when they change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from random import SystemRandom
+from typing import Any
+
+from zope.interface import implementer, provider
+
+from modules.gitops import rpc_pb2
+from modules.gitops.config import GitopsSettings
+from modules.gitops.files import FileLimits, Fingerprint, source_files
+from modules.gitops.globs import Glob
+from modules.gitops.refs import FollowedRef
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    ConnectedAgent,
+    GitAddress,
+    GitalyAddress,
+    IRepository,
+    IServerModule,
+    IServerModuleApi,
+    IServerModuleFactory,
+)
+
+__all__ = ["GITOPS", "GitopsServer"]
+
+GITOPS = rpc_pb2.DESCRIPTOR.services_by_name["Gitops"]
+
+#: Bytes of a file in one message.
+PART = 128 * 1024
+
+#: Streams of one agentk: one for each source, and a source that is begun again before
+#: its last stream has ended.
+MAX_STREAMS = 1000
+
+#: Refs that are remembered although no agent waits for them: an agent is away while it
+#: works with what it got.  Agents name them, so there has to be a bound.
+MAX_IDLE = 1000
+
+_Response = rpc_pb2.ObjectsToSynchronizeResponse
+
+
+@provider(IServerModuleFactory)
+@implementer(IServerModule)
+class GitopsServer:
+    """Answers `Gitops`."""
+
+    configuration = GitopsSettings
+
+    def __init__(self, api: IServerModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        self._settings: GitopsSettings = api.configuration
+        self._random = SystemRandom().random
+        self._refs: dict[tuple[GitAddress | GitalyAddress, str], FollowedRef] = {}
+        self._streams: dict[bytes, int] = {}
+        self._draining = False
+        api.handle(GITOPS, self)
+        api.subscribe("git.pushed", self._pushed)
+        api.subscribe("kas.draining", self._drain)
+
+    async def start(self) -> None:
+        """A ref is looked at once an agent asks for it."""
+
+    async def stop(self) -> None:
+        """Look no more."""
+        for followed in self._refs.values():
+            followed.stop()
+
+    async def get_objects_to_synchronize(
+        self, request: rpc_pb2.ObjectsToSynchronizeRequest, call: Any
+    ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
+        """All files of the source, once it is at another commit than agentk has."""
+        agent: ConnectedAgent = call.agent
+        globs = self._globs(request)
+        if self._draining:
+            return
+        count = self._streams.get(agent.instance_id, 0)
+        if count >= MAX_STREAMS:
+            text = f"one agentk has at most {MAX_STREAMS} sources"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        self._streams[agent.instance_id] = count + 1
+        try:
+            name, address = self._repository_of(agent, request.project_id)
+            commit = await self._commit(name, address, request)
+            repository = self._api.repositories.open(address)
+            header = _Response.Header(
+                commit_id=commit, project_id=agent.project_id, project_path=name
+            )
+            yield _Response(header=header)
+            async for response in self._files(repository, commit, globs):
+                yield response
+        finally:
+            self._streams[agent.instance_id] -= 1
+            if not self._streams[agent.instance_id]:
+                del self._streams[agent.instance_id]
+
+    async def _files(
+        self, repository: IRepository, commit: str, globs: list[Glob]
+    ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
+        settings, fingerprint = self._settings, Fingerprint()
+        limits = FileLimits(
+            file_size=settings.max_manifest_file_size,
+            total_size=settings.max_total_manifest_file_size,
+            count=settings.max_number_of_files,
+        )
+        async for path, data in source_files(repository, commit, globs, limits):
+            fingerprint.add(path, data)
+            for begin in range(0, len(data) or 1, PART):
+                part = data[begin : begin + PART]
+                yield _Response(object=_Response.Object(source=path, data=part))
+        yield _Response(
+            trailer=_Response.Trailer(
+                files=fingerprint.files, sha256=fingerprint.digest()
+            )
+        )
+
+    def _globs(self, request: rpc_pb2.ObjectsToSynchronizeRequest) -> list[Glob]:
+        if not 0 < len(request.paths) <= self._settings.max_number_of_paths:
+            text = (
+                f"a source has 1 to {self._settings.max_number_of_paths} paths "
+                f"(max_number_of_paths), and not {len(request.paths)}"
+            )
+            raise CallError(Status.INVALID_ARGUMENT, text)
+        globs = []
+        for path in request.paths:
+            is_file = path.WhichOneof("path") == "file"
+            try:
+                globs.append(Glob.of_file(path.file) if is_file else Glob(path.glob))
+            except ValueError as error:
+                why = f"{path.glob or path.file!r}: {error}"
+                raise CallError(Status.FAILED_PRECONDITION, why) from None
+        return globs
+
+    async def _commit(
+        self,
+        name: str,
+        address: GitAddress | GitalyAddress,
+        request: rpc_pb2.ObjectsToSynchronizeRequest,
+    ) -> str:
+        """The commit to send, once it is another than agentk has."""
+        kind = request.ref.WhichOneof("ref")
+        if kind == "commit":
+            # So that a repository that is far away has it, as far as it can.
+            await self._followed(name, address, "HEAD").next("")
+            commit: str = request.ref.commit
+            if commit == request.commit_id:
+                # It never changes.
+                raise CallError(Status.FAILED_PRECONDITION, "agentk has that commit")
+            return commit
+        refs = {
+            "branch": f"refs/heads/{request.ref.branch}",
+            "tag": f"refs/tags/{request.ref.tag}",
+        }
+        followed = self._followed(name, address, refs.get(kind or "", "HEAD"))
+        return await followed.next(request.commit_id)
+
+    def _followed(
+        self, name: str, address: GitAddress | GitalyAddress, ref: str
+    ) -> FollowedRef:
+        found = self._refs.pop((address, ref), None)
+        if found is None:
+            idle = [key for key, one in self._refs.items() if not one.followed]
+            for key in idle[: max(0, len(idle) - MAX_IDLE)]:
+                del self._refs[key]
+            found = FollowedRef(
+                name,
+                self._api.repositories.open(address),
+                ref,
+                self._settings.poll_period,
+                self._api.clock,
+                self._random,
+            )
+        # The one that was asked for last stands last.
+        self._refs[address, ref] = found
+        return found
+
+    def _repository_of(
+        self, agent: ConnectedAgent, wanted: str
+    ) -> tuple[str, GitAddress | GitalyAddress]:
+        """
+        Name and address of what an agent may read.
+
+        :raises CallError: PERMISSION_DENIED or FAILED_PRECONDITION, it may not.
+        """
+        project = self._api.agent_project(agent.agent_id)
+        own = None if project is None else project.full_path
+        for name, settings in self._settings.repositories.items():
+            if wanted in ("", name) and settings.has(agent.agent_name, own):
+                return name, settings.address
+        if project is not None and wanted in ("", own):
+            return project.full_path, project.repository
+        # Of one that it may not read an agent does not learn whether it is there.
+        which = f"the repository {wanted[:200]!r}" if wanted else "a repository"
+        raise CallError(
+            Status.FAILED_PRECONDITION,
+            f"agent {agent.agent_name} has not {which} to read: name it in "
+            "agent.gitops.repositories of kas' file, with this agent in agents",
+        )
+
+    def _pushed(self, name: str) -> None:
+        for followed in self._refs.values():
+            if followed.name == name:
+                followed.pushed()
+
+    def _drain(self, event: object) -> None:
+        self._draining = True
+        for followed in self._refs.values():
+            followed.stop()

@@ -1,0 +1,434 @@
+"""The half in kas: an agent asks for the files of a source, and Git changes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer, provider
+from zope.interface.verify import verifyObject
+
+from modules.agent_configuration.config import RepositorySettings
+from modules.gitops import rpc_pb2
+from modules.gitops import server as module
+from modules.gitops.refs import MIN_PAUSE, RETRY_FIRST
+from modules.gitops.server import GITOPS, PART, GitopsServer
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import (
+    AgentProject,
+    GitAddress,
+    GitalyAddress,
+    IAgentModule,
+    IAgentModuleFactory,
+    IServerModule,
+    TreeEntry,
+    TreeEntryKind,
+)
+from tunnel.testing import ModulePair
+
+URL = "https://git.example.org/apps.git"
+OTHER = "https://git.example.org/other.git"
+
+_Request = rpc_pb2.ObjectsToSynchronizeRequest
+
+
+@attrs.frozen
+class _Nothing:
+    pass
+
+
+@provider(IAgentModuleFactory)
+@implementer(IAgentModule)
+class Asker:
+    """An agent half that only asks."""
+
+    configuration = _Nothing
+
+    def __init__(self, api: Any) -> None:
+        self.name, self.api = api.name, api
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+
+class Reading:
+    """One stream, as far as it has come."""
+
+    def __init__(self, asker: Asker, request: Any) -> None:
+        self.parts: list[Any] = []
+        self.ended = False
+        self.error: CallError | None = None
+        self._reading = Deferred.fromCoroutine(self._read(asker, request))
+        self._reading.addErrback(self._failed)
+
+    def leave(self) -> None:
+        self._reading.cancel()
+
+    async def _read(self, asker: Asker, request: Any) -> None:
+        stream = asker.api.client(GITOPS).stream("GetObjectsToSynchronize", request)
+        async for part in stream:
+            self.parts.append(part)
+        self.ended = True
+
+    def _failed(self, failure: Failure) -> None:
+        if isinstance(failure.value, CallError):
+            self.error = failure.value
+
+    @property
+    def commit(self) -> str:
+        found: str = self.parts[0].header.commit_id
+        return found
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What came, after it was seen that it is complete."""
+        header, *objects, trailer = self.parts
+        assert header.WhichOneof("message") == "header"
+        found: dict[str, bytes] = {}
+        for one in objects:
+            found[one.object.source] = (
+                found.get(one.object.source, b"") + one.object.data
+            )
+        total = hashlib.sha256()
+        for path, data in found.items():
+            for part in (path.encode(), data):
+                total.update(len(part).to_bytes(8, "big") + part)
+        assert trailer.trailer.files == len(found)
+        assert trailer.trailer.sha256 == total.digest()
+        assert self.ended
+        return found
+
+
+class ServerTests(SynchronousTestCase):
+    """One agent, and repositories that it may or may not read."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.pair = ModulePair(self.clock)
+        self.repository = self.pair.repositories.open(GitAddress(url=URL))
+        self.begin()
+
+    def begin(self, **settings: Any) -> None:
+        settings.setdefault("repositories", {"apps": RepositorySettings(url=URL)})
+        self.server = self.pair.server_half(GitopsServer, **settings)
+        self.server._random = lambda: 1.0
+        self.asker = self.pair.agent_half(Asker)
+        self.pair.start()
+        self.addCleanup(self.pair.stop)
+
+    def again(self, **settings: Any) -> None:
+        """With other settings."""
+        self.pair.stop()
+        self.pair = ModulePair(self.clock)
+        self.repository = self.pair.repositories.open(GitAddress(url=URL))
+        self.begin(**settings)
+
+    def ask(
+        self, *globs: str, commit: str = "", project: str = "", **ref: str
+    ) -> Reading:
+        paths = [rpc_pb2.Path(glob=one) for one in globs or ("**/*.yaml",)]
+        request = _Request(
+            project_id=project,
+            commit_id=commit,
+            paths=paths,
+            ref=rpc_pb2.Ref(**ref) if ref else None,
+        )
+        reading = Reading(self.asker, request)
+        self.pair.settle()
+        self.passes(0)
+        return reading
+
+    def passes(self, seconds: float) -> None:
+        """In steps, so that the tunnel is not taken for dead."""
+        for _ in range(int(seconds // 10)):
+            self.clock.advance(10)
+            self.pair.settle()
+        self.clock.advance(seconds % 10)
+        self.pair.settle()
+
+    def refused(self, reading: Reading) -> tuple[Status, str]:
+        assert reading.error is not None
+        return reading.error.status, reading.error.message
+
+    def test_interfaces(self) -> None:
+        verifyObject(IServerModule, self.server)
+
+    def test_all_files_at_once(self) -> None:
+        commit = self.repository.commit(
+            {"b.yaml": "b: 1\n", "x/a.yaml": "", "x/readme.md": "no", ".x/c.yaml": "no"}
+        )
+        reading = self.ask()
+        self.assertEqual(reading.files, {"b.yaml": b"b: 1\n", "x/a.yaml": b""})
+        self.assertEqual(reading.commit, commit)
+        self.assertEqual(reading.parts[0].header.project_path, "apps")
+
+    def test_large_files_come_in_parts(self) -> None:
+        data = bytes(range(256)) * (PART // 100)
+        self.repository.commit({"a.yaml": data, "b.yaml": b"b"})
+        reading = self.ask()
+        self.assertEqual(reading.files, {"a.yaml": data, "b.yaml": b"b"})
+        sizes = {len(one.object.data) for one in reading.parts[1:-1]}
+        self.assertEqual(max(sizes), PART)
+
+    def test_silent_until_the_branch_is_at_another_commit(self) -> None:
+        first = self.repository.commit({"a.yaml": "1"})
+        reading = self.ask(commit=first)
+        self.passes(290)
+        self.assertEqual((reading.parts, self.repository.resolved), ([], 1))
+        second = self.repository.commit({"a.yaml": "2"})
+        self.passes(10)
+        self.assertEqual(reading.commit, second)
+        self.assertEqual(reading.files, {"a.yaml": b"2"})
+
+    def test_pushed(self) -> None:
+        first = self.repository.commit({"a.yaml": "1"})
+        reading = self.ask(commit=first)
+        second = self.repository.commit({"a.yaml": "2"})
+        self.server._api.publish("git.pushed", "another")
+        self.passes(MIN_PAUSE)
+        self.assertEqual(reading.parts, [])
+        self.server._api.publish("git.pushed", "apps")
+        self.passes(MIN_PAUSE)
+        self.assertEqual(reading.commit, second)
+
+    def test_pushed_while_nobody_waits(self) -> None:
+        """What was seen before is not given out after that."""
+        first = self.repository.commit({"a.yaml": "1"})
+        self.assertEqual(self.ask().commit, first)
+        second = self.repository.commit({"a.yaml": "2"})
+        self.server._api.publish("git.pushed", "apps")
+        reading = self.ask()
+        self.passes(MIN_PAUSE)
+        self.assertEqual(reading.commit, second)
+
+    def test_many_cost_one_look(self) -> None:
+        first = self.repository.commit({"a.yaml": "1"})
+        readings = [self.ask(commit=first) for _ in range(20)]
+        self.assertEqual(self.repository.resolved, 1)
+        for _ in range(50):
+            self.server._api.publish("git.pushed", "apps")
+        self.passes(MIN_PAUSE)
+        self.assertEqual(self.repository.resolved, 2)
+        self.repository.commit({"a.yaml": "2"})
+        self.passes(300)
+        self.assertEqual(self.repository.resolved, 3)
+        self.assertEqual([one.files for one in readings], [{"a.yaml": b"2"}] * 20)
+        self.assertEqual(self.ask().files, {"a.yaml": b"2"})
+        self.assertEqual(self.repository.resolved, 3)
+
+    def test_refs(self) -> None:
+        main = self.repository.commit({"a.yaml": "main"})
+        self.repository.commit({"a.yaml": "branch"}, "refs/heads/next")
+        self.repository.commit({"a.yaml": "tag"}, "refs/tags/v1")
+        self.repository.commit({"a.yaml": "last"})
+        found = [
+            self.ask(branch="next"),
+            self.ask(tag="v1"),
+            self.ask(commit=main),
+            self.ask(),
+        ]
+        self.assertEqual(
+            [one.files["a.yaml"] for one in found],
+            [b"branch", b"tag", b"last", b"last"],
+        )
+
+    def test_one_commit(self) -> None:
+        first = self.repository.commit({"a.yaml": "1"})
+        self.repository.commit({"a.yaml": "2"})
+        request = _Request(
+            paths=[rpc_pb2.Path(file="a.yaml")], ref=rpc_pb2.Ref(commit=first)
+        )
+        reading = Reading(self.asker, request)
+        self.pair.settle()
+        self.passes(0)
+        self.assertEqual(reading.files, {"a.yaml": b"1"})
+        request.commit_id = first
+        again = Reading(self.asker, request)
+        self.pair.settle()
+        self.passes(0)
+        self.assertEqual(
+            self.refused(again), (Status.FAILED_PRECONDITION, "agentk has that commit")
+        )
+
+    def test_files_by_name(self) -> None:
+        self.repository.commit({"a*.yaml": "star", "ab.yaml": "other"})
+        request = _Request(paths=[rpc_pb2.Path(file="/a*.yaml")])
+        reading = Reading(self.asker, request)
+        self.pair.settle()
+        self.passes(0)
+        self.assertEqual(reading.files, {"a*.yaml": b"star"})
+
+    def test_a_file_that_two_globs_match_comes_once(self) -> None:
+        self.repository.commit({"x/a.yaml": "1", "y/b.yaml": "2", "z/c.yaml": "3"})
+        reading = self.ask("x/*.yaml", "**/a.yaml", "y/**")
+        self.assertEqual(reading.files, {"x/a.yaml": b"1", "y/b.yaml": b"2"})
+
+    def test_nothing_matches(self) -> None:
+        """All is well as far as Git is concerned; agentk says what that means."""
+        self.repository.commit({"a.txt": "1"})
+        self.assertEqual(self.ask().files, {})
+
+    # What cannot be sent.
+
+    def test_a_repository_that_cannot_be_read(self) -> None:
+        self.repository.commit({"a.yaml": "1"})
+        self.repository.down = CallError(Status.UNAVAILABLE, "no route")
+        status, why = self.refused(self.ask())
+        self.assertEqual(status, Status.UNAVAILABLE)
+        self.assertEqual(why, "repository apps: no route")
+        # Agents that ask again at once do not make kas ask again at once.
+        waiting = [self.ask() for _ in range(5)]
+        self.assertEqual(self.repository.resolved, 1)
+        self.repository.down = None
+        self.passes(RETRY_FIRST)
+        self.assertEqual(self.repository.resolved, 2)
+        self.assertEqual([one.files for one in waiting], [{"a.yaml": b"1"}] * 5)
+
+    def test_a_ref_that_is_gone(self) -> None:
+        commit = self.repository.commit({"a.yaml": "1"}, "refs/heads/x")
+        reading = self.ask(commit=commit, branch="x")
+        self.repository.remove("refs/heads/x")
+        self.passes(300)
+        self.assertEqual(self.refused(reading)[0], Status.NOT_FOUND)
+        self.assertEqual(reading.parts, [])
+
+    def test_a_folder_that_is_not_there(self) -> None:
+        """Never the same as a folder without files."""
+        self.repository.commit({"a.yaml": "1"})
+        status, why = self.refused(self.ask("prod/*.yaml"))
+        self.assertEqual(status, Status.FAILED_PRECONDITION)
+        self.assertIn("has no folder prod", why)
+
+    def test_links_and_submodules_are_not_followed(self) -> None:
+        self.repository.commit({"a.yaml": "1"})
+        for kind, name in (
+            (TreeEntryKind.LINK, "symbolic link"),
+            (TreeEntryKind.SUBMODULE, "submodule"),
+        ):
+
+            async def tree(
+                *given: Any, kind: TreeEntryKind = kind, **more: Any
+            ) -> list[TreeEntry]:
+                return [TreeEntry("a.yaml", kind, "1")]
+
+            self.patch(self.repository, "tree", tree)
+            reading = self.ask()
+            self.assertIn(f"a.yaml is a {name}", self.refused(reading)[1])
+            self.assertEqual(len(reading.parts), 1)
+
+    def test_limits_of_files(self) -> None:
+        self.again(
+            max_manifest_file_size=10,
+            max_total_manifest_file_size=15,
+            max_number_of_files=3,
+        )
+        self.repository.commit({"a.yaml": "1" * 11})
+        self.assertEqual(
+            self.refused(self.ask()),
+            (Status.FAILED_PRECONDITION, "a.yaml has more than 10 bytes"),
+        )
+        self.repository.commit({"a.yaml": "1" * 10, "b.yaml": "2" * 6})
+        self.server._api.publish("git.pushed", "apps")
+        reading = self.ask()
+        self.passes(MIN_PAUSE)
+        self.assertEqual(
+            self.refused(reading)[1], "all files together have more than 15 bytes"
+        )
+        self.assertFalse(any(one.HasField("trailer") for one in reading.parts))
+        self.repository.commit({f"{n}.txt": "" for n in range(4)})
+        self.server._api.publish("git.pushed", "apps")
+        reading = self.ask()
+        self.passes(MIN_PAUSE)
+        self.assertIn("has 4 files, more than 3", self.refused(reading)[1])
+
+    def test_paths(self) -> None:
+        self.again(max_number_of_paths=2)
+        self.assertEqual(
+            self.refused(self.ask("a", "b", "c"))[0], Status.INVALID_ARGUMENT
+        )
+        status, why = self.refused(self.ask("a", "{b"))
+        self.assertEqual(status, Status.FAILED_PRECONDITION)
+        self.assertEqual(why, "'{b': a { of the glob has no }")
+        reading = Reading(self.asker, _Request())
+        self.pair.settle()
+        self.assertEqual(self.refused(reading)[0], Status.INVALID_ARGUMENT)
+
+    # Who may read what.
+
+    def test_only_what_the_operator_lets_it(self) -> None:
+        self.again(
+            repositories={
+                "secret": RepositorySettings(url=OTHER, agents=("agent-2",)),
+                "apps": RepositorySettings(url=URL, agents=("agent-*",)),
+            }
+        )
+        self.repository.commit({"a.yaml": "1"})
+        self.assertEqual(self.ask(project="apps").files, {"a.yaml": b"1"})
+        self.assertEqual(self.ask().files, {"a.yaml": b"1"})
+        refusals = [self.refused(self.ask(project=one)) for one in ("secret", "none")]
+        self.assertEqual({one[0] for one in refusals}, {Status.FAILED_PRECONDITION})
+        secret, none = (one[1] for one in refusals)
+        self.assertEqual(secret.replace("secret", "none"), none)
+        self.assertIn("agent.gitops.repositories", none)
+
+    def test_an_agent_of_gitlab(self) -> None:
+        """It reads its own project, and no other one by that name."""
+        self.again(repositories={"apps": RepositorySettings(url=URL)})
+        address = GitalyAddress(address="tcp://gitaly:1")
+        self.server._api.projects["1"] = AgentProject(
+            full_path="group/own", default_branch="main", repository=address
+        )
+        own = self.pair.repositories.open(address)
+        own.commit({"a.yaml": "own"})
+        self.assertEqual(self.ask().files, {"a.yaml": b"own"})
+        self.assertEqual(self.ask(project="group/own").files, {"a.yaml": b"own"})
+        for project in ("apps", "group/other"):
+            status, _ = self.refused(self.ask(project=project))
+            self.assertEqual(status, Status.FAILED_PRECONDITION)
+
+    # Bounds, and the end.
+
+    def test_streams_of_one_agentk(self) -> None:
+        self.patch(module, "MAX_STREAMS", 2)
+        commit = self.repository.commit({"a.yaml": "1"})
+        first, second = self.ask(commit=commit), self.ask(commit=commit)
+        self.assertEqual(
+            self.refused(self.ask(commit=commit))[0], Status.RESOURCE_EXHAUSTED
+        )
+        first.leave()
+        self.pair.settle()
+        third = self.ask(commit=commit)
+        self.assertIsNone(third.error)
+        second.leave()
+        third.leave()
+        self.pair.settle()
+        self.assertEqual(self.server._streams, {})
+        resolved = self.repository.resolved
+        self.passes(600)
+        self.assertEqual(self.repository.resolved, resolved)
+
+    def test_refs_that_are_remembered(self) -> None:
+        self.patch(module, "MAX_IDLE", 3)
+        for number in range(10):
+            self.repository.commit({"a.yaml": "1"}, f"refs/heads/{number}")
+            self.ask(branch=str(number))
+        self.assertEqual(len(self.server._refs), 4)
+
+    def test_drain(self) -> None:
+        """Agents ask another kas; who is sent files gets them all."""
+        commit = self.repository.commit({"a.yaml": "1"})
+        reading = self.ask(commit=commit)
+        self.server._api.publish("kas.draining", None)
+        self.pair.settle()
+        self.assertEqual(self.refused(reading)[0], Status.UNAVAILABLE)
+        late = self.ask()
+        self.assertTrue(late.ended)
+        self.assertEqual(late.parts, [])
