@@ -11,6 +11,8 @@ What is in a Git repository lives in the cluster.
     manifests.py    the objects of a source, each with its place in a file
     order.py        which objects have to be there before which
     health.py       whether an object has become what its specification says
+    snapshot.py     the half in agentk: the files of one commit, whole or not at all
+    inventory.py    which objects are in the cluster because of a source
 
     Git -> refs.py -> files.py -> server.py ==tunnel==> manifests.py -> order.py
 """

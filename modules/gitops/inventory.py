@@ -1,0 +1,266 @@
+"""
+Which objects are in the cluster because of a source.
+
+    ConfigMap inventory-ID      part 0, and how many parts there are
+    ConfigMap inventory-ID-1    part 1, where one is not enough
+
+Each key of ``data`` is an object.  Keys, names and the label are those of cli-utils, so
+that what GitLab's agent left is found.
+
+An inventory is never less than what exists: what is about to be applied is written
+before, what was deleted is taken out after.  An object's part is a hash of its key, so
+a write that stops in the middle leaves each part at what it was or will be, and both
+are enough.  Part 0 is written first, with the version that was read: an agentk that has
+lost its leadership fails there, before it changes anything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import attrs
+
+from modules.gitops.manifests import ObjectKey
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesResource
+
+__all__ = ["Entry", "Inventory", "InventoryStore"]
+
+#: Source: kubernetes-sigs/cli-utils, pkg/common.
+LABEL = "cli-utils.sigs.k8s.io/inventory-id"
+
+#: Ours: of part 0, how many there are; how often it was written; what it is of.
+PARTS = "txkas/inventory-parts"
+WRITES = "txkas/inventory-writes"
+COMMIT = "txkas/commit"
+
+#: Bytes of keys and values in one part.  A ConfigMap has room for a megabyte.
+MAX_PART = 700 * 1024
+
+#: Parts, always a power of two: objects of the largest set that is read.
+MAX_PARTS = 16
+
+_CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
+
+#: What a key of ``data`` can be.
+_DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+#: How keys begin that hold a name which no key can.
+_ODD = "odd."
+
+
+@attrs.frozen
+class Entry:
+    """
+    What is known of one object.
+
+    :ivar uid: of the live object that was applied; empty: it was about to be.
+    """
+
+    uid: str = ""
+
+
+@attrs.frozen(eq=False)
+class Inventory:
+    """
+    What a source has in the cluster, or is about to have.
+
+    :ivar commit: the last one that was written down.
+    """
+
+    entries: Mapping[ObjectKey, Entry] = attrs.field(factory=dict)
+    commit: str = ""
+
+
+class InventoryStore:
+    """
+    One inventory.
+
+    :param inventory_id: what cli-utils calls it: ``<agent id>-<project id>``.
+    :param namespace: where its ConfigMaps are.
+    """
+
+    def __init__(
+        self, client: IKubernetesClient, inventory_id: str, namespace: str
+    ) -> None:
+        self._client = client
+        self._id = inventory_id
+        self._namespace = namespace
+        #: Parts as they were read or written last, with their versions.
+        self._parts: list[dict[str, Any]] = []
+
+    async def read(self) -> Inventory:
+        """
+        What is written down now.
+
+        :raises CallError: FAILED_PRECONDITION, it cannot be read, and nothing may be
+            deleted; as `IKubernetesClient`.
+        """
+        first = await self._get(0)
+        if first is None:
+            self._parts = []
+            return Inventory()
+        parts = [first]
+        annotations = first["metadata"].get("annotations") or {}
+        count = annotations.get(PARTS, "1")
+        if count not in {str(2**power) for power in range(MAX_PARTS.bit_length())}:
+            raise self._unreadable(f"{PARTS} cannot be {count[:40]!r}")
+        for number in range(1, int(count)):
+            part = await self._get(number)
+            if part is None:
+                raise self._unreadable(f"part {number} is gone")
+            parts.append(part)
+        entries: dict[ObjectKey, Entry] = {}
+        for part in parts:
+            for key, value in (part.get("data") or {}).items():
+                try:
+                    entries.update([_read(key, value)])
+                except ValueError as error:
+                    raise self._unreadable(str(error)) from None
+        self._parts = parts
+        return Inventory(entries, annotations.get(COMMIT, ""))
+
+    async def write(self, inventory: Inventory) -> None:
+        """
+        Replace what was read or written last.
+
+        :raises CallError: ABORTED, another agentk wrote since then: read it again, and
+            change nothing before.  RESOURCE_EXHAUSTED, it is too large.
+        """
+        count, datas = self._split(inventory.entries)
+        before = len(self._parts)
+        if count < before:
+            count, datas = before, self._spread(inventory.entries, before)
+        if 1 < count != before:
+            # What is there stays until the new parts hold what moves into them.
+            old = (self._parts[0].get("data") or {}) if before else {}
+            await self._put(0, old, inventory.commit, max(before, 1))
+            for number in range(max(before, 1), count):
+                await self._put(number, datas[number], inventory.commit, count)
+        for number in range(count):
+            await self._put(number, datas[number], inventory.commit, count)
+
+    def _split(
+        self, entries: Mapping[ObjectKey, Entry]
+    ) -> tuple[int, list[dict[str, str]]]:
+        """As few parts as hold them."""
+        count = 1
+        while count <= MAX_PARTS:
+            datas = self._spread(entries, count)
+            if all(_size(data) <= MAX_PART for data in datas):
+                return count, datas
+            count *= 2
+        raise CallError(
+            Status.RESOURCE_EXHAUSTED,
+            f"{len(entries)} objects are more than an inventory can hold",
+        )
+
+    @staticmethod
+    def _spread(entries: Mapping[ObjectKey, Entry], count: int) -> list[dict[str, str]]:
+        datas: list[dict[str, str]] = [{} for _ in range(count)]
+        for key in sorted(entries):
+            text, value = _written(key, entries[key])
+            datas[zlib.crc32(text.encode()) % count][text] = value
+        return datas
+
+    def _name(self, number: int) -> str:
+        return f"inventory-{self._id}" + (f"-{number}" if number else "")
+
+    async def _get(self, number: int) -> dict[str, Any] | None:
+        try:
+            return await self._client.get(
+                _CONFIG_MAPS, self._name(number), self._namespace
+            )
+        except CallError as error:
+            if error.status is Status.NOT_FOUND:
+                return None
+            raise
+
+    async def _put(
+        self, number: int, data: dict[str, str], commit: str, count: int
+    ) -> None:
+        known = self._parts[number] if number < len(self._parts) else None
+        if number and known is not None and (known.get("data") or {}) == data:
+            return
+        path = f"/api/v1/namespaces/{self._namespace}/configmaps"
+        metadata: dict[str, Any] = {
+            "name": self._name(number),
+            "namespace": self._namespace,
+            "labels": {LABEL: self._id},
+            "annotations": {},
+        }
+        if number == 0:
+            before = (known or {}).get("metadata", {}).get("annotations") or {}
+            writes = before.get(WRITES, "0")
+            metadata["annotations"] = {
+                PARTS: str(count),
+                WRITES: str(int(writes) + 1 if writes.isdecimal() else 1),
+                COMMIT: commit,
+            }
+        elif known is None:
+            # One that a growth left which was not finished.
+            known = await self._get(number)
+        object_ = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": data,
+        }
+        if known is None:
+            written = await self._client.json("POST", path, object_)
+        else:
+            metadata["resourceVersion"] = known["metadata"]["resourceVersion"]
+            written = await self._client.json(
+                "PUT", f"{path}/{self._name(number)}", object_
+            )
+        self._parts[number : number + 1] = [written]
+
+    def _unreadable(self, why: str) -> CallError:
+        return CallError(
+            Status.FAILED_PRECONDITION,
+            f"the inventory {self._namespace}/{self._name(0)} cannot be read: {why}",
+        )
+
+
+def _size(data: Mapping[str, str]) -> int:
+    return sum(len(key) + len(value) for key, value in data.items())
+
+
+def _written(key: ObjectKey, entry: Entry) -> tuple[str, str]:
+    """Key and value in ``data``."""
+    known = {"uid": entry.uid} if entry.uid else {}
+    name = key.name.replace(":", "__")
+    text = f"{key.namespace}_{name}_{key.group}_{key.kind}"
+    if _DATA_KEY.fullmatch(text) is None or "_" in key.name:
+        # As a name of RBAC can be, in which every character may stand.
+        text = _ODD + sha256("\0".join(key).encode()).hexdigest()
+        known["key"] = list(key)  # type: ignore[assignment]
+    return text, json.dumps(known, separators=(",", ":")) if known else ""
+
+
+def _read(text: str, value: str) -> tuple[ObjectKey, Entry]:
+    """:raises ValueError: nobody but a person wrote that."""
+    try:
+        known = json.loads(value) if value else {}
+    except ValueError:
+        known = None
+    # The status that newer cli-utils keep there is of no use here.
+    if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
+        raise ValueError(f"the value of {text!r} is not what agentk wrote")
+    entry = Entry(known.get("uid", ""))
+    if text.startswith(_ODD):
+        parts = known.get("key")
+        if isinstance(parts, list) and [type(one) for one in parts] == [str] * 4:
+            return ObjectKey(*parts), entry
+    else:
+        namespace, _, rest = text.partition("_")
+        rest, _, kind = rest.rpartition("_")
+        name, separator, group = rest.rpartition("_")
+        if separator and name and kind:
+            return ObjectKey(group, kind, namespace, name.replace("__", ":")), entry
+    raise ValueError(f"{text!r} names no object")

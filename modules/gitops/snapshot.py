@@ -1,0 +1,106 @@
+"""The files of one commit as kas sends them: whole, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import attrs
+
+from modules.gitops import rpc_pb2
+from modules.gitops.files import Fingerprint
+from tunnel.errors import CallError, Status
+
+__all__ = ["Snapshot", "receive"]
+
+#: Bytes of all files that agentk takes, whatever kas is configured with.
+MAX_BYTES = 64 * 1024**2
+
+#: Files, and bytes of a path; Linux has no longer one.
+MAX_FILES, MAX_PATH = 20_000, 4096
+
+
+@attrs.frozen(eq=False)
+class Snapshot:
+    """
+    All files of a source at a commit.
+
+    :ivar project_id: of GitLab; 0 where it has none.
+    :ivar project: the full path of the project, or the name of the repository.
+    :ivar files: paths from the root of the repository, and contents.
+    """
+
+    commit: str
+    project_id: int
+    project: str
+    files: tuple[tuple[str, bytes], ...] = attrs.field(
+        repr=lambda files: f"{len(files)} files"
+    )
+
+
+async def receive(
+    responses: AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse],
+) -> Snapshot | None:
+    """
+    What one answer holds; None: it ended before it began, and is asked for again.
+
+    :raises CallError: DATA_LOSS, it is not complete, or not what kas read; nothing of
+        it may be used.  RESOURCE_EXHAUSTED, it is too much.
+    """
+    header: rpc_pb2.ObjectsToSynchronizeResponse.Header | None = None
+    files: dict[str, list[bytes]] = {}
+    parts: list[bytes] = []
+    last, left = None, MAX_BYTES
+    async for response in responses:
+        kind = response.WhichOneof("message")
+        if header is None:
+            if kind != "header" or not response.header.commit_id:
+                raise _damaged("the files do not begin with their commit")
+            header = response.header
+        elif kind == "object":
+            part = response.object
+            if part.source != last:
+                if part.source in files or not _is_path(part.source):
+                    raise _damaged(f"the file {part.source[:200]!r} cannot be next")
+                last, parts = part.source, []
+                files[last] = parts
+            left -= len(part.data) + len(part.source)
+            if left < 0 or len(files) > MAX_FILES:
+                raise CallError(
+                    Status.RESOURCE_EXHAUSTED,
+                    f"the source has more than {MAX_BYTES} bytes or {MAX_FILES} files",
+                )
+            parts.append(part.data)
+        elif kind == "trailer":
+            return _checked(header, files, response.trailer)
+        else:
+            raise _damaged("something else is among the files")
+    if header is None:
+        return None
+    raise _damaged("the files end before all had come")
+
+
+def _checked(
+    header: rpc_pb2.ObjectsToSynchronizeResponse.Header,
+    files: dict[str, list[bytes]],
+    trailer: rpc_pb2.ObjectsToSynchronizeResponse.Trailer,
+) -> Snapshot:
+    whole = tuple((path, b"".join(parts)) for path, parts in files.items())
+    fingerprint = Fingerprint()
+    for path, data in whole:
+        fingerprint.add(path, data)
+    if (trailer.files, trailer.sha256) != (fingerprint.files, fingerprint.digest()):
+        raise _damaged("the files are not those that kas read")
+    return Snapshot(header.commit_id, header.project_id, header.project_path, whole)
+
+
+def _is_path(path: str) -> bool:
+    """One that stays inside of a folder."""
+    return (
+        0 < len(path) <= MAX_PATH
+        and "\0" not in path
+        and not {"", ".", ".."} & set(path.split("/"))
+    )
+
+
+def _damaged(why: str) -> CallError:
+    return CallError(Status.DATA_LOSS, f"what kas sent cannot be used: {why}")

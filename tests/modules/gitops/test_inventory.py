@@ -1,0 +1,255 @@
+"""An inventory is never less than what exists, wherever its writing stops."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from modules.gitops import inventory as module
+from modules.gitops.inventory import LABEL, PARTS, Entry, Inventory, InventoryStore
+from modules.gitops.manifests import ObjectKey
+from tests.modules.gitops.test_server import Asker
+from tunnel.errors import CallError, Status
+from tunnel.testing import FakeCluster, ModulePair
+
+
+def key(name: str, kind: str = "ConfigMap", group: str = "") -> ObjectKey:
+    return ObjectKey(group, kind, "here", name)
+
+
+def entries(*numbers: int, uid: str = "") -> dict[ObjectKey, Entry]:
+    return {key(f"object-{n:04}"): Entry(uid) for n in numbers}
+
+
+class InventoryTests(SynchronousTestCase):
+    """One inventory, in an API server in memory."""
+
+    def setUp(self) -> None:
+        clock = Clock()
+        self.cluster = FakeCluster(clock)
+        self.pair = ModulePair(clock, cluster=self.cluster)
+        self.client = self.pair.agent_half(Asker).api.kubernetes_as_agentk()
+        self.pair.start()
+        self.addCleanup(self.pair.stop)
+        self.store = self.made()
+
+    def made(self) -> InventoryStore:
+        return InventoryStore(self.client, "7-9", "default")
+
+    def read(self, store: InventoryStore | None = None) -> Inventory:
+        return self.pair.run((store or self.made()).read())
+
+    def write(
+        self, found: dict[ObjectKey, Entry], commit: str = "c", **more: Any
+    ) -> None:
+        store: InventoryStore = more.get("store", self.store)
+        self.pair.run(store.write(Inventory(found, commit)))
+
+    def stored(self, number: int = 0) -> Any:
+        name = "inventory-7-9" + (f"-{number}" if number else "")
+        return self.cluster.objects.find("v1", "ConfigMap", name, "default")
+
+    def refused(self, run: Callable[[], object]) -> CallError:
+        with self.assertRaises(CallError) as caught:
+            run()
+        error: CallError = caught.exception
+        return error
+
+    def test_nothing_yet(self) -> None:
+        found = self.read()
+        self.assertEqual((found.entries, found.commit), ({}, ""))
+
+    def test_written_and_read(self) -> None:
+        found = {
+            key("a"): Entry("uid-1"),
+            key("b", "Deployment", "apps"): Entry(),
+            ObjectKey("", "Namespace", "", "here"): Entry("uid-2"),
+            ObjectKey("rbac.x", "Role", "here", "system:a:b"): Entry("uid-3"),
+            ObjectKey("rbac.x", "Role", "here", "any_thing at all"): Entry("uid-4"),
+            ObjectKey("x.io", "K" * 60, "n" * 63, "a" * 253): Entry(),
+        }
+        self.write(found, "c1")
+        again = self.read()
+        self.assertEqual(again.entries, found)
+        self.assertEqual(again.commit, "c1")
+        stored = self.stored()
+        self.assertEqual(stored["metadata"]["labels"], {LABEL: "7-9"})
+        self.assertIn("here_system__a__b_rbac.x_Role", stored["data"])
+        self.assertIn("here_b_apps_Deployment", stored["data"])
+
+    def test_what_gitlabs_agent_left(self) -> None:
+        self.cluster.objects.put(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "inventory-7-9", "namespace": "default"},
+                "data": {
+                    "default_web_apps_Deployment": "",
+                    "_here__Namespace": '{"actuation": "Succeeded"}',
+                    "_system__x_rbac.authorization.k8s.io_ClusterRole": "",
+                },
+            }
+        )
+        self.assertEqual(
+            self.read(self.store).entries,
+            {
+                ObjectKey("apps", "Deployment", "default", "web"): Entry(),
+                ObjectKey("", "Namespace", "", "here"): Entry(),
+                ObjectKey(
+                    "rbac.authorization.k8s.io", "ClusterRole", "", "system:x"
+                ): Entry(),
+            },
+        )
+        self.write(entries(1))
+        self.assertEqual(self.read().entries, entries(1))
+
+    def test_a_second_writer_loses(self) -> None:
+        """Whatever it wants to write, and even where that is the same."""
+        self.write(entries(1))
+        late = self.made()
+        self.read(late)
+        self.write(entries(1))
+        self.assertEqual(
+            self.refused(lambda: self.write(entries(2), store=late)).status,
+            Status.ABORTED,
+        )
+        self.assertEqual(self.read().entries, entries(1))
+        self.read(late)
+        self.write(entries(2), store=late)
+        self.assertEqual(self.read().entries, entries(2))
+
+    def test_a_second_one_that_creates_it(self) -> None:
+        other = self.made()
+        self.read(other)
+        self.write(entries(1))
+        error = self.refused(lambda: self.write(entries(2), store=other))
+        self.assertEqual(error.status, Status.ABORTED)
+
+    def test_what_cannot_be_read(self) -> None:
+        self.write(entries(1))
+        for data in (
+            {"nothing": ""},
+            {"a_b": ""},
+            {"__x_": ""},
+            {"here_a__ConfigMap": "no json"},
+            {"here_a__ConfigMap": "[]"},
+            {"here_a__ConfigMap": '{"uid": 1}'},
+            {"odd.1": ""},
+            {"odd.1": '{"key": ["a"]}'},
+        ):
+            damaged = self.stored()
+            damaged["data"] = data
+            self.cluster.objects.put(damaged)
+            error = self.refused(self.read)
+            self.assertEqual(error.status, Status.FAILED_PRECONDITION, data)
+            self.assertIn("inventory default/inventory-7-9 cannot", error.message)
+
+    def test_parts_that_cannot_be(self) -> None:
+        self.write(entries(1))
+        for count in ("0", "3", "x", "2", "1024"):
+            damaged = self.stored()
+            damaged["metadata"]["annotations"][PARTS] = count
+            self.cluster.objects.put(damaged)
+            error = self.refused(self.read)
+            self.assertEqual(error.status, Status.FAILED_PRECONDITION, count)
+
+    # More than one part.
+
+    def small(self) -> None:
+        """Ten objects fill a part."""
+        self.patch(module, "MAX_PART", 700)
+
+    def test_parts(self) -> None:
+        self.small()
+        self.write(entries(*range(100)))
+        count = int(self.stored()["metadata"]["annotations"][PARTS])
+        self.assertGreater(count, 2)
+        self.assertEqual(self.read().entries, entries(*range(100)))
+        self.write(entries(1), "c2")
+        self.assertEqual(self.read().entries, entries(1))
+        self.assertEqual(self.stored()["metadata"]["annotations"][PARTS], str(count))
+
+    def test_only_parts_that_change_are_written(self) -> None:
+        self.small()
+        self.write(entries(*range(60)))
+        before = len(self.cluster.requests)
+        self.write(entries(*range(61)))
+        self.assertEqual(len(self.cluster.requests) - before, 2)
+
+    def test_too_many(self) -> None:
+        self.small()
+        error = self.refused(lambda: self.write(entries(*range(1000))))
+        self.assertEqual(error.status, Status.RESOURCE_EXHAUSTED)
+        self.assertIsNone(self.stored())
+
+    def test_wherever_it_stops(self) -> None:
+        """
+        A write that is cut off anywhere leaves everything of what was and will be in
+        both, and the next one mends it.
+        """
+        self.small()
+        for old, new in (
+            ((), range(100)),
+            (range(5), range(100)),
+            (range(60), range(40, 140)),
+            (range(100), range(10)),
+        ):
+            for stops in range(1, 40):
+                if self.cut_off(entries(*old), entries(*new, uid="u"), stops):
+                    break
+            else:
+                self.fail("it never ends")
+
+    def cut_off(
+        self, old: dict[ObjectKey, Entry], new: dict[ObjectKey, Entry], stops: int
+    ) -> bool:
+        """Write *new* over *old*; whether it came to its end before the request."""
+        for number in range(32):
+            if self.stored(number) is not None:
+                name = self.stored(number)["metadata"]["name"]
+                self.cluster.objects.remove("v1", "ConfigMap", name, "default")
+        if old:
+            self.write(old, store=self.made())
+        store = self.made()
+        store._client = _Failing(self.client, stops)  # type: ignore[assignment]
+        try:
+            self.read(store)
+            self.write(new, store=store)
+        except CallError:
+            found = self.read().entries
+            both = old.keys() & new.keys()
+            self.assertLessEqual(both, found.keys(), stops)
+            self.assertLessEqual(found.keys(), old.keys() | new.keys())
+            mended = self.made()
+            self.read(mended)
+            self.write(new, store=mended)
+            self.assertEqual(self.read().entries, new)
+            return False
+        self.assertEqual(self.read().entries, new)
+        return True
+
+
+@attrs.define
+class _Failing:
+    """A client whose connection breaks after some requests, before or after one."""
+
+    _client: Any
+    _left: int
+
+    def _go_on(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise CallError(Status.UNAVAILABLE, "the connection broke")
+
+    def get(self, *given: Any) -> Awaitable[Any]:
+        self._go_on()
+        return self._client.get(*given)  # type: ignore[no-any-return]
+
+    def json(self, method: str, path: str, body: Any) -> Awaitable[Any]:
+        self._go_on()
+        return self._client.json(method, path, copy.deepcopy(body))  # type: ignore[no-any-return]
