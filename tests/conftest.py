@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-from tests.faults import record
+from tests.faults import page, record
 from tests.integration import cluster, needs, processes
 from tests.integration.cluster import ControlPlane
 
@@ -200,12 +200,18 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def _tell_figures(terminalreporter: Any) -> None:
     """The figures, good and bad; kept in ``build/faults.json``."""
     found: dict[str, list[record.Figure]] = {}
+    ran: dict[str, tuple[bool, float]] = {}
     for report in itertools.chain(*terminalreporter.stats.values()):
         if isinstance(report, pytest.TestReport):
             # Each report of a test has those of its earlier ones.
             figures = record.noted(report.user_properties)
             if len(figures) > len(found.get(report.nodeid, ())):
                 found[report.nodeid] = figures
+            if report.when == "call" and report.outcome in ("passed", "failed"):
+                # The last one of a test that ran again.
+                ran[report.nodeid] = report.passed, report.duration
+    if shown := page.figures((name, *how) for name, how in ran.items()):
+        record.write(shown)
     if found:
         figures = [figure for _, one in sorted(found.items()) for figure in one]
         terminalreporter.section("faults")

@@ -9,6 +9,7 @@ Faults, injected into real processes: what breaks, and what nobody may notice.
     clients.py      requests, POSTs and watches that go on through an experiment
     followers.py    kubectl that follows or executes, and what it missed
     leading_module.py  a module that writes down that its agentk leads
+    page.py         what docs/faults.rst says that goes wrong elsewhere, and its tests
     record.py       the figures: a table, and ``build/faults.json``
 
 Loads and light agents are those of tools/load, each a process.
