@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 from google.protobuf.descriptor import MethodDescriptor
 
@@ -14,8 +16,26 @@ from tunnel.grpc import fields as grpc
 from tunnel.grpc.fields import Headers, media_type, metadata_from
 from tunnel.grpc.memory import RequestMemory
 from tunnel.grpc.server import CallTransport, Codec, GrpcCall
+from tunnel.util.failure_log import FailureLog
+from tunnel.util.traces import (
+    TRACEPARENT,
+    new_trace_id,
+    new_traceparent,
+    trace_id_of,
+)
 
 __all__ = ["Front"]
+
+#: What a client of the external API is not the cause of.
+_OURS = frozenset(
+    (
+        Status.UNKNOWN,
+        Status.DEADLINE_EXCEEDED,
+        Status.INTERNAL,
+        Status.UNAVAILABLE,
+        Status.DATA_LOSS,
+    )
+)
 
 #: Characters of a path that are repeated in an error.
 SHOWN = 200
@@ -37,6 +57,7 @@ class Front:
 
     services: ExternalServices
     authenticator: Authenticator
+    failures: FailureLog
     memory: RequestMemory = attrs.Factory(RequestMemory)
 
     def begin(
@@ -53,6 +74,11 @@ class Front:
         The token is looked at before anything that could tell what there is.
         """
         fields = _fields(headers)
+        traceparent = fields.get(TRACEPARENT)
+        trace_id = trace_id_of(traceparent)
+        if traceparent is None or trace_id is None:
+            trace_id = new_trace_id()
+            traceparent = new_traceparent(trace_id)
         if method != "POST":
             _turn_away(exchange, 405, "calls are made with POST", (b"allow", b"POST"))
             return Begun(None, False)
@@ -60,6 +86,7 @@ class Front:
         if call is None:
             _not_taken(exchange, ", ".join(CONTENT_TYPES).encode())
             return Begun(None, False)
+        call.told = partial(self._told, path[:SHOWN], trace_id)
         authenticated = False
         try:
             self.authenticator.check(fields.get("authorization"))
@@ -79,8 +106,20 @@ class Front:
         except CallError as error:
             call.refuse(error)
             return Begun(None, authenticated)
-        call.open(self.services, path, metadata_from(headers), timeout)
+        metadata = {**metadata_from(headers), TRACEPARENT: traceparent}
+        call.open(self.services, path, metadata, timeout)
         return Begun(call, True)
+
+    def _told(self, path: str, trace_id: str, error: CallError) -> CallError:
+        ours = error.status in _OURS
+        told = self.failures.told(
+            error.message,
+            trace_id,
+            ours=ours,
+            status=error.status.name,
+            method=path,
+        )
+        return CallError(error.status, told, error.details)
 
     def _method(self, path: str) -> MethodDescriptor:
         found = self.services.method(path)

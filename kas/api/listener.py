@@ -23,6 +23,7 @@ from tunnel.http2.server import Http2ServerConnection
 from tunnel.http2.stream import Http2Stream, RawHeaders
 from tunnel.program.listening import Listening
 from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationError
+from tunnel.util.failure_log import FailureLog
 
 __all__ = ["ExternalApi", "ExternalFactory"]
 
@@ -192,7 +193,11 @@ class ExternalApi(DrainingListener):
         except ValueError as error:
             raise ConfigurationError([f"api.listen: {error}"]) from None
         factory = ExternalFactory(
-            Front(services, Authenticator(secrets, settings.issuer, now)),
+            Front(
+                services,
+                Authenticator(secrets, settings.issuer, now),
+                FailureLog(reactor),
+            ),
             reactor,
             age=settings.max_connection_age,
             jitter=jitter,

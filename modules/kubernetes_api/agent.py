@@ -41,6 +41,8 @@ from tunnel.interfaces import (
     IStreamReceiver,
 )
 from tunnel.kubernetes import Lasts, lasts
+from tunnel.util.failure_log import FailureLog
+from tunnel.util.traces import new_trace_id, trace_id_in
 
 __all__ = ["KubernetesApiAgent"]
 
@@ -64,6 +66,7 @@ class KubernetesApiAgent:
         # users to reading: what comes here is sent as it is.
         self.cluster: ICluster = api.cluster_as_agentk
         self.metrics = ProxyMetrics("agentk_kubernetes_api")
+        self.failures = FailureLog(api.clock)
         # kas has checked each request; what it sends is only read here.
         self.requests = RequestParser(
             taken=[b"authorization", b"via"], host_required=False
@@ -214,7 +217,10 @@ class AgentRequest:
 
     def _refuse(self, status: int, message: str, hop: bytes) -> None:
         """Answer in the place of the API server."""
-        block, body = error_block(status, message, hop, self._target, self._fields)
+        told = self._module.failures.told(
+            message, self._trace_id(), ours=True, status=status
+        )
+        block, body = error_block(status, told, hop, self._target, self._fields)
         stream = self._stream
         self._module.metrics.answered(status)
         self._module.metrics.failed(hop.decode())
@@ -224,6 +230,9 @@ class AgentRequest:
         stream.send_headers(block)
         stream.write(body)
         self._finish()
+
+    def _trace_id(self) -> str:
+        return trace_id_in(self._fields) or new_trace_id()
 
     def _finish(self, trailers: bytes = b"", broken: bool = False) -> None:
         """The answer is complete, or there is no more of it."""
@@ -368,7 +377,10 @@ class AgentRequest:
             self._finish(broken=True)
         elif self._answered:
             self._end(broken=True)
-            self._stream.reset(ErrorCode.INTERNAL, f"agent -> API server: {reason}")
+            message = f"agent -> API server: {reason}"
+            trace_id = self._trace_id()
+            told = self._module.failures.told(message, trace_id, ours=True)
+            self._stream.reset(ErrorCode.INTERNAL, told)
         else:
             status = reason.status if isinstance(reason, UpstreamError) else 502
             self._refuse(status, f"agent -> API server: {reason}", _API_SERVER)

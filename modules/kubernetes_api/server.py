@@ -69,6 +69,8 @@ from tunnel.interfaces import (
     Usage,
 )
 from tunnel.kubernetes import Lasts, lasts, only_reads, request_info
+from tunnel.util.failure_log import FailureLog
+from tunnel.util.traces import new_trace_id, trace_id_in
 
 __all__ = ["KubernetesApiServer"]
 
@@ -143,6 +145,7 @@ class KubernetesApiServer:
         self.api = api
         self.clock = api.clock
         self.metrics = ProxyMetrics("kas_kubernetes_api")
+        self.failures = FailureLog(api.clock)
         self.responses = ResponseParser(taken=_NOT_FOR_CLIENTS)
         settings: KubernetesApiConfiguration = api.configuration
         self._settings = settings
@@ -173,7 +176,7 @@ class KubernetesApiServer:
             parser=request_parser(settings.max_header_count, bool(api.page_origins)),
             limits=settings.front_limits(),
             write=api.write,
-            render_error=_render,
+            render_error=self._render,
         )
 
     async def start(self) -> None:
@@ -326,11 +329,23 @@ class KubernetesApiServer:
             request.fail(500, "kas: an internal error; see the log of kas")
 
     def refuse(
-        self, exchange: Exchange, status: int, message: str, fields: bytes = b""
+        self,
+        exchange: Exchange,
+        status: int,
+        message: str,
+        fields: bytes = b"",
+        access: Access | None = None,
     ) -> None:
         """Answer with a Kubernetes Status."""
         head = exchange.head
-        status, more, body = status_answer(status, message, head.target, head.fields)
+        told = self.failures.told(
+            message,
+            trace_id_in(head.fields) or new_trace_id(),
+            ours=status >= 500,
+            status=status,
+            agent_id="" if access is None else access.agent_id,
+        )
+        status, more, body = status_answer(status, told, head.target, head.fields)
         exchange.respond(status, more + fields, body)
 
     def _refused(
@@ -348,6 +363,14 @@ class KubernetesApiServer:
         else:
             fields += refused.fields
             self.refuse(exchange, refused.status, str(refused), fields)
+
+    def _render(self, status: int, message: str) -> tuple[bytes, bytes]:
+        # Of what could not be read: it is not known whether it had an id.
+        told = self.failures.told(
+            f"client -> kas: {message}", new_trace_id(), ours=False, status=status
+        )
+        _, fields, body = status_answer(status, told, b"", b"")
+        return fields, body
 
     def audit_answer(
         self, head: RequestHead, target: bytes, access: Access | None, status: int
@@ -388,11 +411,6 @@ class KubernetesApiServer:
     def _revoked(self, credential_id: str) -> None:
         for request in self.shares.of(credential_id):
             request.revoke()
-
-
-def _render(status: int, message: str) -> tuple[bytes, bytes]:
-    _, fields, body = status_answer(status, f"client -> kas: {message}", b"", b"")
-    return fields, body
 
 
 @implementer(IPathReceiver)
@@ -548,7 +566,7 @@ class ProxiedRequest:
                 self.module.metrics.upgrades["failed"] += 1
             self._end()
             fields += self._fields
-            self.module.refuse(self.exchange, status, message, fields)
+            self.module.refuse(self.exchange, status, message, fields, self.access)
 
     def _end(self, broken: bool = False) -> None:
         """Count the request as over, and drop the stream if it is still there."""

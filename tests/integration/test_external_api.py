@@ -31,6 +31,7 @@ from tests.integration.processes import (
     kasctl,
     twistd,
 )
+from tunnel.util.traces import new_trace_id
 
 SECRET = secrets.token_bytes(32)
 
@@ -140,7 +141,9 @@ def test_refusals(api: Api) -> None:
         assert code == "UNAUTHENTICATED", (name, text)
         assert text.startswith("JWT validation failed: "), name
     assert seen["empty"][0] == "INVALID_ARGUMENT"
-    assert seen["unknown"] == ["UNIMPLEMENTED", "/no.Such/Method is not served here"]
+    code, text = seen["unknown"]
+    assert code == "UNIMPLEMENTED"
+    assert text.startswith("/no.Such/Method is not served here [trace ")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,9 @@ def test_errors(api: Api) -> None:
     """Statuses, deadlines, metadata and sizes as gRPC wants them."""
     seen = api.grpc("errors")
     # Texts of errors are one line for whoever logs them.
-    assert seen["refuse"] == ["PERMISSION_DENIED", "not you: ünïcode  %"]
+    code, text = seen["refuse"]
+    assert code == "PERMISSION_DENIED"
+    assert text.startswith("not you: ünïcode  % [trace ")
     code, text = seen["crash"]
     assert code == "INTERNAL"
     assert "secret" not in text
@@ -191,10 +196,11 @@ def test_errors(api: Api) -> None:
 def test_details(api: Api) -> None:
     """grpcio reads what programs are told; of trailers too large for it, the status."""
     kind = "type.googleapis.com/google.rpc.BadRequest"
+    trace = len(f" [trace {new_trace_id()}]")
     assert api.grpc("explained") == [
-        ["INVALID_ARGUMENT", 1, 3, [kind]],
-        ["INVALID_ARGUMENT", 1000, 3, [kind]],
-        ["INVALID_ARGUMENT", 1500, 0, []],
+        ["INVALID_ARGUMENT", 1 + trace, 3, [kind]],
+        ["INVALID_ARGUMENT", 1000 + trace, 3, [kind]],
+        ["INVALID_ARGUMENT", 1500 + trace, 0, []],
     ]
 
 

@@ -10,7 +10,7 @@ in envelopes can be made from `EnvelopeCodec`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from twisted.internet.interfaces import IConsumer, IPushProducer
@@ -70,6 +70,10 @@ class Services(Protocol):
     ) -> IStreamReceiver: ...
 
 
+def _as_it_is(error: CallError) -> CallError:
+    return error
+
+
 @implementer(IStream, IConsumer, IPushProducer)
 class Codec:
     """
@@ -95,6 +99,8 @@ class Codec:
         #: What this call holds of a request that is not complete.
         self.share = RequestShare(memory)
         self._receiver: IStreamReceiver | None = None
+        #: What the client is told of an error, and the log with it.
+        self.told: Callable[[CallError], CallError] = _as_it_is
         #: Initial metadata of the answer, until that has begun.
         self.metadata: dict[str, str] = {}
         self.ended = False
@@ -138,7 +144,7 @@ class Codec:
         """End the call, whether it has begun or not."""
         if not self.ended:
             self.ended = True
-            self.finished(error)
+            self.finished(self.told(error))
             self._close(error)
 
     def respond(self, message: bytes) -> None:
@@ -187,7 +193,8 @@ class Codec:
             return
         if is_trailers(block):
             self.ended = True
-            self.finished(error_from_trailers(block))
+            error = error_from_trailers(block)
+            self.finished(None if error is None else self.told(error))
             self._close(None)
         else:
             self.metadata = decode_fields(block)

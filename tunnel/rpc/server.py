@@ -22,6 +22,7 @@ from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
+from tunnel.util.traces import TRACEPARENT, trace_id_of
 
 # Before a capital after a small letter, and before the last capital of several, unless
 # only the s of a plural follows.
@@ -173,7 +174,12 @@ class ServerCall:
         if self._timed_out:
             told = CallError(Status.DEADLINE_EXCEEDED, "the deadline passed")
         if told.status is Status.INTERNAL and told is not error:
-            self._log.failure("{method} failed", failure, method=self.method)
+            self._log.failure(
+                "{method} failed",
+                failure,
+                method=self.method,
+                trace_id=trace_id_of(self.metadata.get(TRACEPARENT)),
+            )
         self._end(told)
 
     def _end(self, error: CallError | None) -> None:

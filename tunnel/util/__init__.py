@@ -7,6 +7,8 @@ Helpers that know nothing of tunnels.
     flusher.py      one flush per reactor turn
     for_each.py     call a function for each item; log exceptions and continue
     texts.py        texts of a peer, made safe
+    traces.py       ids of traces, made and read (W3C traceparent)
+    failure_log.py  a line for each error that a client sees, with the id of its trace
     urls.py         URLs to which secrets may be sent
     files.py        files: whether they changed, replaced, secret, errors in words
 """

@@ -8,6 +8,8 @@ from typing import Any
 
 import attrs
 from twisted.internet.protocol import Protocol
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 
 from kas.api.limits import DEFAULT_LIMITS
@@ -168,6 +170,27 @@ class UnaryTests(_Case):
         self.assertNotIn(b"secret", answer.body)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
+    def test_trace(self) -> None:
+        """By its id in the answer the log has the error, and what failed."""
+        trace_id = "0af7651916cd43dd8448eb211c80319c"
+        for body, traceparent, lines in (
+            (b'{"text": "crash"}', f"00-{trace_id}-b7ad6b7169203331-01", 2),
+            (b'{"text": "crash"}', trace_id, 2),
+            (b'{"text": "refuse"}', "", 1),
+            (b"{", "", 1),
+        ):
+            events = EventLoggingObserver()
+            globalLogPublisher.addObserver(events)
+            answer = self.ask("Say", body, Traceparent=traceparent)
+            globalLogPublisher.removeObserver(events)
+            self.flushLoggedErrors(ZeroDivisionError)
+            message = json.loads(answer.body)["message"]
+            told = message.rpartition(" [trace ")[2].rstrip("]")
+            self.assertEqual(len(told), 32, message)
+            self.assertEqual(told == trace_id, lines == 2 and traceparent != trace_id)
+            found = [one for one in events if one.get("trace_id") == told]
+            self.assertEqual(len(found), lines, list(events))
+
     def test_token(self) -> None:
         """Without a good one nothing is told, and the connection ends."""
         for bad in ("", "Basic eDp5", f"Bearer {token(b'x' * 32)}", "Bearer"):
@@ -244,8 +267,8 @@ class StreamTests(_Case):
         self.assertEqual(answer.status, 200)
         messages, end = answer.stream()
         self.assertEqual([json.loads(one)["text"] for one in messages], [*"abc!"])
-        error = {"code": "out_of_range", "message": "too loud"}
-        self.assertEqual(end, {"error": error})
+        self.assertEqual(end["error"]["code"], "out_of_range")
+        self.assertRegex(end["error"]["message"], r"^too loud \[trace [0-9a-f]{32}\]$")
         body = envelope(Text(text="ab").SerializeToString())
         messages, end = self.ask("Spell", body, "application/connect+proto").stream()
         self.assertEqual([Text.FromString(one).text for one in messages], ["a", "b"])

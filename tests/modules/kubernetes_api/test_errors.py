@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import formatEvent, globalLogPublisher
 
 from modules.kubernetes_api.statuses import status_answer
-from tests.modules.kubernetes_api.cases import CHUNKED, SWITCH, ProxyCase
+from tests.modules.kubernetes_api.cases import CHUNKED, SWITCH, ProxyCase, status_of
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed
+
+TARGET = b"GET /api/v1/pods HTTP/1.1"
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+TRACEPARENT = b"traceparent: 00-%b-b7ad6b7169203331-01" % TRACE_ID.encode()
 
 
 class ErrorTests(ProxyCase):
@@ -233,3 +240,50 @@ class ErrorTests(ProxyCase):
         for stream in streams:
             stream.close(None)
         return wire
+
+
+class TraceTests(ProxyCase):
+    """The id by which an operator finds the line of an error that a user shows."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.events = EventLoggingObserver()
+        globalLogPublisher.addObserver(self.events)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events)
+
+    def _trace(self, wire: Wire) -> str:
+        """The id in the answer, which is also in one line of that half."""
+        _, status, _ = status_of(wire)
+        found = re.search(r" \[trace ([0-9a-f]{32})\]$", status["message"])
+        assert found is not None, status
+        lines = [one for one in self.events if one.get("trace_id") == found[1]]
+        self.assertEqual(len(lines), 1, lines)
+        self.assertEqual(formatEvent(lines[0]), status["message"])
+        return found[1]
+
+    def test_in_kas(self) -> None:
+        """The client's where it is valid, else one of our own."""
+        self.world.link.connected = False
+        made = self._trace(self.world.request())
+        self.assertEqual(self._trace(self.world.request(TARGET, TRACEPARENT)), TRACE_ID)
+        bad = TRACEPARENT.replace(b"00-0", b"ff-0")
+        self.assertNotIn(self._trace(self.world.request(TARGET, bad)), (made, TRACE_ID))
+
+    def test_in_agentk(self) -> None:
+        """The id travels with the request."""
+        endpoint = self.world.cluster.connections
+        endpoint.at_once = False
+        wire = self.world.request(TARGET, TRACEPARENT)
+        endpoint.fail(ConnectionRefusedError())
+        self.world.run()
+        self.assertEqual(self._trace(wire), TRACE_ID)
+        wire = self.world.request()
+        endpoint.fail(ConnectionRefusedError())
+        self.world.run()
+        self._trace(wire)
+
+    def test_unreadable(self) -> None:
+        """What is no request has one, too."""
+        wire = self.world.client()
+        wire.receive(b"GET\r\n\r\n")
+        self._trace(wire)

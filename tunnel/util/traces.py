@@ -1,0 +1,60 @@
+"""
+Ids of traces, in the header that W3C's Trace Context gives them: ``traceparent``.
+
+A caller that traces its requests sends an id with each, and it is kept.  For others one
+is made when something fails, and not before: a request that goes well pays nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Final
+
+__all__ = [
+    "TRACEPARENT",
+    "new_trace_id",
+    "new_traceparent",
+    "trace_id_in",
+    "trace_id_of",
+]
+
+#: The name of the header.
+TRACEPARENT: Final = "traceparent"
+
+#: Characters of a value that is looked at: version 00 has 55, later ones may have more.
+_MAX_VALUE: Final = 200
+
+_FIELD: Final = re.compile(rb"\r\ntraceparent:[ \t]*([^\r]*)", re.IGNORECASE)
+
+# https://www.w3.org/TR/trace-context/#traceparent-header-field-values
+_VALUE: Final = re.compile(
+    r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+    r"(-.*)?"
+)
+
+
+def trace_id_of(value: str | None) -> str | None:
+    """The id in a value of ``traceparent``; None if there is none, or none valid."""
+    if value is None or len(value) > _MAX_VALUE:
+        return None
+    found = _VALUE.fullmatch(value.strip(" \t"))
+    if found is None or (found[1] == "00" and found[3] is not None):
+        return None
+    return found[2]
+
+
+def trace_id_in(fields: bytes) -> str | None:
+    """The id in lines of a head, each with CR LF before it; of two of them neither."""
+    values = _FIELD.findall(fields)
+    return trace_id_of(values[0].decode("latin-1")) if len(values) == 1 else None
+
+
+def new_trace_id() -> str:
+    """For a request that came without one."""
+    return secrets.token_hex(16)
+
+
+def new_traceparent(trace_id: str) -> str:
+    """A value of the header for what begins here, and is not recorded."""
+    return f"00-{trace_id}-{secrets.token_hex(8)}-00"
