@@ -179,8 +179,10 @@ class LightAgent(TunnelOwner):
     def move(self, port: int) -> None:
         """Leave without a word, and come to another kas."""
         tunnel, self.tunnel, self.port = self.tunnel, None, port
-        tunnel.abort(0, "it moves")
-        self.connect()
+        # One without a tunnel is on its way already.
+        if tunnel is not None:
+            tunnel.abort(0, "it moves")
+            self.connect()
 
     def dial(self) -> None:
         """Now."""
@@ -315,6 +317,9 @@ class Commands(LineReceiver):
         command, *arguments = json.loads(line)
         if command == "made":
             self._answer(crowd.made)
+        elif command == "come back at":
+            crowd.ports = arguments[0]
+            self._answer(None)
         elif command == "wait until made":
             crowd.once_made(arguments[0], lambda: self._answer(crowd.made))
         else:

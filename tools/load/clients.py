@@ -109,6 +109,10 @@ class Agents(Child):
         """Cut their connections, which stand, and come back at another kas."""
         self.ask("move", tokens, port)
 
+    def come_back_at(self, *ports: int) -> None:
+        """From now on, in place of the ports of the beginning."""
+        self.ask("come back at", ports)
+
     @property
     def made(self) -> int:
         """Connections that were made so far, by all of them."""
