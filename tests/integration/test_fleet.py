@@ -17,6 +17,7 @@ from tests.integration import needs
 from tests.integration.processes import ROOT, Process, eventually, kasctl
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, fetch
+from tests.prometheus.rules import exposed_metrics, named_metrics
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +187,13 @@ def test_metrics_are_well_formed(fleet: Fleet, agentk: Agentk) -> None:
             [promtool, "check", "metrics"], input=body, capture_output=True, check=False
         )
         assert (done.returncode, done.stderr) == (0, b""), done.stderr + done.stdout
+
+
+def test_alerts_and_dashboard_know_the_metrics(fleet: Fleet, agentk: Agentk) -> None:
+    """Each metric that they ask for is offered."""
+    offered = set()
+    for port in (fleet.kas[1].observability, agentk.observability):
+        code, body = fetch(port, "/metrics")
+        assert code == 200
+        offered |= exposed_metrics(body.decode())
+    assert not named_metrics() - offered
