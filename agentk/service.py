@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
+from platform import machine
 from socket import gethostname
 from typing import Any
 
@@ -60,6 +61,12 @@ STOP_GRACE = 20.0
 #: Where the Lease of the leader is, of an agentk that no namespace was named for: that
 #: of kubectl.
 DEFAULT_NAMESPACE = "default"
+
+#: Machines by the names of Go, which GitLab counts them by.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+#: Begins what the environment says of how agentk was installed.
+_TELEMETRY = "GITLAB_AGENT_TELEMETRY_"
 
 
 class AgentkService(LogsItsOwnWay, Service):
@@ -248,6 +255,7 @@ class AgentkService(LogsItsOwnWay, Service):
         return self._options.namespace or self.cluster.target.namespace
 
     def _hello(self) -> pb.Hello:
+        said = self._environ
         return pb.Hello(
             role="agent",
             credential=self._token.current(),
@@ -257,6 +265,9 @@ class AgentkService(LogsItsOwnWay, Service):
                 pod_namespace=self._namespace,
                 pod_name=self._options.pod_name,
                 kubernetes_version=self._version.known,
+                architecture=_ARCHITECTURES.get(machine(), machine()),
+                installation_method=said.get(f"{_TELEMETRY}INSTALLATION_METHOD", ""),
+                helm_chart_version=said.get(f"{_TELEMETRY}HELM_CHART_VERSION", ""),
             ),
         )
 

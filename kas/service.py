@@ -49,6 +49,7 @@ from kas.gitlab.client import MAX_REQUESTS, GitLabClient
 from kas.gitlab.jobs import GitLabJobs
 from kas.gitlab.metrics import GitLabCollector
 from kas.gitlab.projects import AgentProjects
+from kas.gitlab.registrations import Registrations
 from kas.gitlab.renewal import Renewal
 from kas.gitlab.usage import UsageReport
 from kas.gitlab.users import PERSONAL_ACCESS_TOKENS, SESSIONS, GitLabUsers
@@ -176,6 +177,7 @@ class KasService(LogsItsOwnWay, Service):
         self._stores = Stores(self._make_backend, reactor)
         self._projects = AgentProjects(reactor)
         self._usage: UsageReport | None = None
+        self._registrations: Registrations | None = None
         self._gitlab_agents: GitLabAgents | None = None
         #: What asks GitLab again about credentials in use; empty without GitLab.
         self._gitlab_renewals: list[Renewal[Any, Any]] = []
@@ -357,6 +359,8 @@ class KasService(LogsItsOwnWay, Service):
             store = self._stores.open("kas.gitlab", "usage")
             me = self._kas_id.hex()
             self._usage = UsageReport(client.post, store, me, period, reactor)
+            told = self._registrations = Registrations(client.post, period, reactor)
+            self.bus.subscribe("kas", "agent.connected", told.connected)
         asking: list[GitLabAgents | GitLabJobs | GitLabUsers] = [agents, jobs, *people]
         for one in asking:
             authenticators.add(one)
@@ -431,6 +435,8 @@ class KasService(LogsItsOwnWay, Service):
             )
         if self._usage is not None:
             self._usage.start()
+        if self._registrations is not None:
+            self._registrations.start()
         self.last_seen.start(self.bus)
         self._repositories.start()
         await self.modules.start()
@@ -681,6 +687,8 @@ class KasService(LogsItsOwnWay, Service):
         for ended in draining:
             await ended
         await self.modules.stop()
+        if self._registrations is not None:
+            self._registrations.stop()
         if self._usage is not None:
             await self._usage.stop()
         await self._stores.stop()

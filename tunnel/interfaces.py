@@ -276,6 +276,10 @@ class ConnectedAgent:
     services: frozenset[str] = frozenset()
     #: Why the agent cannot reach its cluster, for people; empty: it can.
     cluster_problem: str = ""
+    #: Of its machine; known to the kas that it is connected to, as is *telemetry*: how
+    #: it was installed, by GitLab's names.
+    architecture: str = ""
+    telemetry: tuple[tuple[str, str], ...] = ()
 
 
 class IStream(Interface):

@@ -214,6 +214,15 @@ class AgentAcceptor(TunnelOwner):
             ),
             project_id=identity.project_id,
             services=frozenset(hello.services),
+            architecture=meta.architecture[:MAX_META],
+            telemetry=tuple(
+                (name, value[:MAX_META])
+                for name, value in (
+                    ("installation_method", meta.installation_method),
+                    ("helm_chart_version", meta.helm_chart_version),
+                )
+                if value
+            ),
         )
         tunnel.welcome(
             pb.Welcome(

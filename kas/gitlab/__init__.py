@@ -11,6 +11,8 @@ GitLab as the one who knows agents, and the jobs and people that use them.
     projects.py  the repositories of agents, and how GitLab is told what is in them
     reading.py   what GitLab says, checked
     refusals.py  what GitLab refused, known to all kas through Redis
+    registrations.py
+                 which agents registered, told to GitLab
     renewal.py   credentials that are in use are asked about again
     usage.py     how much is used, told to GitLab
     users.py     the authenticators of people, by personal access token or browser,

@@ -61,6 +61,18 @@ UNIQUE_COUNTERS = {
 }
 
 
+#: What is said of an agent that registers.
+REGISTRATION = {
+    "project_id": int,
+    "agent_id": int,
+    "agent_version": str,
+    "architecture": str,
+    "kubernetes_version": str,
+    "extra_telemetry_data": dict,
+}
+TELEMETRY = {"installation_method", "helm_chart_version"}
+
+
 def job_answer(
     agents: dict[int, Any],
     *,
@@ -129,6 +141,8 @@ class FakeGitLab:
     configurations: dict[int, Any] = attrs.field(factory=dict)
     #: How much kas said is used, each report.
     usage: list[dict[str, Any]] = attrs.field(factory=list)
+    #: Agents that kas said registered.
+    registered: list[dict[str, Any]] = attrs.field(factory=list)
     asked: Counter[str] = attrs.field(factory=Counter)
     paths: Counter[str] = attrs.field(factory=Counter)
     violations: list[str] = attrs.field(factory=list)
@@ -151,6 +165,7 @@ class FakeGitLab:
         self.app.route(f"{_PREFIX}/usage_metrics", methods=["POST"])(
             self._usage_metrics
         )
+        self.app.route(f"{_PREFIX}/agent_events", methods=["POST"])(self._agent_events)
         self.app.route(f"{_PREFIX}/modules/<name>", branch=True)(self._module)
         self.app.route("/-/control", methods=["POST"])(self._control)
         self.app.route("/", branch=True)(self._unknown)
@@ -182,6 +197,7 @@ class FakeGitLab:
             "violations": self.violations,
             "configurations": self.configurations,
             "usage": self.usage,
+            "registered": self.registered,
             "times": self.times,
         }
 
@@ -359,6 +375,22 @@ class FakeGitLab:
         ):
             return self._violation(request, f"what is counted: {said}")
         self.usage.append(said)
+        request.setResponseCode(204)
+        return b""
+
+    async def _agent_events(self, request: IRequest) -> bytes:
+        if (refused := await self._refused(request)) is not None:
+            return refused
+        said = json.load(request.content)
+        events = said.get("events", {}).get("register_agent_at_kas", [])
+        if set(said) != {"events"} or set(said["events"]) != {"register_agent_at_kas"}:
+            return self._violation(request, f"events: {said}")
+        for event in events:
+            kinds = {name: type(value) for name, value in event.items()}
+            telemetry = event.get("extra_telemetry_data", {})
+            if kinds != REGISTRATION or not set(telemetry) <= TELEMETRY:
+                return self._violation(request, f"registration: {event}")
+        self.registered += events
         request.setResponseCode(204)
         return b""
 

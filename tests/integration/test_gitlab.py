@@ -337,6 +337,10 @@ def test_people(
     gitlab.control(revoke="glpat-b")
     eventually(lambda: way("pat:7:glpat-b").ask("GET", "/readyz").status == 401)
     assert not audit.about("pat-wrong")
+    eventually(lambda: gitlab.control()["registered"], 15, "GitLab hears of the agent")
+    (told,) = gitlab.control()["registered"]
+    assert (told["agent_id"], told["project_id"]) == (7, 42)
+    assert told["agent_version"] and told["architecture"]
     assert "glpat-" not in (served.folder / "kas.log").read_text()
 
 

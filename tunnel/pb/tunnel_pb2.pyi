@@ -45,18 +45,24 @@ class Welcome(_message.Message):
     def __init__(self, version: _Optional[int] = ..., agent_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., services: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., kas_id: _Optional[bytes] = ...) -> None: ...
 
 class AgentMeta(_message.Message):
-    __slots__ = ("version", "commit_id", "pod_namespace", "pod_name", "kubernetes_version")
+    __slots__ = ("version", "commit_id", "pod_namespace", "pod_name", "kubernetes_version", "architecture", "installation_method", "helm_chart_version")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     POD_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     POD_NAME_FIELD_NUMBER: _ClassVar[int]
     KUBERNETES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
+    INSTALLATION_METHOD_FIELD_NUMBER: _ClassVar[int]
+    HELM_CHART_VERSION_FIELD_NUMBER: _ClassVar[int]
     version: str
     commit_id: str
     pod_namespace: str
     pod_name: str
     kubernetes_version: KubernetesVersion
-    def __init__(self, version: _Optional[str] = ..., commit_id: _Optional[str] = ..., pod_namespace: _Optional[str] = ..., pod_name: _Optional[str] = ..., kubernetes_version: _Optional[_Union[KubernetesVersion, _Mapping]] = ...) -> None: ...
+    architecture: str
+    installation_method: str
+    helm_chart_version: str
+    def __init__(self, version: _Optional[str] = ..., commit_id: _Optional[str] = ..., pod_namespace: _Optional[str] = ..., pod_name: _Optional[str] = ..., kubernetes_version: _Optional[_Union[KubernetesVersion, _Mapping]] = ..., architecture: _Optional[str] = ..., installation_method: _Optional[str] = ..., helm_chart_version: _Optional[str] = ...) -> None: ...
 
 class KubernetesVersion(_message.Message):
     __slots__ = ("major", "minor", "git_version", "platform")

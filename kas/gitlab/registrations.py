@@ -1,0 +1,106 @@
+"""Which agents registered at this kas, and what they are, told to GitLab."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import ConnectedAgent
+
+__all__ = ["Registrations"]
+
+#: Where GitLab takes it, below its internal API, and the name of the event.
+PATH, NAME = "agent_events", "register_agent_at_kas"
+
+#: Events that wait for the next report: 400 bytes each.  As many agents as a kas is
+#: made for come at once when another one ends; of more, the first.
+MAX_EVENTS = 10_000
+
+#: Events of one request: 400 KB.
+MAX_SENT = 1_000
+
+
+class Registrations:
+    """
+    Reports every *period* seconds; a process of an agent is one event in each.
+
+    What GitLab does not take is sent later, and lost when this process ends: GitLab
+    counts installations with it, and decides nothing.
+
+    :param post: sends to GitLab's internal API: path, and body.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        post: Callable[[str, Mapping[str, Any]], Awaitable[object]],
+        period: float,
+        clock: IReactorTime,
+    ) -> None:
+        self._post = post
+        self._period = period
+        #: By agent and process, the first that came first.
+        self._events: dict[tuple[str, bytes], Mapping[str, Any]] = {}
+        self._problem = ""
+        self._loop = LoopingCall(self._tick)
+        self._loop.clock = clock
+
+    def connected(self, agent: ConnectedAgent) -> None:
+        """An agent of GitLab is connected; others are not told."""
+        key = agent.agent_id, agent.instance_id
+        if agent.project_id and (key in self._events or len(self._events) < MAX_EVENTS):
+            self._events[key] = _event(agent)
+
+    def start(self) -> None:
+        """Report from now on."""
+        looping: Deferred[LoopingCall] = self._loop.start(self._period, now=False)
+        looping.addErrback(lambda failure: self._log.failure("agent events", failure))
+
+    def stop(self) -> None:
+        """Report no more."""
+        if self._loop.running:
+            self._loop.stop()
+
+    def _tick(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._report())
+
+    async def _report(self) -> None:
+        try:
+            while self._events:
+                keys = list(self._events)[:MAX_SENT]
+                events = [self._events[key] for key in keys]
+                await self._post(PATH, {"events": {NAME: events}})
+                for key, event in zip(keys, events, strict=True):
+                    # A newer one of the same process stays.
+                    if self._events.get(key) is event:
+                        del self._events[key]
+            self._problem = ""
+        except CallError as error:
+            if error.status is Status.NOT_FOUND:
+                # A GitLab of before 16.8 has no such path, and shows nothing of it.
+                self._events.clear()
+            elif str(error) != self._problem:
+                self._problem = str(error)
+                self._log.warn(
+                    "cannot tell GitLab which agents registered; it is tried again: "
+                    "{problem}",
+                    problem=self._problem,
+                )
+
+
+def _event(agent: ConnectedAgent) -> Mapping[str, Any]:
+    return {
+        "project_id": agent.project_id,
+        "agent_id": int(agent.agent_id),
+        "agent_version": agent.version,
+        "architecture": agent.architecture,
+        "kubernetes_version": agent.kubernetes_version.git_version,
+        "extra_telemetry_data": dict(agent.telemetry),
+    }
