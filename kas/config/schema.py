@@ -15,6 +15,7 @@ import attrs
 
 from kas.config.checks import (
     gitlabs,
+    is_duration_of_profile,
     is_secret,
     is_url_path,
 )
@@ -154,6 +155,21 @@ class Logging:
 
 
 @attrs.frozen(kw_only=True)
+class Profile:
+    """``observability.profile``."""
+
+    enabled: bool = field(
+        default=False,
+        doc="serve /debug/profile on the observability listener, to all who reach it",
+    )
+    duration: Duration = field(
+        default=10.0,
+        doc="how long a profile takes, at most 60s",
+        validator=is_duration_of_profile,
+    )
+
+
+@attrs.frozen(kw_only=True)
 class Audit:
     """``observability.audit``."""
 
@@ -183,6 +199,9 @@ class Observability:
     liveness_probe: LivenessProbe = field(factory=LivenessProbe, doc="liveness")
     readiness_probe: ReadinessProbe = field(factory=ReadinessProbe, doc="readiness")
     logging: Logging = field(factory=Logging, doc="logs")
+    profile: Profile = field(
+        factory=Profile, doc="where kas spends its time; off by default"
+    )
     usage_reporting_period: Duration = field(
         default=60.0,
         doc="how often GitLab is told how much is used; 0: never",

@@ -15,7 +15,8 @@ from kas.agents.registry import Registry
 from kas.config.schema import Observability
 from kas.routing.router import Router
 from tunnel import __version__
-from tunnel.program.site import Page, Site, as_json, exposition, plain
+from tunnel.program.profile import Profiler
+from tunnel.program.site import Make, Page, Site, as_json, exposition, plain
 
 
 @attrs.define(eq=False)
@@ -115,12 +116,12 @@ def make_site(
             return plain("ready")
         return plain("not ready: starting, or draining", 503)
 
-    return Site(
-        {
-            settings.liveness_probe.url_path: lambda: plain("alive"),
-            settings.readiness_probe.url_path: readiness,
-            settings.prometheus.url_path: lambda: exposition(metrics),
-            "/status": lambda: as_json(health.status()),
-        },
-        clock,
-    )
+    pages: dict[str, Make] = {
+        settings.liveness_probe.url_path: lambda: plain("alive"),
+        settings.readiness_probe.url_path: readiness,
+        settings.prometheus.url_path: lambda: exposition(metrics),
+        "/status": lambda: as_json(health.status()),
+    }
+    if settings.profile.enabled:
+        pages["/debug/profile"] = Profiler(clock, settings.profile.duration).page
+    return Site(pages, clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -87,3 +88,24 @@ def _written(process: Process) -> int:
         values = dict(line.strip().split(": ") for line in io)
     assert os.path.exists(f"/proc/{process.pid}")
     return int(values["write_bytes"])
+
+
+def test_profile(lone_kas: Kas) -> None:
+    """Where kas spends its time, one profile at a time; off unless it is configured."""
+    lone_kas.start()
+    port = lone_kas.observability
+    assert fetch(port, "/debug/profile")[0] == 404
+    assert lone_kas.stop()
+    lone_kas.observability_settings = ("profile: {enabled: true, duration: 1s}",)
+    lone_kas.start()
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(fetch, port, "/debug/profile") for _ in range(2)]
+        while not all(one.done() for one in both):
+            # Something to be seen.
+            fetch(port, "/metrics")
+    found = dict(one.result() for one in both)
+    assert set(found) == {200, 409}
+    lines = found[200].decode().splitlines()
+    assert any("site.py:exposition" in line for line in lines), lines
+    assert all(int(line.rpartition(" ")[2]) > 0 for line in lines)
+    assert lone_kas.stop()

@@ -11,5 +11,6 @@ What kas and agentk share around their services.
     listening.py    ports, from the configuration to a TLS listener
     handshakes.py   TLS handshakes that failed, counted, and logged once a minute
     site.py         small HTTP sites: health, metrics, the control socket
+    profile.py      where the process spends its time
     process_metrics.py  metrics of the process and its certificates
 """
