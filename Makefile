@@ -14,12 +14,14 @@ WORKERS ?= $(shell expr 2 \* $(CORES))
 # that a part has no test.
 part = $(PYTEST) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" $(PYTEST_ARGS) \
 	|| test $$? = 5 || failed=1
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --constraint requirements.txt --no-emit-find-links --no-header
 experiments = $(call part,0,alone); $(call part,$(EXPERIMENTS),faults and not alone)
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
 .PHONY: help demo test unit integration lint types layers docs protos wheel bench \
-	faults lock kube clean
+	faults lock lockimage kube clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -80,6 +82,11 @@ lock: $(STAMP)  ## refresh requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
 		--generate-hashes --all-extras --group dev --no-emit-find-links \
 		--no-header -o requirements.txt pyproject.toml
+	$(MAKE) --no-print-directory lockimage
+
+lockimage: $(STAMP)  ## what deploy/Containerfile installs, from requirements.txt
+	$(COMPILE) --all-extras -o requirements-runtime.txt pyproject.toml
+	$(COMPILE) --group build -o requirements-build.txt
 
 clean:  ## everything that was made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
