@@ -71,7 +71,7 @@ protos: $(STAMP)  ## generate the code of the .proto files
 wheel: $(STAMP)  ## build the wheel, and try it and the example in a clean environment
 	$(BIN)/python tools/check_wheel.py
 
-bench: $(STAMP)  ## speed, as ratios to floors; build/bench.json (QUICK=1: a minute)
+bench: $(STAMP)  ## speed, as ratios to floors; build/bench.json (QUICK=1: a minute; NICE=10: floods give way)
 	$(BIN)/python -m bench
 
 kube:  ## build the Kubernetes control plane and helm for the tests (13 minutes, Go)

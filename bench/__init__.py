@@ -12,5 +12,6 @@ How fast it is, as ratios to floors that are measured in the same run.
 Requests, downloads, watches and light agents come from tools/load.
 
 Machines of one kind differ by a factor of three, so no figure means anything but beside
-its floor.  Figures and floors alternate, and medians are compared.
+its floor.  ``NICE=10`` makes the client of a flood give way to what it loads, as one
+on another machine would.  Figures and floors alternate, and medians are compared.
 """

@@ -12,7 +12,7 @@ import attrs
 
 from bench import fleet
 from bench.processes import ROOT, Process, python
-from bench.stand import GIGABYTE, ROUNDS, SECONDS, Stand
+from bench.stand import GIGABYTE, NICE, ROUNDS, SECONDS, Stand
 from tools.load import speed
 from tools.load.clients import Agents
 
@@ -246,7 +246,9 @@ def beside_flood() -> Iterator[Result]:
         quiet, busy = [], []
         for _ in range(ROUNDS):
             quiet.append(speed.requests(url, 1, SECONDS, stand.token).p99)
-            flood = pool.submit(speed.requests, url, 64, SECONDS + 2, stand.other_token)
+            flood = pool.submit(
+                speed.requests, url, 64, SECONDS + 2, stand.other_token, nice=NICE
+            )
             time.sleep(1)
             busy.append(speed.requests(url, 1, SECONDS, stand.token).p99)
             flood.result()

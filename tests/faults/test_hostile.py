@@ -1,4 +1,4 @@
-"""S01, S02, S09, F24: strangers at the listeners of a kas, which may open no more."""
+"""S01, S02, S09, F24, F25: strangers, too few descriptors, lists that nobody reads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 import resource
 import socket
 import ssl
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ import pytest
 from tests.faults.record import Record
 from tests.integration.processes import Process, descriptors, eventually
 from tests.integration.rawhttp import Connection, Way
-from tests.integration.stack import Kas
+from tests.integration.stack import Agentk, Kas
 
 LONG = os.environ.get("TXKAS_FAULTS") == "long"
 
@@ -49,6 +52,10 @@ OLD = [
 
 #: Descriptors of the kas that has too few, beyond those that it has open.
 FEW = 20
+
+#: Clients that ask for a large list and read nothing of it, bytes of each list, and
+#: requests that one credential may have open.
+UNREAD, LIST, ALLOWED = 250, 16 * 1024 * 1024, 200
 
 
 @pytest.fixture
@@ -229,3 +236,85 @@ def _reachable(way: Way) -> bool:
             return _ask(way, connection) >= 0
     except (OSError, AssertionError):
         return False
+
+
+class _Lists(BaseHTTPRequestHandler):
+    """An API server with one large list."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """The list, or a word."""
+        size = LIST if self.path == "/list" else 2
+        self.send_response(200)
+        self.send_header("Content-Length", str(size))
+        self.end_headers()
+        piece = b"x" * min(size, 65536)
+        with contextlib.suppress(OSError):
+            for _ in range(size // len(piece)):
+                self.wfile.write(piece)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_unread_lists(kas: Kas, tmp_path: Path, record: Record) -> None:
+    """Too many are refused, the others are held back; memory stays, others go on."""
+    lists = ThreadingHTTPServer(("127.0.0.1", 0), _Lists)
+    lists.daemon_threads = True
+    threading.Thread(target=lists.serve_forever, daemon=True).start()
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, "
+        "contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u}], "
+        "clusters: [{name: c, cluster: "
+        f"{{server: 'http://127.0.0.1:{lists.server_port}'}}}}]}}"
+    )
+    kas.proxy_settings = (f"max_requests_per_credential: {ALLOWED}",)
+    kas.start()
+    agentk = Agentk(kas, kas.add_agent("main"), kubeconfig)
+    agentk.start()
+    assert agentk.process is not None
+    for name in ("flood", "other"):
+        kas.add_user(name)
+    other, flood = kas.way("other"), kas.way("flood")
+    assert other.ask("GET", "/word").body == b"xx"
+    programs = {"kas": _process(kas), "agentk": agentk.process}
+    before = {name: one.resident() for name, one in programs.items()}
+    statuses: Counter[int] = Counter()
+    slowest = 0.0
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(UNREAD):
+            clients.append(stack.enter_context(flood.connect()))
+            clients[-1].send(flood.head("GET", "/list"))
+        for one in clients:
+            _, status, _, _ = one.head()
+            statuses[status] += 1
+        for _ in range(50):
+            began = time.monotonic()
+            assert other.ask("GET", "/word").body == b"xx"
+            slowest = max(slowest, time.monotonic() - began)
+        grown = {
+            name: (one.resident() - before[name]) / 2**20
+            for name, one in programs.items()
+        }
+    agentk.stop()
+    lists.shutdown()
+    said = ", ".join(f"{name} {size:.0f} MiB" for name, size in grown.items())
+    record.note(
+        "F25",
+        f"{UNREAD} lists of {LIST >> 20} MiB that nobody reads: {dict(statuses)}; "
+        f"grown by {said}",
+        # Of those that begin some are shed, and others take their places.
+        f"at least {ALLOWED} begin, others are 429; <= 200 MiB each",
+        statuses[200] >= ALLOWED
+        and statuses[200] + statuses[429] == UNREAD
+        and max(grown.values()) <= 200,
+    )
+    record.note(
+        "F25",
+        f"slowest of 50 requests of another user meanwhile {slowest * 1000:.0f} ms",
+        "<= 1 s",
+        in_time=slowest <= 1,
+    )

@@ -56,13 +56,25 @@ def requests(
     seconds: float,
     token: str,
     paths: list[str] | None = None,
+    nice: int = 0,
 ) -> Load:
-    """Closed loop: each connection sends its next request after each answer."""
+    """
+    Closed loop: each connection sends its next request after each answer.
+
+    :param nice: of the process that sends them; above 0 what it asks goes first.
+    """
     wrk = shutil.which("wrk")
     headers = {**HEADERS, "Authorization": f"Bearer {token}"}
     if wrk is None:
-        return _own(url, connections, seconds, headers, paths)
-    command = [wrk, "-t1", f"-c{connections}", f"-d{seconds:g}s", "--latency"]
+        return _own(url, connections, seconds, headers, paths, nice)
+    command = [
+        *_niced(nice),
+        wrk,
+        "-t1",
+        f"-c{connections}",
+        f"-d{seconds:g}s",
+        "--latency",
+    ]
     for name, value in headers.items():
         command += ["-H", f"{name}: {value}"]
     with tempfile.TemporaryDirectory() as folder:
@@ -87,6 +99,10 @@ def requests(
     )
 
 
+def _niced(nice: int) -> list[str]:
+    return ["nice", "-n", str(nice)] if nice else []
+
+
 def _latency(text: str, which: str) -> float:
     found = re.search(rf"{which} +([\d.]+)(us|ms|s)", text)
     assert found is not None, text
@@ -99,15 +115,13 @@ def _own(
     seconds: float,
     headers: dict[str, str],
     paths: list[str] | None,
+    nice: int,
 ) -> Load:
     """Without wrk: a process of ours, slower, so the server is less loaded."""
     arguments = [url, str(connections), str(seconds), json.dumps(headers)]
     text = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "tools.load.speed",
-            "requests",
+            *(*_niced(nice), sys.executable, "-m", "tools.load.speed", "requests"),
             *arguments,
             *(paths or []),
         ],
