@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import attrs
@@ -16,7 +16,16 @@ from modules.gitops.documents import (
     read_yaml,
 )
 
-__all__ = ["Manifest", "ObjectKey", "Origin", "Problem", "Source", "read_source"]
+__all__ = [
+    "Definition",
+    "Manifest",
+    "ObjectKey",
+    "Origin",
+    "Problem",
+    "Source",
+    "definition_of",
+    "read_source",
+]
 
 #: Documents of a source, empty ones included: twice what one set of the largest users
 #: has (Config Sync is tested with 5,000).
@@ -131,6 +140,32 @@ class Source:
 
     manifests: tuple[Manifest, ...]
     problems: tuple[Problem, ...] = ()
+
+
+@attrs.frozen
+class Definition:
+    """What a CustomResourceDefinition makes."""
+
+    group: str
+    kind: str
+    plural: str
+    namespaced: bool
+
+
+def definition_of(found: Mapping[str, Any]) -> Definition | None:
+    """What an object makes; None: it is no definition, or one that cannot be."""
+    if found.get("kind") != "CustomResourceDefinition" or not str(
+        found.get("apiVersion")
+    ).startswith("apiextensions.k8s.io/"):
+        return None
+    spec = found.get("spec")
+    names = spec.get("names") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(names, dict):
+        return None
+    group, kind, plural = spec.get("group"), names.get("kind"), names.get("plural", "")
+    if not (isinstance(group, str) and isinstance(kind, str)):
+        return None
+    return Definition(group, kind, str(plural), spec.get("scope") != "Cluster")
 
 
 def read_source(files: Iterable[tuple[str, bytes]]) -> Source:

@@ -15,7 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import attrs
 
-from modules.gitops.manifests import Manifest, ObjectKey, Problem
+from modules.gitops.manifests import Manifest, ObjectKey, Problem, definition_of
 
 __all__ = ["DEPENDS_ON", "WAVE", "Order", "order_of"]
 
@@ -28,7 +28,6 @@ WAVE = "argocd.argoproj.io/sync-wave"
 #: References of one object: more are a mistake, and each is looked up.
 MAX_REFERENCES = 100
 
-_CRD = ("apiextensions.k8s.io", "CustomResourceDefinition")
 _NAMESPACE = ("", "Namespace")
 _LATE = frozenset(
     {
@@ -86,16 +85,16 @@ class _Ordering:
         """The order, or what is wrong with it."""
         waves = {key: self._wave(manifest) for key, manifest in self._manifests.items()}
         definitions = {
-            kind: key
+            (found.group, found.kind): key
             for key, one in self._manifests.items()
-            if (kind := _defines(one)) is not None
+            if (found := definition_of(one.object)) is not None
         }
         implied: dict[ObjectKey, set[ObjectKey]] = {}
         for key, manifest in self._manifests.items():
-            found = {definitions.get((key.group, key.kind))}
+            needs = {definitions.get((key.group, key.kind))}
             if key.namespace:
-                found.add(ObjectKey(*_NAMESPACE, "", key.namespace))
-            implied[key] = {one for one in found if one in self._needs} - {key}
+                needs.add(ObjectKey(*_NAMESPACE, "", key.namespace))
+            implied[key] = {one for one in needs if one in self._needs} - {key}
             self._needs[key] |= implied[key] | self._references(manifest)
         stages = self._stages(waves, implied)
         layers = self._layers(stages)
@@ -202,20 +201,6 @@ class _Ordering:
         # A definition that others of the source need; one alone is not waited for.
         needed = {one for needs in self._needs.values() for one in needs}
         return self._named | earlier | (needed & set(definitions))
-
-
-def _defines(manifest: Manifest) -> tuple[str, str] | None:
-    """Group and kind that a CustomResourceDefinition makes."""
-    if (manifest.key.group, manifest.key.kind) != _CRD:
-        return None
-    spec = manifest.object.get("spec")
-    names = spec.get("names") if isinstance(spec, dict) else None
-    if not isinstance(spec, dict) or not isinstance(names, dict):
-        return None
-    group, kind = spec.get("group"), names.get("kind")
-    if not isinstance(group, str) or not isinstance(kind, str):
-        return None
-    return group, kind
 
 
 def _referenced(text: str) -> ObjectKey:

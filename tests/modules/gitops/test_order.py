@@ -29,7 +29,12 @@ def manifest(
     }
     return Manifest(
         ObjectKey(group, kind, namespace, name),
-        {"apiVersion": "v1", "kind": kind, "metadata": metadata, **fields},
+        {
+            "apiVersion": f"{group}/v1" if group else "v1",
+            "kind": kind,
+            "metadata": metadata,
+            **fields,
+        },
         Origin("a.yaml", 1),
     )
 

@@ -1,0 +1,377 @@
+"""Carries out a plan: notes what will be, applies, prunes, notes what is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from functools import partial
+from typing import Literal
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from modules.gitops.health import HealthStatus, health_of
+from modules.gitops.inventory import Entry, Inventory, InventoryStore
+from modules.gitops.manifests import Manifest, ObjectKey, Origin
+from modules.gitops.plan import (
+    OWNER,
+    Action,
+    Plan,
+    Settings,
+    Verb,
+    in_parallel,
+    live_object,
+    owner_of,
+)
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
+
+__all__ = ["Act", "Outcome", "Result", "Superseded"]
+
+#: Under which name the API server knows what we set.
+FIELD_MANAGER = "agentk"
+
+#: Seconds between two looks at what is waited for: at first, and at most.
+LOOK_FIRST, LOOK_MOST = 0.25, 5.0
+
+#: Seconds for which a kind may be missing whose definition is established: API servers
+#: learn of it one by one.
+KIND_SECONDS = 30.0
+
+#: Seconds after which a request that the API server had no room for is made again, at
+#: first and at most, and how often.
+BUSY_FIRST, BUSY_MOST, BUSY_TIMES = 0.5, 8.0, 8
+
+
+class Outcome(Enum):
+    """What became of an object."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    PRUNED = "pruned"
+    #: It stays, and is of the source no more.
+    DETACHED = "detached"
+    #: It was gone, or of others, and the inventory names it no more.
+    FORGOTTEN = "forgotten"
+    BLOCKED = "blocked"
+    FAILED = "failed"
+    #: Not tried, because of another that failed.
+    SKIPPED = "skipped"
+
+
+@attrs.frozen
+class Result:
+    """
+    What became of one object.
+
+    :ivar reason: of what did not succeed; as the API server says it.
+    :ivar origin: where it stands in Git; None: it does not.
+    """
+
+    key: ObjectKey
+    outcome: Outcome
+    reason: str = ""
+    origin: Origin | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.origin}: " if self.origin is not None else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"{where}{self.key} {self.outcome.value}{why}"
+
+
+class Superseded(Exception):
+    """Another agentk leads now: nothing more may be changed."""
+
+
+@attrs.define(eq=False)
+class Act:
+    """
+    Carries out one plan.
+
+    :param leads: asked before each change.
+    :param reconcile_timeout: seconds until what others wait for has to be current.
+    :param prune_timeout: seconds until what is deleted has to be gone; others that it
+        needs stay until then.
+    :ivar results: of every object, once `run` has returned.
+    """
+
+    _client: IKubernetesClient
+    _plan: Plan
+    _settings: Settings
+    _store: InventoryStore
+    _leads: Callable[[], bool]
+    _clock: IReactorTime
+    #: Seconds since 1970.
+    _now: Callable[[], float]
+    _force: bool = False
+    _reconcile_timeout: float = 3600.0
+    _prune_timeout: float = 3600.0
+    _propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
+    results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
+    _entries: dict[ObjectKey, Entry] = attrs.field(factory=dict, init=False)
+    #: As it was written last.
+    _inventory: Inventory = attrs.field(init=False)
+
+    async def run(self) -> None:
+        """
+        Do it.
+
+        What fails of a single object is a result.
+
+        :raises Superseded: another agentk leads; it reads what is written down.
+        :raises CallError: the inventory cannot be written.
+        """
+        plan = self._plan
+        self._inventory = plan.inventory
+        self._entries = dict(plan.inventory.entries)
+        for key, action in plan.wanted.items():
+            if action.verb is not Verb.REFUSE:
+                self._entries.setdefault(key, Entry())
+        await self._write()
+        for layer in plan.order.layers:
+            await in_parallel(partial(self._apply, key) for key in layer)
+            await self._wait_for([key for key in layer if key in plan.order.awaited])
+        await self._write()
+        failed = any(
+            one.outcome in (Outcome.FAILED, Outcome.SKIPPED)
+            for one in self.results.values()
+        )
+        for key, action in plan.leaving.items():
+            await self._leave(key, action, failed)
+        if not failed:
+            for layer in plan.leaving_layers:
+                await in_parallel(partial(self._prune, key) for key in layer)
+                await self._wait_until_gone(layer)
+        await self._write()
+
+    # Bookkeeping.
+
+    async def _write(self) -> None:
+        """Have the inventory be what `_entries` says, if it is not."""
+        before, commit = self._inventory, self._plan.commit
+        if before.entries == self._entries and before.commit == commit:
+            return
+        self._check_leads()
+        after = Inventory(dict(self._entries), commit)
+        try:
+            await self._store.write(after)
+        except CallError as error:
+            if error.status is Status.ABORTED:
+                raise Superseded from None
+            raise
+        self._inventory = after
+
+    def _check_leads(self) -> None:
+        if not self._leads():
+            raise Superseded
+
+    def _came_to(self, key: ObjectKey, outcome: Outcome, reason: str = "") -> None:
+        action = self._plan.wanted.get(key)
+        manifest = action.manifest if action is not None else None
+        origin = manifest.origin if manifest is not None else None
+        self.results[key] = Result(key, outcome, reason, origin)
+
+    # What is applied.
+
+    async def _apply(self, key: ObjectKey) -> None:
+        action = self._plan.wanted[key]
+        assert action.manifest is not None
+        if action.verb is Verb.REFUSE:
+            self._came_to(key, Outcome.FAILED, action.reason)
+            return
+        for needed in sorted(self._plan.order.needs[key]):
+            if self.results[needed].outcome in (Outcome.FAILED, Outcome.SKIPPED):
+                why = f"it needs {needed}, which {self.results[needed].outcome.value}"
+                self._came_to(key, Outcome.SKIPPED, why)
+                return
+        try:
+            # What is adopted is taken over from whoever has its fields.
+            force = self._force or action.verb is Verb.ADOPT
+            applied = await self._applied(action.manifest, force)
+        except CallError as error:
+            self._came_to(key, Outcome.FAILED, error.message)
+            return
+        self._entries[key] = Entry(applied["metadata"]["uid"])
+        self._came_to(key, _outcome(action, applied))
+
+    async def _applied(self, manifest: Manifest, force: bool) -> KubernetesObject:
+        metadata = manifest.object["metadata"]
+        annotations = {**manifest.annotations, OWNER: self._settings.inventory_id}
+        marked = {
+            **manifest.object,
+            "metadata": {**metadata, "annotations": annotations},
+        }
+        until = self._clock.seconds() + KIND_SECONDS
+        pause = BUSY_FIRST
+        tries = 0
+        while True:
+            self._check_leads()
+            try:
+                return await self._client.apply(
+                    marked, field_manager=FIELD_MANAGER, force=force
+                )
+            except CallError as error:
+                tries += 1
+                busy = error.status is Status.RESOURCE_EXHAUSTED and tries < BUSY_TIMES
+                # Of a kind that the source itself defines.
+                missing = error.status is Status.NOT_FOUND and bool(
+                    self._plan.order.needs[manifest.key]
+                )
+                if not busy and not (missing and self._clock.seconds() < until):
+                    raise
+            await deferLater(self._clock, pause)
+            pause = min(pause * 2, BUSY_MOST)
+
+    async def _wait_for(self, keys: Collection[ObjectKey]) -> None:
+        """Until they are current; what is not is a failure of it."""
+        waiting = {
+            key
+            for key in keys
+            if self.results[key].outcome not in (Outcome.FAILED, Outcome.SKIPPED)
+        }
+        until, pause = self._clock.seconds() + self._reconcile_timeout, LOOK_FIRST
+        while waiting:
+            reasons: dict[ObjectKey, str] = {}
+            for key in sorted(waiting):
+                status, reason = await self._health(key)
+                if status is HealthStatus.CURRENT:
+                    waiting.discard(key)
+                elif status is HealthStatus.FAILED:
+                    waiting.discard(key)
+                    self._came_to(key, Outcome.FAILED, reason)
+                else:
+                    reasons[key] = reason
+            if waiting and self._clock.seconds() >= until:
+                for key in waiting:
+                    why = f"not current in {self._reconcile_timeout:g} s: "
+                    self._came_to(key, Outcome.FAILED, why + reasons[key])
+                return
+            if waiting:
+                await deferLater(self._clock, pause)
+                pause = min(pause * 2, LOOK_MOST)
+
+    async def _health(self, key: ObjectKey) -> tuple[HealthStatus, str]:
+        action = self._plan.wanted[key]
+        assert action.manifest is not None
+        try:
+            resource = await self._client.resource(
+                action.manifest.api_version, key.kind
+            )
+            live = await live_object(self._client, resource, key)
+        except CallError as error:
+            return HealthStatus.IN_PROGRESS, error.message
+        if live is None:
+            return HealthStatus.IN_PROGRESS, "it is gone"
+        found = health_of(live, self._now())
+        return found.status, found.reason
+
+    # What is deleted.
+
+    async def _leave(self, key: ObjectKey, action: Action, failed: bool) -> None:
+        """What has no delete of its own."""
+        if action.verb is Verb.FORGET:
+            self._entries.pop(key, None)
+            self._came_to(key, Outcome.FORGOTTEN, action.reason)
+        elif action.verb is Verb.BLOCK:
+            self._came_to(key, Outcome.BLOCKED, action.reason)
+        elif action.verb is Verb.DETACH:
+            await self._detach(key, action)
+        elif failed:
+            why = "nothing is pruned while an object cannot be applied"
+            self._came_to(key, Outcome.BLOCKED, why)
+
+    async def _detach(self, key: ObjectKey, action: Action) -> None:
+        """Take our mark off; everything else stays."""
+        assert action.live is not None
+        patch = {
+            "metadata": {
+                "uid": action.uid,
+                "annotations": {OWNER: None},
+            }
+        }
+        self._check_leads()
+        try:
+            resource = await self._resource_of(action.live)
+            await self._client.patch(
+                resource, key.name, patch, key.namespace, field_manager=FIELD_MANAGER
+            )
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                self._came_to(key, Outcome.FAILED, error.message)
+                return
+        self._entries.pop(key, None)
+        self._came_to(key, Outcome.DETACHED, action.reason)
+
+    async def _resource_of(self, live: KubernetesObject) -> KubernetesResource:
+        return await self._client.resource(live["apiVersion"], live["kind"])
+
+    async def _prune(self, key: ObjectKey) -> None:
+        action = self._plan.leaving[key]
+        assert action.live is not None
+        try:
+            resource = await self._resource_of(action.live)
+            # It may have changed since the plan was made.
+            live = await live_object(self._client, resource, key)
+            if live is not None and live["metadata"]["uid"] != action.uid:
+                live = None
+            if live is not None and owner_of(live) != self._settings.inventory_id:
+                self._entries.pop(key, None)
+                self._came_to(key, Outcome.FORGOTTEN, "others have it since then")
+                return
+            if live is not None:
+                self._check_leads()
+                await self._client.delete(
+                    resource,
+                    key.name,
+                    key.namespace,
+                    uid=action.uid,
+                    propagation=self._propagation,
+                )
+        except CallError as error:
+            # Another object of this name: the one that was meant is gone.
+            if error.status not in (Status.ABORTED, Status.NOT_FOUND):
+                self._came_to(key, Outcome.FAILED, error.message)
+                return
+        self._came_to(key, Outcome.PRUNED)
+
+    async def _wait_until_gone(self, keys: Collection[ObjectKey]) -> None:
+        """What is gone leaves the inventory; what is not, stays in it."""
+        waiting = {key for key in keys if self.results[key].outcome is Outcome.PRUNED}
+        until, pause = self._clock.seconds() + self._prune_timeout, LOOK_FIRST
+        while waiting:
+            reasons: Mapping[ObjectKey, str] = {
+                key: why for key in sorted(waiting) if (why := await self._stays(key))
+            }
+            for key in waiting - reasons.keys():
+                self._entries.pop(key, None)
+            waiting &= reasons.keys()
+            if waiting and self._clock.seconds() >= until:
+                for key in waiting:
+                    why = f"not gone in {self._prune_timeout:g} s: {reasons[key]}"
+                    self._came_to(key, Outcome.FAILED, why)
+                return
+            if waiting:
+                await deferLater(self._clock, pause)
+                pause = min(pause * 2, LOOK_MOST)
+
+    async def _stays(self, key: ObjectKey) -> str:
+        """Why an object is still there; empty: it is gone."""
+        action = self._plan.leaving[key]
+        assert action.live is not None
+        try:
+            resource = await self._resource_of(action.live)
+            live = await live_object(self._client, resource, key)
+        except CallError as error:
+            return "" if error.status is Status.NOT_FOUND else error.message
+        if live is None or live["metadata"]["uid"] != action.uid:
+            return ""
+        return health_of(live, self._now()).reason or "it is still there"
+
+
+def _outcome(action: Action, applied: KubernetesObject) -> Outcome:
+    if action.live is None:
+        return Outcome.CREATED
+    versions = {one["metadata"]["resourceVersion"] for one in (action.live, applied)}
+    return Outcome.UNCHANGED if len(versions) == 1 else Outcome.CHANGED

@@ -1,0 +1,184 @@
+"""
+What stops deletes: a mistake in Git must not empty a cluster.
+
+A brake stops deletes alone, never what is applied, and names the objects.  Every delete
+asks all of them, whatever it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import attrs
+
+from modules.gitops.manifests import ObjectKey, definition_of
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
+
+__all__ = ["Limits", "brake_of_object", "brake_of_set", "is_kept"]
+
+#: Deletes of so many objects are never too large a share: small sources change a lot.
+FEW = 3
+
+#: Foreign objects that are named; the rest is counted.
+NAMED = 5
+
+#: Objects of one kind in a Namespace that are looked through: more are foreign anyway.
+LOOKED_AT = 500
+
+#: Annotations that keep a live object, and the values that do.  Sources: cli-utils,
+#: Argo CD, Flux and Helm, as their documentation has them.
+_KEEP: Mapping[str, Collection[str]] = {
+    "cli-utils.sigs.k8s.io/on-remove": ("keep",),
+    "client.lifecycle.config.k8s.io/deletion": ("detach",),
+    "helm.sh/resource-policy": ("keep",),
+    "kustomize.toolkit.fluxcd.io/prune": ("disabled",),
+}
+_SYNC_OPTIONS = "argocd.argoproj.io/sync-options"
+
+#: What an API server or its controllers put into each Namespace.
+_USUAL = frozenset(
+    {
+        ("", "ConfigMap", "kube-root-ca.crt"),
+        ("", "ServiceAccount", "default"),
+    }
+)
+_USUAL_KINDS = frozenset(
+    {
+        ("", "Event"),
+        ("", "Endpoints"),
+        ("discovery.k8s.io", "EndpointSlice"),
+        ("events.k8s.io", "Event"),
+        ("metrics.k8s.io", "PodMetrics"),
+    }
+)
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """
+    How much of a source may go at once.
+
+    :ivar percent: of the objects that the source has in the cluster.
+    """
+
+    percent: float = 50.0
+    count: int = 100
+
+
+def is_kept(live: KubernetesObject) -> str:
+    """The annotation that keeps a live object; empty: none."""
+    annotations = live.get("metadata", {}).get("annotations") or {}
+    for name, values in _KEEP.items():
+        if annotations.get(name) in values:
+            return f"{name}: {annotations[name]}"
+    options = str(annotations.get(_SYNC_OPTIONS, "")).split(",")
+    if any(one.strip() in ("Prune=false", "Delete=false") for one in options):
+        return f"{_SYNC_OPTIONS}: {annotations[_SYNC_OPTIONS]}"
+    return ""
+
+
+def brake_of_set(deletes: int, before: int, wanted: int, limits: Limits) -> str:
+    """
+    Why so many objects of a source may not go at once; empty: they may.
+
+    :param before: objects that the source has in the cluster.
+    :param wanted: objects that it has in Git now.
+    """
+    if not deletes:
+        return ""
+    if not wanted:
+        return "the source has no objects any more"
+    if deletes > limits.count:
+        return f"{deletes} objects would go, more than {limits.count}"
+    if deletes > FEW and deletes * 100 > limits.percent * before:
+        return f"{deletes} of {before} objects would go, more than {limits.percent:g} %"
+    return ""
+
+
+async def brake_of_object(
+    client: IKubernetesClient, live: KubernetesObject, ours: Collection[ObjectKey]
+) -> str:
+    """
+    Why this object may not go because of what would go with it; empty: it may.
+
+    :param ours: what the source has in the cluster; it may go.
+    :raises CallError: what would go with it cannot be found out.
+    """
+    made = definition_of(live)
+    if made is not None:
+        return await _instances(client, made.group, made.kind, ours)
+    if (live.get("apiVersion"), live.get("kind")) == ("v1", "Namespace"):
+        return await _content(client, live["metadata"]["name"], ours)
+    return ""
+
+
+async def _instances(
+    client: IKubernetesClient, group: str, kind: str, ours: Collection[ObjectKey]
+) -> str:
+    foreign: list[ObjectKey] = []
+    for resource in await client.resources():
+        if (resource.group, resource.kind) == (group, kind):
+            foreign = await _foreign(client, resource, "", ours)
+            break
+    return _named("objects of this kind, which are of others, would go", foreign)
+
+
+async def _content(
+    client: IKubernetesClient, namespace: str, ours: Collection[ObjectKey]
+) -> str:
+    foreign: list[ObjectKey] = []
+    seen: set[tuple[str, str]] = set()
+    for resource in await client.resources():
+        kind = (resource.group, resource.kind)
+        if not resource.namespaced or not {"list", "delete"} <= resource.verbs:
+            continue
+        if kind in _USUAL_KINDS or kind in seen:
+            continue
+        seen.add(kind)
+        foreign += await _foreign(client, resource, namespace, ours)
+    return _named("objects in it, which are of others, would go", foreign)
+
+
+async def _foreign(
+    client: IKubernetesClient,
+    resource: KubernetesResource,
+    namespace: str,
+    ours: Collection[ObjectKey],
+) -> list[ObjectKey]:
+    foreign: list[ObjectKey] = []
+    looked_at = 0
+    try:
+        async for page in client.list(resource, namespace):
+            for one in page:
+                metadata: Mapping[str, Any] = one["metadata"]
+                key = ObjectKey(
+                    resource.group,
+                    resource.kind,
+                    metadata.get("namespace", ""),
+                    metadata["name"],
+                )
+                usual = (key.group, key.kind, key.name) in _USUAL
+                # What has an owner goes with it, and stays with it.
+                if (
+                    key not in ours
+                    and not usual
+                    and not metadata.get("ownerReferences")
+                ):
+                    foreign.append(key)
+            looked_at += len(page)
+            if looked_at >= LOOKED_AT and foreign:
+                break
+    except CallError as error:
+        if error.status is not Status.NOT_FOUND:
+            raise
+    return foreign
+
+
+def _named(what: str, foreign: Collection[ObjectKey]) -> str:
+    if not foreign:
+        return ""
+    names = ", ".join(map(str, sorted(foreign)[:NAMED]))
+    more = f" and {len(foreign) - NAMED} more" if len(foreign) > NAMED else ""
+    return f"{what}: {names}{more}"

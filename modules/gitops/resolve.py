@@ -1,0 +1,92 @@
+"""Objects as the cluster knows their kinds: which are in a namespace, and in which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from modules.gitops.manifests import Manifest, ObjectKey, Problem, definition_of
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesResource
+
+__all__ = ["Resolved", "resolve"]
+
+
+@attrs.frozen(eq=False)
+class Resolved:
+    """
+    The objects of a source, with the names that they have in the cluster.
+
+    :ivar resources: by API version and kind; kinds that a definition of the source is
+        about to make are not among them.
+    :ivar unknown: objects of kinds that the cluster does not have, and will not.
+    :ivar problems: two objects that are one and the same.
+    """
+
+    manifests: tuple[Manifest, ...]
+    resources: Mapping[tuple[str, str], KubernetesResource]
+    unknown: Mapping[ObjectKey, Problem] = attrs.field(factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+
+async def resolve(
+    client: IKubernetesClient, manifests: Iterable[Manifest], default_namespace: str
+) -> Resolved:
+    """
+    See `Resolved`.
+
+    :raises CallError: the API server cannot say now which kinds it has.
+    """
+    manifests = tuple(manifests)
+    coming = {
+        (one.group, one.kind): one.namespaced
+        for manifest in manifests
+        if (one := definition_of(manifest.object)) is not None
+    }
+    resources: dict[tuple[str, str], KubernetesResource] = {}
+    unknown: dict[ObjectKey, Problem] = {}
+    found: dict[ObjectKey, Manifest] = {}
+    problems: list[Problem] = []
+    for manifest in manifests:
+        kind = (manifest.api_version, manifest.key.kind)
+        if kind not in resources:
+            try:
+                resources[kind] = await client.resource(*kind)
+            except CallError as error:
+                if error.status is not Status.NOT_FOUND:
+                    raise
+        resource = resources.get(kind)
+        namespaced = coming.get((manifest.key.group, manifest.key.kind), True)
+        if resource is not None:
+            namespaced = resource.namespaced
+        placed = _placed(manifest, default_namespace if namespaced else "")
+        if resource is None and (placed.key.group, placed.key.kind) not in coming:
+            why = f"{placed.key}: the cluster has no kind {kind[1]} in {kind[0]}"
+            unknown[placed.key] = Problem(manifest.origin, why)
+        twin = found.setdefault(placed.key, placed)
+        if twin is not placed:
+            why = f"{placed.key} is at {twin.origin} already; remove one"
+            problems.append(Problem(placed.origin, why))
+    return Resolved(tuple(found.values()), resources, unknown, tuple(problems))
+
+
+def _placed(manifest: Manifest, default_namespace: str) -> Manifest:
+    """
+    With the namespace that the API server will have it in.
+
+    :param default_namespace: empty for kinds that are of the whole cluster.
+    """
+    namespace = default_namespace and (manifest.key.namespace or default_namespace)
+    if namespace == manifest.key.namespace:
+        return manifest
+    metadata: dict[str, Any] = {**manifest.object["metadata"], "namespace": namespace}
+    if not namespace:
+        # Charts write one for every kind, and API servers ignore it there.
+        del metadata["namespace"]
+    return Manifest(
+        manifest.key._replace(namespace=namespace),
+        {**manifest.object, "metadata": metadata},
+        manifest.origin,
+    )

@@ -1,0 +1,577 @@
+"""Commits and the cluster: what is applied, what goes, and what never does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from modules.gitops import act
+from modules.gitops.act import Outcome, Superseded
+from modules.gitops.brakes import Limits
+from modules.gitops.inventory import InventoryStore
+from modules.gitops.manifests import read_source
+from modules.gitops.order import DEPENDS_ON
+from modules.gitops.plan import OWNER, Plan, Settings, Verb
+from modules.gitops.reconcile import Reconciler, Report
+from tests.modules.gitops.test_server import Asker
+from tunnel.interfaces import KubernetesObject, KubernetesResource
+from tunnel.testing import FakeCluster, ModulePair
+
+ID = "7-9"
+
+THING = KubernetesResource(
+    "x.io",
+    "v1",
+    "Thing",
+    "things",
+    True,
+    frozenset("get list watch create patch delete".split()),
+)
+DEFINITION = KubernetesResource(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    False,
+    frozenset("get list watch create patch delete".split()),
+)
+
+
+def object_(
+    name: str, kind: str = "ConfigMap", api_version: str = "v1", **fields: Any
+) -> dict[str, Any]:
+    metadata = {"name": name, **fields.pop("metadata", {})}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def config_maps(*numbers: int, **fields: Any) -> list[dict[str, Any]]:
+    return [object_(f"m{n:03}", data={"n": str(n)}, **fields) for n in numbers]
+
+
+class ReconcileCase(SynchronousTestCase):
+    """One source, and an API server in memory."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.cluster = FakeCluster(self.clock)
+        self.objects = self.cluster.objects
+        self.pair = ModulePair(self.clock, cluster=self.cluster)
+        self.client = self.pair.agent_half(Asker).api.kubernetes_as_agentk()
+        self.pair.start()
+        self.addCleanup(self.pair.stop)
+        self.leads = True
+        self.commits = 0
+
+    def reconciler(self, **given: Any) -> Reconciler:
+        settings = {
+            name: given.pop(name)
+            for name in ("policy", "prune", "limits", "approved")
+            if name in given
+        }
+        inventory_id = given.pop("inventory_id", ID)
+        client = given.pop("client", self.client)
+        return Reconciler(
+            client=client,
+            store=InventoryStore(client, inventory_id, "default"),
+            settings=Settings(inventory_id=inventory_id, **settings),
+            leads=given.pop("leads", lambda: self.leads),
+            clock=self.clock,
+            now=self.clock.seconds,
+            **given,
+        )
+
+    def commit(self, *objects: Any, **given: Any) -> Report:
+        """What becomes of a commit that has these objects."""
+        self.commits += 1
+        name = given.pop("commit", f"c{self.commits}")
+        text = "\n---\n".join(json.dumps(one) for one in objects)
+        source = read_source([("all.yaml", text.encode())])
+        return self.pair.run(self.reconciler(**given).run(name, source))
+
+    def planned(self, *objects: Any, **given: Any) -> Plan:
+        text = "\n---\n".join(json.dumps(one) for one in objects)
+        source = read_source([("all.yaml", text.encode())])
+        found = self.pair.run(self.reconciler(**given).plan("c", source))
+        assert isinstance(found, Plan)
+        return found
+
+    def live(self, name: str, kind: str = "ConfigMap", **where: str) -> Any:
+        api_version = where.get("api_version", "v1")
+        namespace = where.get("namespace", "default")
+        return self.objects.find(api_version, kind, name, namespace)
+
+    def remove(self, name: str) -> None:
+        """As some other client, if it is there."""
+        if self.live(name) is not None:
+            self.objects.remove("v1", "ConfigMap", name, "default")
+
+    def names(self) -> set[str]:
+        """ConfigMaps that are no inventory."""
+        found = self.pair.run(_all(self.client))
+        return {one for one in found if not one.startswith("inventory-")}
+
+    def inventory(self) -> set[str]:
+        store = InventoryStore(self.client, ID, "default")
+        return {key.name for key in self.pair.run(store.read()).entries}
+
+    def outcomes(self, report: Report) -> dict[str, Outcome]:
+        self.assertEqual(report.problems, ())
+        return {key.name: one.outcome for key, one in report.results.items()}
+
+
+async def _all(client: Any) -> list[str]:
+    resource = await client.resource("v1", "ConfigMap")
+    found: list[str] = []
+    async for page in client.list(resource):
+        found += [one["metadata"]["name"] for one in page]
+    return found
+
+
+class ApplyTests(ReconcileCase):
+    """What is in Git comes into the cluster."""
+
+    def test_a_first_commit(self) -> None:
+        report = self.commit(
+            *config_maps(1, 2), object_("other", metadata={"namespace": "elsewhere"})
+        )
+        self.assertEqual(set(self.outcomes(report).values()), {Outcome.CREATED})
+        live = self.live("m001")
+        self.assertEqual(live["data"], {"n": "1"})
+        self.assertEqual(live["metadata"]["annotations"], {OWNER: ID})
+        self.assertIsNotNone(self.live("other", namespace="elsewhere"))
+        self.assertEqual(self.inventory(), {"m001", "m002", "other"})
+
+    def test_again_without_a_change(self) -> None:
+        self.commit(*config_maps(*range(20)), commit="c")
+        before = len(self.cluster.requests)
+        report = self.commit(*config_maps(*range(20)), commit="c")
+        self.assertEqual(set(self.outcomes(report).values()), {Outcome.UNCHANGED})
+        asked = self.cluster.requests[before:]
+        writes = [one for one in asked if one.method not in ("GET", "PATCH")]
+        self.assertEqual(writes, [])
+
+    def test_a_change(self) -> None:
+        self.commit(object_("a", data={"x": "1", "y": "1"}))
+        report = self.commit(object_("a", data={"x": "2"}))
+        self.assertEqual(self.outcomes(report), {"a": Outcome.CHANGED})
+        self.assertEqual(self.live("a")["data"], {"x": "2"})
+
+    def test_others_fields_stay(self) -> None:
+        self.commit(object_("a", data={"x": "1"}))
+        live = self.live("a")
+        live["data"]["theirs"] = "1"
+        self.objects.put(live)
+        self.commit(object_("a", data={"x": "2"}))
+        self.assertEqual(self.live("a")["data"], {"x": "2", "theirs": "1"})
+
+    def test_conflicts_are_reported_and_not_forced(self) -> None:
+        self.commit(object_("a", data={"x": "1"}), object_("b", data={"x": "1"}))
+        live = self.live("a")
+        live["data"]["x"] = "theirs"
+        self.objects.put(live)
+        objects = [object_("a", data={"x": "2"}), object_("b", data={"x": "2"})]
+        report = self.commit(*objects)
+        self.assertEqual(
+            self.outcomes(report), {"a": Outcome.FAILED, "b": Outcome.CHANGED}
+        )
+        (failed,) = report.failed
+        self.assertIn("conflict", str(failed))
+        self.assertTrue(str(failed).startswith("all.yaml:1: ConfigMap default/a"))
+        self.assertEqual(self.live("a")["data"]["x"], "theirs")
+        self.commit(*objects, force=True)
+        self.assertEqual(self.live("a")["data"]["x"], "2")
+
+    def test_nothing_of_a_commit_that_cannot_be_read(self) -> None:
+        self.commit(*config_maps(1))
+        for bad in ("no object", object_("m002", metadata={"labels": {"a": 1}})):
+            report = self.commit(*config_maps(2), bad)
+            self.assertEqual(len(report.problems), 1)
+            self.assertEqual(report.results, {})
+        circle = {"annotations": {DEPENDS_ON: "/namespaces/default/ConfigMap/a"}}
+        self.assertEqual(len(self.commit(object_("a", metadata=circle)).problems), 1)
+        twins = [object_("a"), object_("a", metadata={"namespace": "default"})]
+        self.assertEqual(len(self.commit(*twins).problems), 1)
+        self.assertEqual(self.names(), {"m001"})
+
+    def test_a_kind_that_the_cluster_has_not(self) -> None:
+        """Alone: its siblings are applied, and nothing goes in that run."""
+        self.commit(*config_maps(1, 2))
+        report = self.commit(*config_maps(1, 3), object_("t", "Thing", "x.io/v1"))
+        self.assertEqual(
+            self.outcomes(report),
+            {
+                "m001": Outcome.UNCHANGED,
+                "m003": Outcome.CREATED,
+                "t": Outcome.FAILED,
+                "m002": Outcome.BLOCKED,
+            },
+        )
+        self.assertIn("no kind Thing in x.io/v1", report.failed[0].reason)
+        self.assertEqual(self.inventory(), {"m001", "m002", "m003"})
+
+    def test_what_needs_a_failed_one_is_left_out(self) -> None:
+        theirs = object_("a", data={"x": "theirs"})
+        theirs["metadata"]["namespace"] = "default"
+        self.objects.put(theirs)
+        needs = {"annotations": {DEPENDS_ON: "/namespaces/default/ConfigMap/a"}}
+        report = self.commit(object_("a"), object_("b", metadata=needs), object_("c"))
+        self.assertEqual(
+            self.outcomes(report),
+            {"a": Outcome.FAILED, "b": Outcome.SKIPPED, "c": Outcome.CREATED},
+        )
+
+    def test_a_definition_and_its_objects(self) -> None:
+        """The kind comes ten seconds after its definition."""
+        self.objects.add_kind(DEFINITION)
+        definition = object_(
+            "things.x.io",
+            "CustomResourceDefinition",
+            "apiextensions.k8s.io/v1",
+            spec={"group": "x.io", "names": {"kind": "Thing", "plural": "things"}},
+        )
+
+        def established() -> None:
+            live = self.objects.find(
+                "apiextensions.k8s.io/v1", "CustomResourceDefinition", "things.x.io"
+            )
+            assert live is not None
+            live["status"] = {"conditions": [{"type": "Established", "status": "True"}]}
+            self.objects.put(live)
+            self.clock.callLater(3, self.objects.add_kind, THING)
+
+        self.clock.callLater(10, established)
+        report = self.commit(
+            object_("t", "Thing", "x.io/v1", metadata={"namespace": "here"}),
+            object_("here", "Namespace"),
+            definition,
+        )
+        self.assertEqual(set(self.outcomes(report).values()), {Outcome.CREATED})
+        self.assertGreater(self.clock.seconds(), 12)
+
+    def test_what_is_waited_for_in_vain(self) -> None:
+        deployment = object_("d", "Deployment", "apps/v1", spec={"replicas": 1})
+        needs = {"annotations": {DEPENDS_ON: "apps/namespaces/default/Deployment/d"}}
+        report = self.commit(
+            deployment, object_("b", metadata=needs), reconcile_timeout=20.0
+        )
+        self.assertEqual(
+            self.outcomes(report), {"d": Outcome.FAILED, "b": Outcome.SKIPPED}
+        )
+        self.assertIn("not current in 20 s: replicas: 0 of 1", report.failed[0].reason)
+
+    def test_names_without_a_place(self) -> None:
+        """Charts write a namespace for every kind."""
+        role = object_("r", "ClusterRole", "rbac.authorization.k8s.io/v1")
+        role["metadata"]["namespace"] = "here"
+        report = self.commit(role)
+        (key,) = report.results
+        self.assertEqual(key.namespace, "")
+
+
+class OwnerTests(ReconcileCase):
+    """Objects that are there already."""
+
+    def put(self, owner: str = "") -> None:
+        found = object_("a", metadata={"namespace": "default"})
+        if owner:
+            found["metadata"]["annotations"] = {OWNER: owner}
+        self.objects.put(found)
+
+    def test_policies(self) -> None:
+        """The matrix of cli-utils."""
+        for owner, policy, applied in (
+            ("", "must_match", False),
+            ("", "adopt_if_no_inventory", True),
+            ("", "adopt_all", True),
+            ("8-1", "must_match", False),
+            ("8-1", "adopt_if_no_inventory", False),
+            ("8-1", "adopt_all", True),
+            (ID, "must_match", True),
+        ):
+            self.remove("a")
+            self.put(owner)
+            report = self.commit(object_("a", data={"x": "1"}), policy=policy)
+            outcome = Outcome.CHANGED if applied else Outcome.FAILED
+            self.assertEqual(self.outcomes(report), {"a": outcome}, (owner, policy))
+            self.assertEqual("data" in self.live("a"), applied)
+
+    def test_what_others_have_does_not_become_ours_by_a_try(self) -> None:
+        self.put("8-1")
+        self.commit(object_("a"), *config_maps(1))
+        self.assertEqual(self.inventory(), {"m001"})
+        self.commit(*config_maps(1))
+        self.assertIsNotNone(self.live("a"))
+
+    def test_an_object_moves_to_another_source(self) -> None:
+        """In both orders, and it is there all the time."""
+        for first in ("7-9", "8-8"):
+            second = {"7-9": "8-8", "8-8": "7-9"}[first]
+            moving, rest = object_("a"), config_maps(1, 2)
+            self.commit(*rest[:1], moving, inventory_id=first)
+            self.commit(rest[1], inventory_id=second)
+            uid = self.live("a")["metadata"]["uid"]
+            self.commit(rest[1], moving, inventory_id=second, policy="adopt_all")
+            report = self.commit(rest[0], inventory_id=first)
+            self.assertEqual(self.outcomes(report)["a"], Outcome.FORGOTTEN)
+            live = self.live("a")
+            self.assertEqual(live["metadata"]["uid"], uid)
+            self.assertEqual(live["metadata"]["annotations"][OWNER], second)
+            for name in ("inventory-7-9", "inventory-8-8", "a", "m001", "m002"):
+                self.remove(name)
+
+
+class PruneTests(ReconcileCase):
+    """What left Git leaves the cluster, and what must not."""
+
+    def test_what_left(self) -> None:
+        self.commit(*config_maps(*range(30)))
+        report = self.commit(*config_maps(*range(2, 30)))
+        gone = {"m000", "m001"}
+        self.assertEqual(
+            {
+                name
+                for name, one in self.outcomes(report).items()
+                if one is Outcome.PRUNED
+            },
+            gone,
+        )
+        self.assertEqual(self.names() & gone, set())
+        self.assertEqual(self.inventory(), self.names())
+
+    def test_an_empty_source(self) -> None:
+        self.commit(*config_maps(*range(3)))
+        report = self.commit()
+        self.assertEqual(len(report.blocked), 3)
+        self.assertIn("no objects any more", report.blocked[0].reason)
+        self.assertEqual(len(self.names()), 3)
+        self.assertEqual(self.inventory(), self.names())
+        self.commit(commit="approved", approved="approved")
+        self.assertEqual(self.names(), set())
+
+    def test_most_of_it(self) -> None:
+        self.commit(*config_maps(*range(30)))
+        report = self.commit(*config_maps(*range(3)), commit="x", approved="another")
+        self.assertEqual(len(report.blocked), 27)
+        self.assertIn("27 of 30 objects would go", report.blocked[0].reason)
+        self.assertEqual(len(self.names()), 30)
+        report = self.commit(*config_maps(*range(3)), commit="x", approved="x")
+        self.assertEqual(len(self.names()), 3)
+
+    def test_too_many(self) -> None:
+        self.commit(*config_maps(*range(30)))
+        limits = Limits(percent=100, count=4)
+        report = self.commit(*config_maps(*range(25)), limits=limits)
+        self.assertEqual(len(report.blocked), 5)
+        report = self.commit(*config_maps(*range(26)), limits=limits)
+        self.assertEqual(len(report.blocked), 0)
+
+    def test_what_is_applied_beside_a_brake(self) -> None:
+        self.commit(*config_maps(*range(10)))
+        report = self.commit(*config_maps(20, 21))
+        self.assertEqual(len(report.blocked), 10)
+        self.assertIn("m020", self.names())
+
+    def test_off_and_on_again(self) -> None:
+        """What left while it was off is still known."""
+        self.commit(*config_maps(1, 2))
+        report = self.commit(*config_maps(1), prune=False)
+        self.assertEqual(report.blocked[0].reason, "prune is false")
+        self.assertEqual(self.names(), {"m001", "m002"})
+        self.commit(*config_maps(1))
+        self.assertEqual(self.names(), {"m001"})
+
+    def test_another_object_of_the_name(self) -> None:
+        self.commit(*config_maps(1, 2))
+        live = self.live("m002")
+        self.remove("m002")
+        del live["metadata"]["uid"], live["metadata"]["resourceVersion"]
+        self.objects.put(live)
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.outcomes(report)["m002"], Outcome.FORGOTTEN)
+        self.assertIsNotNone(self.live("m002"))
+        self.assertEqual(self.inventory(), {"m001"})
+
+    def test_gone_already(self) -> None:
+        self.commit(*config_maps(1, 2))
+        self.remove("m002")
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.outcomes(report)["m002"], Outcome.FORGOTTEN)
+        self.assertEqual(self.inventory(), {"m001"})
+
+    def test_annotations_that_keep(self) -> None:
+        """Whoever put them there, and in Git or in the cluster."""
+        for name, value in (
+            ("cli-utils.sigs.k8s.io/on-remove", "keep"),
+            ("client.lifecycle.config.k8s.io/deletion", "detach"),
+            ("helm.sh/resource-policy", "keep"),
+            ("kustomize.toolkit.fluxcd.io/prune", "disabled"),
+            ("argocd.argoproj.io/sync-options", "Validate=false, Prune=false"),
+        ):
+            self.commit(object_("a"), *config_maps(1))
+            live = self.live("a")
+            live["metadata"]["annotations"][name] = value
+            self.objects.put(live)
+            report = self.commit(*config_maps(1))
+            self.assertEqual(self.outcomes(report)["a"], Outcome.DETACHED, name)
+            self.assertEqual(self.live("a")["metadata"]["annotations"], {name: value})
+            self.assertEqual(self.inventory(), {"m001"})
+            self.remove("a")
+
+    def test_a_stuck_finalizer(self) -> None:
+        """It is named; the others go, and the next commit comes."""
+        self.commit(*config_maps(1, 2, 3))
+        live = self.live("m002")
+        live["metadata"]["finalizers"] = ["x.io/never"]
+        self.objects.put(live)
+        report = self.commit(*config_maps(1), prune_timeout=10.0)
+        (failed,) = report.failed
+        self.assertEqual(failed.key.name, "m002")
+        self.assertIn("not gone in 10 s", failed.reason)
+        self.assertIn("x.io/never", failed.reason)
+        self.assertEqual(self.names(), {"m001", "m002"})
+        self.assertEqual(self.inventory(), {"m001", "m002"})
+        self.commit(*config_maps(1, 4), prune_timeout=10.0)
+        self.assertIn("m004", self.names())
+
+    def test_a_namespace_with_foreign_content(self) -> None:
+        inside = object_("ours", metadata={"namespace": "here"})
+        self.commit(object_("here", "Namespace"), inside, *config_maps(1, 2))
+        foreign = object_("theirs", "Secret", metadata={"namespace": "here"})
+        self.objects.put(foreign)
+        report = self.commit(*config_maps(1, 2))
+        outcomes = self.outcomes(report)
+        self.assertEqual(outcomes["here"], Outcome.BLOCKED)
+        self.assertEqual(outcomes["ours"], Outcome.PRUNED)
+        self.assertIn("Secret here/theirs", report.blocked[0].reason)
+        self.objects.remove("v1", "Secret", "theirs", "here")
+        outcomes = self.outcomes(self.commit(*config_maps(1, 2)))
+        self.assertEqual(outcomes["here"], Outcome.PRUNED)
+
+    def test_a_definition_with_objects_of_others(self) -> None:
+        self.objects.add_kind(DEFINITION)
+        self.objects.add_kind(THING)
+        definition = object_(
+            "things.x.io",
+            "CustomResourceDefinition",
+            "apiextensions.k8s.io/v1",
+            spec={"group": "x.io", "names": {"kind": "Thing", "plural": "things"}},
+        )
+        self.commit(definition, *config_maps(1))
+        thing = object_("t", "Thing", "x.io/v1", metadata={"namespace": "there"})
+        self.objects.put(thing)
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.outcomes(report)["things.x.io"], Outcome.BLOCKED)
+        self.assertIn("Thing.x.io there/t", report.blocked[0].reason)
+
+    def test_content_goes_before_its_namespace(self) -> None:
+        inside = object_("ours", metadata={"namespace": "here"})
+        self.commit(object_("here", "Namespace"), inside, *config_maps(1))
+        before = len(self.cluster.requests)
+        self.commit(*config_maps(1))
+        deleted = [
+            one.path for one in self.cluster.requests[before:] if one.method == "DELETE"
+        ]
+        self.assertEqual(
+            [path.rpartition("/")[2] for path in deleted], ["ours", "here"]
+        )
+
+    def test_a_plan_changes_nothing(self) -> None:
+        self.commit(*config_maps(1, 2))
+        before = len(self.cluster.requests)
+        plan = self.planned(*config_maps(2, 3))
+        verbs = {key.name: one.verb for key, one in plan.wanted.items()}
+        self.assertEqual(verbs, {"m002": Verb.APPLY, "m003": Verb.CREATE})
+        self.assertEqual(
+            {key.name: one.verb for key, one in plan.leaving.items()},
+            {"m001": Verb.PRUNE},
+        )
+        methods = {one.method for one in self.cluster.requests[before:]}
+        self.assertEqual(methods, {"GET"})
+
+
+class LeaderTests(ReconcileCase):
+    """Two agentk, of which one has lost its leadership."""
+
+    def test_no_longer_the_leader(self) -> None:
+        self.commit(*config_maps(1))
+        self.leads = False
+        with self.assertRaises(Superseded):
+            self.commit(*config_maps(2))
+        self.assertEqual(self.names(), {"m001"})
+
+    def test_it_wakes_up_late(self) -> None:
+        """It asked before it was frozen; the inventory tells it."""
+        self.commit(*config_maps(1))
+        late = self.reconciler()
+        source = read_source([("a.yaml", json.dumps(config_maps(2)[0]).encode())])
+        plan = self.pair.run(late.plan("late", source))
+        assert isinstance(plan, Plan)
+        self.commit(*config_maps(1, 3))
+        acting = act.Act(
+            late.client, plan, late.settings, late.store, lambda: True, self.clock,
+            self.clock.seconds,
+        )  # fmt: skip
+        with self.assertRaises(Superseded):
+            self.pair.run(acting.run())
+        self.assertEqual(self.names(), {"m001", "m003"})
+
+
+class CrashTests(ReconcileCase):
+    """agentk is killed at each of its requests, before it and after it."""
+
+    def test_every_point(self) -> None:
+        old, new = config_maps(*range(8)), config_maps(*range(4, 12))
+        limits = Limits(percent=100)
+        for after in (False, True):
+            for point in range(1, 200):
+                for name in self.names() | {f"inventory-{ID}"}:
+                    self.remove(name)
+                self.commit(*old)
+                try:
+                    self.commit(
+                        *new, limits=limits, client=_Killed(self.client, point, after)
+                    )
+                except _Dead:
+                    pass
+                else:
+                    break
+                # All that exists is known, so that it can go.
+                self.assertLessEqual(self.names(), self.inventory(), (point, after))
+                report = self.commit(*new, limits=limits)
+                self.assertEqual(report.failed, [])
+                wanted = {one["metadata"]["name"] for one in new}
+                self.assertEqual(self.names(), wanted, (point, after))
+                self.assertEqual(self.inventory(), wanted)
+            else:
+                self.fail("it never ends")
+            self.assertGreater(point, 20)
+
+
+class _Dead(Exception):
+    """Of the process; no part of it does anything more."""
+
+
+class _Killed:
+    """A client of a process that dies at a request, before or after it is answered."""
+
+    def __init__(self, client: Any, left: int, after: bool) -> None:
+        self._client, self._left, self._after = client, left, after
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if name == "list":
+            return method
+
+        async def call(*given: Any, **more: Any) -> KubernetesObject:
+            self._left -= 1
+            if self._left < 0 or (self._left == 0 and not self._after):
+                raise _Dead
+            found: KubernetesObject = await method(*given, **more)
+            if self._left == 0:
+                raise _Dead
+            return found
+
+        return call
