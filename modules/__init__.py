@@ -7,4 +7,5 @@ The feature modules that come with kas and agentk, made as third parties make th
     gitops/                 what is in Git lives in the cluster; not run yet
     kubernetes_api/         the Kubernetes API of a cluster, for kubectl
     notifications/          who pushed to which repository
+    repositories.py         Git repositories as kas' file names them
 """

@@ -2,96 +2,20 @@
 
 from __future__ import annotations
 
-import fnmatch
-from pathlib import Path
-from urllib.parse import urlsplit
-
 import attrs
 
-from tunnel.config import Duration, ExistingFile, Invalid, Size, field, is_positive
-from tunnel.interfaces import GitAddress
+from modules.repositories import RepositorySettings, is_period
+from tunnel.config import Duration, Size, field
 
-__all__ = ["AgentConfigurationSettings", "RepositorySettings"]
-
-#: Seconds between two looks, at the least: each is a fetch.
-MIN_PERIOD = 1.0
+__all__ = ["AgentConfigurationSettings"]
 
 #: Bytes of a configuration file: the parser of `tunnel.config` takes no more.
 MAX_FILE = 1024 * 1024
 
 
-def _is_url(instance: object, attribute: object, value: str) -> None:
-    try:
-        url = urlsplit(value)
-        port = url.port
-    except ValueError as error:
-        raise ValueError(f"this is no URL ({error})") from None
-    if not value:
-        return
-    # Without the value in any message: there may be a password in it.
-    if url.scheme not in ("http", "https") or not url.hostname or port == 0:
-        raise ValueError("write https://git.example.org/group/project.git")
-    if url.username or url.password:
-        raise ValueError("no user name or password belongs into it: credentials_file")
-
-
-@attrs.frozen(kw_only=True)
-class RepositorySettings:
-    """One of ``agent.configuration.repositories``."""
-
-    path: Path | None = field(default=None, doc="a folder with a Git repository")
-    url: str = field(default="", doc="of a Git server over HTTP", validator=_is_url)
-    credentials_file: ExistingFile | None = field(
-        default=None, doc="one line, user:password, for the Git server"
-    )
-    ca_certificate_file: ExistingFile | None = field(
-        default=None, doc="PEM certificates that sign the server's"
-    )
-    branch: str = field(default="HEAD", doc="the branch; HEAD is the default branch")
-    agents: tuple[str, ...] = field(
-        default=("*",),
-        doc="names of agents, with * for any characters; of GitLab's agents "
-        "<path of the project>:<name>",
-    )
-
-    def __attrs_post_init__(self) -> None:
-        if (self.path is None) == (not self.url):
-            raise Invalid("write either path or url")
-        if self.path is not None and self.credentials_file is not None:
-            raise Invalid("a path needs no credentials", "credentials_file")
-
-    @property
-    def address(self) -> GitAddress:
-        """Where it is."""
-        return GitAddress(
-            path=self.path,
-            url=self.url,
-            credentials_file=self.credentials_file,
-            ca_certificate_file=self.ca_certificate_file,
-        )
-
-    def has(self, agent_name: str, project: str | None = None) -> bool:
-        """
-        Whether the configuration of an agent of this name is here.
-
-        :param project: the path of its project at GitLab; None: it is none of GitLab.
-        """
-        name = agent_name if project is None else f"{project}:{agent_name}"
-        return any(
-            fnmatch.fnmatchcase(name, one)
-            for one in self.agents
-            if (":" in one) == (project is not None)
-        )
-
-
 def _is_size(instance: object, attribute: object, value: int) -> None:
     if not 0 < value <= MAX_FILE:
         raise ValueError(f"must be more than 0 and at most {MAX_FILE // 1024}KiB")
-
-
-def _is_period(instance: object, attribute: object, value: float) -> None:
-    if value < MIN_PERIOD:
-        raise ValueError(f"must be at least {MIN_PERIOD:g}s")
 
 
 @attrs.frozen(kw_only=True)
@@ -101,7 +25,7 @@ class AgentConfigurationSettings:
     poll_period: Duration = field(
         default=300.0,
         doc="between two looks at a repository; a push notification comes at once",
-        validator=(is_positive, _is_period),
+        validator=is_period,
     )
     max_configuration_file_size: Size = field(
         default=128 * 1024, doc="bytes of one configuration file", validator=_is_size

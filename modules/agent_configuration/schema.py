@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
-from tunnel.config import Duration, Invalid, Section, field
+from modules.gitops.settings import GitopsSection
+from tunnel.config import Invalid, Section, field
 
 __all__ = ["ConfigurationFile"]
 
@@ -163,62 +164,6 @@ class UserAccess:
     groups: tuple[UserAccessEntry, ...] = field(
         default=(), doc="groups, likewise", validator=_at_most
     )
-
-
-@attrs.frozen(kw_only=True)
-class ManifestRef:
-    """``ref`` of a manifest project."""
-
-    tag: str | None = field(default=None, doc="name of a tag")
-    branch: str | None = field(default=None, doc="name of a branch")
-    commit: str | None = field(default=None, doc="id of a commit")
-
-    def __attrs_post_init__(self) -> None:
-        _only_one(self, ("tag", "branch", "commit"), needed=True)
-
-
-@attrs.frozen(kw_only=True)
-class ManifestPath:
-    """One of ``paths`` of a manifest project."""
-
-    glob: str = field(doc="which files, such as /prod/**/*.yaml", validator=_not_empty)
-
-
-@attrs.frozen(kw_only=True)
-class ManifestProject:
-    """One of ``gitops.manifest_projects``."""
-
-    id: str = field(default="", doc="full path; empty: the project of this file")
-    ref: ManifestRef | None = field(default=None, doc="which commit; default branch")
-    default_namespace: str = field(default="default", doc="of objects without one")
-    paths: tuple[ManifestPath, ...] = field(default=(), doc="which files")
-    reconcile_timeout: Duration = field(default=3600.0, doc="until objects are current")
-    dry_run_strategy: Literal["none", "client", "server"] = field(
-        default="none", doc="whether anything is changed"
-    )
-    prune: bool = field(default=True, doc="whether what left Git leaves the cluster")
-    prune_timeout: Duration = field(default=3600.0, doc="until it is gone")
-    prune_propagation_policy: Literal["orphan", "background", "foreground"] = field(
-        default="foreground", doc="what becomes of what it owned"
-    )
-    inventory_policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = (
-        field(default="must_match", doc="which objects may be taken over")
-    )
-
-
-@attrs.frozen(kw_only=True)
-class GitopsSection:
-    """``gitops``."""
-
-    manifest_projects: tuple[ManifestProject, ...] = field(
-        default=(), doc="projects with manifests", validator=_at_most
-    )
-
-    def __attrs_post_init__(self) -> None:
-        ids = [one.id for one in self.manifest_projects]
-        twice = next((one for one in ids if ids.count(one) > 1), None)
-        if twice is not None:
-            raise Invalid(f"the project {twice!r} is here twice", "manifest_projects")
 
 
 @attrs.frozen(kw_only=True)

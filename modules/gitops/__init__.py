@@ -7,12 +7,21 @@ What is in a Git repository lives in the cluster.
     files.py        the files of a source at a commit
     server.py       the half in kas: sends agentk the files of a source
     rpc.proto       what agentk asks, with GitLab's names and numbers
+    settings.py     ``gitops`` in the agent's file: which projects, and how
+    agent.py        the half in agentk: all projects, while it leads
+    project.py      one project: what kas sends, and when it is worked on
+    snapshot.py     the files of one commit, whole or not at all
+    reconcile.py    from the files of a commit to the cluster, once
     documents.py    YAML and JSON text as the values that kubectl reads from it
     manifests.py    the objects of a source, each with its place in a file
+    resolve.py      the same with the names that they have in the cluster
     order.py        which objects have to be there before which
-    health.py       whether an object has become what its specification says
-    snapshot.py     the half in agentk: the files of one commit, whole or not at all
     inventory.py    which objects are in the cluster because of a source
+    brakes.py       what stops deletes
+    plan.py         what has to be done
+    act.py          does it
+    health.py       whether an object has become what its specification says
 
-    Git -> refs.py -> files.py -> server.py ==tunnel==> manifests.py -> order.py
+    Git -> refs.py -> files.py -> server.py ==tunnel==> snapshot.py -> manifests.py
+    -> resolve.py, order.py -> plan.py (inventory.py, brakes.py) -> act.py (health.py)
 """

@@ -12,13 +12,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from modules.gitops.health import HealthStatus, health_of
-from modules.gitops.inventory import Entry, Inventory, InventoryStore
+from modules.gitops.inventory import Inventory, InventoryEntry, InventoryStore
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.plan import (
     OWNER,
     Action,
     Plan,
-    Settings,
+    SourceSettings,
     Verb,
     in_parallel,
     live_object,
@@ -99,7 +99,7 @@ class Act:
 
     _client: IKubernetesClient
     _plan: Plan
-    _settings: Settings
+    _settings: SourceSettings
     _store: InventoryStore
     _leads: Callable[[], bool]
     _clock: IReactorTime
@@ -110,7 +110,7 @@ class Act:
     _prune_timeout: float = 3600.0
     _propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
-    _entries: dict[ObjectKey, Entry] = attrs.field(factory=dict, init=False)
+    _entries: dict[ObjectKey, InventoryEntry] = attrs.field(factory=dict, init=False)
     #: As it was written last.
     _inventory: Inventory = attrs.field(init=False)
 
@@ -128,7 +128,7 @@ class Act:
         self._entries = dict(plan.inventory.entries)
         for key, action in plan.wanted.items():
             if action.verb is not Verb.REFUSE:
-                self._entries.setdefault(key, Entry())
+                self._entries.setdefault(key, InventoryEntry())
         await self._write()
         for layer in plan.order.layers:
             await in_parallel(partial(self._apply, key) for key in layer)
@@ -154,7 +154,7 @@ class Act:
         if before.entries == self._entries and before.commit == commit:
             return
         self._check_leads()
-        after = Inventory(dict(self._entries), commit)
+        after = Inventory(dict(self._entries), commit, before.approved)
         try:
             await self._store.write(after)
         except CallError as error:
@@ -193,7 +193,7 @@ class Act:
         except CallError as error:
             self._came_to(key, Outcome.FAILED, error.message)
             return
-        self._entries[key] = Entry(applied["metadata"]["uid"])
+        self._entries[key] = InventoryEntry(applied["metadata"]["uid"])
         self._came_to(key, _outcome(action, applied))
 
     async def _applied(self, manifest: Manifest, force: bool) -> KubernetesObject:

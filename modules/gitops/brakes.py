@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import attrs
-
 from modules.gitops.manifests import ObjectKey, definition_of
+from modules.gitops.settings import PruneLimits
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
-__all__ = ["Limits", "brake_of_object", "brake_of_set", "is_kept"]
+__all__ = ["brake_of_object", "brake_of_set", "is_kept"]
 
 #: Deletes of so many objects are never too large a share: small sources change a lot.
+#: The documentation of ``prune_limits`` says it.
 FEW = 3
 
 #: Foreign objects that are named; the rest is counted.
@@ -55,18 +55,6 @@ _USUAL_KINDS = frozenset(
 )
 
 
-@attrs.frozen(kw_only=True)
-class Limits:
-    """
-    How much of a source may go at once.
-
-    :ivar percent: of the objects that the source has in the cluster.
-    """
-
-    percent: float = 50.0
-    count: int = 100
-
-
 def is_kept(live: KubernetesObject) -> str:
     """The annotation that keeps a live object; empty: none."""
     annotations = live.get("metadata", {}).get("annotations") or {}
@@ -79,7 +67,7 @@ def is_kept(live: KubernetesObject) -> str:
     return ""
 
 
-def brake_of_set(deletes: int, before: int, wanted: int, limits: Limits) -> str:
+def brake_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) -> str:
     """
     Why so many objects of a source may not go at once; empty: they may.
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import attrs
 
-from modules.agent_configuration.config import MIN_PERIOD, RepositorySettings
+from modules.repositories import RepositorySettings, is_period
 from tunnel.config import Duration, Size, field, is_positive
 
 __all__ = ["GitopsSettings"]
 
 #: Bytes of all files of one source at the most: agentk reads them in memory.
 MAX_TOTAL = 256 * 1024 * 1024
-
-
-def _is_period(instance: object, attribute: object, value: float) -> None:
-    if value < MIN_PERIOD:
-        raise ValueError(f"must be at least {MIN_PERIOD:g}s")
 
 
 def _is_size(instance: object, attribute: object, value: int) -> None:
@@ -34,7 +29,7 @@ class GitopsSettings:
     poll_period: Duration = field(
         default=300.0,
         doc="between two looks at a branch; a push notification comes at once",
-        validator=(is_positive, _is_period),
+        validator=is_period,
     )
     max_manifest_file_size: Size = field(
         default=5 * 1024**2, doc="bytes of one file", validator=_is_size

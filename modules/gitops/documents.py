@@ -22,7 +22,7 @@ import attrs
 import yaml
 from yaml.reader import Reader
 
-__all__ = ["Budget", "Document", "UnreadableText", "read_json", "read_yaml"]
+__all__ = ["Budget", "TextDocument", "UnreadableText", "read_json", "read_yaml"]
 
 # The C parser is there in every wheel of PyYAML; a build without libyaml still works.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -100,7 +100,7 @@ class Budget:
 
 
 @attrs.frozen
-class Document:
+class TextDocument:
     """
     One document of a text.
 
@@ -135,7 +135,7 @@ class _Anchored:
     height: int
 
 
-def read_yaml(data: bytes, budget: Budget) -> Iterator[Document]:
+def read_yaml(data: bytes, budget: Budget) -> Iterator[TextDocument]:
     """
     The documents of a YAML text.
 
@@ -153,7 +153,7 @@ def read_yaml(data: bytes, budget: Budget) -> Iterator[Document]:
         raise UnreadableText(0, f"this is no YAML: {error}") from None
 
 
-def read_json(data: bytes, budget: Budget) -> Iterator[Document]:
+def read_json(data: bytes, budget: Budget) -> Iterator[TextDocument]:
     """
     The values of a JSON text, one after the other.
 
@@ -182,7 +182,7 @@ def read_json(data: bytes, budget: Budget) -> Iterator[Document]:
         except ValueError as error:
             raise UnreadableText(line, str(error)) from None
         budget.take_values(_count(value), line)
-        yield Document(value, line)
+        yield TextDocument(value, line)
         line += text.count("\n", begin, place)
 
 
@@ -207,7 +207,7 @@ class _Builder:
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Anchored] = {}
 
-    def read(self, events: Iterator[Any]) -> Iterator[Document]:
+    def read(self, events: Iterator[Any]) -> Iterator[TextDocument]:
         """The document of each, once it is complete."""
         stack, budget = self._stack, self._budget
         begin, is_first, root = 0, False, None
@@ -219,7 +219,7 @@ class _Builder:
                 self._anchors.clear()
                 continue
             if kind is yaml.DocumentEndEvent:
-                yield Document(root, begin)
+                yield TextDocument(root, begin)
                 continue
             if is_first:
                 # Where its content begins, and not the comment before; an empty one

@@ -17,7 +17,7 @@ import attrs
 
 from tunnel.interfaces import KubernetesObject
 
-__all__ = ["Health", "HealthStatus", "health_of"]
+__all__ = ["HealthStatus", "ObjectHealth", "health_of"]
 
 #: Seconds for which a Pod that no node can take still counts as one that will run:
 #: a node that is added for it comes later than that, and the operator wants to know.
@@ -38,7 +38,7 @@ class HealthStatus(Enum):
 
 
 @attrs.frozen
-class Health:
+class ObjectHealth:
     """
     What an object is, and why.
 
@@ -49,18 +49,18 @@ class Health:
     reason: str = ""
 
 
-_CURRENT = Health(HealthStatus.CURRENT)
+_CURRENT = ObjectHealth(HealthStatus.CURRENT)
 
 
-def _waiting(reason: str) -> Health:
-    return Health(HealthStatus.IN_PROGRESS, reason)
+def _waiting(reason: str) -> ObjectHealth:
+    return ObjectHealth(HealthStatus.IN_PROGRESS, reason)
 
 
-def _failed(reason: str) -> Health:
-    return Health(HealthStatus.FAILED, reason)
+def _failed(reason: str) -> ObjectHealth:
+    return ObjectHealth(HealthStatus.FAILED, reason)
 
 
-def health_of(found: KubernetesObject, now: float) -> Health:
+def health_of(found: KubernetesObject, now: float) -> ObjectHealth:
     """
     What a live object is.
 
@@ -124,13 +124,13 @@ def _said(condition: Mapping[str, Any]) -> str:
     return said or f"{condition.get('type')} is {condition.get('status')}"
 
 
-def _general(view: _View) -> Health | None:
+def _general(view: _View) -> ObjectHealth | None:
     """What holds for all kinds."""
     metadata = _mapping(view.found.get("metadata"))
     if metadata.get("deletionTimestamp"):
         finalizers = metadata.get("finalizers") or ()
         waits = f"; its finalizers: {', '.join(map(str, finalizers))}"
-        return Health(
+        return ObjectHealth(
             HealthStatus.TERMINATING, "it is being deleted" + waits * bool(finalizers)
         )
     generation = _number(metadata.get("generation"), 0)
@@ -143,18 +143,18 @@ def _general(view: _View) -> Health | None:
     return None
 
 
-def _by_ready(view: _View) -> Health:
+def _by_ready(view: _View) -> ObjectHealth:
     ready = view.condition("Ready")
     if ready.get("status") in ("False", "Unknown"):
         return _waiting(_said(ready))
     return _CURRENT
 
 
-def _always(view: _View) -> Health:
+def _always(view: _View) -> ObjectHealth:
     return _CURRENT
 
 
-def _first_short(wanted: int, *counts: tuple[int, str]) -> Health | None:
+def _first_short(wanted: int, *counts: tuple[int, str]) -> ObjectHealth | None:
     """Of numbers that have to reach another, the first that does not."""
     for count, what in counts:
         if count < wanted:
@@ -162,7 +162,7 @@ def _first_short(wanted: int, *counts: tuple[int, str]) -> Health | None:
     return None
 
 
-def _deployment(view: _View) -> Health:
+def _deployment(view: _View) -> ObjectHealth:
     progressing = view.condition("Progressing")
     if progressing.get("reason") == "ProgressDeadlineExceeded":
         return _failed(_said(progressing))
@@ -190,7 +190,7 @@ def _deployment(view: _View) -> Health:
     return _CURRENT
 
 
-def _stateful_set(view: _View) -> Health:
+def _stateful_set(view: _View) -> ObjectHealth:
     strategy = _mapping(view.spec.get("updateStrategy"))
     if strategy.get("type") == "OnDelete":
         return _CURRENT
@@ -214,7 +214,7 @@ def _stateful_set(view: _View) -> Health:
     return _CURRENT
 
 
-def _daemon_set(view: _View) -> Health:
+def _daemon_set(view: _View) -> ObjectHealth:
     if "observedGeneration" not in view.status:
         return _waiting("its controller has not seen it")
     wanted = view.count("desiredNumberScheduled", -1)
@@ -230,7 +230,7 @@ def _daemon_set(view: _View) -> Health:
     return _first_short(wanted, *found) or _CURRENT
 
 
-def _replica_set(view: _View) -> Health:
+def _replica_set(view: _View) -> ObjectHealth:
     if view.is_true("ReplicaFailure"):
         return _waiting(_said(view.condition("ReplicaFailure")))
     wanted = view.replicas
@@ -248,7 +248,7 @@ def _replica_set(view: _View) -> Health:
     return _CURRENT
 
 
-def _job(view: _View) -> Health:
+def _job(view: _View) -> ObjectHealth:
     if view.is_true("Complete") or view.is_true("Suspended"):
         return _CURRENT
     if view.is_true("Failed"):
@@ -262,7 +262,7 @@ def _job(view: _View) -> Health:
     )
 
 
-def _pod(view: _View) -> Health:
+def _pod(view: _View) -> ObjectHealth:
     phase = view.status.get("phase")
     if phase == "Succeeded":
         return _CURRENT
@@ -304,17 +304,17 @@ def _seconds(text: Any) -> float | None:
         return None
 
 
-def _claim(view: _View) -> Health:
+def _claim(view: _View) -> ObjectHealth:
     phase = view.status.get("phase")
     return _CURRENT if phase == "Bound" else _waiting("it is not bound to a volume")
 
 
-def _service(view: _View) -> Health:
+def _service(view: _View) -> ObjectHealth:
     waits = view.spec.get("type") == "LoadBalancer" and not view.spec.get("clusterIP")
     return _waiting("it has no address in the cluster") if waits else _CURRENT
 
 
-def _definition(view: _View) -> Health:
+def _definition(view: _View) -> ObjectHealth:
     accepted, established = map(view.condition, ("NamesAccepted", "Established"))
     if accepted.get("status") == "False":
         return _failed(_said(accepted))
@@ -327,7 +327,7 @@ def _definition(view: _View) -> Health:
     return _waiting("its kind is not established")
 
 
-_RULES: Mapping[tuple[str, str], Callable[[_View], Health]] = {
+_RULES: Mapping[tuple[str, str], Callable[[_View], ObjectHealth]] = {
     ("", "PersistentVolumeClaim"): _claim,
     ("", "Pod"): _pod,
     ("", "Service"): _service,

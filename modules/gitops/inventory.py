@@ -29,7 +29,7 @@ from modules.gitops.manifests import ObjectKey
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 
-__all__ = ["Entry", "Inventory", "InventoryStore"]
+__all__ = ["Inventory", "InventoryEntry", "InventoryStore"]
 
 #: Source: kubernetes-sigs/cli-utils, pkg/common.
 LABEL = "cli-utils.sigs.k8s.io/inventory-id"
@@ -47,6 +47,9 @@ MAX_PARTS = 16
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
+#: What a person writes there: the commit whose deletes need not wait.
+APPROVED = "txkas/approved-commit"
+
 #: What a key of ``data`` can be.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
@@ -55,7 +58,7 @@ _ODD = "odd."
 
 
 @attrs.frozen
-class Entry:
+class InventoryEntry:
     """
     What is known of one object.
 
@@ -71,10 +74,12 @@ class Inventory:
     What a source has in the cluster, or is about to have.
 
     :ivar commit: the last one that was written down.
+    :ivar approved: the commit whose deletes no limit holds back: a person said so.
     """
 
-    entries: Mapping[ObjectKey, Entry] = attrs.field(factory=dict)
+    entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
     commit: str = ""
+    approved: str = ""
 
 
 class InventoryStore:
@@ -115,7 +120,7 @@ class InventoryStore:
             if part is None:
                 raise self._unreadable(f"part {number} is gone")
             parts.append(part)
-        entries: dict[ObjectKey, Entry] = {}
+        entries: dict[ObjectKey, InventoryEntry] = {}
         for part in parts:
             for key, value in (part.get("data") or {}).items():
                 try:
@@ -123,7 +128,9 @@ class InventoryStore:
                 except ValueError as error:
                     raise self._unreadable(str(error)) from None
         self._parts = parts
-        return Inventory(entries, annotations.get(COMMIT, ""))
+        return Inventory(
+            entries, annotations.get(COMMIT, ""), annotations.get(APPROVED, "")
+        )
 
     async def write(self, inventory: Inventory) -> None:
         """
@@ -146,7 +153,7 @@ class InventoryStore:
             await self._put(number, datas[number], inventory.commit, count)
 
     def _split(
-        self, entries: Mapping[ObjectKey, Entry]
+        self, entries: Mapping[ObjectKey, InventoryEntry]
     ) -> tuple[int, list[dict[str, str]]]:
         """As few parts as hold them."""
         count = 1
@@ -161,7 +168,9 @@ class InventoryStore:
         )
 
     @staticmethod
-    def _spread(entries: Mapping[ObjectKey, Entry], count: int) -> list[dict[str, str]]:
+    def _spread(
+        entries: Mapping[ObjectKey, InventoryEntry], count: int
+    ) -> list[dict[str, str]]:
         datas: list[dict[str, str]] = [{} for _ in range(count)]
         for key in sorted(entries):
             text, value = _written(key, entries[key])
@@ -202,6 +211,8 @@ class InventoryStore:
                 WRITES: str(int(writes) + 1 if writes.isdecimal() else 1),
                 COMMIT: commit,
             }
+            if before.get(APPROVED) == commit:
+                metadata["annotations"][APPROVED] = commit
         elif known is None:
             # One that a growth left which was not finished.
             known = await self._get(number)
@@ -231,7 +242,7 @@ def _size(data: Mapping[str, str]) -> int:
     return sum(len(key) + len(value) for key, value in data.items())
 
 
-def _written(key: ObjectKey, entry: Entry) -> tuple[str, str]:
+def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
     """Key and value in ``data``."""
     known = {"uid": entry.uid} if entry.uid else {}
     name = key.name.replace(":", "__")
@@ -243,7 +254,7 @@ def _written(key: ObjectKey, entry: Entry) -> tuple[str, str]:
     return text, json.dumps(known, separators=(",", ":")) if known else ""
 
 
-def _read(text: str, value: str) -> tuple[ObjectKey, Entry]:
+def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     """:raises ValueError: nobody but a person wrote that."""
     try:
         known = json.loads(value) if value else {}
@@ -252,7 +263,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, Entry]:
     # The status that newer cli-utils keep there is of no use here.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"the value of {text!r} is not what agentk wrote")
-    entry = Entry(known.get("uid", ""))
+    entry = InventoryEntry(known.get("uid", ""))
     if text.startswith(_ODD):
         parts = known.get("key")
         if isinstance(parts, list) and [type(one) for one in parts] == [str] * 4:

@@ -10,7 +10,7 @@ import attrs
 
 from modules.gitops.documents import (
     Budget,
-    Document,
+    TextDocument,
     UnreadableText,
     read_json,
     read_yaml,
@@ -21,8 +21,8 @@ __all__ = [
     "Manifest",
     "ObjectKey",
     "Origin",
-    "Problem",
     "Source",
+    "SourceProblem",
     "definition_of",
     "read_source",
 ]
@@ -73,7 +73,7 @@ class Origin:
 
 
 @attrs.frozen
-class Problem:
+class SourceProblem:
     """What is wrong at a place, and what to do."""
 
     origin: Origin
@@ -139,7 +139,7 @@ class Source:
     """
 
     manifests: tuple[Manifest, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SourceProblem, ...] = ()
 
 
 @attrs.frozen
@@ -194,14 +194,16 @@ class _Reader:
 
     def __init__(self) -> None:
         self._found: dict[ObjectKey, Manifest] = {}
-        self._problems: list[Problem] = []
+        self._problems: list[SourceProblem] = []
         self._unsaid = 0
 
     def source(self) -> Source:
         """What was taken."""
         problems = self._problems
         if self._unsaid:
-            more = Problem(problems[-1].origin, f"and {self._unsaid} problems more")
+            more = SourceProblem(
+                problems[-1].origin, f"and {self._unsaid} problems more"
+            )
             problems = [*problems, more]
         return Source(tuple(self._found.values()), tuple(problems))
 
@@ -210,9 +212,9 @@ class _Reader:
         if len(self._problems) >= MAX_PROBLEMS:
             self._unsaid += 1
         else:
-            self._problems.append(Problem(origin, message))
+            self._problems.append(SourceProblem(origin, message))
 
-    def take(self, document: Document, path: str) -> None:
+    def take(self, document: TextDocument, path: str) -> None:
         """Every object of a document."""
         origin = Origin(path, document.line)
         for value in _flattened(document.value):

@@ -15,7 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import attrs
 
-from modules.gitops.manifests import Manifest, ObjectKey, Problem, definition_of
+from modules.gitops.manifests import Manifest, ObjectKey, SourceProblem, definition_of
 
 __all__ = ["DEPENDS_ON", "WAVE", "Order", "order_of"]
 
@@ -59,7 +59,7 @@ class Order:
     layers: tuple[tuple[ObjectKey, ...], ...] = ()
     needs: Mapping[ObjectKey, frozenset[ObjectKey]] = attrs.field(factory=dict)
     awaited: frozenset[ObjectKey] = frozenset()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SourceProblem, ...] = ()
 
 
 def order_of(manifests: Collection[Manifest]) -> Order:
@@ -74,7 +74,7 @@ def order_of(manifests: Collection[Manifest]) -> Order:
 class _Ordering:
     def __init__(self, manifests: Collection[Manifest]) -> None:
         self._manifests = {one.key: one for one in manifests}
-        self._problems: list[Problem] = []
+        self._problems: list[SourceProblem] = []
         self._needs: dict[ObjectKey, set[ObjectKey]] = {
             key: set() for key in self._manifests
         }
@@ -108,7 +108,7 @@ class _Ordering:
 
     def _complain(self, key: ObjectKey, message: str) -> None:
         origin = self._manifests[key].origin
-        self._problems.append(Problem(origin, f"{key}: {message}"))
+        self._problems.append(SourceProblem(origin, f"{key}: {message}"))
 
     def _wave(self, manifest: Manifest) -> int:
         text = manifest.annotations.get(WAVE) or "0"

@@ -14,11 +14,12 @@ from typing import Literal, TypeVar
 import attrs
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
-from modules.gitops.brakes import Limits, brake_of_object, brake_of_set, is_kept
+from modules.gitops.brakes import brake_of_object, brake_of_set, is_kept
 from modules.gitops.inventory import Inventory
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.order import Order, order_of
 from modules.gitops.resolve import Resolved
+from modules.gitops.settings import PruneLimits
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
@@ -26,7 +27,7 @@ __all__ = [
     "OWNER",
     "Action",
     "Plan",
-    "Settings",
+    "SourceSettings",
     "Verb",
     "in_parallel",
     "live_object",
@@ -105,19 +106,17 @@ class Plan:
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class SourceSettings:
     """
     What the agent's configuration says of how a source is applied.
 
     :ivar inventory_id: of the source, and the mark of its objects.
-    :ivar approved: the commit whose deletes a person has allowed.
     """
 
     inventory_id: str
     policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = "must_match"
     prune: bool = True
-    limits: Limits = attrs.field(factory=Limits)
-    approved: str = ""
+    limits: PruneLimits = attrs.field(factory=PruneLimits)
 
 
 def owner_of(live: KubernetesObject) -> str:
@@ -176,7 +175,7 @@ async def make_plan(
     resolved: Resolved,
     order: Order,
     inventory: Inventory,
-    settings: Settings,
+    settings: SourceSettings,
 ) -> Plan:
     """
     Compare what is wanted with the cluster.
@@ -213,7 +212,7 @@ def _wanting(
     client: IKubernetesClient,
     resolved: Resolved,
     manifest: Manifest,
-    settings: Settings,
+    settings: SourceSettings,
 ) -> Callable[[], Awaitable[Action]]:
     key = manifest.key
 
@@ -247,7 +246,7 @@ def _leaving(
     resource: KubernetesResource | None,
     key: ObjectKey,
     inventory: Inventory,
-    settings: Settings,
+    settings: SourceSettings,
 ) -> Callable[[], Awaitable[Action]]:
     async def look() -> Action:
         live = await live_object(client, resource, key)
@@ -274,7 +273,7 @@ async def _braked(
     inventory: Inventory,
     wanted: int,
     complete: bool,
-    settings: Settings,
+    settings: SourceSettings,
 ) -> list[Action]:
     """With BLOCK in place of PRUNE where a brake stops it."""
     leaving = list(leaving)
@@ -284,7 +283,7 @@ async def _braked(
         why = "prune is false"
     elif not complete:
         why = "not all objects of the source can be applied"
-    elif settings.approved != commit:
+    elif inventory.approved != commit:
         why = brake_of_set(count, len(inventory.entries), wanted, settings.limits)
 
     async def braked(action: Action) -> Action:

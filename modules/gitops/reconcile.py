@@ -11,9 +11,9 @@ from twisted.internet.threads import deferToThread
 
 from modules.gitops.act import Act, Outcome, Result
 from modules.gitops.inventory import InventoryStore
-from modules.gitops.manifests import ObjectKey, Problem, Source, read_source
+from modules.gitops.manifests import ObjectKey, Source, SourceProblem, read_source
 from modules.gitops.order import order_of
-from modules.gitops.plan import Plan, Settings, make_plan
+from modules.gitops.plan import Plan, SourceSettings, make_plan
 from modules.gitops.resolve import resolve
 from modules.gitops.snapshot import Snapshot
 from tunnel.interfaces import IKubernetesClient
@@ -30,7 +30,7 @@ class Report:
     """
 
     commit: str
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SourceProblem, ...] = ()
     results: Mapping[ObjectKey, Result] = attrs.field(factory=dict)
 
     @property
@@ -62,7 +62,7 @@ class Reconciler:
 
     client: IKubernetesClient
     store: InventoryStore
-    settings: Settings
+    settings: SourceSettings
     leads: Callable[[], bool]
     clock: IReactorTime
     now: Callable[[], float]

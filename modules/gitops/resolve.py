@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.manifests import Manifest, ObjectKey, Problem, definition_of
+from modules.gitops.manifests import Manifest, ObjectKey, SourceProblem, definition_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 
@@ -27,8 +27,8 @@ class Resolved:
 
     manifests: tuple[Manifest, ...]
     resources: Mapping[tuple[str, str], KubernetesResource]
-    unknown: Mapping[ObjectKey, Problem] = attrs.field(factory=dict)
-    problems: tuple[Problem, ...] = ()
+    unknown: Mapping[ObjectKey, SourceProblem] = attrs.field(factory=dict)
+    problems: tuple[SourceProblem, ...] = ()
 
 
 async def resolve(
@@ -46,9 +46,9 @@ async def resolve(
         if (one := definition_of(manifest.object)) is not None
     }
     resources: dict[tuple[str, str], KubernetesResource] = {}
-    unknown: dict[ObjectKey, Problem] = {}
+    unknown: dict[ObjectKey, SourceProblem] = {}
     found: dict[ObjectKey, Manifest] = {}
-    problems: list[Problem] = []
+    problems: list[SourceProblem] = []
     for manifest in manifests:
         kind = (manifest.api_version, manifest.key.kind)
         if kind not in resources:
@@ -64,11 +64,11 @@ async def resolve(
         placed = _placed(manifest, default_namespace if namespaced else "")
         if resource is None and (placed.key.group, placed.key.kind) not in coming:
             why = f"{placed.key}: the cluster has no kind {kind[1]} in {kind[0]}"
-            unknown[placed.key] = Problem(manifest.origin, why)
+            unknown[placed.key] = SourceProblem(manifest.origin, why)
         twin = found.setdefault(placed.key, placed)
         if twin is not placed:
             why = f"{placed.key} is at {twin.origin} already; remove one"
-            problems.append(Problem(placed.origin, why))
+            problems.append(SourceProblem(placed.origin, why))
     return Resolved(tuple(found.values()), resources, unknown, tuple(problems))
 
 

@@ -13,8 +13,8 @@ from zope.interface.verify import verifyObject
 
 from modules.agent_configuration import rpc_pb2
 from modules.agent_configuration.agent import CONFIGURATION, AgentConfigurationAgent
-from modules.agent_configuration.config import RepositorySettings
 from modules.agent_configuration.server import AgentConfigurationServer
+from modules.repositories import RepositorySettings
 from tunnel.config import field
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (

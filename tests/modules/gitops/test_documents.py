@@ -9,7 +9,7 @@ import pytest
 from modules.gitops.documents import (
     MAX_DEPTH,
     Budget,
-    Document,
+    TextDocument,
     UnreadableText,
     read_json,
     read_yaml,
@@ -18,7 +18,7 @@ from modules.gitops.documents import (
 
 def read(
     text: str | bytes, *, values: int = 10_000, documents: int = 100
-) -> list[Document]:
+) -> list[TextDocument]:
     data = text.encode() if isinstance(text, str) else text
     return list(read_yaml(data, Budget(values, documents)))
 
@@ -75,13 +75,13 @@ def test_merge_keys_and_aliases() -> None:
 def test_documents_and_their_lines() -> None:
     text = "# a comment\n\na: 1\n---\n# another\nb: 2\n---\n---\n- 3\n"
     assert read(text) == [
-        Document({"a": 1}, 3),
-        Document({"b": 2}, 6),
-        Document(None, 7),
-        Document([3], 9),
+        TextDocument({"a": 1}, 3),
+        TextDocument({"b": 2}, 6),
+        TextDocument(None, 7),
+        TextDocument([3], 9),
     ]
     assert read("") == []
-    assert read("\ufeffa: 1") == [Document({"a": 1}, 1)]
+    assert read("\ufeffa: 1") == [TextDocument({"a": 1}, 1)]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_values_and_documents_are_bounded() -> None:
     assert refused("---\n" * 4, documents=3) == (4, "the files hold too many documents")
 
 
-def json_values(text: str, **limits: int) -> list[Document]:
+def json_values(text: str, **limits: int) -> list[TextDocument]:
     budget = Budget(limits.get("values", 1000), limits.get("documents", 10))
     return list(read_json(text.encode(), budget))
 
@@ -146,8 +146,8 @@ def json_values(text: str, **limits: int) -> list[Document]:
 def test_json() -> None:
     text = '\n{"a": [1, 1.5, true, null]}\n\n{\n"b": "}"\n}\n'
     assert json_values(text) == [
-        Document({"a": [1, 1.5, True, None]}, 2),
-        Document({"b": "}"}, 4),
+        TextDocument({"a": [1, 1.5, True, None]}, 2),
+        TextDocument({"b": "}"}, 4),
     ]
     assert json_values("  ") == []
 
@@ -182,5 +182,5 @@ def test_json_is_bounded() -> None:
 def test_brackets_within_texts_are_none() -> None:
     deep = "[" * 500
     assert json_values(json.dumps([deep, f'\\"{deep}'])) == [
-        Document([deep, f'\\"{deep}'], 1)
+        TextDocument([deep, f'\\"{deep}'], 1)
     ]

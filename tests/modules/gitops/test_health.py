@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from modules.gitops.health import Health, HealthStatus, health_of
+from modules.gitops.health import HealthStatus, ObjectHealth, health_of
 
 C, P, F, T = (
     HealthStatus.CURRENT,
@@ -39,7 +39,7 @@ def on(kind: str, status: str = "True", **more: str) -> dict[str, str]:
     return {"type": kind, "status": status, **more}
 
 
-def health(kind: str, spec: Any, status: Any, **metadata: Any) -> Health:
+def health(kind: str, spec: Any, status: Any, **metadata: Any) -> ObjectHealth:
     found = {
         "apiVersion": VERSIONS[kind],
         "kind": kind,
@@ -248,9 +248,9 @@ def test_what_is_being_deleted() -> None:
         deletionTimestamp="2026-11-22T00:00:00Z",
         finalizers=["x.io/never"],
     )
-    assert stuck == Health(T, "it is being deleted; its finalizers: x.io/never")
+    assert stuck == ObjectHealth(T, "it is being deleted; its finalizers: x.io/never")
     gone = health("Pod", {}, {}, deletionTimestamp="2026-11-22T00:00:00Z")
-    assert gone == Health(T, "it is being deleted")
+    assert gone == ObjectHealth(T, "it is being deleted")
 
 
 def test_reasons() -> None:

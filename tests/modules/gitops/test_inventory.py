@@ -11,7 +11,13 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from modules.gitops import inventory as module
-from modules.gitops.inventory import LABEL, PARTS, Entry, Inventory, InventoryStore
+from modules.gitops.inventory import (
+    LABEL,
+    PARTS,
+    Inventory,
+    InventoryEntry,
+    InventoryStore,
+)
 from modules.gitops.manifests import ObjectKey
 from tests.modules.gitops.test_server import Asker
 from tunnel.errors import CallError, Status
@@ -22,8 +28,8 @@ def key(name: str, kind: str = "ConfigMap", group: str = "") -> ObjectKey:
     return ObjectKey(group, kind, "here", name)
 
 
-def entries(*numbers: int, uid: str = "") -> dict[ObjectKey, Entry]:
-    return {key(f"object-{n:04}"): Entry(uid) for n in numbers}
+def entries(*numbers: int, uid: str = "") -> dict[ObjectKey, InventoryEntry]:
+    return {key(f"object-{n:04}"): InventoryEntry(uid) for n in numbers}
 
 
 class InventoryTests(SynchronousTestCase):
@@ -45,7 +51,7 @@ class InventoryTests(SynchronousTestCase):
         return self.pair.run((store or self.made()).read())
 
     def write(
-        self, found: dict[ObjectKey, Entry], commit: str = "c", **more: Any
+        self, found: dict[ObjectKey, InventoryEntry], commit: str = "c", **more: Any
     ) -> None:
         store: InventoryStore = more.get("store", self.store)
         self.pair.run(store.write(Inventory(found, commit)))
@@ -66,12 +72,14 @@ class InventoryTests(SynchronousTestCase):
 
     def test_written_and_read(self) -> None:
         found = {
-            key("a"): Entry("uid-1"),
-            key("b", "Deployment", "apps"): Entry(),
-            ObjectKey("", "Namespace", "", "here"): Entry("uid-2"),
-            ObjectKey("rbac.x", "Role", "here", "system:a:b"): Entry("uid-3"),
-            ObjectKey("rbac.x", "Role", "here", "any_thing at all"): Entry("uid-4"),
-            ObjectKey("x.io", "K" * 60, "n" * 63, "a" * 253): Entry(),
+            key("a"): InventoryEntry("uid-1"),
+            key("b", "Deployment", "apps"): InventoryEntry(),
+            ObjectKey("", "Namespace", "", "here"): InventoryEntry("uid-2"),
+            ObjectKey("rbac.x", "Role", "here", "system:a:b"): InventoryEntry("uid-3"),
+            ObjectKey("rbac.x", "Role", "here", "any_thing at all"): InventoryEntry(
+                "uid-4"
+            ),
+            ObjectKey("x.io", "K" * 60, "n" * 63, "a" * 253): InventoryEntry(),
         }
         self.write(found, "c1")
         again = self.read()
@@ -98,11 +106,11 @@ class InventoryTests(SynchronousTestCase):
         self.assertEqual(
             self.read(self.store).entries,
             {
-                ObjectKey("apps", "Deployment", "default", "web"): Entry(),
-                ObjectKey("", "Namespace", "", "here"): Entry(),
+                ObjectKey("apps", "Deployment", "default", "web"): InventoryEntry(),
+                ObjectKey("", "Namespace", "", "here"): InventoryEntry(),
                 ObjectKey(
                     "rbac.authorization.k8s.io", "ClusterRole", "", "system:x"
-                ): Entry(),
+                ): InventoryEntry(),
             },
         )
         self.write(entries(1))
@@ -206,7 +214,10 @@ class InventoryTests(SynchronousTestCase):
                 self.fail("it never ends")
 
     def cut_off(
-        self, old: dict[ObjectKey, Entry], new: dict[ObjectKey, Entry], stops: int
+        self,
+        old: dict[ObjectKey, InventoryEntry],
+        new: dict[ObjectKey, InventoryEntry],
+        stops: int,
     ) -> bool:
         """Write *new* over *old*; whether it came to its end before the request."""
         for number in range(32):

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from modules.gitops import manifests
-from modules.gitops.manifests import ObjectKey, Origin, Problem, Source, read_source
+from modules.gitops.manifests import (
+    ObjectKey,
+    Origin,
+    Source,
+    SourceProblem,
+    read_source,
+)
 
 
 def source(text: str, path: str = "a.yaml") -> Source:
@@ -149,7 +155,9 @@ def test_problems_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifests, "MAX_PROBLEMS", 2)
     found = source("---\n1\n" * 5)
     assert len(found.problems) == 3
-    assert found.problems[-1] == Problem(Origin("a.yaml", 4), "and 3 problems more")
+    assert found.problems[-1] == SourceProblem(
+        Origin("a.yaml", 4), "and 3 problems more"
+    )
 
 
 def test_a_source_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

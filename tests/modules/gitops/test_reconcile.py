@@ -10,12 +10,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from modules.gitops import act
 from modules.gitops.act import Outcome, Superseded
-from modules.gitops.brakes import Limits
-from modules.gitops.inventory import InventoryStore
+from modules.gitops.inventory import APPROVED, InventoryStore
 from modules.gitops.manifests import read_source
 from modules.gitops.order import DEPENDS_ON
-from modules.gitops.plan import OWNER, Plan, Settings, Verb
+from modules.gitops.plan import OWNER, Plan, SourceSettings, Verb
 from modules.gitops.reconcile import Reconciler, Report
+from modules.gitops.settings import PruneLimits
 from tests.modules.gitops.test_server import Asker
 from tunnel.interfaces import KubernetesObject, KubernetesResource
 from tunnel.testing import FakeCluster, ModulePair
@@ -68,7 +68,7 @@ class ReconcileCase(SynchronousTestCase):
     def reconciler(self, **given: Any) -> Reconciler:
         settings = {
             name: given.pop(name)
-            for name in ("policy", "prune", "limits", "approved")
+            for name in ("policy", "prune", "limits")
             if name in given
         }
         inventory_id = given.pop("inventory_id", ID)
@@ -76,7 +76,7 @@ class ReconcileCase(SynchronousTestCase):
         return Reconciler(
             client=client,
             store=InventoryStore(client, inventory_id, "default"),
-            settings=Settings(inventory_id=inventory_id, **settings),
+            settings=SourceSettings(inventory_id=inventory_id, **settings),
             leads=given.pop("leads", lambda: self.leads),
             clock=self.clock,
             now=self.clock.seconds,
@@ -112,6 +112,12 @@ class ReconcileCase(SynchronousTestCase):
         """ConfigMaps that are no inventory."""
         found = self.pair.run(_all(self.client))
         return {one for one in found if not one.startswith("inventory-")}
+
+    def approve(self, commit: str) -> None:
+        """As a person does with ``kubectl annotate``."""
+        found = self.live(f"inventory-{ID}")
+        found["metadata"]["annotations"][APPROVED] = commit
+        self.objects.put(found)
 
     def inventory(self) -> set[str]:
         store = InventoryStore(self.client, ID, "default")
@@ -348,21 +354,26 @@ class PruneTests(ReconcileCase):
         self.assertIn("no objects any more", report.blocked[0].reason)
         self.assertEqual(len(self.names()), 3)
         self.assertEqual(self.inventory(), self.names())
-        self.commit(commit="approved", approved="approved")
+        self.approve("approved")
+        self.commit(commit="approved")
         self.assertEqual(self.names(), set())
 
     def test_most_of_it(self) -> None:
         self.commit(*config_maps(*range(30)))
-        report = self.commit(*config_maps(*range(3)), commit="x", approved="another")
+        self.approve("another")
+        report = self.commit(*config_maps(*range(3)), commit="x")
         self.assertEqual(len(report.blocked), 27)
         self.assertIn("27 of 30 objects would go", report.blocked[0].reason)
         self.assertEqual(len(self.names()), 30)
-        report = self.commit(*config_maps(*range(3)), commit="x", approved="x")
+        self.approve("x")
+        self.commit(*config_maps(*range(3)), commit="x")
         self.assertEqual(len(self.names()), 3)
+        # For this commit, and for no other one.
+        self.assertEqual(len(self.commit().blocked), 3)
 
     def test_too_many(self) -> None:
         self.commit(*config_maps(*range(30)))
-        limits = Limits(percent=100, count=4)
+        limits = PruneLimits(percent=100, count=4)
         report = self.commit(*config_maps(*range(25)), limits=limits)
         self.assertEqual(len(report.blocked), 5)
         report = self.commit(*config_maps(*range(26)), limits=limits)
@@ -524,7 +535,7 @@ class CrashTests(ReconcileCase):
 
     def test_every_point(self) -> None:
         old, new = config_maps(*range(8)), config_maps(*range(4, 12))
-        limits = Limits(percent=100)
+        limits = PruneLimits(percent=100)
         for after in (False, True):
             for point in range(1, 200):
                 for name in self.names() | {f"inventory-{ID}"}:

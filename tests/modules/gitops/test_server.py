@@ -13,11 +13,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer, provider
 from zope.interface.verify import verifyObject
 
-from modules.agent_configuration.config import RepositorySettings
 from modules.gitops import rpc_pb2
 from modules.gitops import server as module
 from modules.gitops.refs import MIN_PAUSE, RETRY_FIRST
 from modules.gitops.server import GITOPS, PART, GitopsServer
+from modules.repositories import RepositorySettings
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     AgentProject,

@@ -1,0 +1,101 @@
+"""The half in agentk: has each manifest project reconciled while this agentk leads."""
+
+from __future__ import annotations
+
+import time
+from random import SystemRandom
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from zope.interface import implementer, provider
+
+from modules.gitops import rpc_pb2
+from modules.gitops.project import Project
+from modules.gitops.settings import GitopsSection, ManifestProject
+from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
+
+__all__ = ["GitopsAgent", "GitopsOptions"]
+
+GITOPS = rpc_pb2.DESCRIPTOR.services_by_name["Gitops"]
+
+#: Seconds before a project whose work failed by a fault of ours is begun again.
+PAUSE = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class GitopsOptions:
+    """``modules.gitops`` of agentk: there is nothing to say."""
+
+
+@provider(IAgentModuleFactory)
+@implementer(IAgentModule)
+class GitopsAgent:
+    """One `Project` for each of ``gitops.manifest_projects``, side by side."""
+
+    _log = Logger()
+    configuration = GitopsOptions
+
+    def __init__(self, api: IAgentModuleApi) -> None:
+        self.name = api.name
+        self._api = api
+        self._random = SystemRandom().random
+        self._wanted: dict[str, ManifestProject] = {}
+        self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
+        self._leading = False
+        api.follow_section("gitops", GitopsSection, self._configured)
+        api.lead(self._lead)
+
+    async def start(self) -> None:
+        """Work begins when this agentk leads."""
+
+    async def stop(self) -> None:
+        """What was begun is cancelled with the leadership."""
+
+    def _configured(self, section: GitopsSection) -> None:
+        self._wanted = {one.id: one for one in section.manifest_projects}
+        if self._leading:
+            self._update()
+
+    async def _lead(self) -> None:
+        self._leading = True
+        self._update()
+        try:
+            await Deferred()
+        finally:
+            self._leading = False
+            for project_id in tuple(self._running):
+                self._end(project_id)
+
+    def _update(self) -> None:
+        """Have those run that are wanted, as they are wanted, and no others."""
+        for project_id, (settings, _) in tuple(self._running.items()):
+            if self._wanted.get(project_id) != settings:
+                self._end(project_id)
+        for project_id, settings in self._wanted.items():
+            if project_id not in self._running:
+                running = Deferred.fromCoroutine(self._run(settings))
+                running.addErrback(lambda failure: failure.trap(CancelledError))
+                self._running[project_id] = (settings, running)
+
+    def _end(self, project_id: str) -> None:
+        _, running = self._running.pop(project_id)
+        running.cancel()
+
+    async def _run(self, settings: ManifestProject) -> None:
+        service = self._api.client(GITOPS)
+        while True:
+            project = Project(self._api, service, settings, self._random, time.time)
+            try:
+                await project.run()
+            except CancelledError:
+                raise
+            except Exception:
+                # One project that fails never stops another.
+                self._log.failure(
+                    "working on project {project} failed; it begins again in a minute",
+                    project=project.name,
+                )
+            await deferLater(self._api.clock, PAUSE)

@@ -1,0 +1,89 @@
+"""Git repositories as kas' file names them, for each module that reads some."""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import attrs
+
+from tunnel.config import ExistingFile, Invalid, field
+from tunnel.interfaces import GitAddress
+
+__all__ = ["RepositorySettings", "is_period"]
+
+#: Seconds between two looks, at the least: each is a fetch.
+MIN_PERIOD = 1.0
+
+
+def is_period(instance: object, attribute: object, value: float) -> None:
+    """A validator: time between two looks at a repository."""
+    if value <= 0:
+        raise ValueError("must be more than 0")
+    if value < MIN_PERIOD:
+        raise ValueError(f"must be at least {MIN_PERIOD:g}s")
+
+
+def _is_url(instance: object, attribute: object, value: str) -> None:
+    try:
+        url = urlsplit(value)
+        port = url.port
+    except ValueError as error:
+        raise ValueError(f"this is no URL ({error})") from None
+    if not value:
+        return
+    # Without the value in any message: there may be a password in it.
+    if url.scheme not in ("http", "https") or not url.hostname or port == 0:
+        raise ValueError("write https://git.example.org/group/project.git")
+    if url.username or url.password:
+        raise ValueError("no user name or password belongs into it: credentials_file")
+
+
+@attrs.frozen(kw_only=True)
+class RepositorySettings:
+    """One of ``repositories`` of a module."""
+
+    path: Path | None = field(default=None, doc="a folder with a Git repository")
+    url: str = field(default="", doc="of a Git server over HTTP", validator=_is_url)
+    credentials_file: ExistingFile | None = field(
+        default=None, doc="one line, user:password, for the Git server"
+    )
+    ca_certificate_file: ExistingFile | None = field(
+        default=None, doc="PEM certificates that sign the server's"
+    )
+    branch: str = field(default="HEAD", doc="the branch; HEAD is the default branch")
+    agents: tuple[str, ...] = field(
+        default=("*",),
+        doc="names of agents, with * for any characters; of GitLab's agents "
+        "<path of the project>:<name>",
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if (self.path is None) == (not self.url):
+            raise Invalid("write either path or url")
+        if self.path is not None and self.credentials_file is not None:
+            raise Invalid("a path needs no credentials", "credentials_file")
+
+    @property
+    def address(self) -> GitAddress:
+        """Where it is."""
+        return GitAddress(
+            path=self.path,
+            url=self.url,
+            credentials_file=self.credentials_file,
+            ca_certificate_file=self.ca_certificate_file,
+        )
+
+    def has(self, agent_name: str, project: str | None = None) -> bool:
+        """
+        Whether the configuration of an agent of this name is here.
+
+        :param project: the path of its project at GitLab; None: it is none of GitLab.
+        """
+        name = agent_name if project is None else f"{project}:{agent_name}"
+        return any(
+            fnmatch.fnmatchcase(name, one)
+            for one in self.agents
+            if (":" in one) == (project is not None)
+        )
