@@ -87,7 +87,6 @@ class AgentSection:
         "redis_conn_info_refresh",
         "redis_conn_info_gc",
         "receptive_agent",
-        "gitops",
         "remote_development",
     )
 

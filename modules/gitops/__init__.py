@@ -20,6 +20,7 @@ What is in a Git repository lives in the cluster.
     brakes.py       what stops deletes
     plan.py         what has to be done
     act.py          does it
+    parallel.py     several requests at the same time, and no more than so many
     health.py       whether an object has become what its specification says
 
     Git -> refs.py -> files.py -> server.py ==tunnel==> snapshot.py -> manifests.py

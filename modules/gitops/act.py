@@ -14,13 +14,13 @@ from twisted.internet.task import deferLater
 from modules.gitops.health import HealthStatus, health_of
 from modules.gitops.inventory import Inventory, InventoryEntry, InventoryStore
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
+from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import (
     OWNER,
     Action,
     Plan,
     SourceSettings,
     Verb,
-    in_parallel,
     live_object,
     owner_of,
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import attrs
 
 from modules.repositories import RepositorySettings, is_period
@@ -25,6 +28,11 @@ class GitopsSettings:
 
     Source of names and defaults: GitLab's kas, pkg/kascfg.
     """
+
+    IGNORED_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("project_info_cache_ttl", "project_info_cache_error_ttl"),
+        "a key of GitLab's kas that changes nothing here",
+    )
 
     poll_period: Duration = field(
         default=300.0,

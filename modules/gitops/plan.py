@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
-from typing import Literal, TypeVar
+from typing import Literal
 
 import attrs
-from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
 from modules.gitops.brakes import brake_of_object, brake_of_set, is_kept
 from modules.gitops.inventory import Inventory
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.order import Order, order_of
+from modules.gitops.parallel import in_parallel
 from modules.gitops.resolve import Resolved
 from modules.gitops.settings import PruneLimits
 from tunnel.errors import CallError, Status
@@ -29,7 +29,6 @@ __all__ = [
     "Plan",
     "SourceSettings",
     "Verb",
-    "in_parallel",
     "live_object",
     "make_plan",
     "owner_of",
@@ -37,12 +36,6 @@ __all__ = [
 
 #: On each object, the inventory that has it.  Source: cli-utils, pkg/inventory.
 OWNER = "config.k8s.io/owning-inventory"
-
-#: Requests to the API server at the same time, of one source.  Its own fairness and its
-#: 429 are what limits agentk beyond that.
-IN_FLIGHT = 32
-
-_T = TypeVar("_T")
 
 
 class Verb(Enum):
@@ -124,35 +117,6 @@ def owner_of(live: KubernetesObject) -> str:
     annotations = live["metadata"].get("annotations") or {}
     owner: str = annotations.get(OWNER, "")
     return owner
-
-
-async def in_parallel(
-    calls: Iterable[Callable[[], Awaitable[_T]]], limit: int = IN_FLIGHT
-) -> list[_T]:
-    """
-    Their results, in their order; at most *limit* run at the same time.
-
-    The first failure ends all; the rest is cancelled.
-    """
-    semaphore = DeferredSemaphore(limit)
-
-    def begin(call: Callable[[], Awaitable[_T]]) -> Deferred[_T]:
-        async def run() -> _T:
-            return await call()
-
-        return semaphore.run(lambda: Deferred.fromCoroutine(run()))
-
-    running = [begin(call) for call in calls]
-    everything = gatherResults(running, consumeErrors=True)
-    try:
-        return await everything
-    except Exception as error:
-        for one in running:
-            one.cancel()
-        inner = getattr(error, "subFailure", None)
-        if inner is None:
-            raise
-        raise inner.value from None
 
 
 async def live_object(

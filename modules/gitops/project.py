@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any, Literal, TypeVar
 
 import attrs
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -24,6 +24,7 @@ from modules.gitops import rpc_pb2
 from modules.gitops.act import Superseded
 from modules.gitops.inventory import InventoryStore
 from modules.gitops.manifests import Source
+from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import SourceSettings
 from modules.gitops.reconcile import Reconciler, Report, read_snapshot
 from modules.gitops.settings import ManifestProject
@@ -113,13 +114,7 @@ class Project:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        loops = [Deferred.fromCoroutine(one) for one in (self._follow(), self._work())]
-        both = gatherResults(loops, consumeErrors=True)
-        try:
-            await both
-        finally:
-            for one in loops:
-                one.cancel()
+        await in_parallel([self._follow, self._work])
 
     # What kas sends.
 

@@ -15,6 +15,8 @@ kubernetes_api_agent = AgentModule(
     "kubernetes_api", "modules.kubernetes_api.agent.KubernetesApiAgent", default=True
 )
 
+gitops_agent = AgentModule("gitops", "modules.gitops.agent.GitopsAgent")
+
 agent_configuration_agent = AgentModule(
     "agent_configuration",
     "modules.agent_configuration.agent.AgentConfigurationAgent",

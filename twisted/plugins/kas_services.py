@@ -35,6 +35,13 @@ configuration_project = ServerModule(
     default="api",
 )
 
+gitops = ServerModule(
+    "gitops",
+    "modules.gitops.server.GitopsServer",
+    # Where GitLab's kas has it.
+    section="agent.gitops",
+)
+
 kubernetes_api = ServerModule(
     "kubernetes_api",
     "modules.kubernetes_api.server.KubernetesApiServer",

@@ -262,7 +262,8 @@ def test_a_file_of_gitlabs_kas(tmp_path: Path) -> None:
         assert lines[line - 1].strip().startswith((f"{what}:", "logging:")), remark
         named.add(what)
     assert named == {
-        *("max_connection_age", "gitops", "remote_development"),
+        *("max_connection_age", "remote_development"),
+        *("project_info_cache_ttl", "project_info_cache_error_ttl"),
         *("redis_conn_info_ttl", "redis_conn_info_refresh", "redis_conn_info_gc"),
         *("tracing", "sentry", "grpc_level"),
         *("google_profiler", "pool_size", "read_timeout", "idle_timeout"),

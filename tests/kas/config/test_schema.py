@@ -79,7 +79,6 @@ def test_the_example_has_every_key() -> None:
         ("observability.logging", "grpc_level"),
         ("redis", "pool_size"),
         ("", "workspaces"),
-        ("agent", "gitops"),
         ("agent", "remote_development"),
         ("observability", "tracing"),
         ("observability", "sentry"),

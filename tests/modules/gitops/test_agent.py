@@ -1,0 +1,247 @@
+"""Both halves: a commit comes, and the cluster is as it says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from modules.gitops import reconcile
+from modules.gitops.agent import GitopsAgent
+from modules.gitops.project import AGAIN, inventory_id
+from modules.gitops.refs import MIN_PAUSE
+from modules.gitops.server import GitopsServer
+from modules.repositories import RepositorySettings
+from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import GitAddress, IAgentModule
+from tunnel.testing import FakeCluster, ModulePair
+
+URL = "https://git.example.org/apps.git"
+OTHER = "https://git.example.org/other.git"
+
+
+def text(*objects: Any) -> str:
+    return "\n---\n".join(json.dumps(one) for one in objects)
+
+
+class HalvesTests(SynchronousTestCase):
+    """One agent, two repositories, one cluster."""
+
+    def setUp(self) -> None:
+        self.patch(reconcile, "deferToThread", maybeDeferred)
+        self.clock = Clock()
+        self.cluster = FakeCluster(self.clock)
+        self.pair = ModulePair(self.clock, cluster=self.cluster)
+        self.apps = self.pair.repositories.open(GitAddress(url=URL))
+        self.other = self.pair.repositories.open(GitAddress(url=OTHER))
+        repositories = {
+            "apps": RepositorySettings(url=URL),
+            "other": RepositorySettings(url=OTHER),
+        }
+        self.server = self.pair.server_half(GitopsServer, repositories=repositories)
+        self.server._random = lambda: 1.0
+        self.agent = self.pair.agent_half(GitopsAgent)
+        self.agent._random = lambda: 1.0
+        self.log = EventLoggingObserver()
+        globalLogPublisher.addObserver(self.log)
+        self.addCleanup(globalLogPublisher.removeObserver, self.log)
+        self.pair.start()
+        self.addCleanup(self.pair.stop)
+        self.lead()
+        self.addCleanup(self.leave)
+
+    def lead(self) -> None:
+        """This agentk leads from now on."""
+        api = self.agent._api
+        api.leads = True
+        (run,) = api.led
+        self.leading = Deferred.fromCoroutine(run())
+        self.leading.addErrback(lambda failure: failure.trap(CancelledError))
+
+    def leave(self) -> None:
+        """... and no longer."""
+        self.agent._api.leads = False
+        self.leading.cancel()
+
+    def configure(self, *projects: dict[str, Any]) -> None:
+        section = json.dumps({"manifest_projects": list(projects)})
+        self.pair.sections.apply({"gitops": section})
+        self.passes(1)
+
+    def passes(self, seconds: float) -> None:
+        for _ in range(int(seconds // 5)):
+            self.clock.advance(5)
+            self.pair.settle()
+        for _ in range(5):
+            self.clock.advance(seconds % 5 / 5)
+            self.pair.settle()
+
+    def pushed(self, name: str = "apps") -> None:
+        self.server._api.publish("git.pushed", name)
+        self.passes(MIN_PAUSE)
+        self.passes(MIN_PAUSE)
+
+    def live(self, name: str, namespace: str = "default") -> Any:
+        return self.cluster.objects.find("v1", "ConfigMap", name, namespace)
+
+    def said(self, part: str) -> list[str]:
+        lines = [formatEvent(event) for event in self.log]
+        return [line for line in lines if part in line]
+
+    def test_interfaces(self) -> None:
+        verifyObject(IAgentModule, self.agent)
+
+    def test_a_commit_and_the_next(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps"})
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        self.assertEqual(len(self.said("is in the cluster: 2 created")), 1)
+        self.apps.commit({"a.yaml": text(*config_maps(1, 3))})
+        self.pushed()
+        self.assertIsNone(self.live("m002"))
+        self.assertIsNotNone(self.live("m003"))
+        self.assertEqual(len(self.said("1 created, 1 pruned, 1 unchanged")), 1)
+
+    def test_the_first_repository_by_default(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({})
+        self.assertIsNotNone(self.live("m001"))
+
+    def test_settings(self) -> None:
+        self.apps.commit(
+            {"prod/a.yaml": text(object_("a")), "b.yaml": text(object_("b"))},
+            "refs/heads/next",
+        )
+        self.configure(
+            {
+                "id": "apps",
+                "ref": {"branch": "next"},
+                "paths": [{"glob": "/prod/*.yaml"}],
+                "default_namespace": "here",
+            }
+        )
+        self.assertIsNotNone(self.live("a", "here"))
+        self.assertIsNone(self.live("b", "here"))
+
+    def test_nothing_is_changed_in_a_dry_run(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps", "dry_run_strategy": "server"})
+        self.assertIsNone(self.live("m001"))
+        self.assertEqual(len(self.said("would 1 create (dry run)")), 1)
+
+    def test_only_while_it_leads(self) -> None:
+        self.leave()
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.passes(AGAIN)
+        self.assertIsNone(self.live("m001"))
+        self.lead()
+        self.passes(5)
+        self.assertIsNotNone(self.live("m001"))
+
+    def test_side_by_side(self) -> None:
+        """What is wrong with one project is its own."""
+        self.apps.commit({"a.yaml": "no: object"})
+        self.other.commit({"a.yaml": text(*config_maps(5))})
+        self.configure({"id": "apps"}, {"id": "other"})
+        self.assertIsNotNone(self.live("m005"))
+        (line,) = self.said("project apps, commit")
+        self.assertIn("a.yaml:1: apiVersion is missing", line)
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.pushed()
+        self.assertIsNotNone(self.live("m001"))
+
+    def test_a_project_that_leaves_the_configuration(self) -> None:
+        """Its objects stay."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.configure()
+        self.apps.commit({"a.yaml": text(*config_maps(2, 3))})
+        self.pushed()
+        self.passes(AGAIN * 2)
+        self.assertIsNotNone(self.live("m001"))
+        self.assertIsNone(self.live("m002"))
+
+    def test_git_away(self) -> None:
+        """What is in the cluster stays; once, and not each minute, it is said."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.apps.down = CallError(Status.UNAVAILABLE, "no route")
+        self.pushed()
+        self.passes(600)
+        self.assertIsNotNone(self.live("m001"))
+        self.assertEqual(len(self.said("its files cannot be had")), 1)
+        self.apps.down = None
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.passes(600)
+        self.assertIsNotNone(self.live("m002"))
+
+    def test_what_others_changed_is_put_right(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.cluster.objects.remove("v1", "ConfigMap", "m001", "default")
+        self.passes(AGAIN)
+        self.passes(1)
+        self.assertIsNotNone(self.live("m001"))
+
+    def test_a_newer_commit_takes_over(self) -> None:
+        """While an hour is waited for the last one."""
+        waits = object_("d", "Deployment", "apps/v1", spec={"replicas": 1})
+        needs = {
+            "config.kubernetes.io/depends-on": "apps/namespaces/default/Deployment/d"
+        }
+        late = object_("late", metadata={"annotations": needs})
+        self.apps.commit({"a.yaml": text(waits, late)})
+        self.configure({"id": "apps"})
+        self.passes(60)
+        self.assertIsNone(self.live("late"))
+        self.apps.commit({"a.yaml": text(waits, object_("fixed"))})
+        self.pushed()
+        self.assertIsNotNone(self.live("fixed"))
+
+    def test_the_cluster_away(self) -> None:
+        self.cluster.refuses = True
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.assertEqual(len(self.said("the cluster cannot be asked")), 1)
+        self.cluster.refuses = False
+        self.passes(60)
+        self.assertIsNotNone(self.live("m001"))
+
+    def test_a_blocked_prune_is_said_once_and_approved(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        commit = self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.pushed()
+        self.passes(AGAIN * 3)
+        lines = self.said("ConfigMap default/m002 blocked")
+        self.assertEqual(len(lines), 1)
+        self.assertIn("9 of 10 objects would go", lines[0])
+        (name,) = (
+            one
+            for one in self.cluster.objects._stored
+            if one[3].startswith("inventory-")
+        )
+        inventory = self.live(name[3])
+        inventory["metadata"]["annotations"]["txkas/approved-commit"] = commit
+        self.cluster.objects.put(inventory)
+        self.passes(AGAIN)
+        self.passes(5)
+        self.assertIsNone(self.live("m002"))
+        self.assertIsNotNone(self.live("m001"))
+
+
+def test_inventory_ids() -> None:
+    assert inventory_id("7", 9, "group/apps") == "7-9"
+    assert inventory_id("7", 0, "apps").startswith("7-apps-")
+    odd = inventory_id("Ä" * 300, 0, "../..")
+    assert odd.startswith("x-x-")
+    assert len(inventory_id("a" * 300, 0, "b" * 300)) <= 63
+    assert inventory_id("a", 0, "b-c") != inventory_id("a-b", 0, "c")
