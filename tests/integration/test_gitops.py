@@ -1,0 +1,236 @@
+"""Manifests in a real Git repository, through kas and agentk, into a real cluster."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.integration.cluster import ControlPlane
+from tests.integration.processes import eventually
+from tests.integration.stack import Agentk, Kas
+from tools.git_repository import GitRepository
+
+FILE = ".gitlab/agents/main/config.yaml"
+
+
+def config_map(name: str, namespace: str, **data: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def definition(group: str) -> dict[str, Any]:
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "properties": {
+                    "spec": {
+                        "type": "object",
+                        "properties": {"size": {"type": "integer"}},
+                    }
+                },
+            }
+        },
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"things.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "Thing", "plural": "things", "singular": "thing"},
+            "versions": [version],
+        },
+    }
+
+
+class Stand:
+    """kas and agentk, and a repository with the agent's file and the manifests."""
+
+    def __init__(
+        self, folder: Path, kas: Kas, agentk: Agentk, cluster: ControlPlane
+    ) -> None:
+        self.kas, self.agentk, self.cluster = kas, agentk, cluster
+        self.options = folder / "agentk.yaml"
+        self.options.write_text("modules: {gitops: {}}\n")
+        self.namespace = f"gitops-{time.time_ns() % 10**10}"
+        self.group = f"{self.namespace}.example.org"
+        self.origin = GitRepository.make(folder / "apps.git")
+        kas.agent_settings = tuple(
+            f"{section}: {{poll_period: 1s, repositories: "
+            f"{{apps: {{path: {self.origin.path}}}}}}}"
+            for section in ("configuration", "gitops")
+        )
+
+    def restart(self) -> None:
+        """agentk, with the same options."""
+        self.agentk.start(
+            *("--configuration-file", str(self.options), "--namespace", self.namespace)
+        )
+
+    def configure(self, **project: Any) -> None:
+        project = {
+            "paths": [{"glob": "/apps/**/*.yaml"}],
+            "default_namespace": self.namespace,
+            "prune_timeout": "30s",
+            **project,
+        }
+        section = {"gitops": {"manifest_projects": [project]}}
+        self.origin.commit({FILE: yaml.safe_dump(section)})
+
+    def commit(self, *objects: dict[str, Any], **files: str | None) -> str:
+        return self.origin.commit(
+            {"apps/all.yaml": yaml.safe_dump_all(objects), **files}
+        )
+
+    def live(self, path: str) -> Any:
+        """The object there; None: there is none."""
+        try:
+            return self.cluster.call("GET", path)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def config_map(self, name: str) -> Any:
+        return self.live(f"/api/v1/namespaces/{self.namespace}/configmaps/{name}")
+
+    def config_maps(self) -> set[str]:
+        """Names of those that are no inventory."""
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        names = {
+            one["metadata"]["name"] for one in self.cluster.call("GET", path)["items"]
+        }
+        return {
+            one
+            for one in names
+            if one != "kube-root-ca.crt" and not one.startswith("inventory-")
+        }
+
+    def says(self, text: str, seconds: float = 60) -> None:
+        """Until agentk has said it."""
+        process = self.agentk.process
+        assert process is not None
+        eventually(lambda: text in process.said(), seconds, text)
+
+    def settled(self, commit: str) -> None:
+        self.says(f"commit {commit} is in the cluster")
+
+
+@pytest.fixture
+def stand(
+    tmp_path: Path, lone_kas: Kas, control_plane: ControlPlane
+) -> Iterator[Stand]:
+    """All of it, started."""
+    agentk = Agentk(lone_kas, lone_kas.add_agent("main"), control_plane.agent)
+    stand = Stand(tmp_path, lone_kas, agentk, control_plane)
+    control_plane.add_namespace(stand.namespace)
+    stand.configure()
+    lone_kas.start()
+    stand.restart()
+    yield stand
+    if agentk.process is not None:
+        agentk.process.kill()
+    control_plane.remove_namespace(stand.namespace)
+
+
+def test_from_git_to_the_cluster(stand: Stand) -> None:
+    """Apply, change, prune, a brake and its approval, a person who interferes."""
+    space = stand.namespace
+    first = stand.commit(
+        *(config_map(f"m{n}", space, value=str(n)) for n in range(6)),
+        config_map("odd", space, yes_="on"),
+    )
+    stand.settled(first)
+    assert stand.config_maps() == {"m0", "m1", "m2", "m3", "m4", "m5", "odd"}
+
+    # A change, and what left Git.
+    second = stand.commit(*(config_map(f"m{n}", space, value="new") for n in range(5)))
+    stand.settled(second)
+    eventually(lambda: stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}, 30)
+    assert stand.config_map("m0")["data"] == {"value": "new"}
+
+    # Most of it leaves: nothing goes until a person has said so.
+    third = stand.commit(config_map("m0", space, value="new"))
+    stand.says("4 of 5 objects would go, more than 50 %")
+    stand.settled(third)
+    assert stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}
+    (name,) = (
+        one["metadata"]["name"]
+        for one in stand.cluster.call("GET", f"/api/v1/namespaces/{space}/configmaps")[
+            "items"
+        ]
+        if one["metadata"]["name"].startswith("inventory-")
+    )
+    inventory = stand.config_map(name)
+    assert len(inventory["data"]) == 5
+    inventory["metadata"]["annotations"]["txkas/approved-commit"] = third
+    path = f"/api/v1/namespaces/{space}/configmaps/{name}"
+    stand.cluster.call("PUT", path, inventory)
+    # The next look takes minutes; another commit of the same objects would need its
+    # own approval, so agentk is started anew.
+    assert stand.agentk.stop()
+    stand.restart()
+    eventually(lambda: stand.config_maps() == {"m0"}, 60)
+    assert len(stand.config_map(name)["data"]) == 1
+
+
+def test_a_definition_and_its_objects_at_once(stand: Stand) -> None:
+    """Namespace, kind and object of it in one commit: no error is shown."""
+    place = f"{stand.namespace}-own"
+    thing = {
+        "apiVersion": f"{stand.group}/v1",
+        "kind": "Thing",
+        "metadata": {"name": "one", "namespace": place},
+        "spec": {"size": 3},
+    }
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place}}
+    commit = stand.commit(thing, space, definition(stand.group))
+    stand.settled(commit)
+    path = f"/apis/{stand.group}/v1/namespaces/{place}/things/one"
+    assert stand.live(path)["spec"] == {"size": 3}
+    process = stand.agentk.process
+    assert process is not None
+    assert "failed" not in process.said()
+
+    # A person's object in that Namespace, and of that kind, keeps both.
+    stand.cluster.call(
+        "POST",
+        f"/apis/{stand.group}/v1/namespaces/{place}/things",
+        {**thing, "metadata": {"name": "theirs"}},
+    )
+    stand.settled(stand.commit(config_map("rest", stand.namespace)))
+    stand.says(f"Thing.{stand.group} {place}/theirs")
+    assert stand.live(f"/api/v1/namespaces/{place}") is not None
+    for last in (f"/apis/{stand.group}/v1/namespaces/{place}/things/theirs",
+                 f"/api/v1/namespaces/{place}",
+                 "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+                 f"things.{stand.group}"):  # fmt: skip
+        stand.cluster.call("DELETE", last)
+
+
+def test_one_that_cannot_be_applied(stand: Stand) -> None:
+    """Its file, line and field, in the API server's words; all others are there."""
+    good = [config_map(f"m{n:02}", stand.namespace) for n in range(40)]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "bad", "namespace": stand.namespace},
+        "spec": {"ports": [{"port": 99999999}]},
+    }
+    commit = stand.commit(*good[:20], service, *good[20:])
+    stand.settled(commit)
+    line = yaml.safe_dump_all(good[:20]).count("\n") + 2
+    stand.says(f"apps/all.yaml:{line}: Service")
+    stand.says("spec.ports[0].port")
+    assert len(stand.config_maps()) == 40
