@@ -11,19 +11,12 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
+from modules.gitops.brakes import AWAY, OWNER, brake_of_object, is_kept, owner_of
 from modules.gitops.health import HealthStatus, health_of
 from modules.gitops.inventory import Inventory, InventoryEntry, InventoryStore
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.parallel import in_parallel
-from modules.gitops.plan import (
-    OWNER,
-    Action,
-    Plan,
-    SourceSettings,
-    Verb,
-    live_object,
-    owner_of,
-)
+from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
@@ -111,6 +104,8 @@ class Act:
     _propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     _entries: dict[ObjectKey, InventoryEntry] = attrs.field(factory=dict, init=False)
+    #: The ``default_namespace`` that all of these are of.
+    _namespace: str = attrs.field(default="", init=False)
     #: As it was written last.
     _inventory: Inventory = attrs.field(init=False)
 
@@ -126,6 +121,9 @@ class Act:
         plan = self._plan
         self._inventory = plan.inventory
         self._entries = dict(plan.inventory.entries)
+        self._namespace = (
+            plan.inventory.default_namespace or self._settings.default_namespace
+        )
         for key, action in plan.wanted.items():
             if action.verb is not Verb.REFUSE:
                 self._entries.setdefault(key, InventoryEntry())
@@ -144,17 +142,24 @@ class Act:
             for layer in plan.leaving_layers:
                 await in_parallel(partial(self._prune, key) for key in layer)
                 await self._wait_until_gone(layer)
+        if not any(one.outcome is Outcome.BLOCKED for one in self.results.values()):
+            self._namespace = self._settings.default_namespace
         await self._write()
 
     # Bookkeeping.
 
     async def _write(self) -> None:
         """Have the inventory be what `_entries` says, if it is not."""
-        before, commit = self._inventory, self._plan.commit
-        if before.entries == self._entries and before.commit == commit:
+        before = self._inventory
+        after = attrs.evolve(
+            before,
+            entries=dict(self._entries),
+            commit=self._plan.commit,
+            default_namespace=self._namespace,
+        )
+        if attrs.astuple(after, recurse=False) == attrs.astuple(before, recurse=False):
             return
         self._check_leads()
-        after = Inventory(dict(self._entries), commit, before.approved)
         try:
             await self._store.write(after)
         except CallError as error:
@@ -191,7 +196,7 @@ class Act:
             force = self._force or action.verb is Verb.ADOPT
             applied = await self._applied(action.manifest, force)
         except CallError as error:
-            self._came_to(key, Outcome.FAILED, error.message)
+            self._came_to(key, Outcome.FAILED, _words(key, error))
             return
         self._entries[key] = InventoryEntry(applied["metadata"]["uid"])
         self._came_to(key, _outcome(action, applied))
@@ -320,6 +325,9 @@ class Act:
                 self._entries.pop(key, None)
                 self._came_to(key, Outcome.FORGOTTEN, "others have it since then")
                 return
+            if live is not None and (stays := await self._braked(live)):
+                self._came_to(key, Outcome.BLOCKED, stays)
+                return
             if live is not None:
                 self._check_leads()
                 await self._client.delete(
@@ -335,6 +343,11 @@ class Act:
                 self._came_to(key, Outcome.FAILED, error.message)
                 return
         self._came_to(key, Outcome.PRUNED)
+
+    async def _braked(self, live: KubernetesObject) -> str:
+        """Why an object may not go now; empty: it may."""
+        owner = self._settings.inventory_id
+        return is_kept(live) or await brake_of_object(self._client, live, owner)
 
     async def _wait_until_gone(self, keys: Collection[ObjectKey]) -> None:
         """What is gone leaves the inventory; what is not, stays in it."""
@@ -368,6 +381,16 @@ class Act:
         if live is None or live["metadata"]["uid"] != action.uid:
             return ""
         return health_of(live, self._now()).reason or "it is still there"
+
+
+def _words(key: ObjectKey, error: CallError) -> str:
+    """What the API server says of an object, without what may be a secret's content."""
+    if (key.group, key.kind) != ("", "Secret") or error.status in AWAY:
+        return error.message
+    return (
+        f"the API server refuses it ({error.status.name}); its words are left out, "
+        "because they may quote the Secret"
+    )
 
 
 def _outcome(action: Action, applied: KubernetesObject) -> Outcome:

@@ -15,7 +15,15 @@ from modules.gitops.settings import PruneLimits
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
-__all__ = ["brake_of_object", "brake_of_set", "is_kept"]
+__all__ = ["AWAY", "OWNER", "brake_of_object", "brake_of_set", "is_kept", "owner_of"]
+
+#: On each object, the inventory that has it.  Source: cli-utils, pkg/inventory.
+OWNER = "config.k8s.io/owning-inventory"
+
+#: Says nothing of an object: the API server cannot be asked now.
+AWAY = frozenset(
+    {Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED}
+)
 
 #: Deletes of so many objects are never too large a share: small sources change a lot.
 #: The documentation of ``prune_limits`` says it.
@@ -55,6 +63,13 @@ _USUAL_KINDS = frozenset(
 )
 
 
+def owner_of(live: KubernetesObject) -> str:
+    """The inventory that has an object; empty: none."""
+    annotations = live["metadata"].get("annotations") or {}
+    owner: str = annotations.get(OWNER, "")
+    return owner
+
+
 def is_kept(live: KubernetesObject) -> str:
     """The annotation that keeps a live object; empty: none."""
     annotations = live.get("metadata", {}).get("annotations") or {}
@@ -86,36 +101,39 @@ def brake_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) ->
 
 
 async def brake_of_object(
-    client: IKubernetesClient, live: KubernetesObject, ours: Collection[ObjectKey]
+    client: IKubernetesClient, live: KubernetesObject, owner: str
 ) -> str:
     """
     Why this object may not go because of what would go with it; empty: it may.
 
-    :param ours: what the source has in the cluster; it may go.
-    :raises CallError: what would go with it cannot be found out.
+    :param owner: the inventory whose objects may go.
+    :raises CallError: the API server cannot be asked now.
     """
     made = definition_of(live)
-    if made is not None:
-        return await _instances(client, made.group, made.kind, ours)
-    if (live.get("apiVersion"), live.get("kind")) == ("v1", "Namespace"):
-        return await _content(client, live["metadata"]["name"], ours)
+    try:
+        if made is not None:
+            return await _instances(client, made.group, made.kind, owner)
+        if (live.get("apiVersion"), live.get("kind")) == ("v1", "Namespace"):
+            return await _content(client, live["metadata"]["name"], owner)
+    except CallError as error:
+        if error.status in AWAY:
+            raise
+        return f"what would go with it cannot be seen: {error.message}"
     return ""
 
 
 async def _instances(
-    client: IKubernetesClient, group: str, kind: str, ours: Collection[ObjectKey]
+    client: IKubernetesClient, group: str, kind: str, owner: str
 ) -> str:
     foreign: list[ObjectKey] = []
     for resource in await client.resources():
         if (resource.group, resource.kind) == (group, kind):
-            foreign = await _foreign(client, resource, "", ours)
+            foreign = await _foreign(client, resource, "", owner)
             break
     return _named("objects of this kind, which are of others, would go", foreign)
 
 
-async def _content(
-    client: IKubernetesClient, namespace: str, ours: Collection[ObjectKey]
-) -> str:
+async def _content(client: IKubernetesClient, namespace: str, owner: str) -> str:
     foreign: list[ObjectKey] = []
     seen: set[tuple[str, str]] = set()
     for resource in await client.resources():
@@ -125,7 +143,7 @@ async def _content(
         if kind in _USUAL_KINDS or kind in seen:
             continue
         seen.add(kind)
-        foreign += await _foreign(client, resource, namespace, ours)
+        foreign += await _foreign(client, resource, namespace, owner)
     return _named("objects in it, which are of others, would go", foreign)
 
 
@@ -133,7 +151,7 @@ async def _foreign(
     client: IKubernetesClient,
     resource: KubernetesResource,
     namespace: str,
-    ours: Collection[ObjectKey],
+    owner: str,
 ) -> list[ObjectKey]:
     foreign: list[ObjectKey] = []
     looked_at = 0
@@ -147,12 +165,11 @@ async def _foreign(
                     metadata.get("namespace", ""),
                     metadata["name"],
                 )
-                usual = (key.group, key.kind, key.name) in _USUAL
-                # What has an owner goes with it, and stays with it.
-                if (
-                    key not in ours
-                    and not usual
-                    and not metadata.get("ownerReferences")
+                # What has an owner of its own goes with that one.
+                if not (
+                    (key.group, key.kind, key.name) in _USUAL
+                    or metadata.get("ownerReferences")
+                    or owner_of(one) == owner
                 ):
                     foreign.append(key)
             looked_at += len(page)

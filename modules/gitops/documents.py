@@ -350,7 +350,8 @@ def _tagged(tag: str, text: str, line: int) -> Any:
     if kind is None:
         raise UnreadableText(line, f"the tag {tag} is not supported")
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):  # type: ignore[arg-type]
-        raise UnreadableText(line, f"{text[:100]!r} is not what its tag {tag} says")
+        # Without the text: it may be a secret.
+        raise UnreadableText(line, f"a value is not what its tag {tag} says")
     return value
 
 

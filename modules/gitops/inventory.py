@@ -29,7 +29,7 @@ from modules.gitops.manifests import ObjectKey
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 
-__all__ = ["Inventory", "InventoryEntry", "InventoryStore"]
+__all__ = ["LABEL", "Inventory", "InventoryEntry", "InventoryStore"]
 
 #: Source: kubernetes-sigs/cli-utils, pkg/common.
 LABEL = "cli-utils.sigs.k8s.io/inventory-id"
@@ -46,6 +46,9 @@ MAX_PART = 700 * 1024
 MAX_PARTS = 16
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
+
+#: Ours as well: what ``default_namespace`` was.
+DEFAULT = "txkas/default-namespace"
 
 #: What a person writes there: the commit whose deletes need not wait.
 APPROVED = "txkas/approved-commit"
@@ -75,11 +78,14 @@ class Inventory:
 
     :ivar commit: the last one that was written down.
     :ivar approved: the commit whose deletes no limit holds back: a person said so.
+    :ivar default_namespace: what it was when objects were last applied and pruned;
+        empty: there is no inventory yet.
     """
 
     entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
     commit: str = ""
     approved: str = ""
+    default_namespace: str = ""
 
 
 class InventoryStore:
@@ -87,7 +93,7 @@ class InventoryStore:
     One inventory.
 
     :param inventory_id: what cli-utils calls it: ``<agent id>-<project id>``.
-    :param namespace: where its ConfigMaps are.
+    :param namespace: where its ConfigMaps come, unless there are some elsewhere.
     """
 
     def __init__(
@@ -108,8 +114,11 @@ class InventoryStore:
         """
         first = await self._get(0)
         if first is None:
+            first = await self._elsewhere()
+        if first is None:
             self._parts = []
             return Inventory()
+        self._namespace = first["metadata"]["namespace"]
         parts = [first]
         annotations = first["metadata"].get("annotations") or {}
         count = annotations.get(PARTS, "1")
@@ -129,7 +138,10 @@ class InventoryStore:
                     raise self._unreadable(str(error)) from None
         self._parts = parts
         return Inventory(
-            entries, annotations.get(COMMIT, ""), annotations.get(APPROVED, "")
+            entries,
+            annotations.get(COMMIT, ""),
+            annotations.get(APPROVED, ""),
+            annotations.get(DEFAULT, self._namespace),
         )
 
     async def write(self, inventory: Inventory) -> None:
@@ -139,6 +151,7 @@ class InventoryStore:
         :raises CallError: ABORTED, another agentk wrote since then: read it again, and
             change nothing before.  RESOURCE_EXHAUSTED, it is too large.
         """
+        facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
         count, datas = self._split(inventory.entries)
         before = len(self._parts)
         if count < before:
@@ -146,11 +159,11 @@ class InventoryStore:
         if 1 < count != before:
             # What is there stays until the new parts hold what moves into them.
             old = (self._parts[0].get("data") or {}) if before else {}
-            await self._put(0, old, inventory.commit, max(before, 1))
+            await self._put(0, old, facts, max(before, 1))
             for number in range(max(before, 1), count):
-                await self._put(number, datas[number], inventory.commit, count)
+                await self._put(number, datas[number], facts, count)
         for number in range(count):
-            await self._put(number, datas[number], inventory.commit, count)
+            await self._put(number, datas[number], facts, count)
 
     def _split(
         self, entries: Mapping[ObjectKey, InventoryEntry]
@@ -190,8 +203,34 @@ class InventoryStore:
                 return None
             raise
 
+    async def _elsewhere(self) -> dict[str, Any] | None:
+        """
+        Part 0 in another namespace, as ``default_namespace`` was once.
+
+        :raises CallError: FAILED_PRECONDITION, there are several.
+        """
+        found: list[dict[str, Any]] = []
+        try:
+            pages = self._client.list(
+                _CONFIG_MAPS, label_selector=f"{LABEL}={self._id}"
+            )
+            async for page in pages:
+                found += [
+                    one for one in page if one["metadata"]["name"] == self._name(0)
+                ]
+        except CallError as error:
+            # agentk may have rights in some namespaces only.
+            if error.status is not Status.PERMISSION_DENIED:
+                raise
+        if len(found) > 1:
+            names = sorted(one["metadata"]["namespace"] for one in found)
+            raise self._unreadable(
+                f"it is in {', '.join(names[:5])}; remove all but one"
+            )
+        return found[0] if found else None
+
     async def _put(
-        self, number: int, data: dict[str, str], commit: str, count: int
+        self, number: int, data: dict[str, str], facts: dict[str, str], count: int
     ) -> None:
         known = self._parts[number] if number < len(self._parts) else None
         if number and known is not None and (known.get("data") or {}) == data:
@@ -209,10 +248,10 @@ class InventoryStore:
             metadata["annotations"] = {
                 PARTS: str(count),
                 WRITES: str(int(writes) + 1 if writes.isdecimal() else 1),
-                COMMIT: commit,
+                **facts,
             }
-            if before.get(APPROVED) == commit:
-                metadata["annotations"][APPROVED] = commit
+            if before.get(APPROVED) == facts[COMMIT]:
+                metadata["annotations"][APPROVED] = facts[COMMIT]
         elif known is None:
             # One that a growth left which was not finished.
             known = await self._get(number)

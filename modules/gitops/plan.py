@@ -13,7 +13,13 @@ from typing import Literal
 
 import attrs
 
-from modules.gitops.brakes import brake_of_object, brake_of_set, is_kept
+from modules.gitops.brakes import (
+    AWAY,
+    brake_of_object,
+    brake_of_set,
+    is_kept,
+    owner_of,
+)
 from modules.gitops.inventory import Inventory
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.order import Order, order_of
@@ -24,18 +30,13 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
 __all__ = [
-    "OWNER",
     "Action",
     "Plan",
     "SourceSettings",
     "Verb",
     "live_object",
     "make_plan",
-    "owner_of",
 ]
-
-#: On each object, the inventory that has it.  Source: cli-utils, pkg/inventory.
-OWNER = "config.k8s.io/owning-inventory"
 
 
 class Verb(Enum):
@@ -62,7 +63,8 @@ class Action:
     """
     What happens to one object.
 
-    :ivar live: the object as it was when the plan was made.
+    :ivar live: the object as it was when the plan was made; of one that is wanted only
+        its uid and version.
     """
 
     verb: Verb
@@ -104,19 +106,14 @@ class SourceSettings:
     What the agent's configuration says of how a source is applied.
 
     :ivar inventory_id: of the source, and the mark of its objects.
+    :ivar default_namespace: of objects that name none.
     """
 
     inventory_id: str
     policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = "must_match"
+    default_namespace: str = "default"
     prune: bool = True
     limits: PruneLimits = attrs.field(factory=PruneLimits)
-
-
-def owner_of(live: KubernetesObject) -> str:
-    """The inventory that has it; empty: none."""
-    annotations = live["metadata"].get("annotations") or {}
-    owner: str = annotations.get(OWNER, "")
-    return owner
 
 
 async def live_object(
@@ -184,21 +181,32 @@ def _wanting(
         if (problem := resolved.unknown.get(key)) is not None:
             return Action(Verb.REFUSE, key, problem.message, manifest)
         resource = resolved.resources.get((manifest.api_version, key.kind))
-        live = await live_object(client, resource, key)
+        try:
+            live = await live_object(client, resource, key)
+        except CallError as error:
+            if error.status in AWAY:
+                raise
+            return Action(Verb.REFUSE, key, error.message, manifest)
         if live is None:
             return Action(Verb.CREATE, key, "", manifest)
         owner = owner_of(live)
         if owner == settings.inventory_id:
-            return Action(Verb.APPLY, key, "", manifest, live)
+            return Action(Verb.APPLY, key, "", manifest, _known(live))
         adopts = settings.policy == "adopt_all" or (
             not owner and settings.policy == "adopt_if_no_inventory"
         )
         if adopts:
-            return Action(Verb.ADOPT, key, _of(owner), manifest, live)
+            return Action(Verb.ADOPT, key, _of(owner), manifest, _known(live))
         why = f"it is {_of(owner)}, and inventory_policy is {settings.policy}"
-        return Action(Verb.REFUSE, key, why, manifest, live)
+        return Action(Verb.REFUSE, key, why, manifest)
 
     return look
+
+
+def _known(live: KubernetesObject) -> KubernetesObject:
+    """What is needed later: thousands of whole objects would not fit into memory."""
+    metadata = live["metadata"]
+    return {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion")}}
 
 
 def _of(owner: str) -> str:
@@ -213,7 +221,12 @@ def _leaving(
     settings: SourceSettings,
 ) -> Callable[[], Awaitable[Action]]:
     async def look() -> Action:
-        live = await live_object(client, resource, key)
+        try:
+            live = await live_object(client, resource, key)
+        except CallError as error:
+            if error.status in AWAY:
+                raise
+            return Action(Verb.BLOCK, key, error.message)
         if live is None:
             return Action(Verb.FORGET, key, "it is gone")
         known = inventory.entries[key].uid
@@ -247,7 +260,12 @@ async def _braked(
         why = "prune is false"
     elif not complete:
         why = "not all objects of the source can be applied"
-    elif inventory.approved != commit:
+    elif inventory.approved == commit:
+        pass
+    elif inventory.default_namespace not in ("", settings.default_namespace):
+        before = inventory.default_namespace
+        why = f"default_namespace was {before}: objects would go there, and come anew"
+    else:
         why = brake_of_set(count, len(inventory.entries), wanted, settings.limits)
 
     async def braked(action: Action) -> Action:
@@ -255,7 +273,8 @@ async def _braked(
             return action
         reason = why
         if not reason and action.live is not None:
-            reason = await brake_of_object(client, action.live, inventory.entries)
+            owner = settings.inventory_id
+            reason = await brake_of_object(client, action.live, owner)
         return (
             attrs.evolve(action, verb=Verb.BLOCK, reason=reason) if reason else action
         )

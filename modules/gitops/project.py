@@ -134,7 +134,8 @@ class Project:
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
                 continue
             self._source = await read_snapshot(snapshot)
-            self._snapshot = snapshot
+            # Its files are read, and not needed any more.
+            self._snapshot = attrs.evolve(snapshot, files=())
             self._log.info(
                 "project {project}: commit {commit} has come: {files} files, "
                 "{objects} objects",
@@ -261,6 +262,7 @@ class Project:
             store=InventoryStore(client, name, settings.default_namespace),
             settings=SourceSettings(
                 inventory_id=name,
+                default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,
                 prune=settings.prune,
                 limits=settings.prune_limits,
@@ -268,7 +270,6 @@ class Project:
             leads=lambda: self._api.leads,
             clock=self._api.clock,
             now=self._now,
-            default_namespace=settings.default_namespace,
             force=settings.conflicts == "force",
             reconcile_timeout=settings.reconcile_timeout,
             prune_timeout=settings.prune_timeout,

@@ -66,7 +66,6 @@ class Reconciler:
     leads: Callable[[], bool]
     clock: IReactorTime
     now: Callable[[], float]
-    default_namespace: str = "default"
     force: bool = False
     reconcile_timeout: float = 3600.0
     prune_timeout: float = 3600.0
@@ -80,7 +79,9 @@ class Reconciler:
         """
         if source.problems:
             return Report(commit, source.problems)
-        resolved = await resolve(self.client, source.manifests, self.default_namespace)
+        resolved = await resolve(
+            self.client, source.manifests, self.settings.default_namespace
+        )
         order = order_of(resolved.manifests)
         if problems := (*resolved.problems, *order.problems):
             return Report(commit, problems)

@@ -65,11 +65,13 @@ class FollowedRef:
 
         :raises CallError: it could not be found out.
         """
-        fresh = self._clock.seconds() - self._looked_at < self._period
+        fresh = self._clock.seconds() - self._looked_at < MIN_PAUSE
         if self._commit and self._commit != known and fresh:
             return self._commit
         waiter: Deferred[str] = Deferred()
         self._waiting[waiter] = known
+        # What was seen a while ago may be older than what the caller has from another
+        # kas, and would take the cluster back.
         self._look_at(self._looked_at + self._period if fresh else self._next)
         try:
             return await waiter

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from modules.gitops.inventory import LABEL
 from modules.gitops.manifests import Manifest, ObjectKey, SourceProblem, definition_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
@@ -39,7 +40,13 @@ async def resolve(
 
     :raises CallError: the API server cannot say now which kinds it has.
     """
-    manifests = tuple(manifests)
+    # GitLab's agent let people bring an inventory of their own; here it could say what
+    # is whose.
+    manifests = tuple(
+        one
+        for one in manifests
+        if LABEL not in (one.object["metadata"].get("labels") or {})
+    )
     coming = {
         (one.group, one.kind): one.namespaced
         for manifest in manifests

@@ -261,6 +261,10 @@ class _Failing:
         self._go_on()
         return self._client.get(*given)  # type: ignore[no-any-return]
 
+    def list(self, *given: Any, **more: Any) -> Any:
+        self._go_on()
+        return self._client.list(*given, **more)
+
     def json(self, method: str, path: str, body: Any) -> Awaitable[Any]:
         self._go_on()
         return self._client.json(method, path, copy.deepcopy(body))  # type: ignore[no-any-return]

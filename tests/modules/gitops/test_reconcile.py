@@ -10,13 +10,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from modules.gitops import act
 from modules.gitops.act import Outcome, Superseded
-from modules.gitops.inventory import APPROVED, InventoryStore
+from modules.gitops.brakes import OWNER
+from modules.gitops.inventory import APPROVED, LABEL, InventoryStore
 from modules.gitops.manifests import read_source
 from modules.gitops.order import DEPENDS_ON
-from modules.gitops.plan import OWNER, Plan, SourceSettings, Verb
+from modules.gitops.plan import Plan, SourceSettings, Verb
 from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.settings import PruneLimits
 from tests.modules.gitops.test_server import Asker
+from tunnel.errors import CallError, Status
 from tunnel.interfaces import KubernetesObject, KubernetesResource
 from tunnel.testing import FakeCluster, ModulePair
 
@@ -68,14 +70,16 @@ class ReconcileCase(SynchronousTestCase):
     def reconciler(self, **given: Any) -> Reconciler:
         settings = {
             name: given.pop(name)
-            for name in ("policy", "prune", "limits")
+            for name in ("policy", "prune", "limits", "default_namespace")
             if name in given
         }
         inventory_id = given.pop("inventory_id", ID)
         client = given.pop("client", self.client)
         return Reconciler(
             client=client,
-            store=InventoryStore(client, inventory_id, "default"),
+            store=InventoryStore(
+                client, inventory_id, settings.get("default_namespace", "default")
+            ),
             settings=SourceSettings(inventory_id=inventory_id, **settings),
             leads=given.pop("leads", lambda: self.leads),
             clock=self.clock,
@@ -257,6 +261,38 @@ class ApplyTests(ReconcileCase):
         self.assertEqual(set(self.outcomes(report).values()), {Outcome.CREATED})
         self.assertGreater(self.clock.seconds(), 12)
 
+    def test_an_object_that_agentk_may_not_see(self) -> None:
+        """Alone: its siblings are applied, and nothing goes in that run."""
+        self.commit(*config_maps(1, 2, 3))
+        client = _Refused(self.client, "m003", "configmaps is forbidden")
+        report = self.commit(*config_maps(2, 3, 4), client=client)
+        self.assertEqual(
+            self.outcomes(report),
+            {
+                "m002": Outcome.UNCHANGED,
+                "m003": Outcome.FAILED,
+                "m004": Outcome.CREATED,
+                "m001": Outcome.BLOCKED,
+            },
+        )
+        self.assertEqual(report.failed[0].reason, "configmaps is forbidden")
+        report = self.commit(*config_maps(2, 4), client=client)
+        self.assertEqual(self.outcomes(report)["m003"], Outcome.BLOCKED)
+        self.assertEqual(self.outcomes(report)["m001"], Outcome.PRUNED)
+
+    def test_words_about_a_secret(self) -> None:
+        client = _Refused(self.client, "s", "invalid: data: s3cret", "apply")
+        report = self.commit(
+            object_("s", "Secret", data={"a": "s3cret"}), client=client
+        )
+        self.assertIn("the API server refuses it", report.failed[0].reason)
+        self.assertNotIn("s3cret", str(report.failed))
+
+    def test_an_inventory_in_git_is_none_of_its_objects(self) -> None:
+        labels = {"labels": {LABEL: "7-9"}}
+        report = self.commit(object_("mine", metadata=labels), *config_maps(1))
+        self.assertEqual(self.outcomes(report), {"m001": Outcome.CREATED})
+
     def test_what_is_waited_for_in_vain(self) -> None:
         deployment = object_("d", "Deployment", "apps/v1", spec={"replicas": 1})
         needs = {"annotations": {DEPENDS_ON: "apps/namespaces/default/Deployment/d"}}
@@ -357,6 +393,27 @@ class PruneTests(ReconcileCase):
         self.approve("approved")
         self.commit(commit="approved")
         self.assertEqual(self.names(), set())
+
+    def test_another_default_namespace(self) -> None:
+        """What is known of the old one is found; nothing goes there unasked."""
+        self.commit(*config_maps(1, 2))
+        report = self.commit(*config_maps(1, 2), default_namespace="new")
+        self.assertEqual(len(report.blocked), 2)
+        self.assertIn("default_namespace was default", report.blocked[0].reason)
+        uid = self.live("m001")["metadata"]["uid"]
+        # It was a mistake: what came by it goes.
+        self.commit(*config_maps(1, 2))
+        self.assertIsNone(self.live("m001", namespace="new"))
+        self.assertEqual(self.live("m001")["metadata"]["uid"], uid)
+
+    def test_a_default_namespace_that_was_approved(self) -> None:
+        self.commit(*config_maps(1, 2))
+        self.approve("c")
+        self.commit(*config_maps(1, 2), default_namespace="new", commit="c")
+        self.assertIsNone(self.live("m001"))
+        self.assertIsNotNone(self.live("m001", namespace="new"))
+        report = self.commit(*config_maps(1), default_namespace="new")
+        self.assertEqual(self.outcomes(report)["m002"], Outcome.PRUNED)
 
     def test_most_of_it(self) -> None:
         self.commit(*config_maps(*range(30)))
@@ -489,6 +546,48 @@ class PruneTests(ReconcileCase):
             [path.rpartition("/")[2] for path in deleted], ["ours", "here"]
         )
 
+    def acted(self, plan: Plan) -> dict[str, Outcome]:
+        """What becomes of a plan that was made before."""
+        given = self.reconciler()
+        self.pair.run(given.store.read())
+        acting = act.Act(
+            *(self.client, plan, given.settings, given.store, lambda: True),
+            self.clock,
+            self.clock.seconds,
+        )
+        self.pair.run(acting.run())
+        return {key.name: one.outcome for key, one in acting.results.items()}
+
+    def test_what_changed_since_the_plan(self) -> None:
+        """Each delete asks its brakes once more, right before."""
+        inside = object_("ours", metadata={"namespace": "here"})
+        space = object_("here", "Namespace")
+        self.commit(space, inside, *config_maps(1, 2, 3))
+        plan = self.planned(*config_maps(3))
+        verbs = {key.name: one.verb for key, one in plan.leaving.items()}
+        self.assertEqual(set(verbs.values()), {Verb.BLOCK})
+        plan = self.planned(*config_maps(3), limits=PruneLimits(percent=100))
+        for name, change in (
+            ("m001", {"helm.sh/resource-policy": "keep", OWNER: ID}),
+            ("m002", {OWNER: "8-8"}),
+        ):
+            live = self.live(name)
+            live["metadata"]["annotations"] = change
+            self.objects.put(live)
+        theirs = object_("theirs", "Secret", metadata={"namespace": "here"})
+        self.objects.put(theirs)
+        self.assertEqual(
+            self.acted(plan),
+            {
+                "m001": Outcome.BLOCKED,
+                "m002": Outcome.FORGOTTEN,
+                "m003": Outcome.UNCHANGED,
+                "ours": Outcome.PRUNED,
+                "here": Outcome.BLOCKED,
+            },
+        )
+        self.assertEqual(self.inventory(), {"m001", "m003", "here"})
+
     def test_a_plan_changes_nothing(self) -> None:
         self.commit(*config_maps(1, 2))
         before = len(self.cluster.requests)
@@ -559,6 +658,33 @@ class CrashTests(ReconcileCase):
             else:
                 self.fail("it never ends")
             self.assertGreater(point, 20)
+
+
+class _Refused:
+    """A client that the API server refuses one object, by one method."""
+
+    def __init__(
+        self, client: Any, refused: str, words: str, method: str = "get"
+    ) -> None:
+        self._client, self._refused, self._words = client, refused, words
+        self._method = method
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if name != self._method:
+            return method
+
+        async def call(*given: Any, **more: Any) -> Any:
+            names = {
+                one["metadata"]["name"] if isinstance(one, dict) else one
+                for one in given
+                if not isinstance(one, KubernetesResource)
+            }
+            if self._refused in names:
+                raise CallError(Status.PERMISSION_DENIED, self._words)
+            return await method(*given, **more)
+
+        return call
 
 
 class _Dead(Exception):

@@ -209,6 +209,17 @@ class ServerTests(SynchronousTestCase):
         self.passes(MIN_PAUSE)
         self.assertEqual(reading.commit, second)
 
+    def test_never_an_older_commit(self) -> None:
+        """This kas saw the branch a while ago; agentk has a newer one from another."""
+        first = self.repository.commit({"a.yaml": "1"})
+        self.assertEqual(self.ask().commit, first)
+        second = self.repository.commit({"a.yaml": "2"})
+        self.passes(20)
+        reading = self.ask(commit=second)
+        self.passes(200)
+        self.assertEqual(reading.parts, [])
+        self.assertEqual(self.ask().commit, second)
+
     def test_many_cost_one_look(self) -> None:
         first = self.repository.commit({"a.yaml": "1"})
         readings = [self.ask(commit=first) for _ in range(20)]
