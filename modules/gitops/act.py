@@ -126,7 +126,10 @@ class Act:
         )
         for key, action in plan.wanted.items():
             if action.verb is not Verb.REFUSE:
-                self._entries.setdefault(key, InventoryEntry())
+                # With the uid of now: one of before may have been deleted by others.
+                self._entries[key] = InventoryEntry(action.uid)
+        for key, action in plan.leaving.items():
+            self._entries[key] = attrs.evolve(self._entries[key], held=action.held)
         await self._write()
         for layer in plan.order.layers:
             await in_parallel(partial(self._apply, key) for key in layer)
@@ -139,7 +142,7 @@ class Act:
         for key, action in plan.leaving.items():
             await self._leave(key, action, failed)
         if not failed:
-            for layer in plan.leaving_layers:
+            for layer in reversed(plan.leaving_order.layers):
                 await in_parallel(partial(self._prune, key) for key in layer)
                 await self._wait_until_gone(layer)
         if not any(one.outcome is Outcome.BLOCKED for one in self.results.values()):
@@ -192,22 +195,53 @@ class Act:
                 self._came_to(key, Outcome.SKIPPED, why)
                 return
         try:
+            if action.verb in (Verb.CREATE, Verb.ADOPT) and (
+                why := await self._changed(action)
+            ):
+                self._came_to(key, Outcome.FAILED, why)
+                return
             # What is adopted is taken over from whoever has its fields.
             force = self._force or action.verb is Verb.ADOPT
-            applied = await self._applied(action.manifest, force)
+            applied = await self._applied(action.manifest, action.uid, force)
         except CallError as error:
             self._came_to(key, Outcome.FAILED, _words(key, error))
             return
-        self._entries[key] = InventoryEntry(applied["metadata"]["uid"])
+        self._entries[key] = InventoryEntry(applied["metadata"].get("uid", ""))
         self._came_to(key, _outcome(action, applied))
 
-    async def _applied(self, manifest: Manifest, force: bool) -> KubernetesObject:
+    async def _changed(self, action: Action) -> str:
+        """
+        Why an object that was not ours may not be written now; empty: it may.
+
+        Hours may have passed since the plan was made.
+        """
+        assert action.manifest is not None
+        manifest, key = action.manifest, action.key
+        try:
+            resource = await self._client.resource(manifest.api_version, key.kind)
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            return ""
+        live = await live_object(self._client, resource, key)
+        if live is None or owner_of(live) == self._settings.inventory_id:
+            return ""
+        if live["metadata"].get("uid", "") == action.uid:
+            return ""
+        return "another object of this name came meanwhile; it is looked at again"
+
+    async def _applied(
+        self, manifest: Manifest, uid: str, force: bool
+    ) -> KubernetesObject:
         metadata = manifest.object["metadata"]
         annotations = {**manifest.annotations, OWNER: self._settings.inventory_id}
         marked = {
             **manifest.object,
             "metadata": {**metadata, "annotations": annotations},
         }
+        if uid:
+            # Of another object of this name nothing is overwritten.
+            marked["metadata"]["uid"] = uid
         until = self._clock.seconds() + KIND_SECONDS
         pause = BUSY_FIRST
         tries = 0
@@ -236,6 +270,8 @@ class Act:
             for key in keys
             if self.results[key].outcome not in (Outcome.FAILED, Outcome.SKIPPED)
         }
+        if not self._reconcile_timeout:
+            return
         until, pause = self._clock.seconds() + self._reconcile_timeout, LOOK_FIRST
         while waiting:
             reasons: dict[ObjectKey, str] = {}
@@ -290,12 +326,12 @@ class Act:
     async def _detach(self, key: ObjectKey, action: Action) -> None:
         """Take our mark off; everything else stays."""
         assert action.live is not None
-        patch = {
-            "metadata": {
-                "uid": action.uid,
-                "annotations": {OWNER: None},
-            }
+        metadata = {
+            "uid": action.uid,
+            "resourceVersion": action.live["metadata"].get("resourceVersion"),
+            "annotations": {OWNER: None},
         }
+        patch = {"metadata": metadata}
         self._check_leads()
         try:
             resource = await self._resource_of(action.live)
@@ -315,43 +351,70 @@ class Act:
     async def _prune(self, key: ObjectKey) -> None:
         action = self._plan.leaving[key]
         assert action.live is not None
+        for other, needs in self._plan.leaving_order.needs.items():
+            # Such as an operator, without which its objects would never go.
+            if key in needs and self.results[other].outcome is not Outcome.PRUNED:
+                self._came_to(key, Outcome.BLOCKED, f"{other} needs it, and is there")
+                return
         try:
             resource = await self._resource_of(action.live)
-            # It may have changed since the plan was made.
-            live = await live_object(self._client, resource, key)
-            if live is not None and live["metadata"]["uid"] != action.uid:
-                live = None
-            if live is not None and owner_of(live) != self._settings.inventory_id:
-                self._entries.pop(key, None)
-                self._came_to(key, Outcome.FORGOTTEN, "others have it since then")
-                return
-            if live is not None and (stays := await self._braked(live)):
-                self._came_to(key, Outcome.BLOCKED, stays)
-                return
-            if live is not None:
-                self._check_leads()
-                await self._client.delete(
-                    resource,
-                    key.name,
-                    key.namespace,
-                    uid=action.uid,
-                    propagation=self._propagation,
-                )
+            while not await self._deleted(key, action, resource):
+                pass
         except CallError as error:
-            # Another object of this name: the one that was meant is gone.
-            if error.status not in (Status.ABORTED, Status.NOT_FOUND):
-                self._came_to(key, Outcome.FAILED, error.message)
-                return
+            self._came_to(key, Outcome.FAILED, _words(key, error))
+
+    async def _deleted(
+        self, key: ObjectKey, action: Action, resource: KubernetesResource
+    ) -> bool:
+        """
+        Delete the object if it is still what the plan was made for; whether that is
+        decided: False where it changed between the look and the delete.
+        """
+        live = await live_object(self._client, resource, key)
+        if live is None or live["metadata"].get("uid", "") != action.uid:
+            self._came_to(key, Outcome.PRUNED)
+            return True
+        if owner_of(live) != self._settings.inventory_id:
+            self._entries.pop(key, None)
+            self._came_to(key, Outcome.FORGOTTEN, "others have it since then")
+            return True
+        if stays := await self._braked(live):
+            self._came_to(key, Outcome.BLOCKED, stays)
+            return True
+        self._check_leads()
+        try:
+            await self._client.delete(
+                resource,
+                key.name,
+                key.namespace,
+                uid=action.uid,
+                resource_version=live["metadata"].get("resourceVersion", ""),
+                propagation=self._propagation,
+            )
+        except CallError as error:
+            if error.status is Status.ABORTED:
+                await deferLater(self._clock, LOOK_FIRST)
+                return False
+            raise
         self._came_to(key, Outcome.PRUNED)
+        return True
 
     async def _braked(self, live: KubernetesObject) -> str:
         """Why an object may not go now; empty: it may."""
+        going = {
+            key
+            for key, one in self._plan.leaving.items()
+            if one.verb is Verb.PRUNE
+            and (key not in self.results or self.results[key].outcome is Outcome.PRUNED)
+        }
         owner = self._settings.inventory_id
-        return is_kept(live) or await brake_of_object(self._client, live, owner)
+        return is_kept(live) or await brake_of_object(self._client, live, owner, going)
 
     async def _wait_until_gone(self, keys: Collection[ObjectKey]) -> None:
         """What is gone leaves the inventory; what is not, stays in it."""
         waiting = {key for key in keys if self.results[key].outcome is Outcome.PRUNED}
+        if not self._prune_timeout:
+            return
         until, pause = self._clock.seconds() + self._prune_timeout, LOOK_FIRST
         while waiting:
             reasons: Mapping[ObjectKey, str] = {
@@ -378,7 +441,7 @@ class Act:
             live = await live_object(self._client, resource, key)
         except CallError as error:
             return "" if error.status is Status.NOT_FOUND else error.message
-        if live is None or live["metadata"]["uid"] != action.uid:
+        if live is None or live["metadata"].get("uid", "") != action.uid:
             return ""
         return health_of(live, self._now()).reason or "it is still there"
 
@@ -396,5 +459,7 @@ def _words(key: ObjectKey, error: CallError) -> str:
 def _outcome(action: Action, applied: KubernetesObject) -> Outcome:
     if action.live is None:
         return Outcome.CREATED
-    versions = {one["metadata"]["resourceVersion"] for one in (action.live, applied)}
+    versions = {
+        one["metadata"].get("resourceVersion", "") for one in (action.live, applied)
+    }
     return Outcome.UNCHANGED if len(versions) == 1 else Outcome.CHANGED

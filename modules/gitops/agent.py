@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from random import SystemRandom
 from typing import Any
 
@@ -44,6 +45,8 @@ class GitopsAgent:
         self._random = SystemRandom().random
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
+        #: Inventories, by the project that has it.
+        self._claims: dict[str, str] = {}
         self._leading = False
         api.follow_section("gitops", GitopsSection, self._configured)
         api.lead(self._lead)
@@ -83,11 +86,25 @@ class GitopsAgent:
     def _end(self, project_id: str) -> None:
         _, running = self._running.pop(project_id)
         running.cancel()
+        for name, holder in tuple(self._claims.items()):
+            if holder == project_id:
+                del self._claims[name]
+
+    def _claimed(self, project_id: str, name: str) -> bool:
+        """Two projects with one inventory would each prune what the other has."""
+        return self._claims.setdefault(name, project_id) == project_id
 
     async def _run(self, settings: ManifestProject) -> None:
         service = self._api.client(GITOPS)
         while True:
-            project = Project(self._api, service, settings, self._random, time.time)
+            project = Project(
+                self._api,
+                service,
+                settings,
+                self._random,
+                time.time,
+                partial(self._claimed, settings.id),
+            )
             try:
                 await project.run()
             except CancelledError:

@@ -7,10 +7,10 @@ asks all of them, whatever it is for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any
 
-from modules.gitops.manifests import ObjectKey, definition_of
+from modules.gitops.manifests import Definition, ObjectKey, definition_of
 from modules.gitops.settings import PruneLimits
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
@@ -32,8 +32,8 @@ FEW = 3
 #: Foreign objects that are named; the rest is counted.
 NAMED = 5
 
-#: Objects of one kind in a Namespace that are looked through: more are foreign anyway.
-LOOKED_AT = 500
+#: Objects of one kind that are looked through; where there are more a person has to.
+LOOKED_AT = 10_000
 
 #: Annotations that keep a live object, and the values that do.  Sources: cli-utils,
 #: Argo CD, Flux and Helm, as their documentation has them.
@@ -101,20 +101,24 @@ def brake_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) ->
 
 
 async def brake_of_object(
-    client: IKubernetesClient, live: KubernetesObject, owner: str
+    client: IKubernetesClient,
+    live: KubernetesObject,
+    owner: str,
+    going: Collection[ObjectKey],
 ) -> str:
     """
     Why this object may not go because of what would go with it; empty: it may.
 
-    :param owner: the inventory whose objects may go.
+    :param owner: the inventory that deletes it.
+    :param going: objects of this inventory that are deleted themselves.
     :raises CallError: the API server cannot be asked now.
     """
     made = definition_of(live)
     try:
         if made is not None:
-            return await _instances(client, made.group, made.kind, owner)
+            return await _instances(client, made, owner, going)
         if (live.get("apiVersion"), live.get("kind")) == ("v1", "Namespace"):
-            return await _content(client, live["metadata"]["name"], owner)
+            return await _content(client, live["metadata"]["name"], owner, going)
     except CallError as error:
         if error.status in AWAY:
             raise
@@ -123,62 +127,87 @@ async def brake_of_object(
 
 
 async def _instances(
-    client: IKubernetesClient, group: str, kind: str, owner: str
+    client: IKubernetesClient,
+    made: Definition,
+    owner: str,
+    going: Collection[ObjectKey],
 ) -> str:
-    foreign: list[ObjectKey] = []
     for resource in await client.resources():
-        if (resource.group, resource.kind) == (group, kind):
-            foreign = await _foreign(client, resource, "", owner)
-            break
-    return _named("objects of this kind, which are of others, would go", foreign)
+        if (resource.group, resource.kind) == (made.group, made.kind):
+            staying = [
+                key
+                async for key, one in _listed(client, resource, "")
+                if not _goes(key, one, owner, going)
+            ]
+            return _named("objects of this kind would go, too", staying)
+    return ""
 
 
-async def _content(client: IKubernetesClient, namespace: str, owner: str) -> str:
-    foreign: list[ObjectKey] = []
+async def _content(
+    client: IKubernetesClient, namespace: str, owner: str, going: Collection[ObjectKey]
+) -> str:
+    staying: list[ObjectKey] = []
+    resources = await client.resources()
+    wide = {(one.api_version, one.kind) for one in resources if not one.namespaced}
     seen: set[tuple[str, str]] = set()
-    for resource in await client.resources():
+    for resource in resources:
         kind = (resource.group, resource.kind)
         if not resource.namespaced or not {"list", "delete"} <= resource.verbs:
             continue
         if kind in _USUAL_KINDS or kind in seen:
             continue
         seen.add(kind)
-        foreign += await _foreign(client, resource, namespace, owner)
-    return _named("objects in it, which are of others, would go", foreign)
+        async for key, one in _listed(client, resource, namespace):
+            owners = one["metadata"].get("ownerReferences") or ()
+            # What another object of this Namespace owns is as that one is.
+            owned = owners and not any(
+                (each.get("apiVersion"), each.get("kind")) in wide for each in owners
+            )
+            usual = (key.group, key.kind, key.name) in _USUAL
+            if not (usual or owned or _goes(key, one, owner, going)):
+                staying.append(key)
+    return _named("objects in it would go, too", staying)
 
 
-async def _foreign(
-    client: IKubernetesClient,
-    resource: KubernetesResource,
-    namespace: str,
+def _goes(
+    key: ObjectKey,
+    one: KubernetesObject,
     owner: str,
-) -> list[ObjectKey]:
-    foreign: list[ObjectKey] = []
-    looked_at = 0
+    going: Collection[ObjectKey],
+) -> bool:
+    """It is deleted for itself, or goes already."""
+    if one["metadata"].get("deletionTimestamp"):
+        return True
+    return key in going and owner_of(one) == owner
+
+
+async def _listed(
+    client: IKubernetesClient, resource: KubernetesResource, namespace: str
+) -> AsyncIterator[tuple[ObjectKey, KubernetesObject]]:
+    """Objects of a kind, `LOOKED_AT` at the most."""
+    left = LOOKED_AT
     try:
         async for page in client.list(resource, namespace):
             for one in page:
                 metadata: Mapping[str, Any] = one["metadata"]
-                key = ObjectKey(
-                    resource.group,
-                    resource.kind,
-                    metadata.get("namespace", ""),
-                    metadata["name"],
+                yield (
+                    ObjectKey(
+                        resource.group,
+                        resource.kind,
+                        metadata.get("namespace", ""),
+                        metadata["name"],
+                    ),
+                    one,
                 )
-                # What has an owner of its own goes with that one.
-                if not (
-                    (key.group, key.kind, key.name) in _USUAL
-                    or metadata.get("ownerReferences")
-                    or owner_of(one) == owner
-                ):
-                    foreign.append(key)
-            looked_at += len(page)
-            if looked_at >= LOOKED_AT and foreign:
-                break
+            left -= len(page)
+            if left <= 0:
+                raise CallError(
+                    Status.FAILED_PRECONDITION,
+                    f"there are more than {LOOKED_AT} objects of kind {resource.kind}",
+                )
     except CallError as error:
         if error.status is not Status.NOT_FOUND:
             raise
-    return foreign
 
 
 def _named(what: str, foreign: Collection[ObjectKey]) -> str:

@@ -31,6 +31,9 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: to fifty; whoever walks an object may recurse that deep.
 MAX_DEPTH = 100
 
+#: Characters of a number; what has more is text.
+MAX_DIGITS = 400
+
 _TRUE = dict.fromkeys("y Y yes Yes YES true True TRUE on On ON".split(), True)
 _FALSE = dict.fromkeys("n N no No NO false False FALSE off Off OFF".split(), False)
 _WORDS: dict[str, bool | float | None] = {
@@ -79,15 +82,23 @@ class Budget:
 
     :ivar values: keys, scalars, lists and mappings, with aliases expanded.
     :ivar documents: empty ones count.
+    :ivar characters: of all scalars, with aliases expanded.
     """
 
     values: int
     documents: int
+    characters: int
 
-    def take_values(self, count: int, line: int) -> None:
+    @property
+    def is_spent(self) -> bool:
+        """Nothing more is read."""
+        return min(self.values, self.documents, self.characters) < 0
+
+    def take_values(self, count: int, characters: int, line: int) -> None:
         """:raises UnreadableText: there are more."""
         self.values -= count
-        if self.values < 0:
+        self.characters -= characters
+        if self.is_spent:
             raise UnreadableText(
                 line, "the files hold too many values, with aliases expanded"
             )
@@ -95,7 +106,7 @@ class Budget:
     def take_document(self, line: int) -> None:
         """:raises UnreadableText: there are more."""
         self.documents -= 1
-        if self.documents < 0:
+        if self.is_spent:
             raise UnreadableText(line, "the files hold too many documents")
 
 
@@ -122,9 +133,10 @@ class _Open:
     values: Any
     #: Of a mapping, where its value is to come.
     key: str | None = None
-    #: Mappings that were merged into it.
-    merged: list[dict[str, Any]] = attrs.field(factory=list)
+    #: ... and that is merged into it.
+    merges: bool = False
     size: int = 1
+    characters: int = 0
     height: int = 1
 
 
@@ -132,6 +144,7 @@ class _Open:
 class _Anchored:
     value: Any
     size: int
+    characters: int
     height: int
 
 
@@ -162,7 +175,9 @@ def read_json(data: bytes, budget: Budget) -> Iterator[TextDocument]:
     text = _decoded(data)
     line, place = 1, 0
     decoder = json.JSONDecoder(
-        object_pairs_hook=_without_twins, parse_constant=_refuse_constant
+        object_pairs_hook=_without_twins,
+        parse_constant=_refuse_constant,
+        parse_float=_finite,
     )
     while True:
         begin = place
@@ -172,7 +187,8 @@ def read_json(data: bytes, budget: Budget) -> Iterator[TextDocument]:
         if place == len(text):
             return
         budget.take_document(line)
-        _check_depth(text, place, line)
+        if text[place] in "[{":
+            _check_depth(text, place, line)
         begin = place
         try:
             value, place = decoder.raw_decode(text, place)
@@ -181,7 +197,7 @@ def read_json(data: bytes, budget: Budget) -> Iterator[TextDocument]:
             raise UnreadableText(where, f"this is no JSON: {error.msg}") from None
         except ValueError as error:
             raise UnreadableText(line, str(error)) from None
-        budget.take_values(_count(value), line)
+        budget.take_values(_count(value), place - begin, line)
         yield TextDocument(value, line)
         line += text.count("\n", begin, place)
 
@@ -228,7 +244,7 @@ class _Builder:
                 if kind is not yaml.ScalarEvent or event.value:
                     begin = line
             if kind is yaml.ScalarEvent:
-                budget.take_values(1, line)
+                budget.take_values(1, len(event.value), line)
                 added = self._scalar(event, line)
             elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
                 added = self._close()
@@ -251,7 +267,7 @@ class _Builder:
             raise UnreadableText(line, why)
         if len(self._stack) + found.height > MAX_DEPTH:
             raise _too_deep(line)
-        self._budget.take_values(found.size, line)
+        self._budget.take_values(found.size, found.characters, line)
         return found
 
     def _open(self, event: Any, is_mapping: bool) -> None:
@@ -260,17 +276,14 @@ class _Builder:
             raise UnreadableText(line, f"the tag {event.tag} is not supported")
         if len(self._stack) >= MAX_DEPTH:
             raise _too_deep(line)
-        self._budget.take_values(1, line)
+        self._budget.take_values(1, 0, line)
         keys: set[str] | None = set() if is_mapping else None
         values: Any = {} if is_mapping else []
         self._stack.append(_Open(line, event.anchor, keys, values))
 
     def _close(self) -> _Anchored:
         done = self._stack.pop()
-        for mapping in done.merged:
-            for key, value in mapping.items():
-                done.values.setdefault(key, value)
-        closed = _Anchored(done.values, done.size, done.height)
+        closed = _Anchored(done.values, done.size, done.characters, done.height)
         if done.anchor is not None:
             self._anchors[done.anchor] = closed
         return closed
@@ -285,13 +298,14 @@ class _Builder:
             value = _tagged(tag, text, line)
         if isinstance(value, float) and not math.isfinite(value):
             raise UnreadableText(line, f"{text} is no number that JSON has")
-        found = _Anchored(value, 1, 0)
+        found = _Anchored(value, 1, len(text), 0)
         if event.anchor is not None:
             self._anchors[event.anchor] = found
         return found
 
     def _add(self, parent: _Open, added: _Anchored, event: Any) -> None:
         parent.size += added.size
+        parent.characters += added.characters
         parent.height = max(parent.height, added.height + 1)
         if parent.keys is None:
             parent.values.append(added.value)
@@ -299,7 +313,9 @@ class _Builder:
         line = event.start_mark.line + 1
         if parent.key is None:
             parent.key = _key(added.value, line)
-            if parent.key == _MERGE and not event.style:
+            # One that is an alias, or has quotes, is a key as any other.
+            parent.merges = parent.key == _MERGE and getattr(event, "style", "'") == ""
+            if parent.merges:
                 return
             if parent.key in parent.keys:
                 why = f"the key {parent.key[:100]!r} is here twice"
@@ -307,11 +323,13 @@ class _Builder:
             parent.keys.add(parent.key)
             return
         key, parent.key = parent.key, None
-        if key == _MERGE and key not in parent.keys:
+        if parent.merges:
             several = added.value if isinstance(added.value, list) else [added.value]
             if not all(isinstance(one, dict) for one in several):
                 raise UnreadableText(line, "'<<' merges mappings only")
-            parent.merged += several
+            # Of several the first wins; what stands before is replaced, as by kubectl.
+            for one in reversed(several):
+                parent.values.update(one)
         else:
             parent.values[key] = added.value
 
@@ -328,6 +346,8 @@ def _plain(text: str) -> Any:
 def _number(text: str) -> Any:
     """The number that it is, or the text."""
     digits = text if text[0] == "." else text.replace("_", "")
+    if len(digits) > MAX_DIGITS:
+        return text
     if (found := _INTEGER.fullmatch(digits)) is not None:
         name = found.lastgroup or "dec"
         whole = int(found.group(name), _BASES[name])
@@ -379,11 +399,18 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
+
+
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number that JSON has")
 
 
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]')
+_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def _check_depth(text: str, begin: int, line: int) -> None:

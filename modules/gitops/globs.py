@@ -18,8 +18,9 @@ __all__ = ["Glob"]
 #: Characters of one glob; paths in Git are shorter.
 MAX_LENGTH = 1000
 
-#: Globs without braces that one with braces stands for.
-MAX_ALTERNATIVES = 100
+#: Globs without braces that one with braces stands for, and characters of all of them.
+#: To compile so many takes ten milliseconds.
+MAX_ALTERNATIVES, MAX_EXPANDED = 100, 3000
 
 _MAGIC = re.compile(r"[*?\[{\\]")
 
@@ -45,6 +46,10 @@ class Glob:
         fixed = pattern[: found.start()] if found else pattern
         self.prefix = fixed.rpartition("/")[0]
         alternatives = dict.fromkeys(_without_braces(pattern))
+        #: What it costs to compile it: characters without braces.
+        self.cost = sum(map(len, alternatives))
+        if self.cost > MAX_EXPANDED:
+            raise ValueError("the braces of a glob stand for too much; write several")
         self._expressions = [re.compile(_path(one)) for one in alternatives]
 
     @classmethod

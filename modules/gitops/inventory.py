@@ -11,7 +11,7 @@ An inventory is never less than what exists: what is about to be applied is writ
 before, what was deleted is taken out after.  An object's part is a hash of its key, so
 a write that stops in the middle leaves each part at what it was or will be, and both
 are enough.  Part 0 is written first, with the version that was read: an agentk that has
-lost its leadership fails there, before it changes anything.
+lost its leadership fails there, where what it does differs from what is written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from modules.gitops.manifests import ObjectKey
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 
-__all__ = ["LABEL", "Inventory", "InventoryEntry", "InventoryStore"]
+__all__ = ["APPROVED", "LABEL", "Inventory", "InventoryEntry", "InventoryStore"]
 
 #: Source: kubernetes-sigs/cli-utils, pkg/common.
 LABEL = "cli-utils.sigs.k8s.io/inventory-id"
@@ -50,8 +50,8 @@ _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 #: Ours as well: what ``default_namespace`` was.
 DEFAULT = "txkas/default-namespace"
 
-#: What a person writes there: the commit whose deletes need not wait.
-APPROVED = "txkas/approved-commit"
+#: What a person writes there: which deletes need not wait.
+APPROVED = "txkas/approved"
 
 #: What a key of ``data`` can be.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -66,9 +66,11 @@ class InventoryEntry:
     What is known of one object.
 
     :ivar uid: of the live object that was applied; empty: it was about to be.
+    :ivar held: why a limit of the source keeps it, until a person says otherwise.
     """
 
     uid: str = ""
+    held: str = ""
 
 
 @attrs.frozen(eq=False)
@@ -77,7 +79,8 @@ class Inventory:
     What a source has in the cluster, or is about to have.
 
     :ivar commit: the last one that was written down.
-    :ivar approved: the commit whose deletes no limit holds back: a person said so.
+    :ivar approved: the deletes that no limit holds back, as `Plan.release` names them:
+        a person said so.
     :ivar default_namespace: what it was when objects were last applied and pruned;
         empty: there is no inventory yet.
     """
@@ -94,6 +97,7 @@ class InventoryStore:
 
     :param inventory_id: what cli-utils calls it: ``<agent id>-<project id>``.
     :param namespace: where its ConfigMaps come, unless there are some elsewhere.
+    :ivar namespace: where they are.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class InventoryStore:
     ) -> None:
         self._client = client
         self._id = inventory_id
-        self._namespace = namespace
+        self.namespace = namespace
         #: Parts as they were read or written last, with their versions.
         self._parts: list[dict[str, Any]] = []
 
@@ -118,7 +122,7 @@ class InventoryStore:
         if first is None:
             self._parts = []
             return Inventory()
-        self._namespace = first["metadata"]["namespace"]
+        self.namespace = first["metadata"]["namespace"]
         parts = [first]
         annotations = first["metadata"].get("annotations") or {}
         count = annotations.get(PARTS, "1")
@@ -141,7 +145,7 @@ class InventoryStore:
             entries,
             annotations.get(COMMIT, ""),
             annotations.get(APPROVED, ""),
-            annotations.get(DEFAULT, self._namespace),
+            annotations.get(DEFAULT, self.namespace),
         )
 
     async def write(self, inventory: Inventory) -> None:
@@ -196,7 +200,7 @@ class InventoryStore:
     async def _get(self, number: int) -> dict[str, Any] | None:
         try:
             return await self._client.get(
-                _CONFIG_MAPS, self._name(number), self._namespace
+                _CONFIG_MAPS, self._name(number), self.namespace
             )
         except CallError as error:
             if error.status is Status.NOT_FOUND:
@@ -235,10 +239,10 @@ class InventoryStore:
         known = self._parts[number] if number < len(self._parts) else None
         if number and known is not None and (known.get("data") or {}) == data:
             return
-        path = f"/api/v1/namespaces/{self._namespace}/configmaps"
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
         metadata: dict[str, Any] = {
             "name": self._name(number),
-            "namespace": self._namespace,
+            "namespace": self.namespace,
             "labels": {LABEL: self._id},
             "annotations": {},
         }
@@ -250,8 +254,8 @@ class InventoryStore:
                 WRITES: str(int(writes) + 1 if writes.isdecimal() else 1),
                 **facts,
             }
-            if before.get(APPROVED) == facts[COMMIT]:
-                metadata["annotations"][APPROVED] = facts[COMMIT]
+            if APPROVED in before:
+                metadata["annotations"][APPROVED] = before[APPROVED]
         elif known is None:
             # One that a growth left which was not finished.
             known = await self._get(number)
@@ -273,7 +277,7 @@ class InventoryStore:
     def _unreadable(self, why: str) -> CallError:
         return CallError(
             Status.FAILED_PRECONDITION,
-            f"the inventory {self._namespace}/{self._name(0)} cannot be read: {why}",
+            f"the inventory {self.namespace}/{self._name(0)} cannot be read: {why}",
         )
 
 
@@ -283,13 +287,15 @@ def _size(data: Mapping[str, str]) -> int:
 
 def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
     """Key and value in ``data``."""
-    known = {"uid": entry.uid} if entry.uid else {}
+    known: dict[str, Any] = {"uid": entry.uid} if entry.uid else {}
+    if entry.held:
+        known["held"] = entry.held
     name = key.name.replace(":", "__")
     text = f"{key.namespace}_{name}_{key.group}_{key.kind}"
     if _DATA_KEY.fullmatch(text) is None or "_" in key.name:
         # As a name of RBAC can be, in which every character may stand.
         text = _ODD + sha256("\0".join(key).encode()).hexdigest()
-        known["key"] = list(key)  # type: ignore[assignment]
+        known["key"] = list(key)
     return text, json.dumps(known, separators=(",", ":")) if known else ""
 
 
@@ -302,7 +308,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     # The status that newer cli-utils keep there is of no use here.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"the value of {text!r} is not what agentk wrote")
-    entry = InventoryEntry(known.get("uid", ""))
+    entry = InventoryEntry(known.get("uid", ""), str(known.get("held", "")))
     if text.startswith(_ODD):
         parts = known.get("key")
         if isinstance(parts, list) and [type(one) for one in parts] == [str] * 4:

@@ -35,6 +35,9 @@ MAX_DOCUMENTS = 10_000
 #: hundred values each.  That many take a hundred megabytes while they are read.
 MAX_VALUES = 1_000_000
 
+#: Characters of all texts in them, aliases expanded: what is applied is no larger.
+MAX_CHARACTERS = 64 * 1024**2
+
 #: Problems that are told of one source; the first ones show what is wrong.
 MAX_PROBLEMS = 100
 
@@ -175,7 +178,7 @@ def read_source(files: Iterable[tuple[str, bytes]]) -> Source:
     :param files: paths from the root of the source, and contents; ``.json`` is JSON,
         the rest YAML.
     """
-    budget = Budget(MAX_VALUES, MAX_DOCUMENTS)
+    budget = Budget(MAX_VALUES, MAX_DOCUMENTS, MAX_CHARACTERS)
     reader = _Reader()
     for path, data in files:
         read = read_json if path.endswith(".json") else read_yaml
@@ -184,8 +187,12 @@ def read_source(files: Iterable[tuple[str, bytes]]) -> Source:
                 reader.take(document, path)
         except UnreadableText as error:
             reader.complain(Origin(path, error.line), error.message)
-            if budget.values < 0 or budget.documents < 0:
+            if budget.is_spent:
                 break
+        except Exception as error:
+            # A fault of ours ends with this file, and not with the project.
+            name = type(error).__name__
+            reader.complain(Origin(path), f"agentk cannot read it ({name})")
     return reader.source()
 
 

@@ -62,17 +62,20 @@ class Order:
     problems: tuple[SourceProblem, ...] = ()
 
 
-def order_of(manifests: Collection[Manifest]) -> Order:
+def order_of(manifests: Collection[Manifest], *, strict: bool = True) -> Order:
     """
     The order of objects, whose keys have namespaces where their kinds have some.
 
     The same objects in whatever order have the same one.
+
+    :param strict: what is referred to has to be among the objects.
     """
-    return _Ordering(manifests).order()
+    return _Ordering(manifests, strict).order()
 
 
 class _Ordering:
-    def __init__(self, manifests: Collection[Manifest]) -> None:
+    def __init__(self, manifests: Collection[Manifest], strict: bool) -> None:
+        self._strict = strict
         self._manifests = {one.key: one for one in manifests}
         self._problems: list[SourceProblem] = []
         self._needs: dict[ObjectKey, set[ObjectKey]] = {
@@ -139,10 +142,9 @@ class _Ordering:
             elif key in found:
                 self._complain(manifest.key, f"{DEPENDS_ON} names {key} twice")
             elif key not in self._manifests:
-                self._complain(
-                    manifest.key,
-                    f"{DEPENDS_ON} names {key}, which this source does not have",
-                )
+                if self._strict:
+                    why = f"{DEPENDS_ON} names {key}, which this source does not have"
+                    self._complain(manifest.key, why)
             else:
                 found.add(key)
         self._named |= found

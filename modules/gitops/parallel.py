@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
-from twisted.internet.defer import (
-    Deferred,
-    DeferredSemaphore,
-    FirstError,
-    gatherResults,
-)
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 __all__ = ["in_parallel"]
 
@@ -22,30 +17,30 @@ _T = TypeVar("_T")
 
 
 async def in_parallel(
-    calls: Iterable[Callable[[], Awaitable[_T]]], limit: int = IN_FLIGHT
+    calls: Iterable[Callable[[], Coroutine[Any, Any, _T]]], limit: int = IN_FLIGHT
 ) -> list[_T]:
     """
     Their results, in their order; at most *limit* run at the same time.
 
-    The first failure ends all; the rest is cancelled.
+    The first failure ends all, and so does being cancelled: what runs is cancelled, and
+    what waits never begins.
     """
-    semaphore = DeferredSemaphore(limit)
+    waiting = enumerate(calls)
+    results: dict[int, _T] = {}
 
-    def begin(call: Callable[[], Awaitable[_T]]) -> Deferred[_T]:
-        async def run() -> _T:
-            return await call()
+    async def work() -> None:
+        for number, call in waiting:
+            results[number] = await call()
 
-        return semaphore.run(lambda: Deferred.fromCoroutine(run()))
-
-    running = [begin(call) for call in calls]
-    everything = gatherResults(running, consumeErrors=True)
+    working = [Deferred.fromCoroutine(work()) for _ in range(limit)]
     try:
-        return await everything
+        await gatherResults(working, consumeErrors=True)
     except FirstError as error:
-        # Cancelled from outside it is one as well.
+        # Being cancelled is one, too.
         first = error.subFailure.value
         assert first is not None
         raise first from None
     finally:
-        for one in running:
+        for one in working:
             one.cancel()
+    return [results[number] for number in range(len(results))]

@@ -7,9 +7,11 @@ a second time.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from enum import Enum
-from typing import Literal
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Any, Literal
 
 import attrs
 
@@ -65,6 +67,7 @@ class Action:
 
     :ivar live: the object as it was when the plan was made; of one that is wanted only
         its uid and version.
+    :ivar held: why a limit of the source keeps it.
     """
 
     verb: Verb
@@ -72,11 +75,12 @@ class Action:
     reason: str = ""
     manifest: Manifest | None = None
     live: KubernetesObject | None = attrs.field(default=None, repr=False)
+    held: str = ""
 
     @property
     def uid(self) -> str:
         """Of the live object; empty: there was none."""
-        return self.live["metadata"]["uid"] if self.live is not None else ""
+        return self.live["metadata"].get("uid", "") if self.live is not None else ""
 
 
 @attrs.frozen(eq=False)
@@ -87,8 +91,11 @@ class Plan:
     :ivar inventory: as it was when the plan was made.
     :ivar wanted: what is in Git, by key.
     :ivar leaving: what the inventory has and Git has not.
-    :ivar order: of *wanted*; *leaving* is deleted in the layers of *leaving_layers*.
+    :ivar order: of *wanted*.
+    :ivar leaving_order: of what is pruned of *leaving*, which goes the other way round.
     :ivar complete: nothing of *wanted* is refused, so that what is not there may go.
+    :ivar release: what a person writes to let go what a limit of the source holds back;
+        empty: nothing is held.
     """
 
     commit: str
@@ -96,8 +103,9 @@ class Plan:
     wanted: Mapping[ObjectKey, Action]
     leaving: Mapping[ObjectKey, Action]
     order: Order
-    leaving_layers: tuple[tuple[ObjectKey, ...], ...]
+    leaving_order: Order
     complete: bool
+    release: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -128,6 +136,9 @@ async def live_object(
         if error.status is Status.NOT_FOUND:
             return None
         raise
+    except ValueError as error:
+        # Its kind was of the whole cluster once, or is now.
+        raise CallError(Status.INVALID_ARGUMENT, str(error)) from None
 
 
 async def make_plan(
@@ -151,21 +162,37 @@ async def make_plan(
     keys = {one.key for one in wanted}
     kinds = {(one.group, one.kind): one for one in await client.resources()}
     gone = [key for key in inventory.entries if key not in keys]
+    absent = {key.group for key in gone if (key.group, key.kind) not in kinds}
+    unseen = await _unseen_groups(client) if absent else frozenset[str]()
     leaving = await in_parallel(
-        _leaving(client, kinds.get((key.group, key.kind)), key, inventory, settings)
-        for key in gone
+        _leaving(client, kinds, unseen, key, inventory, settings) for key in gone
     )
-    braked = await _braked(
-        client, commit, leaving, inventory, len(keys), complete, settings
-    )
+    held, release = _held(commit, leaving, inventory, len(keys), settings)
+    why = ""
+    if not settings.prune:
+        why = "prune is false"
+    elif not complete:
+        why = "not all objects of the source can be applied"
+    else:
+        leaving = await _braked(client, leaving, held, settings)
+    leaving = [
+        attrs.evolve(
+            one,
+            verb=Verb.BLOCK if one.verb is Verb.PRUNE and why else one.verb,
+            reason=one.reason or why,
+            held=held.get(one.key, ""),
+        )
+        for one in leaving
+    ]
     return Plan(
         commit,
         inventory,
         {one.key: one for one in wanted},
-        {one.key: one for one in braked},
+        {one.key: one for one in leaving},
         order,
-        _layers(braked),
+        _leaving_order(leaving),
         complete,
+        release,
     )
 
 
@@ -174,7 +201,7 @@ def _wanting(
     resolved: Resolved,
     manifest: Manifest,
     settings: SourceSettings,
-) -> Callable[[], Awaitable[Action]]:
+) -> Callable[[], Coroutine[Any, Any, Action]]:
     key = manifest.key
 
     async def look() -> Action:
@@ -206,21 +233,43 @@ def _wanting(
 def _known(live: KubernetesObject) -> KubernetesObject:
     """What is needed later: thousands of whole objects would not fit into memory."""
     metadata = live["metadata"]
-    return {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion")}}
+    kept = ("uid", "resourceVersion")
+    return {"metadata": {key: metadata.get(key, "") for key in kept}}
 
 
 def _of(owner: str) -> str:
     return f"of the inventory {owner}" if owner else "of no inventory"
 
 
+async def _unseen_groups(client: IKubernetesClient) -> frozenset[str]:
+    """Groups that another API server has: it may be away, and nothing gone."""
+    try:
+        services = await client.resource("apiregistration.k8s.io/v1", "APIService")
+    except CallError as error:
+        if error.status is not Status.NOT_FOUND:
+            raise
+        return frozenset()
+    found: set[str] = set()
+    async for page in client.list(services):
+        for one in page:
+            spec = one.get("spec") or {}
+            if spec.get("service"):
+                found.add(spec.get("group", ""))
+    return frozenset(found)
+
+
 def _leaving(
     client: IKubernetesClient,
-    resource: KubernetesResource | None,
+    kinds: Mapping[tuple[str, str], KubernetesResource],
+    unseen: Collection[str],
     key: ObjectKey,
     inventory: Inventory,
     settings: SourceSettings,
-) -> Callable[[], Awaitable[Action]]:
+) -> Callable[[], Coroutine[Any, Any, Action]]:
     async def look() -> Action:
+        resource = kinds.get((key.group, key.kind))
+        if resource is None and key.group in unseen:
+            return Action(Verb.BLOCK, key, "the API server of its kind is away")
         try:
             live = await live_object(client, resource, key)
         except CallError as error:
@@ -230,7 +279,7 @@ def _leaving(
         if live is None:
             return Action(Verb.FORGET, key, "it is gone")
         known = inventory.entries[key].uid
-        if known and known != live["metadata"]["uid"]:
+        if known and known != live["metadata"].get("uid", ""):
             why = "another object has this name now"
             return Action(Verb.FORGET, key, why, live=live)
         owner = owner_of(live)
@@ -243,53 +292,81 @@ def _leaving(
     return look
 
 
-async def _braked(
-    client: IKubernetesClient,
+def _held(
     commit: str,
     leaving: Iterable[Action],
     inventory: Inventory,
     wanted: int,
-    complete: bool,
+    settings: SourceSettings,
+) -> tuple[dict[ObjectKey, str], str]:
+    """
+    What the limits of the source keep, each with why; and what lets all of it go.
+
+    What was held stays held, however many objects have come since then.
+    """
+    prune = [one.key for one in leaving if one.verb is Verb.PRUNE]
+    entries = inventory.entries
+    held = {key: entries[key].held for key in prune if entries[key].held}
+    others = [key for key in prune if key not in held]
+    count = sum(not one.held for one in entries.values())
+    was = inventory.default_namespace
+    if others and was not in ("", settings.default_namespace):
+        why = f"default_namespace was {was}: objects would go there, and come anew"
+    else:
+        why = brake_of_set(len(others), count, wanted, settings.limits)
+    if why:
+        held |= dict.fromkeys(others, why)
+    if not held:
+        return {}, ""
+    names = "\0".join([commit, *(str(key) for key in sorted(held))])
+    release = sha256(names.encode()).hexdigest()[:16]
+    if compare_digest(inventory.approved, release):
+        return {}, ""
+    return held, release
+
+
+async def _braked(
+    client: IKubernetesClient,
+    leaving: Iterable[Action],
+    held: Mapping[ObjectKey, str],
     settings: SourceSettings,
 ) -> list[Action]:
     """With BLOCK in place of PRUNE where a brake stops it."""
-    leaving = list(leaving)
-    count = sum(one.verb is Verb.PRUNE for one in leaving)
-    why = ""
-    if not settings.prune:
-        why = "prune is false"
-    elif not complete:
-        why = "not all objects of the source can be applied"
-    elif inventory.approved == commit:
-        pass
-    elif inventory.default_namespace not in ("", settings.default_namespace):
-        before = inventory.default_namespace
-        why = f"default_namespace was {before}: objects would go there, and come anew"
-    else:
-        why = brake_of_set(count, len(inventory.entries), wanted, settings.limits)
+    found = [
+        attrs.evolve(one, verb=Verb.BLOCK, reason=held[one.key])
+        if one.key in held
+        else one
+        for one in leaving
+    ]
+    going = {one.key for one in found if one.verb is Verb.PRUNE}
 
     async def braked(action: Action) -> Action:
-        if action.verb is not Verb.PRUNE:
+        if action.verb is not Verb.PRUNE or action.live is None:
             return action
-        reason = why
-        if not reason and action.live is not None:
-            owner = settings.inventory_id
-            reason = await brake_of_object(client, action.live, owner)
-        return (
-            attrs.evolve(action, verb=Verb.BLOCK, reason=reason) if reason else action
-        )
+        owner = settings.inventory_id
+        reason = await brake_of_object(client, action.live, owner, going)
+        if not reason:
+            return action
+        return attrs.evolve(action, verb=Verb.BLOCK, reason=reason)
 
-    return [await braked(one) for one in leaving]
+    return [await braked(one) for one in found]
 
 
-def _layers(leaving: Iterable[Action]) -> tuple[tuple[ObjectKey, ...], ...]:
-    """The last first: what others need goes after them."""
+def _leaving_order(leaving: Iterable[Action]) -> Order:
     manifests = [
         Manifest(one.key, one.live, Origin("the cluster"))
         for one in leaving
         if one.verb is Verb.PRUNE and one.live is not None
     ]
-    order = order_of(manifests)
-    # References to what is not leaving are no reason to keep any of them.
-    layers = order.layers or (tuple(one.key for one in manifests),)
-    return tuple(reversed(layers)) if manifests else ()
+    # References to what is not leaving are no reason to keep any of them, and what is
+    # wrong with waves and references is none to lose the order of the rest.
+    order = order_of(manifests, strict=False)
+    if order.problems:
+        order = order_of([_plain(one) for one in manifests])
+    return order
+
+
+def _plain(manifest: Manifest) -> Manifest:
+    """Without annotations: it needs its Namespace and its definition, and no others."""
+    metadata = {**manifest.object["metadata"], "annotations": None}
+    return attrs.evolve(manifest, object={**manifest.object, "metadata": metadata})

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 
 from modules.gitops import rpc_pb2
 from modules.gitops.act import Superseded
-from modules.gitops.inventory import InventoryStore
+from modules.gitops.inventory import APPROVED, InventoryStore
 from modules.gitops.manifests import Source
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import SourceSettings
@@ -39,6 +39,9 @@ _T = TypeVar("_T")
 
 #: Seconds before kas is asked again, at first and at most, as GitLab's agent has them.
 ASK_FIRST, ASK_MOST = 10.0, 300.0
+
+#: Seconds between two commits at the least, whatever kas sends.
+BETWEEN = 1.0
 
 #: Seconds before a commit that could not be applied is tried again, likewise.
 TRY_FIRST, TRY_MOST = 10.0, 60.0
@@ -78,6 +81,7 @@ class Project:
 
     :param service: what asks kas for files.
     :param now: seconds since 1970.
+    :param claim: whether an inventory is of this project alone.
     :ivar report: what became of the last commit that was worked on.
     """
 
@@ -90,6 +94,7 @@ class Project:
         settings: ManifestProject,
         random: Callable[[], float],
         now: Callable[[], float],
+        claim: Callable[[str], bool],
     ) -> None:
         self.settings = settings
         self.report: Report | None = None
@@ -97,6 +102,9 @@ class Project:
         self._service = service
         self._random = random
         self._now = now
+        self._claim = claim
+        #: The commit that came last, good or not.
+        self._seen = ""
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
         self._working: Deferred[Any] | None = None
@@ -133,7 +141,15 @@ class Project:
                 # kas stops, and another one answers.
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
                 continue
-            self._source = await read_snapshot(snapshot)
+            self._seen = snapshot.commit
+            source = await read_snapshot(snapshot)
+            if source.problems:
+                # The commit before goes on, as it was.
+                self._tell(snapshot.commit, [str(one) for one in source.problems])
+                self.report = Report(snapshot.commit, source.problems)
+                await deferLater(self._api.clock, BETWEEN)
+                continue
+            self._source = source
             # Its files are read, and not needed any more.
             self._snapshot = attrs.evolve(snapshot, files=())
             self._log.info(
@@ -142,9 +158,10 @@ class Project:
                 project=self.name,
                 commit=snapshot.commit,
                 files=len(snapshot.files),
-                objects=len(self._source.manifests),
+                objects=len(source.manifests),
             )
             self._interrupt()
+            await deferLater(self._api.clock, BETWEEN)
             if self.settings.ref is not None and self.settings.ref.commit:
                 # It never changes.
                 await Deferred()
@@ -161,7 +178,7 @@ class Project:
             )
         request = rpc_pb2.ObjectsToSynchronizeRequest(
             project_id=settings.id,
-            commit_id=self._snapshot.commit if self._snapshot is not None else "",
+            commit_id=self._seen,
             paths=[rpc_pb2.Path(glob=one) for one in settings.globs],
             ref=ref,
         )
@@ -215,6 +232,10 @@ class Project:
 
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
+        if not self._claim(self._inventory_id(snapshot)):
+            why = "another project of this agent is the same source; remove one"
+            self._tell(snapshot.commit, [why])
+            return False
         try:
             report = await self._reported(snapshot, source)
         except Superseded:
@@ -231,6 +252,8 @@ class Project:
         self.report = report
         lines = [str(one) for one in report.problems]
         lines += [str(one) for one in (*report.failed, *report.blocked)]
+        if report.release:
+            lines.insert(0, self._how_to_release(snapshot, report))
         self._tell(snapshot.commit, lines)
         if not report.problems:
             self._summarize(report)
@@ -256,7 +279,7 @@ class Project:
 
     def _reconciler(self, snapshot: Snapshot) -> Reconciler:
         settings, client = self.settings, self._api.kubernetes_as_agentk()
-        name = inventory_id(self._api.agent_id, snapshot.project_id, snapshot.project)
+        name = self._inventory_id(snapshot)
         return Reconciler(
             client=client,
             store=InventoryStore(client, name, settings.default_namespace),
@@ -277,6 +300,17 @@ class Project:
         )
 
     # What an operator reads.
+
+    def _how_to_release(self, snapshot: Snapshot, report: Report) -> str:
+        name = self._inventory_id(snapshot)
+        return (
+            f"{len(report.blocked)} objects wait for a person; these go with "
+            f"kubectl annotate --overwrite configmap -n {report.inventory_namespace} "
+            f"inventory-{name} {APPROVED}={report.release}"
+        )
+
+    def _inventory_id(self, snapshot: Snapshot) -> str:
+        return inventory_id(self._api.agent_id, snapshot.project_id, snapshot.project)
 
     def _tell(self, commit: str, lines: list[str]) -> None:
         """What is wrong; once, for as long as it stays so."""
@@ -304,9 +338,10 @@ class Project:
             return
         self._summary = (report.commit, summary)
         self._log.info(
-            "project {project}: commit {commit} is in the cluster: {summary}",
+            "project {project}: commit {commit} is {what}: {summary}",
             project=self.name,
             commit=report.commit,
+            what="in the cluster" if not report.failed else "in the cluster in part",
             summary=summary,
         )
 

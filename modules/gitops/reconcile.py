@@ -27,11 +27,14 @@ class Report:
     What became of a commit.
 
     :ivar problems: why nothing of it was applied; nothing: it was.
+    :ivar release: see `Plan.release`; it is written into *inventory_namespace*.
     """
 
     commit: str
     problems: tuple[SourceProblem, ...] = ()
     results: Mapping[ObjectKey, Result] = attrs.field(factory=dict)
+    release: str = ""
+    inventory_namespace: str = ""
 
     @property
     def failed(self) -> list[Result]:
@@ -82,7 +85,7 @@ class Reconciler:
         resolved = await resolve(
             self.client, source.manifests, self.settings.default_namespace
         )
-        order = order_of(resolved.manifests)
+        order = await deferToThread(order_of, resolved.manifests)
         if problems := (*resolved.problems, *order.problems):
             return Report(commit, problems)
         inventory = await self.store.read()
@@ -114,4 +117,9 @@ class Reconciler:
             self.propagation,
         )
         await act.run()
-        return Report(commit, results=act.results)
+        return Report(
+            commit,
+            results=act.results,
+            release=plan.release,
+            inventory_namespace=self.store.namespace,
+        )

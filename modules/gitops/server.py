@@ -35,6 +35,10 @@ PART = 128 * 1024
 #: its last stream has ended.
 MAX_STREAMS = 1000
 
+#: Characters of all globs of one request, braces expanded: kas does nothing else while
+#: it compiles them.
+MAX_GLOBS = 10_000
+
 #: Refs that are remembered although no agent waits for them: an agent is away while it
 #: works with what it got.  Agents name them, so there has to be a bound.
 MAX_IDLE = 1000
@@ -74,20 +78,20 @@ class GitopsServer:
     ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
         """All files of the source, once it is at another commit than agentk has."""
         agent: ConnectedAgent = call.agent
-        globs = self._globs(request)
         if self._draining:
             return
+        name, address, project_id = self._repository_of(agent, request.project_id)
+        globs = self._globs(request)
         count = self._streams.get(agent.instance_id, 0)
         if count >= MAX_STREAMS:
             text = f"one agentk has at most {MAX_STREAMS} sources"
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self._streams[agent.instance_id] = count + 1
         try:
-            name, address = self._repository_of(agent, request.project_id)
             commit = await self._commit(name, address, request)
             repository = self._api.repositories.open(address)
             header = _Response.Header(
-                commit_id=commit, project_id=agent.project_id, project_path=name
+                commit_id=commit, project_id=project_id, project_path=name
             )
             yield _Response(header=header)
             async for response in self._files(repository, commit, globs):
@@ -124,7 +128,7 @@ class GitopsServer:
                 f"(max_number_of_paths), and not {len(request.paths)}"
             )
             raise CallError(Status.INVALID_ARGUMENT, text)
-        globs = []
+        globs: list[Glob] = []
         for path in request.paths:
             is_file = path.WhichOneof("path") == "file"
             try:
@@ -132,6 +136,9 @@ class GitopsServer:
             except ValueError as error:
                 why = f"{path.glob or path.file!r}: {error}"
                 raise CallError(Status.FAILED_PRECONDITION, why) from None
+            if sum(glob.cost for glob in globs) > MAX_GLOBS:
+                text = f"the globs of a source have more than {MAX_GLOBS} characters"
+                raise CallError(Status.FAILED_PRECONDITION, text)
         return globs
 
     async def _commit(
@@ -179,19 +186,19 @@ class GitopsServer:
 
     def _repository_of(
         self, agent: ConnectedAgent, wanted: str
-    ) -> tuple[str, GitAddress | GitalyAddress]:
+    ) -> tuple[str, GitAddress | GitalyAddress, int]:
         """
-        Name and address of what an agent may read.
+        Name and address of what an agent may read, and which project of GitLab it is.
 
         :raises CallError: PERMISSION_DENIED or FAILED_PRECONDITION, it may not.
         """
         project = self._api.agent_project(agent.agent_id)
         own = None if project is None else project.full_path
+        if project is not None and wanted in ("", own):
+            return project.full_path, project.repository, agent.project_id
         for name, settings in self._settings.repositories.items():
             if wanted in ("", name) and settings.has(agent.agent_name, own):
-                return name, settings.address
-        if project is not None and wanted in ("", own):
-            return project.full_path, project.repository
+                return name, settings.address, 0
         # Of one that it may not read an agent does not learn whether it is there.
         which = f"the repository {wanted[:200]!r}" if wanted else "a repository"
         raise CallError(

@@ -329,6 +329,9 @@ class FakeObjects:
     ) -> tuple[int, Any]:
         stored = self._stored.get(key)
         said = json.loads(body) if body else {}
+        uid = said.get("metadata", {}).get("uid") if isinstance(said, dict) else None
+        if stored is not None and uid not in (None, stored.object["metadata"]["uid"]):
+            raise _refused(resource, key, 409, "Conflict", f"the UID {uid} is not its")
         if method == "PATCH" and content_type == "application/apply-patch+yaml":
             new = 201 if stored is None else 200
             return new, self._apply(resource, key, said, query)

@@ -206,6 +206,39 @@ class HalvesTests(SynchronousTestCase):
         self.pushed()
         self.assertIsNotNone(self.live("fixed"))
 
+    def test_a_broken_commit(self) -> None:
+        """The good one before it goes on, and is still put right."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.apps.commit({"a.yaml": "a: b: c"})
+        self.pushed()
+        self.assertEqual(len(self.said("a.yaml:1: this is no YAML")), 1)
+        self.cluster.objects.remove("v1", "ConfigMap", "m001", "default")
+        self.passes(AGAIN)
+        self.passes(1)
+        self.assertIsNotNone(self.live("m001"))
+        self.apps.commit({"a.yaml": text(*config_maps(2))})
+        self.pushed()
+        self.assertIsNotNone(self.live("m002"))
+
+    def test_one_source_twice(self) -> None:
+        """Each would prune what the other has."""
+        self.apps.commit(
+            {"a/a.yaml": text(object_("a")), "b/b.yaml": text(object_("b"))}
+        )
+        one, two = (
+            {"paths": [{"glob": "a/*"}]},
+            {"id": "apps", "paths": [{"glob": "b/*"}]},
+        )
+        self.configure(one, two)
+        self.passes(AGAIN)
+        self.assertEqual(len(self.said("another project of this agent is the same")), 1)
+        self.assertIsNotNone(self.live("a"))
+        self.assertIsNone(self.live("b"))
+        self.configure(two)
+        self.passes(60)
+        self.assertIsNotNone(self.live("b"))
+
     def test_the_cluster_away(self) -> None:
         self.cluster.refuses = True
         self.apps.commit({"a.yaml": text(*config_maps(1))})
@@ -218,19 +251,17 @@ class HalvesTests(SynchronousTestCase):
     def test_a_blocked_prune_is_said_once_and_approved(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
         self.configure({"id": "apps"})
-        commit = self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
         self.pushed()
         self.passes(AGAIN * 3)
         lines = self.said("ConfigMap default/m002 blocked")
         self.assertEqual(len(lines), 1)
         self.assertIn("9 of 10 objects would go", lines[0])
-        (name,) = (
-            one
-            for one in self.cluster.objects._stored
-            if one[3].startswith("inventory-")
-        )
-        inventory = self.live(name[3])
-        inventory["metadata"]["annotations"]["txkas/approved-commit"] = commit
+        (how,) = self.said("9 objects wait for a person")
+        name, _, annotation = how.partition("-n default ")[2].partition(" ")
+        key, _, value = annotation.partition("=")
+        inventory = self.live(name)
+        inventory["metadata"]["annotations"][key] = value
         self.cluster.objects.put(inventory)
         self.passes(AGAIN)
         self.passes(5)

@@ -17,10 +17,14 @@ from modules.gitops.documents import (
 
 
 def read(
-    text: str | bytes, *, values: int = 10_000, documents: int = 100
+    text: str | bytes,
+    *,
+    values: int = 10_000,
+    documents: int = 100,
+    characters: int = 10**6,
 ) -> list[TextDocument]:
     data = text.encode() if isinstance(text, str) else text
-    return list(read_yaml(data, Budget(values, documents)))
+    return list(read_yaml(data, Budget(values, documents, characters)))
 
 
 def value(text: str) -> object:
@@ -44,6 +48,7 @@ def refused(text: str | bytes, **limits: int) -> tuple[int, str]:
         ("100m", "100m"), ("._5", "._5"), ("1e1000", "1e1000"), ("0o8", "0o8"),
         ("18446744073709551615", 2**64 - 1), ("18446744073709551616", 2**64),
         ("'1'", "1"), ('"yes"', "yes"), ("|\n  1", "1"),
+        ("9" * 5000, "9" * 5000),
         ("!!str 1", "1"), ("!!int '1'", 1), ("!!bool yes", True), ("! 1", "1"),
     ],
 )  # fmt: skip
@@ -65,6 +70,9 @@ def test_keys_are_text() -> None:
 
 def test_merge_keys_and_aliases() -> None:
     text = "a: &a {x: 1, z: 1}\nb: &b {z: 2}\nc: {<<: [*a, *b], x: 3, '<<': quoted}\n"
+    assert value("{a: 1, <<: {a: 2, c: 3}, c: 4}") == {"a": 2, "c": 4}
+    assert value("{<<: {a: 2}, a: 1}") == {"a": 1}
+    assert value('[&m "<<", {*m : {a: 2}}]') == ["<<", {"<<": {"a": 2}}]
     assert value(text) == {
         "a": {"x": 1, "z": 1},
         "b": {"z": 2},
@@ -131,6 +139,12 @@ def test_what_aliases_stand_for_counts() -> None:
     assert line < 20
 
 
+def test_texts_that_aliases_stand_for_count() -> None:
+    text = f"a: &a {'x' * 1000}\nb: [{', '.join(['*a'] * 100)}]"
+    assert read(text, characters=102_000)
+    assert "too many values" in refused(text, characters=100_000)[1]
+
+
 def test_values_and_documents_are_bounded() -> None:
     assert read("[1, 2, 3]", values=4)
     assert "too many values" in refused("[1, 2, 3]", values=3)[1]
@@ -139,7 +153,11 @@ def test_values_and_documents_are_bounded() -> None:
 
 
 def json_values(text: str, **limits: int) -> list[TextDocument]:
-    budget = Budget(limits.get("values", 1000), limits.get("documents", 10))
+    budget = Budget(
+        limits.get("values", 1000),
+        limits.get("documents", 10),
+        limits.get("characters", 1000),
+    )
     return list(read_json(text.encode(), budget))
 
 
@@ -158,6 +176,7 @@ def test_json() -> None:
         ('{"a": 1}\n{"b": 1,\n"b": 2}', 2, "the key 'b' is twice"),
         ('{"a":\n}', 2, "this is no JSON"),
         ("NaN", 1, "NaN is no number"),
+        ("[1e999]", 1, "1e999 is too large"),
         ("[" * 10_000, 1, "levels"),
         ('{"a":' * 200, 1, "levels"),
         ('["\\u0000"', 1, "this is no JSON"),
@@ -175,12 +194,20 @@ def test_json_is_bounded() -> None:
     assert json_values(text, values=5)
     with pytest.raises(UnreadableText, match="too many values"):
         json_values(text, values=4)
+    with pytest.raises(UnreadableText, match="too many values"):
+        json_values('["' + "x" * 100 + '"]', characters=100)
     with pytest.raises(UnreadableText, match="too many documents"):
         json_values("1 2 3", documents=2)
 
 
+def test_many_small_values_before_much_space() -> None:
+    """The rest of the text is not looked through for each."""
+    text = "1 " * 3000 + " " * 3_000_000
+    assert len(json_values(text, documents=3000, values=3000, characters=3000)) == 3000
+
+
 def test_brackets_within_texts_are_none() -> None:
-    deep = "[" * 500
+    deep = "[" * 400
     assert json_values(json.dumps([deep, f'\\"{deep}'])) == [
         TextDocument([deep, f'\\"{deep}'], 1)
     ]

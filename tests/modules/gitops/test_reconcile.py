@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.gitops import act
+from modules.gitops import act, reconcile
 from modules.gitops.act import Outcome, Superseded
 from modules.gitops.brakes import OWNER
 from modules.gitops.inventory import APPROVED, LABEL, InventoryStore
@@ -57,6 +58,7 @@ class ReconcileCase(SynchronousTestCase):
     """One source, and an API server in memory."""
 
     def setUp(self) -> None:
+        self.patch(reconcile, "deferToThread", maybeDeferred)
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
         self.objects = self.cluster.objects
@@ -117,10 +119,22 @@ class ReconcileCase(SynchronousTestCase):
         found = self.pair.run(_all(self.client))
         return {one for one in found if not one.startswith("inventory-")}
 
-    def approve(self, commit: str) -> None:
+    def acted(self, plan: Plan) -> dict[str, Outcome]:
+        """What becomes of a plan that was made before."""
+        given = self.reconciler()
+        self.pair.run(given.store.read())
+        acting = act.Act(
+            *(self.client, plan, given.settings, given.store, lambda: True),
+            self.clock,
+            self.clock.seconds,
+        )
+        self.pair.run(acting.run())
+        return {key.name: one.outcome for key, one in acting.results.items()}
+
+    def approve(self, release: str) -> None:
         """As a person does with ``kubectl annotate``."""
         found = self.live(f"inventory-{ID}")
-        found["metadata"]["annotations"][APPROVED] = commit
+        found["metadata"]["annotations"][APPROVED] = release
         self.objects.put(found)
 
     def inventory(self) -> set[str]:
@@ -316,6 +330,18 @@ class ApplyTests(ReconcileCase):
 class OwnerTests(ReconcileCase):
     """Objects that are there already."""
 
+    def test_what_came_since_the_plan(self) -> None:
+        """Of another source, or of none: neither is overwritten."""
+        self.commit(*config_maps(1))
+        plan = self.planned(object_("a"), object_("b"), *config_maps(1))
+        self.put("8-8")
+        theirs = object_("b", metadata={"namespace": "default"}, data={"x": "theirs"})
+        self.objects.put(theirs)
+        outcomes = self.acted(plan)
+        self.assertEqual(outcomes["a"], Outcome.FAILED)
+        self.assertEqual(outcomes["b"], Outcome.FAILED)
+        self.assertEqual(self.live("b")["data"], {"x": "theirs"})
+
     def put(self, owner: str = "") -> None:
         found = object_("a", metadata={"namespace": "default"})
         if owner:
@@ -390,8 +416,10 @@ class PruneTests(ReconcileCase):
         self.assertIn("no objects any more", report.blocked[0].reason)
         self.assertEqual(len(self.names()), 3)
         self.assertEqual(self.inventory(), self.names())
-        self.approve("approved")
-        self.commit(commit="approved")
+        report = self.commit(commit="x")
+        self.assertEqual(len(report.blocked), 3)
+        self.approve(report.release)
+        self.commit(commit="x")
         self.assertEqual(self.names(), set())
 
     def test_another_default_namespace(self) -> None:
@@ -408,8 +436,9 @@ class PruneTests(ReconcileCase):
 
     def test_a_default_namespace_that_was_approved(self) -> None:
         self.commit(*config_maps(1, 2))
-        self.approve("c")
-        self.commit(*config_maps(1, 2), default_namespace="new", commit="c")
+        given = {"default_namespace": "new", "commit": "c"}
+        self.approve(self.commit(*config_maps(1, 2), **given).release)
+        self.commit(*config_maps(1, 2), **given)
         self.assertIsNone(self.live("m001"))
         self.assertIsNotNone(self.live("m001", namespace="new"))
         report = self.commit(*config_maps(1), default_namespace="new")
@@ -417,22 +446,49 @@ class PruneTests(ReconcileCase):
 
     def test_most_of_it(self) -> None:
         self.commit(*config_maps(*range(30)))
+        three = config_maps(*range(3))
+        # However often it is looked at again.
+        for _ in range(3):
+            report = self.commit(*three, commit="x")
+            self.assertEqual(len(report.blocked), 27)
+            self.assertIn("27 of 30 objects would go", report.blocked[0].reason)
         self.approve("another")
-        report = self.commit(*config_maps(*range(3)), commit="x")
+        report = self.commit(*three, commit="x")
         self.assertEqual(len(report.blocked), 27)
-        self.assertIn("27 of 30 objects would go", report.blocked[0].reason)
-        self.assertEqual(len(self.names()), 30)
-        self.approve("x")
-        self.commit(*config_maps(*range(3)), commit="x")
+        self.approve(report.release)
+        # For this commit and these objects, and for no others.
+        self.assertEqual(len(self.commit(*three, commit="y").blocked), 27)
+        self.commit(*three, commit="x")
         self.assertEqual(len(self.names()), 3)
-        # For this commit, and for no other one.
-        self.assertEqual(len(self.commit().blocked), 3)
+        self.assertEqual(self.commit(*three, commit="x").release, "")
+
+    def test_everything_is_renamed(self) -> None:
+        """What came in its place does not make it a smaller share."""
+        self.commit(*config_maps(*range(30)))
+        for commit in ("x", "x", "y"):
+            report = self.commit(*config_maps(*range(30, 60)), commit=commit)
+            self.assertEqual(len(report.blocked), 30)
+        self.commit(*config_maps(*range(60)))
+        self.assertEqual(len(self.names()), 60)
+        report = self.commit(*config_maps(*range(60, 90)))
+        self.assertEqual(len(report.blocked), 60)
+
+    def test_renamed_while_an_object_failed(self) -> None:
+        """Nothing goes in that run, and no more of it in the next one."""
+        self.commit(*config_maps(*range(30)))
+        renamed = config_maps(*range(30, 60))
+        bad = object_("t", "Thing", "x.io/v1")
+        self.assertEqual(len(self.commit(*renamed, bad).blocked), 30)
+        self.assertEqual(len(self.commit(*renamed).blocked), 30)
+        self.assertEqual(len(self.names()), 60)
 
     def test_too_many(self) -> None:
         self.commit(*config_maps(*range(30)))
         limits = PruneLimits(percent=100, count=4)
         report = self.commit(*config_maps(*range(25)), limits=limits)
         self.assertEqual(len(report.blocked), 5)
+        # What was held waits for a person, or for Git.
+        report = self.commit(*config_maps(*range(30)), limits=limits)
         report = self.commit(*config_maps(*range(26)), limits=limits)
         self.assertEqual(len(report.blocked), 0)
 
@@ -518,6 +574,104 @@ class PruneTests(ReconcileCase):
         outcomes = self.outcomes(self.commit(*config_maps(1, 2)))
         self.assertEqual(outcomes["here"], Outcome.PRUNED)
 
+    def test_a_namespace_with_what_stays(self) -> None:
+        """In Git, by an annotation, or because of who owns it."""
+        space, names = object_("here", "Namespace"), ("one", "two", "three")
+        inside = [object_(one, metadata={"namespace": "here"}) for one in names]
+        rest = config_maps(*range(8))
+        self.commit(space, *inside, *rest)
+        report = self.commit(inside[0], *rest)
+        self.assertEqual(self.outcomes(report)["here"], Outcome.BLOCKED)
+        self.assertIn("ConfigMap here/one", report.blocked[0].reason)
+        live = self.live("one", namespace="here")
+        live["metadata"]["annotations"]["helm.sh/resource-policy"] = "keep"
+        self.objects.put(live)
+        report = self.commit(*rest)
+        self.assertEqual(self.outcomes(report)["here"], Outcome.BLOCKED)
+        self.objects.remove("v1", "ConfigMap", "one", "here")
+        owned = object_("owned", metadata={"namespace": "here"})
+        owned["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node"}]
+        self.objects.put(owned)
+        report = self.commit(*rest)
+        self.assertIn("ConfigMap here/owned", report.blocked[0].reason)
+        owned["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod"}]
+        self.objects.put(owned)
+        self.assertEqual(self.outcomes(self.commit(*rest))["here"], Outcome.PRUNED)
+
+    def test_a_delete_that_is_refused(self) -> None:
+        """The object is not deleted by way of its Namespace."""
+        space = object_("here", "Namespace")
+        inside = object_("ours", metadata={"namespace": "here"})
+        self.commit(space, inside, *config_maps(1, 2))
+        client = _Refused(self.client, "ours", "a webhook denies it", "delete")
+        outcomes = self.outcomes(self.commit(*config_maps(1, 2), client=client))
+        self.assertEqual(
+            (outcomes["ours"], outcomes["here"]), (Outcome.FAILED, Outcome.BLOCKED)
+        )
+        self.assertEqual(self.inventory(), {"m001", "m002", "ours", "here"})
+        outcomes = self.outcomes(self.commit(*config_maps(1, 2)))
+        self.assertEqual(
+            (outcomes["ours"], outcomes["here"]), (Outcome.PRUNED, Outcome.PRUNED)
+        )
+
+    def test_what_others_need_stays_while_they_do(self) -> None:
+        """An operator, while its object has a finalizer that it alone takes off."""
+        place = "/namespaces/default/ConfigMap"
+        needs = {"annotations": {DEPENDS_ON: f"{place}/operator,{place}/m001"}}
+        self.commit(
+            object_("operator"), object_("thing", metadata=needs), *config_maps(1)
+        )
+        live = self.live("thing")
+        live["metadata"]["finalizers"] = ["x.io/operator"]
+        self.objects.put(live)
+        outcomes = self.outcomes(self.commit(*config_maps(1), prune_timeout=5.0))
+        self.assertEqual(outcomes["thing"], Outcome.FAILED)
+        self.assertEqual(outcomes["operator"], Outcome.BLOCKED)
+        self.assertIsNotNone(self.live("operator"))
+
+    def test_made_anew_and_the_answer_is_lost(self) -> None:
+        """It is ours all the same, and goes when it leaves Git."""
+        for point in range(1, 40):
+            self.commit(*config_maps(1, 2))
+            self.remove("m002")
+            killed = _Killed(self.client, point, after=True)
+            try:
+                self.commit(*config_maps(1, 2), client=killed)
+            except _Dead:
+                pass
+            else:
+                break
+            self.commit(*config_maps(1))
+            self.assertIsNone(self.live("m002"), point)
+        self.assertGreater(point, 5)
+
+    def test_an_api_server_that_is_away(self) -> None:
+        """Its kinds are not to be seen, and nothing is forgotten."""
+        services = KubernetesResource(
+            "apiregistration.k8s.io",
+            "v1",
+            "APIService",
+            "apiservices",
+            False,
+            frozenset(("get", "list")),
+        )
+        self.objects.add_kind(services)
+        self.objects.add_kind(THING)
+        self.objects.put(
+            object_(
+                "v1.x.io",
+                "APIService",
+                "apiregistration.k8s.io/v1",
+                spec={"group": "x.io", "service": {"name": "a"}},
+            )
+        )
+        self.commit(object_("t", "Thing", "x.io/v1"), *config_maps(1))
+        del self.objects._kinds["x.io/v1", "things"]
+        self.clock.advance(60)
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.outcomes(report)["t"], Outcome.BLOCKED)
+        self.assertEqual(self.inventory(), {"t", "m001"})
+
     def test_a_definition_with_objects_of_others(self) -> None:
         self.objects.add_kind(DEFINITION)
         self.objects.add_kind(THING)
@@ -545,18 +699,6 @@ class PruneTests(ReconcileCase):
         self.assertEqual(
             [path.rpartition("/")[2] for path in deleted], ["ours", "here"]
         )
-
-    def acted(self, plan: Plan) -> dict[str, Outcome]:
-        """What becomes of a plan that was made before."""
-        given = self.reconciler()
-        self.pair.run(given.store.read())
-        acting = act.Act(
-            *(self.client, plan, given.settings, given.store, lambda: True),
-            self.clock,
-            self.clock.seconds,
-        )
-        self.pair.run(acting.run())
-        return {key.name: one.outcome for key, one in acting.results.items()}
 
     def test_what_changed_since_the_plan(self) -> None:
         """Each delete asks its brakes once more, right before."""

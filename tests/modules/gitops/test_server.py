@@ -400,7 +400,9 @@ class ServerTests(SynchronousTestCase):
         own = self.pair.repositories.open(address)
         own.commit({"a.yaml": "own"})
         self.assertEqual(self.ask().files, {"a.yaml": b"own"})
-        self.assertEqual(self.ask(project="group/own").files, {"a.yaml": b"own"})
+        reading = self.ask(project="group/own")
+        self.assertEqual(reading.files, {"a.yaml": b"own"})
+        self.assertEqual(reading.parts[0].header.project_path, "group/own")
         for project in ("apps", "group/other"):
             status, _ = self.refused(self.ask(project=project))
             self.assertEqual(status, Status.FAILED_PRECONDITION)
