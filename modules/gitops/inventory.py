@@ -148,6 +148,13 @@ class InventoryStore:
             annotations.get(DEFAULT, self.namespace),
         )
 
+    async def approved(self) -> str:
+        """Which deletes a person lets go now; after `read`."""
+        first = await self._get(0)
+        annotations = first["metadata"].get("annotations") if first else None
+        found: str = (annotations or {}).get(APPROVED, "")
+        return found
+
     async def write(self, inventory: Inventory) -> None:
         """
         Replace what was read or written last.

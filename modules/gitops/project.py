@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from hashlib import sha256
+from hmac import compare_digest
 from typing import Any, Literal, TypeVar
 
 import attrs
@@ -48,6 +49,9 @@ TRY_FIRST, TRY_MOST = 10.0, 60.0
 
 #: Seconds after which all of it is looked at again: what others changed is put right.
 AGAIN = 300.0
+
+#: Seconds between two looks whether a person lets go what is held: one GET.
+ASK_APPROVAL = 10.0
 
 #: Lines of one report; what it has beyond that is counted.
 MAX_LINES = 20
@@ -107,6 +111,7 @@ class Project:
         self._seen = ""
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
+        self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
         #: There is another commit than the work at hand is of.
         self._changed = False
@@ -228,7 +233,25 @@ class Project:
                 backoff.reset()
             if not self._changed:
                 pause = AGAIN * (0.9 + self._random() / 10) if well else backoff.pause()
-                await self._step(deferLater(self._api.clock, pause))
+                await self._step(Deferred.fromCoroutine(self._rest(pause)))
+
+    async def _rest(self, seconds: float) -> None:
+        """So long, or until a person lets go what a limit holds."""
+        release, store = (
+            (self.report.release, self._store) if self.report else ("", None)
+        )
+        if not release or store is None:
+            await deferLater(self._api.clock, seconds)
+            return
+        until = self._api.clock.seconds() + seconds
+        while (left := until - self._api.clock.seconds()) > 0:
+            await deferLater(self._api.clock, min(left, ASK_APPROVAL))
+            try:
+                if compare_digest(await store.approved(), release):
+                    return
+            except CallError:
+                # The next run says what is wrong.
+                return
 
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
@@ -280,9 +303,10 @@ class Project:
     def _reconciler(self, snapshot: Snapshot) -> Reconciler:
         settings, client = self.settings, self._api.kubernetes_as_agentk()
         name = self._inventory_id(snapshot)
+        self._store = InventoryStore(client, name, settings.default_namespace)
         return Reconciler(
             client=client,
-            store=InventoryStore(client, name, settings.default_namespace),
+            store=self._store,
             settings=SourceSettings(
                 inventory_id=name,
                 default_namespace=settings.default_namespace,

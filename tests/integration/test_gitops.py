@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import urllib.error
 from collections.abc import Iterator
@@ -165,24 +166,21 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     stand.says("4 of 5 objects would go, more than 50 %")
     stand.settled(third)
     assert stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}
-    (name,) = (
-        one["metadata"]["name"]
-        for one in stand.cluster.call("GET", f"/api/v1/namespaces/{space}/configmaps")[
-            "items"
-        ]
-        if one["metadata"]["name"].startswith("inventory-")
-    )
-    inventory = stand.config_map(name)
-    assert len(inventory["data"]) == 5
-    inventory["metadata"]["annotations"]["txkas/approved-commit"] = third
+    stand.says("4 objects wait for a person")
+    process = stand.agentk.process
+    assert process is not None
+    # As the log says: with kubectl annotate.
+    found = re.search(r"-n (\S+) (inventory-\S+) (\S+?)=(\w+)", process.said())
+    assert found is not None
+    where, name, key, release = found.groups()
+    assert where == space
     path = f"/api/v1/namespaces/{space}/configmaps/{name}"
+    inventory = stand.live(path)
+    assert len(inventory["data"]) == 5
+    inventory["metadata"]["annotations"][key] = release
     stand.cluster.call("PUT", path, inventory)
-    # The next look takes minutes; another commit of the same objects would need its
-    # own approval, so agentk is started anew.
-    assert stand.agentk.stop()
-    stand.restart()
     eventually(lambda: stand.config_maps() == {"m0"}, 60)
-    assert len(stand.config_map(name)["data"]) == 1
+    eventually(lambda: len(stand.live(path)["data"]) == 1, 30)
 
 
 def test_a_definition_and_its_objects_at_once(stand: Stand) -> None:

@@ -14,7 +14,7 @@ from zope.interface.verify import verifyObject
 
 from modules.gitops import reconcile
 from modules.gitops.agent import GitopsAgent
-from modules.gitops.project import AGAIN, inventory_id
+from modules.gitops.project import AGAIN, ASK_APPROVAL, inventory_id
 from modules.gitops.refs import MIN_PAUSE
 from modules.gitops.server import GitopsServer
 from modules.repositories import RepositorySettings
@@ -263,7 +263,7 @@ class HalvesTests(SynchronousTestCase):
         inventory = self.live(name)
         inventory["metadata"]["annotations"][key] = value
         self.cluster.objects.put(inventory)
-        self.passes(AGAIN)
+        self.passes(ASK_APPROVAL)
         self.passes(5)
         self.assertIsNone(self.live("m002"))
         self.assertIsNotNone(self.live("m001"))
