@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -35,14 +35,20 @@ __all__ = ["GitLabForAgents"]
 #: Requests of one agent that are under way at the same time.
 MAX_PER_AGENT = 10
 
-#: Of all agents of this kas: as many connections as GitLab's own kas has.
-MAX_REQUESTS = 50
+#: Of all agents of this kas: as many connections as GitLab's own kas has.  The last of
+#: them are for agents that have none.
+MAX_REQUESTS, RESERVED = 50, 10
 
 #: Bytes of fields and query that agentk sends, and of the fields that GitLab does.
 MAX_HEAD = 16 * 1024
 
 #: Seconds without a byte of either body.
 IDLE = 60.0
+
+_T = TypeVar("_T")
+
+#: Their answers could hold the request as kas signed it.
+_NOT_PASSED_ON = frozenset(("CONNECT", "TRACE", "TRACK"))
 
 _MODULE = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _METHOD = re.compile(r"[A-Z]{1,20}")
@@ -59,9 +65,10 @@ _HOP_BY_HOP = frozenset(
 _KAS_SAYS = frozenset(
     "host content-length expect authorization cookie job-token private-token "
     "deploy-token x-csrf-token user-agent forwarded via x-real-ip "
-    "x-http-method-override".split()
+    "x-http-method-override client-ip x-client-ip true-client-ip cf-connecting-ip "
+    "x-original-url x-rewrite-url x-sendfile-type".split()
 )
-_KAS_SAYS_ALL = ("gitlab-", "x-gitlab-", "x-forwarded-")
+_KAS_SAYS_ALL = ("gitlab-", "x-gitlab-", "x-forwarded-", "x-accel-")
 
 #: Cookies and signatures belong to kas' connection.
 _NOT_ANSWERED = frozenset(
@@ -117,7 +124,8 @@ class GitLabForAgents:
                 Status.RESOURCE_EXHAUSTED,
                 f"kas has {MAX_PER_AGENT} requests of this agent to GitLab under way",
             )
-        if self.running.total() >= MAX_REQUESTS:
+        most = MAX_REQUESTS - (RESERVED if self.running[id_] else 0)
+        if self.running.total() >= most:
             client.outcomes["modules", "refused"] += 1
             raise CallError(
                 Status.RESOURCE_EXHAUSTED,
@@ -126,8 +134,7 @@ class GitLabForAgents:
         self.running[id_] += 1
         exchange = _Exchange(client, token, self._clock, partial(self._release, id_))
         try:
-            first = await anext(requests, None)
-            async for response in exchange.run(first, requests):
+            async for response in exchange.run(requests):
                 yield response
         finally:
             exchange.end()
@@ -157,37 +164,31 @@ class _Exchange:
         self._clock = clock
         self._release: Callable[[], None] | None = release
         self._late = ""
-        self._asking: Deferred[IResponse] | None = None
+        self._asking: Deferred[Any] | None = None
         self._answer: _Answer | None = None
         self._timer: IDelayedCall | None = None
         self._total = clock.callLater(MAX_TIME, self._too_late, f"{MAX_TIME:g} s")
+        self._moved(IDLE)
 
     async def run(
-        self, first: pb.HttpRequest | None, requests: AsyncIterator[pb.HttpRequest]
+        self, requests: AsyncIterator[pb.HttpRequest]
     ) -> AsyncIterator[pb.HttpResponse]:
         """What GitLab answers, message by message."""
-        module, request, length = _read_head(first)
+        module, request, length = _read_head(await self._wait(_first(requests)))
         target = f"/api/v4/internal/kubernetes/modules/{quote(module, safe='')}"
         query = _query(request)
         headers = _passed_on(request.header)
         body = _Body(requests, length, self._moved) if length else None
         self._moved(TIMEOUT if body is None else IDLE)
         path = target + request.url_path + (f"?{query}" if query else "")
-        self._asking = Deferred.fromCoroutine(
-            self._client.forward(request.method, path, headers, body, self._token)
-        )
         try:
-            response = await self._asking
-        except CancelledError:
-            if self._late:
-                raise self._expired() from None
-            raise
+            response = await self._wait(
+                self._client.forward(request.method, path, headers, body, self._token)
+            )
         except CallError:
             if body is not None and body.error is not None:
                 raise body.error from None
             raise
-        finally:
-            self._asking = None
         self._moved(IDLE)
         self._answer = answer = _Answer(self._moved)
         response.deliverBody(answer)
@@ -203,6 +204,22 @@ class _Exchange:
                 break
             yield pb.HttpResponse(data=pb.Data(data=data))
         yield pb.HttpResponse(trailer=pb.Trailer())
+
+    async def _wait(self, asking: Coroutine[Any, Any, _T]) -> _T:
+        """
+        Its result.
+
+        :raises CallError: DEADLINE_EXCEEDED, its time is over.
+        """
+        self._asking = waiting = Deferred.fromCoroutine(asking)
+        try:
+            return await waiting
+        except CancelledError:
+            if self._late:
+                raise self._expired() from None
+            raise
+        finally:
+            self._asking = None
 
     def end(self) -> None:
         """Release what is held; GitLab's connection ends unless all of it was read."""
@@ -371,6 +388,10 @@ class _Answer(Protocol):
             waiter.callback(None)
 
 
+async def _first(requests: AsyncIterator[pb.HttpRequest]) -> pb.HttpRequest | None:
+    return await anext(requests, None)
+
+
 def _invalid(why: str) -> CallError:
     return CallError(Status.INVALID_ARGUMENT, f"kas passes no such request on: {why}")
 
@@ -384,7 +405,7 @@ def _read_head(message: pb.HttpRequest | None) -> tuple[str, pb.Request, int]:
     if not head.extra.Unpack(extra) or _MODULE.fullmatch(extra.module_name) is None:
         raise _invalid("it names no module")
     request = head.request
-    if _METHOD.fullmatch(request.method) is None or request.method == "CONNECT":
+    if _METHOD.fullmatch(request.method) is None or request.method in _NOT_PASSED_ON:
         raise _invalid("its method")
     check_path(request.url_path)
     if head.ByteSize() > MAX_HEAD:

@@ -15,12 +15,19 @@ from twisted.web.http_headers import Headers
 from zope.interface import provider
 from zope.interface.verify import verifyObject
 
-from kas.gitlab.access import IDLE, MAX_HEAD, MAX_PER_AGENT, GitLabForAgents
+from kas.gitlab.access import (
+    IDLE,
+    MAX_HEAD,
+    MAX_PER_AGENT,
+    MAX_REQUESTS,
+    RESERVED,
+    GitLabForAgents,
+)
 from kas.gitlab.client import TIMEOUT, GitLabClient
 from kas.gitlab.metrics import GitLabCollector
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
 from tunnel.errors import CallError, Status
-from tunnel.hosting.gitlab_access import SERVICE, check_path
+from tunnel.hosting.gitlab_access import MAX_TIME, SERVICE, check_path
 from tunnel.interfaces import IAgentModuleFactory, IGitLab, IGitLabResponse
 from tunnel.pb import gitlab_access_pb2 as pb
 from tunnel.testing import ModulePair
@@ -313,6 +320,7 @@ class AccessTests(_AccessCase):
             head("ok", "/../other"),
             head("ok", "/x", "GET / HTTP/1.1"),
             head("ok", "/x", "CONNECT"),
+            head("ok", "/x", "TRACE"),
             pb.HttpRequest(data=pb.Data(data=b"x")),
             pb.HttpRequest(upgrade_data=pb.Data(data=b"x")),
         ):
@@ -513,6 +521,64 @@ class FlowTests(_AccessCase):
         for one in under_way:
             one.addErrback(lambda failure: failure.trap(CancelledError))
             one.cancel()
+        self.settle()
+        self.assertEqual(self.access.running, {})
+
+    def open_calls(self, count: int, agent_id: str = "") -> list[Any]:
+        """Calls that send nothing yet."""
+        if agent_id:
+            agent = self.pair.server.tunnel.agent
+            assert agent is not None
+            self.pair.server.tunnel.agent = attrs.evolve(agent, agent_id=agent_id)
+        calls = [
+            self.half.api.client(SERVICE).open("MakeRequest") for _ in range(count)
+        ]
+        self.settle()
+        return calls
+
+    def test_calls_that_send_nothing(self) -> None:
+        """They hold their places for a minute, and not for an hour."""
+        calls = self.open_calls(MAX_PER_AGENT)
+        self.assertEqual(self.access.running.total(), MAX_PER_AGENT)
+        reading = [self.start(one.response()) for one in calls]
+        self.clock.advance(IDLE)
+        self.settle()
+        self.assertEqual(self.access.running, {})
+        self.assertEqual(self.held.asked, [])
+        for one in reading:
+            error: Any = self.failureResultOf(one, CallError).value
+            self.assertIs(error.status, Status.DEADLINE_EXCEEDED)
+
+    def test_an_agent_that_has_none_gets_one(self) -> None:
+        """Five agents that take all they can leave room for others."""
+        for number in range(5):
+            self.open_calls(MAX_PER_AGENT, str(number))
+        # The fifth had none.
+        self.assertEqual(self.access.running.total(), MAX_REQUESTS - RESERVED + 1)
+        for number in range(10, 9 + RESERVED):
+            self.open_calls(2, str(number))
+        self.assertEqual(self.access.running.total(), MAX_REQUESTS)
+        self.open_calls(1, "99")
+        self.assertEqual(self.access.running.total(), MAX_REQUESTS)
+        self.clock.advance(IDLE)
+        self.settle()
+        self.assertEqual(self.access.running, {})
+
+    def test_no_longer_than_an_hour(self) -> None:
+        """However often a byte comes."""
+        begun = self.begin()
+        answer = _Response()
+        self.held.asked[0].callback(answer)
+        self.settle()
+        response = self.successResultOf(begun)
+        for _ in range(int(MAX_TIME // 50) - 1):
+            self.clock.advance(50)
+            answer.protocol.dataReceived(b"y")
+            self.settle()
+            self.start(anext(aiter(response)))
+            self.settle()
+        self.assertEqual(self.access.running.total(), 1)
+        self.clock.advance(50)
         self.settle()
         self.assertEqual(self.access.running, {})
 
