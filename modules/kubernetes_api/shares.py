@@ -294,8 +294,9 @@ class Shares(Collector, Generic[R]):
     def _has_left(self, account: Account[R], now: float) -> bool:
         """Whether the rate of *account* allows one more."""
         rate = float(self._per_second or 0)
-        passed = now - account.filled_at
-        account.filled_at = now
+        # Requests that waited for one answer come in any order.
+        passed = max(0.0, now - account.filled_at)
+        account.filled_at += passed
         account.left = min(rate, account.left + passed * rate)
         if account.left < 1:
             return False

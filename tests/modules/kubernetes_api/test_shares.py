@@ -216,6 +216,13 @@ def test_rate() -> None:
     assert stand.shares.counts == (1, 1)
 
 
+def test_rate_of_requests_that_waited() -> None:
+    """They enter in any order, each with the time at which it came."""
+    stand = Stand(per_second=10)
+    for came in (2.0, 0.0, 1.0):
+        Request(stand.shares, "alice").enter(came)
+
+
 def test_stop() -> None:
     """Nothing begins after it."""
     stand = Stand()
