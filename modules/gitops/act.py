@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from functools import partial
-from typing import Literal
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
@@ -19,6 +18,7 @@ from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
+from tunnel.util.backoff import Backoff
 
 __all__ = ["Act", "Outcome", "Result", "Superseded"]
 
@@ -84,9 +84,6 @@ class Act:
     Carries out one plan.
 
     :param leads: asked before each change.
-    :param reconcile_timeout: seconds until what others wait for has to be current.
-    :param prune_timeout: seconds until what is deleted has to be gone; others that it
-        needs stay until then.
     :ivar results: of every object, once `run` has returned.
     """
 
@@ -98,12 +95,10 @@ class Act:
     _clock: IReactorTime
     #: Seconds since 1970.
     _now: Callable[[], float]
-    _force: bool = False
-    _reconcile_timeout: float = 3600.0
-    _prune_timeout: float = 3600.0
-    _propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     _entries: dict[ObjectKey, InventoryEntry] = attrs.field(factory=dict, init=False)
+    #: Of what leaves, by what each needs.
+    _needed_by: dict[ObjectKey, list[ObjectKey]] = attrs.field(factory=dict, init=False)
     #: The ``default_namespace`` that all of these are of.
     _namespace: str = attrs.field(default="", init=False)
     #: As it was written last.
@@ -142,6 +137,9 @@ class Act:
         for key, action in plan.leaving.items():
             await self._leave(key, action, failed)
         if not failed:
+            for other, needs in plan.leaving_order.needs.items():
+                for key in needs:
+                    self._needed_by.setdefault(key, []).append(other)
             for layer in reversed(plan.leaving_order.layers):
                 await in_parallel(partial(self._prune, key) for key in layer)
                 await self._wait_until_gone(layer)
@@ -201,7 +199,7 @@ class Act:
                 self._came_to(key, Outcome.FAILED, why)
                 return
             # What is adopted is taken over from whoever has its fields.
-            force = self._force or action.verb is Verb.ADOPT
+            force = self._settings.force or action.verb is Verb.ADOPT
             applied = await self._applied(action.manifest, action.uid, force)
         except CallError as error:
             self._came_to(key, Outcome.FAILED, _words(key, error))
@@ -243,7 +241,7 @@ class Act:
             # Of another object of this name nothing is overwritten.
             marked["metadata"]["uid"] = uid
         until = self._clock.seconds() + KIND_SECONDS
-        pause = BUSY_FIRST
+        backoff = Backoff(lambda: 1.0, BUSY_FIRST, BUSY_MOST)
         tries = 0
         while True:
             self._check_leads()
@@ -260,8 +258,12 @@ class Act:
                 )
                 if not busy and not (missing and self._clock.seconds() < until):
                     raise
-            await deferLater(self._clock, pause)
-            pause = min(pause * 2, BUSY_MOST)
+            await deferLater(self._clock, backoff.failed())
+
+    @staticmethod
+    def _looks() -> Backoff:
+        """Pauses between looks at what is waited for."""
+        return Backoff(lambda: 1.0, LOOK_FIRST, LOOK_MOST)
 
     async def _wait_for(self, keys: Collection[ObjectKey]) -> None:
         """Until they are current; what is not is a failure of it."""
@@ -270,9 +272,10 @@ class Act:
             for key in keys
             if self.results[key].outcome not in (Outcome.FAILED, Outcome.SKIPPED)
         }
-        if not self._reconcile_timeout:
+        timeout = self._settings.reconcile_timeout
+        if not timeout:
             return
-        until, pause = self._clock.seconds() + self._reconcile_timeout, LOOK_FIRST
+        until, backoff = self._clock.seconds() + timeout, self._looks()
         while waiting:
             reasons: dict[ObjectKey, str] = {}
             for key in sorted(waiting):
@@ -286,12 +289,11 @@ class Act:
                     reasons[key] = reason
             if waiting and self._clock.seconds() >= until:
                 for key in waiting:
-                    why = f"not current in {self._reconcile_timeout:g} s: "
+                    why = f"not current in {timeout:g} s: "
                     self._came_to(key, Outcome.FAILED, why + reasons[key])
                 return
             if waiting:
-                await deferLater(self._clock, pause)
-                pause = min(pause * 2, LOOK_MOST)
+                await deferLater(self._clock, backoff.failed())
 
     async def _health(self, key: ObjectKey) -> tuple[HealthStatus, str]:
         action = self._plan.wanted[key]
@@ -351,9 +353,9 @@ class Act:
     async def _prune(self, key: ObjectKey) -> None:
         action = self._plan.leaving[key]
         assert action.live is not None
-        for other, needs in self._plan.leaving_order.needs.items():
+        for other in self._needed_by.get(key, ()):
             # Such as an operator, without which its objects would never go.
-            if key in needs and self.results[other].outcome is not Outcome.PRUNED:
+            if self.results[other].outcome is not Outcome.PRUNED:
                 self._came_to(key, Outcome.BLOCKED, f"{other} needs it, and is there")
                 return
         try:
@@ -389,7 +391,7 @@ class Act:
                 key.namespace,
                 uid=action.uid,
                 resource_version=live["metadata"].get("resourceVersion", ""),
-                propagation=self._propagation,
+                propagation=self._settings.propagation,
             )
         except CallError as error:
             if error.status is Status.ABORTED:
@@ -401,21 +403,27 @@ class Act:
 
     async def _braked(self, live: KubernetesObject) -> str:
         """Why an object may not go now; empty: it may."""
-        going = {
-            key
-            for key, one in self._plan.leaving.items()
-            if one.verb is Verb.PRUNE
-            and (key not in self.results or self.results[key].outcome is Outcome.PRUNED)
-        }
         owner = self._settings.inventory_id
-        return is_kept(live) or await brake_of_object(self._client, live, owner, going)
+        return is_kept(live) or await brake_of_object(
+            self._client, live, owner, self._goes
+        )
+
+    def _goes(self, key: ObjectKey) -> bool:
+        """Whether an object is deleted for itself, or was."""
+        action, result = self._plan.leaving.get(key), self.results.get(key)
+        return (
+            action is not None
+            and action.verb is Verb.PRUNE
+            and (result is None or result.outcome is Outcome.PRUNED)
+        )
 
     async def _wait_until_gone(self, keys: Collection[ObjectKey]) -> None:
         """What is gone leaves the inventory; what is not, stays in it."""
         waiting = {key for key in keys if self.results[key].outcome is Outcome.PRUNED}
-        if not self._prune_timeout:
+        timeout = self._settings.prune_timeout
+        if not timeout:
             return
-        until, pause = self._clock.seconds() + self._prune_timeout, LOOK_FIRST
+        until, backoff = self._clock.seconds() + timeout, self._looks()
         while waiting:
             reasons: Mapping[ObjectKey, str] = {
                 key: why for key in sorted(waiting) if (why := await self._stays(key))
@@ -425,12 +433,11 @@ class Act:
             waiting &= reasons.keys()
             if waiting and self._clock.seconds() >= until:
                 for key in waiting:
-                    why = f"not gone in {self._prune_timeout:g} s: {reasons[key]}"
+                    why = f"not gone in {timeout:g} s: {reasons[key]}"
                     self._came_to(key, Outcome.FAILED, why)
                 return
             if waiting:
-                await deferLater(self._clock, pause)
-                pause = min(pause * 2, LOOK_MOST)
+                await deferLater(self._clock, backoff.failed())
 
     async def _stays(self, key: ObjectKey) -> str:
         """Why an object is still there; empty: it is gone."""

@@ -7,7 +7,7 @@ asks all of them, whatever it is for.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
 from modules.gitops.manifests import Definition, ObjectKey, definition_of
@@ -104,13 +104,13 @@ async def brake_of_object(
     client: IKubernetesClient,
     live: KubernetesObject,
     owner: str,
-    going: Collection[ObjectKey],
+    going: Callable[[ObjectKey], bool],
 ) -> str:
     """
     Why this object may not go because of what would go with it; empty: it may.
 
     :param owner: the inventory that deletes it.
-    :param going: objects of this inventory that are deleted themselves.
+    :param going: whether an object of this inventory is deleted for itself.
     :raises CallError: the API server cannot be asked now.
     """
     made = definition_of(live)
@@ -130,7 +130,7 @@ async def _instances(
     client: IKubernetesClient,
     made: Definition,
     owner: str,
-    going: Collection[ObjectKey],
+    going: Callable[[ObjectKey], bool],
 ) -> str:
     for resource in await client.resources():
         if (resource.group, resource.kind) == (made.group, made.kind):
@@ -144,7 +144,10 @@ async def _instances(
 
 
 async def _content(
-    client: IKubernetesClient, namespace: str, owner: str, going: Collection[ObjectKey]
+    client: IKubernetesClient,
+    namespace: str,
+    owner: str,
+    going: Callable[[ObjectKey], bool],
 ) -> str:
     staying: list[ObjectKey] = []
     resources = await client.resources()
@@ -173,12 +176,12 @@ def _goes(
     key: ObjectKey,
     one: KubernetesObject,
     owner: str,
-    going: Collection[ObjectKey],
+    going: Callable[[ObjectKey], bool],
 ) -> bool:
     """It is deleted for itself, or goes already."""
     if one["metadata"].get("deletionTimestamp"):
         return True
-    return key in going and owner_of(one) == owner
+    return going(key) and owner_of(one) == owner
 
 
 async def _listed(

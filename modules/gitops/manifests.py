@@ -151,7 +151,6 @@ class Definition:
 
     group: str
     kind: str
-    plural: str
     namespaced: bool
 
 
@@ -165,10 +164,10 @@ def definition_of(found: Mapping[str, Any]) -> Definition | None:
     names = spec.get("names") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(names, dict):
         return None
-    group, kind, plural = spec.get("group"), names.get("kind"), names.get("plural", "")
+    group, kind = spec.get("group"), names.get("kind")
     if not (isinstance(group, str) and isinstance(kind, str)):
         return None
-    return Definition(group, kind, str(plural), spec.get("scope") != "Cluster")
+    return Definition(group, kind, spec.get("scope") != "Cluster")
 
 
 def read_source(files: Iterable[tuple[str, bytes]]) -> Source:

@@ -93,7 +93,6 @@ class Plan:
     :ivar leaving: what the inventory has and Git has not.
     :ivar order: of *wanted*.
     :ivar leaving_order: of what is pruned of *leaving*, which goes the other way round.
-    :ivar complete: nothing of *wanted* is refused, so that what is not there may go.
     :ivar release: what a person writes to let go what a limit of the source holds back;
         empty: nothing is held.
     """
@@ -104,7 +103,6 @@ class Plan:
     leaving: Mapping[ObjectKey, Action]
     order: Order
     leaving_order: Order
-    complete: bool
     release: str = ""
 
 
@@ -115,10 +113,19 @@ class SourceSettings:
 
     :ivar inventory_id: of the source, and the mark of its objects.
     :ivar default_namespace: of objects that name none.
+    :ivar force: take fields from whoever has them.
+    :ivar reconcile_timeout: seconds until what others wait for has to be current; 0
+        does not wait.
+    :ivar prune_timeout: seconds until what is deleted has to be gone, and what it needs
+        stays; 0 does not wait.
     """
 
     inventory_id: str
     policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = "must_match"
+    force: bool = False
+    reconcile_timeout: float = 3600.0
+    prune_timeout: float = 3600.0
+    propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
     default_namespace: str = "default"
     prune: bool = True
     limits: PruneLimits = attrs.field(factory=PruneLimits)
@@ -191,7 +198,6 @@ async def make_plan(
         {one.key: one for one in leaving},
         order,
         _leaving_order(leaving),
-        complete,
         release,
     )
 
@@ -344,7 +350,7 @@ async def _braked(
         if action.verb is not Verb.PRUNE or action.live is None:
             return action
         owner = settings.inventory_id
-        reason = await brake_of_object(client, action.live, owner, going)
+        reason = await brake_of_object(client, action.live, owner, going.__contains__)
         if not reason:
             return action
         return attrs.evolve(action, verb=Verb.BLOCK, reason=reason)

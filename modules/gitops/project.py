@@ -313,14 +313,14 @@ class Project:
                 policy=settings.inventory_policy,
                 prune=settings.prune,
                 limits=settings.prune_limits,
+                force=settings.conflicts == "force",
+                reconcile_timeout=settings.reconcile_timeout,
+                prune_timeout=settings.prune_timeout,
+                propagation=_PROPAGATION[settings.prune_propagation_policy],
             ),
             leads=lambda: self._api.leads,
             clock=self._api.clock,
             now=self._now,
-            force=settings.conflicts == "force",
-            reconcile_timeout=settings.reconcile_timeout,
-            prune_timeout=settings.prune_timeout,
-            propagation=_PROPAGATION[settings.prune_propagation_policy],
         )
 
     # What an operator reads.

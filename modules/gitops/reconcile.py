@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
@@ -69,10 +68,6 @@ class Reconciler:
     leads: Callable[[], bool]
     clock: IReactorTime
     now: Callable[[], float]
-    force: bool = False
-    reconcile_timeout: float = 3600.0
-    prune_timeout: float = 3600.0
-    propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
 
     async def plan(self, commit: str, source: Source) -> Plan | Report:
         """
@@ -111,10 +106,6 @@ class Reconciler:
             self.leads,
             self.clock,
             self.now,
-            self.force,
-            self.reconcile_timeout,
-            self.prune_timeout,
-            self.propagation,
         )
         await act.run()
         return Report(

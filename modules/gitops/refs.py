@@ -17,6 +17,7 @@ from twisted.logger import Logger
 
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IRepository
+from tunnel.util.backoff import Backoff
 
 __all__ = ["FollowedRef"]
 
@@ -50,9 +51,12 @@ class FollowedRef:
     _looked_at: float = float("-inf")
     #: The next look is not before that time.
     _next: float = float("-inf")
-    _failures: int = 0
+    _backoff: Backoff = attrs.field(init=False)
     _looking: Deferred[Any] | None = None
     _call: IDelayedCall | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self._backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
 
     @property
     def followed(self) -> bool:
@@ -121,14 +125,12 @@ class FollowedRef:
         try:
             self._commit = await self.repository.resolve(self.ref)
         except CallError as error:
-            pause = min(RETRY_FIRST * 2**self._failures, RETRY_MOST)
-            self._failures = min(self._failures + 1, 10)
             self._looked_at = float("-inf")
-            self._next = self._clock.seconds() + pause * (0.5 + self._random() / 2)
+            self._next = self._clock.seconds() + self._backoff.pause()
             why = f"repository {self.name}: {error.message}"
             self._fail(CallError(error.status, why))
             return
-        self._failures = 0
+        self._backoff.reset()
         for waiter, known in tuple(self._waiting.items()):
             if known != self._commit and not waiter.called:
                 waiter.callback(self._commit)

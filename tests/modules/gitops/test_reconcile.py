@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import attrs
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -72,7 +73,7 @@ class ReconcileCase(SynchronousTestCase):
     def reconciler(self, **given: Any) -> Reconciler:
         settings = {
             name: given.pop(name)
-            for name in ("policy", "prune", "limits", "default_namespace")
+            for name in attrs.fields_dict(SourceSettings).keys() - {"inventory_id"}
             if name in given
         }
         inventory_id = given.pop("inventory_id", ID)
