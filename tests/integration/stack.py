@@ -6,7 +6,8 @@ import json
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,17 @@ class Agentk(Program):
     def wait_until_ready(self, seconds: float = 30) -> None:
         """Until `ready`."""
         eventually(self.ready, seconds, "agentk is ready")
+
+
+@contextmanager
+def with_agent(kas: Kas, kubeconfig: Path) -> Iterator[Agentk]:
+    """Start *kas*, and an agentk by the name of ``main`` that ends afterwards."""
+    token = kas.add_agent("main")
+    kas.start()
+    agentk = Agentk(kas, token, kubeconfig)
+    agentk.start()
+    yield agentk
+    agentk.stop()
 
 
 def metric(port: int, name: str) -> float:

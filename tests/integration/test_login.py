@@ -16,7 +16,7 @@ from tests.integration import browser, node
 from tests.integration.cluster import ControlPlane
 from tests.integration.kubectl import Kubectl
 from tests.integration.processes import Process, eventually, script
-from tests.integration.stack import Agentk, Kas
+from tests.integration.stack import Kas, with_agent
 from tools.ports import free_port
 
 _PROVIDER = Path(__file__).parent / "identity_provider"
@@ -76,12 +76,8 @@ def served(
 ) -> Iterator[Kas]:
     """A kas of the provider, with the agent main."""
     lone_kas.settings = _SETTINGS.format(issuer=provider.issuer)
-    token = lone_kas.add_agent("main")
-    lone_kas.start()
-    agentk = Agentk(lone_kas, token, control_plane.agent)
-    agentk.start()
-    yield lone_kas
-    agentk.stop()
+    with with_agent(lone_kas, control_plane.agent):
+        yield lone_kas
 
 
 def _soon_over(kept: KeptTokens) -> str:
