@@ -10,7 +10,8 @@ from zope.interface import implementer, provider
 
 from modules.gitops import rpc_pb2
 from modules.gitops.config import GitopsSettings
-from modules.gitops.files import FileLimits, Fingerprint, source_files
+from modules.gitops.files import source_files
+from modules.gitops.fingerprint import Fingerprint
 from modules.gitops.globs import Glob
 from modules.gitops.refs import FollowedRef
 from tunnel.errors import CallError, Status
@@ -104,13 +105,8 @@ class GitopsServer:
     async def _files(
         self, repository: IRepository, commit: str, globs: list[Glob]
     ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
-        settings, fingerprint = self._settings, Fingerprint()
-        limits = FileLimits(
-            file_size=settings.max_manifest_file_size,
-            total_size=settings.max_total_manifest_file_size,
-            count=settings.max_number_of_files,
-        )
-        async for path, data in source_files(repository, commit, globs, limits):
+        fingerprint = Fingerprint()
+        async for path, data in source_files(repository, commit, globs, self._settings):
             fingerprint.add(path, data)
             for begin in range(0, len(data) or 1, PART):
                 part = data[begin : begin + PART]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import attrs
 
 from modules.gitops import rpc_pb2
-from modules.gitops.files import Fingerprint
+from modules.gitops.fingerprint import Fingerprint
 from tunnel.errors import CallError, Status
 
 __all__ = ["Snapshot", "receive"]

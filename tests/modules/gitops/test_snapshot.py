@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from modules.gitops import snapshot as module
-from modules.gitops.files import Fingerprint
+from modules.gitops.fingerprint import Fingerprint
 from modules.gitops.rpc_pb2 import ObjectsToSynchronizeResponse as Response
 from modules.gitops.snapshot import Snapshot, receive
 from tunnel.errors import CallError, Status
