@@ -183,10 +183,6 @@ class ServerModuleApi(ModuleApi):
         """Say which credentials hold something open."""
         self._context.holders.setdefault(self.name, []).append(look)
 
-    def publish(self, topic: str, event: Any) -> None:
-        """Tell every subscriber in this kas."""
-        self._bus.publish(topic, event)
-
     def listen(
         self, endpoint: Any, factory: Any, path: str = ""
     ) -> Deferred[IListeningPort]:

@@ -91,6 +91,7 @@ __all__ = [
     "KubernetesResource",
     "KubernetesResponse",
     "KubernetesVersion",
+    "KubernetesWrite",
     "StoreEvent",
     "StoreEventType",
     "StoredValue",
@@ -161,6 +162,11 @@ class Access:
     usage: Usage | None = None
     #: Its part of a busy kas and agent beside others: 4 for people, 2 for CI jobs.
     weight: int = 4
+    #: Whose it is: what one may have at a time is counted by this, so that credentials
+    #: of one person, or that replace each other, have one share together.
+    owner: str = attrs.field(
+        default=attrs.Factory(lambda self: self.credential_id, takes_self=True)
+    )
 
     @property
     def who(self) -> str:
@@ -657,8 +663,9 @@ class IRepository(Interface):
 
         Callers that wait for the same share one fetch, which begins after the call.
 
-        :param ref: a branch, a whole name (``refs/tags/v1``), or ``HEAD``, which is the
-            default branch.
+        :param ref: a branch, a whole name (``refs/tags/v1``), ``HEAD``, which is the
+            default branch, or the id of a commit, which then can be read if it is
+            there.
         """
 
     def tree(
@@ -761,6 +768,9 @@ class _IModuleApi(Interface):
 
         :param accept: gets the stream and how it was opened, returns the receiver.
         """
+
+    def publish(topic: str, event: Any) -> None:
+        """Tell every subscriber in this process; none of them may wait."""
 
     def fail(reason: Exception) -> None:
         """The module cannot go on: it alone is stopped and made again, with backoff."""
@@ -880,9 +890,6 @@ class IServerModuleApi(_IModuleApi):
         :raises ValueError: one of its kinds is checked already.
         """
 
-    def publish(topic: str, event: Any) -> None:
-        """Tell every subscriber in this kas."""
-
     def subscribe(topic: str, callback: Callable[[Any], None]) -> Callable[[], None]:
         """
         Call *callback* with what is published; call the result to end that.
@@ -989,6 +996,29 @@ class KubernetesResource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
+@attrs.frozen
+class KubernetesWrite:
+    """
+    A request that changed an object, made by a client of kas, and succeeded.
+
+    :ivar credential_id: whose, as `Access` has it.
+    :ivar manager: as which field manager.
+    :ivar time: seconds since 1970, by the API server's clock, to a second.
+    :ivar seconds: how long it took until then.
+    """
+
+    credential_id: str
+    verb: str
+    group: str
+    resource: str
+    namespace: str
+    name: str
+    subresource: str
+    manager: str
+    time: float
+    seconds: float
+
+
 class WatchEventType(Enum):
     """What a `WatchEvent` says."""
 
@@ -1079,12 +1109,14 @@ class IKubernetesClient(Interface):
         label_selector: str = "",
         field_selector: str = "",
         limit: int = 500,
+        metadata_only: bool = False,
     ) -> AsyncGenerator[list[KubernetesObject], None]:
         """
         Objects, page by page; each has its ``apiVersion`` and ``kind``.
 
         :param namespace: empty: all.
         :param limit: objects of one page.
+        :param metadata_only: as `watch` has it.
         :raises CallError: OUT_OF_RANGE, reading took so long that the API server has
             forgotten the state that the first page was of: begin again.
         """
@@ -1095,6 +1127,7 @@ class IKubernetesClient(Interface):
         *,
         label_selector: str = "",
         field_selector: str = "",
+        metadata_only: bool = False,
     ) -> AsyncGenerator[WatchEvent, None]:
         """
         All objects, and from then on each change, for as long as it is read.
@@ -1103,6 +1136,8 @@ class IKubernetesClient(Interface):
         forgotten are dealt with here, with growing pauses; the last by a RESET.  Who
         reads slowly slows the API server down: at most 1 MiB waits.
 
+        :param metadata_only: of each object only its ``metadata``, as a
+            PartialObjectMetadata: never what a Secret holds.
         :raises CallError: what trying again does not mend: PERMISSION_DENIED,
             NOT_FOUND, INVALID_ARGUMENT.
         """
@@ -1265,6 +1300,14 @@ class IAgentModuleApi(_IModuleApi):
         :raises ConfigurationError: a module refuses its section; nothing has changed.
         """
 
+    def handle_as_leader(service: ServiceDescriptor, implementation: object) -> None:
+        """
+        As `handle`, where only the agentk that leads can answer.
+
+        Another refuses the call, and kas tries the next one; for as long as none leads
+        the call waits, up to the routing time limit.
+        """
+
     leads: bool = Attribute(
         "Whether this agentk leads now, of all that connect as this agent.  Look again "
         "before each change that two must not make: a process may have been frozen."
@@ -1284,7 +1327,8 @@ class IAgentModuleApi(_IModuleApi):
     def subscribe(topic: str, callback: Callable[[Any], None]) -> Callable[[], None]:
         """
         Call *callback* about the tunnel: ``tunnel.connected``, ``tunnel.disconnected``,
-        and ``agentk.draining`` when agentk was told to stop: finish what runs.
+        and ``agentk.draining`` when agentk was told to stop: finish what runs.  The
+        module ``kubernetes_api`` publishes ``kubernetes.written`` (`KubernetesWrite`).
 
         Call the result to end it.
         """

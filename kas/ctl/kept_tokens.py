@@ -6,8 +6,10 @@ kubectl starts ``kasctl login --exec`` for each of its commands, so this imports
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +38,17 @@ class Tokens(NamedTuple):
     id_token: str
     expires_at: float
     refresh_token: str | None
+
+    @property
+    def lifetime(self) -> float:
+        """Seconds for which the ID token was made; infinite: it does not say."""
+        try:
+            _, payload, _ = self.id_token.split(".")
+            padded = payload + "=" * (-len(payload) % 4)
+            issued_at = float(json.loads(base64.urlsafe_b64decode(padded))["iat"])
+        except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError):
+            return math.inf
+        return max(0.0, self.expires_at - issued_at)
 
     def __repr__(self) -> str:
         return f"<Tokens until {self.expires_at:.0f}>"

@@ -112,10 +112,13 @@ def login(
 
     with _problems_shown():
         if not for_kubectl:
+            from kas.ctl.sign_in import person_of
+
             with kept.locked(_waits):
                 tokens = sign_in(provider())
                 kept.write(tokens)
-            _say(f"You are signed in until {_shown(tokens.expires_at)}.")
+            who, end = person_of(tokens), _shown(tokens.expires_at)
+            _say(f"You are signed in as {who} until {end}.")
             if tokens.refresh_token is not None:
                 _say("The tokens are kept, and renewed while the provider allows it.")
             return
@@ -162,11 +165,11 @@ def current(
     Of several processes one renews, and the others take what it has got.
     """
     found = kept.read()
-    if found is not None and found.expires_at - now() > MARGIN:
+    if found is not None and _lasts(found, now):
         return found
     with kept.locked(_waits):
         found = kept.read()
-        if found is not None and found.expires_at - now() > MARGIN:
+        if found is not None and _lasts(found, now):
             return found
         at = provider()
         tokens = None if found is None else _renewed(at, found, now)
@@ -175,6 +178,16 @@ def current(
         if tokens is not found:
             kept.write(tokens)
         return tokens
+
+
+def _lasts(tokens: Tokens, now: Callable[[], float]) -> bool:
+    """
+    Whether they are good for a while yet.
+
+    Of those that live for minutes, a quarter: else each call would renew them.
+    """
+    left = tokens.expires_at - now()
+    return left > MARGIN or left > max(_LAST, tokens.lifetime / 4)
 
 
 def _renewed(at: Provider, found: Tokens, now: Callable[[], float]) -> Tokens | None:

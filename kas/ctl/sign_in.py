@@ -20,7 +20,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -70,6 +70,9 @@ SLOW_DOWN = 5.0
 _SIGN_IN_AGAIN = frozenset(
     {"invalid_grant", "interaction_required", "login_required", "consent_required"}
 )
+
+#: Connections to the place where the browser comes back to: one has six.
+MAX_CONNECTIONS = 16
 
 #: Seconds for which a connection of the browser may say nothing.
 _BROWSER_TIMEOUT = 10.0
@@ -165,7 +168,10 @@ class Provider:
             url = f"{start}{'&' if urlsplit(start).query else '?'}{urlencode(asked)}"
             self._show(f"Sign in with a browser on this machine:\n{url}")
             if open_browser is not None:
-                open_browser(url)
+                # Every user of this machine may read what a program is started with,
+                # and who signs in with that URL is the one who is signed in here.
+                listener.urls.put(url)
+                open_browser(f"http://127.0.0.1:{listener.server_port}{listener.start}")
             try:
                 answer = listener.answers.get(timeout=SIGN_IN_TIMEOUT)
             except queue.Empty:
@@ -243,7 +249,8 @@ class Provider:
         if status == 200 and "id_token" not in answer:
             return None  # OpenID Connect Core, 12.2: it need not give one
         if status != 200:
-            if answer.get("error") in _SIGN_IN_AGAIN:
+            error = answer.get("error")
+            if isinstance(error, str) and error in _SIGN_IN_AGAIN:
                 return None
             raise _refused(status, answer, (kept.refresh_token,))
         renewed = self._accepted(answer)
@@ -388,6 +395,14 @@ def _subject(tokens: Tokens) -> object:
         return None
 
 
+def person_of(tokens: Tokens) -> str:
+    """Whom the tokens are of, for that person to read."""
+    claims = json.loads(_payload(tokens.id_token))
+    names = (claims.get(one) for one in ("preferred_username", "email", "name", "sub"))
+    found = next((one for one in names if isinstance(one, str) and one), "nobody")
+    return clean(found, 100)
+
+
 def _base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
@@ -506,7 +521,23 @@ class _Listener(ThreadingHTTPServer):
     def __init__(self, port: int, state: str) -> None:
         self.answers: queue.Queue[dict[str, str]] = queue.Queue()
         self.state = state
+        #: Where the browser is sent to from *start*, once.
+        self.urls: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.start = f"/start/{secrets.token_urlsafe(32)}"
+        self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__(("127.0.0.1", port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: what it would print can have the code in it."""
@@ -516,6 +547,7 @@ class _Page(NamedTuple):
     status: int
     text: str
     answer: dict[str, str] | None = None
+    location: str = ""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -530,6 +562,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")
+        if page.location:
+            self.send_header("Location", page.location)
         self.send_header("Content-Security-Policy", "default-src 'none'")
         self.end_headers()
         self.wfile.write(body)
@@ -539,6 +573,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _page(self) -> _Page:
         parts = urlsplit(self.path)
+        if _same(parts.path, self.server.start):
+            with suppress(queue.Empty):
+                url = self.server.urls.get_nowait()
+                return _Page(302, "Go on to the identity provider.", location=url)
+            return _Page(
+                410,
+                "The sign-in was opened already.  If that was not you, end kasctl, and "
+                "begin again with --no-browser.",
+            )
         if parts.path != _CALLBACK:
             return _Page(404, "There is nothing here.")
         try:

@@ -89,6 +89,9 @@ _MEANING = {
 #: 400: what was sent does not name a user.
 _EXPLAINED = {**_MEANING, 400: Status.UNAUTHENTICATED}
 
+#: What GitLab says of a body that it does not take, whoever sends it.
+_UNPROCESSABLE = (400, 413, 422)
+
 #: Characters of what GitLab says of a refusal.
 MAX_REASON = 200
 
@@ -365,6 +368,8 @@ class GitLabClient:
         if code == 204 and request.method == "POST":
             return {}
         if code not in (200, 201, *meaning):
+            if code in _UNPROCESSABLE:
+                raise Unprocessable(Status.UNAVAILABLE, f"GitLab answered {code}")
             raise _unusable(f"it answered {code}")
         kinds = response.headers.getRawHeaders(b"content-type", [b""])
         if kinds[0].partition(b";")[0].strip().lower() != b"application/json":
@@ -390,6 +395,10 @@ class GitLabClient:
         if request.explained and isinstance(reason, str):
             text += f": {clean(reason, MAX_REASON)}"
         raise CallError(meaning[code], text)
+
+
+class Unprocessable(CallError):
+    """GitLab does not take what was sent, and will not take it later."""
 
 
 class _Url(EncodedURL):

@@ -92,6 +92,7 @@ class _Answer:
                 impersonation=impersonation,
                 usage=used_via("ci", self.job.user_id, int(agent_id)),
                 weight=2,
+                owner=f"ci_job:{self.job.id}",
             )
         return access
 

@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from kas.gitlab.client import Unprocessable
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import ConnectedAgent
 
@@ -24,6 +25,10 @@ MAX_EVENTS = 10_000
 
 #: Events of one request: 400 KB.
 MAX_SENT = 1_000
+
+#: Events that are dropped in one report because GitLab takes all but them: each costs
+#: ten requests, until it is found by halves.
+MAX_DROPPED = 10
 
 
 class Registrations:
@@ -72,11 +77,27 @@ class Registrations:
         return Deferred.fromCoroutine(self._report())
 
     async def _report(self) -> None:
+        size, dropped = MAX_SENT, 0
         try:
             while self._events:
-                keys = list(self._events)[:MAX_SENT]
+                keys = list(self._events)[:size]
                 events = [self._events[key] for key in keys]
-                await self._post(PATH, {"events": {NAME: events}})
+                try:
+                    await self._post(PATH, {"events": {NAME: events}})
+                    size = MAX_SENT
+                except Unprocessable as error:
+                    if len(keys) > 1:
+                        size = len(keys) // 2
+                        continue
+                    dropped += 1
+                    if dropped > MAX_DROPPED:
+                        raise
+                    self._log.warn(
+                        "GitLab does not take that agent {agent_id} registered, and is "
+                        "not told: {problem}",
+                        agent_id=keys[0][0],
+                        problem=str(error),
+                    )
                 for key, event in zip(keys, events, strict=True):
                     # A newer one of the same process stays.
                     if self._events.get(key) is event:

@@ -192,6 +192,7 @@ def _read(raw: dict[str, Any], asked: _Asked, credential: CredentialKind) -> _An
         agent_name=asked.agent_id,
         impersonation=impersonation,
         usage=used_via(credential.counted_as, user_id, agent_id),
+        owner=f"gitlab_user:{username}",
     )
     return _Answer(access, 1 + len(str(raw)) // ONE_ANSWER)
 

@@ -230,6 +230,7 @@ class OidcAuthenticator:
                 agent_name=agent_name,
                 impersonation=verified.impersonation,
                 read_only=read_only,
+                owner=f"oidc_user:{verified.impersonation.username}",
             )
         self._opened[verified.credential_id] = verified
         return known

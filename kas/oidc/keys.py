@@ -60,6 +60,14 @@ _FITS = {
 }
 
 
+#: Of each type of key, what its thumbprint is of (RFC 7638, 3.2; RFC 8037, 2).
+_MEMBERS = {
+    "RSA": ("e", "kty", "n"),
+    "EC": ("crv", "kty", "x", "y"),
+    "OKP": ("crv", "kty", "x"),
+}
+
+
 class _Unusable(Exception):
     """What the provider says cannot be used."""
 
@@ -97,7 +105,7 @@ class ProviderKeys:
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
         self._asking: Deferred[None] | None = None
-        self._waiting: list[Deferred[None]] = []
+        self._waiting: set[Deferred[None]] = set()
         self._failing = False
         self._loop = LoopingCall(self._look)
         self._loop.clock = clock
@@ -173,8 +181,8 @@ class ProviderKeys:
 
     def _ask(self) -> Deferred[None]:
         """Fires when the provider was asked, whether it answered or not."""
-        waiting: Deferred[None] = Deferred(self._waiting.remove)
-        self._waiting.append(waiting)
+        waiting: Deferred[None] = Deferred(lambda one: self._waiting.discard(one))
+        self._waiting.add(waiting)
         self._begin()
         return waiting
 
@@ -189,9 +197,11 @@ class ProviderKeys:
 
     def _asked(self, result: object) -> None:
         self._asking = None
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, set()
         for one in waiting:
-            one.callback(None)
+            # One that is answered may have another given up.
+            if not one.called:
+                one.callback(None)
 
     async def _read(self) -> None:
         issuer = self._settings.issuer
@@ -224,10 +234,11 @@ class ProviderKeys:
             unbuffered=True,
             reactor=self._clock,
         )
-        if response.code != 200:
-            raise _Unusable(f"it answered {response.code} to {url}")
         try:
+            # Also of what is no answer: unread it would hold the connection.
             _, body = await collect(response, MAX_BODY)
+            if response.code != 200:
+                raise _Unusable(f"it answered {response.code} to {url}")
             found = json.loads(body)
         except TooLarge:
             raise _Unusable(f"more than {MAX_BODY} bytes are at {url}") from None
@@ -277,9 +288,14 @@ def _usable(
                 continue
             public = _public(raw, algorithm)
             if public is not None:
-                said = json.dumps(raw, sort_keys=True).encode()
-                digest = hashlib.sha256(said).digest()
-                yield VerificationKey(algorithm, kid, digest, public)
+                yield VerificationKey(algorithm, kid, _thumbprint(raw), public)
+
+
+def _thumbprint(raw: dict[str, Any]) -> bytes:
+    """What makes the key the same one (RFC 7638): its certificates may be renewed."""
+    members = {name: raw.get(name) for name in _MEMBERS[raw["kty"]]}
+    said = json.dumps(members, separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(said.encode()).digest()
 
 
 def _public(raw: dict[str, Any], algorithm: str) -> Any:

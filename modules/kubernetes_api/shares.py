@@ -1,9 +1,9 @@
-"""Each credential's share of kas and of an agent: no flood of one slows the others."""
+"""Each caller's share of kas and of an agent: no flood of one slows the others."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, KeysView
+from collections.abc import Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 import attrs
@@ -16,18 +16,18 @@ from tunnel.interfaces import Access
 
 __all__ = ["FAST_SECONDS", "HEAVIEST", "WINDOW", "Shares", "Sharing", "TooMany"]
 
-#: Requests that a credential may have under way for each unit of its weight while
+#: Requests that a caller may have under way for each unit of its weight while
 #: others are active.  A request takes some 100 us of kas and as much of agentk: with 4
-#: of a flood before it, one of another credential takes twice its time, with 8 four
+#: of a flood before it, one of another caller takes twice its time, with 8 four
 #: times.
 WINDOW: Final = 1
 
 #: Seconds after which a request does not count any more: what takes longer waits for
-#: the cluster or a long path, and costs nothing here.  So a credential of weight 4
+#: the cluster or a long path, and costs nothing here.  So a caller of weight 4
 #: begins 800 in a second at least, which is a tenth of what kas can do.
 FAST_SECONDS: Final = 0.005
 
-#: Seconds for which a credential without requests counts as active: a person who waits
+#: Seconds for which a caller without requests counts as active: a person who waits
 #: for one answer after the other is not to be met by a flood that has seen nobody.
 REMEMBERED_SECONDS: Final = 5.0
 
@@ -58,23 +58,24 @@ R = TypeVar("R", bound=Sharing)
 
 
 class Account(Generic[R]):
-    """What one credential has under way."""
+    """What one caller has under way (`Access.owner`)."""
 
     __slots__ = (
         "counted",
-        "credential_id",
         "filled_at",
         "left",
+        "owner",
         "requests",
         "seen",
         "waiting",
         "weight",
     )
 
-    def __init__(self, credential_id: str, weight: int, left: float) -> None:
-        self.credential_id = credential_id
+    def __init__(self, owner: str, weight: int, left: float) -> None:
+        self.owner = owner
         self.weight = weight
-        self.requests: set[R] = set()
+        #: With the id of the credential that each came with.
+        self.requests: dict[R, str] = {}
         #: Those under way that began a moment ago while others were active, and when;
         #: the oldest first.
         self.counted: dict[R, float] = {}
@@ -117,17 +118,17 @@ class Shares(Collector, Generic[R]):
     """
     Says which requests begin at once, which a little later, and which not at all.
 
-    While one credential alone is active nothing is held back.  With several, each has
+    While one caller alone is active nothing is held back.  With several, each has
     at most `WINDOW` requests times its weight under way: those of a flood wait here,
-    where a request of another credential passes them, and not in front of agentk or the
+    where a request of another caller passes them, and not in front of agentk or the
     API server, where it would stand in line behind them.
 
-    An agent that has half of what it may have takes no more from a credential than its
+    An agent that has half of what it may have takes no more from a caller than its
     share by weight, and there is room for one that has nothing there yet.
 
-    :param per_credential: requests under way of one credential.
+    :param per_credential: requests under way of one caller.
     :param per_agent: requests under way at one agent.
-    :param per_second: requests begun by one credential; None: any number.
+    :param per_second: requests begun by one caller; None: any number.
     """
 
     def __init__(
@@ -155,24 +156,31 @@ class Shares(Collector, Generic[R]):
         """See `prometheus_client.registry.Collector`."""
         yield CounterMetricFamily(
             "kas_kubernetes_api_held_back",
-            "Requests that waited for their turn beside other credentials.",
+            "Requests that waited for their turn beside other callers.",
             self._held_back,
         )
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Credentials, and agents, with a request under way."""
+        """Callers, and agents, with a request under way."""
         return len(self._active), len(self._agents)
 
-    @property
-    def credentials(self) -> Callable[[], KeysView[str]]:
-        """Gives the ids of those with a request under way."""
-        return self._active.keys
+    def credentials(self) -> set[str]:
+        """The ids of those with a request under way."""
+        return {
+            one
+            for account in self._active.values()
+            for one in account.requests.values()
+        }
 
     def of(self, credential_id: str) -> list[R]:
         """The requests of a credential."""
-        account = self._active.get(credential_id)
-        return [] if account is None else list(account.requests)
+        return [
+            request
+            for account in self._active.values()
+            for request, one in account.requests.items()
+            if one == credential_id
+        ]
 
     def all(self) -> list[R]:
         """Every request under way."""
@@ -185,15 +193,15 @@ class Shares(Collector, Generic[R]):
         :param now: when it came.
         :raises TooMany: it must be refused.
         """
-        credential_id = access.credential_id
-        account = self._active.get(credential_id)
+        owner = access.owner
+        account = self._active.get(owner)
         if account is None:
-            account = self._idle.pop(credential_id, None)
+            account = self._idle.pop(owner, None)
             if account is None:
                 full = float(self._per_second or 0)
-                account = Account(credential_id, access.weight, full)
-            self._active[credential_id] = account
-        account.requests.add(request)
+                account = Account(owner, access.weight, full)
+            self._active[owner] = account
+        account.requests[request] = access.credential_id
         load = self._agents.get(access.agent_id)
         if load is None:
             load = self._agents[access.agent_id] = _Load()
@@ -224,7 +232,7 @@ class Shares(Collector, Generic[R]):
         """Whether *request* begins now; if not, its ``begin`` is called later."""
         if len(self._active) + len(self._idle) < 2:
             return True
-        account = self._active[access.credential_id]
+        account = self._active[access.owner]
         now = self._clock.seconds()
         if account.waiting or not account.has_room(now):
             self._held_back += 1
@@ -237,13 +245,13 @@ class Shares(Collector, Generic[R]):
 
     def leave(self, request: R, access: Access) -> None:
         """*request* is over."""
-        account = self._active[access.credential_id]
+        account = self._active[access.owner]
         if account.counted.pop(request, None) is not None and account.waiting:
             # In the next turn: what fails at once would come here again and again.
             self._look_at(self._clock.seconds())
-        account.requests.discard(request)
+        account.requests.pop(request, None)
         if not account.requests:
-            del self._active[access.credential_id]
+            del self._active[access.owner]
             self._remember(account)
         load = self._agents[access.agent_id]
         load.count -= 1
@@ -305,7 +313,7 @@ class Shares(Collector, Generic[R]):
 
     def _remember(self, account: Account[R]) -> None:
         account.seen = True
-        self._idle[account.credential_id] = account
+        self._idle[account.owner] = account
         if len(self._idle) > REMEMBERED:
             del self._idle[next(iter(self._idle))]
         if self._idle_call is None:
@@ -318,6 +326,6 @@ class Shares(Collector, Generic[R]):
             if account.seen:
                 account.seen = False
             else:
-                del self._idle[account.credential_id]
+                del self._idle[account.owner]
         if self._idle:
             self._idle_call = self._clock.callLater(REMEMBERED_SECONDS, self._forget)

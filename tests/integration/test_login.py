@@ -84,7 +84,7 @@ def _soon_over(kept: KeptTokens) -> str:
     """Make the ID token one that has to be renewed; its refresh token."""
     tokens = kept.read()
     assert tokens is not None and tokens.refresh_token is not None
-    kept.write(tokens._replace(expires_at=time.time() + 10))
+    kept.write(tokens._replace(expires_at=time.time() + 4))
     return tokens.refresh_token
 
 

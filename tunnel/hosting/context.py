@@ -70,6 +70,10 @@ class ModuleApi:
         """The module cannot go on."""
         self._fail(self.name, reason)
 
+    def publish(self, topic: str, event: Any) -> None:
+        """Tell every subscriber in this process."""
+        self._bus.publish(topic, event)
+
     def subscribe(
         self, topic: str, callback: Callable[[Any], None]
     ) -> Callable[[], None]:

@@ -106,10 +106,10 @@ def test_as_programs(there: SigningIn, environ: dict[str, str]) -> None:
     assert len(there.tokens.asked) == asked
 
     # A sign-in by a person; its short token is renewed.
-    there.claims = {"exp": int(time.time()) + 30}
+    there.claims = {"iat": int(time.time()) - 570, "exp": int(time.time()) + 30}
     done = _run(environ, *line)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "You are signed in until" in done.stderr
+    assert "You are signed in as alice until" in done.stderr
     there.claims = {}
     posted = len(there.posted)
     second, said = given()
@@ -232,6 +232,20 @@ def test_renewed_once(person: _Person) -> None:
     assert set(found) == {person.tokens()}
     assert [one["grant_type"] for one in person.there.posted] == ["refresh_token"]
     assert person.signed_in == 1
+
+
+def test_tokens_of_less_than_a_minute(person: _Person) -> None:
+    """Each serves for three quarters of its time: not every call renews it."""
+    issued = int(time.time())
+    person.now = person.expires_at
+    person.there.claims = {"iat": issued, "exp": issued + 40}
+    first = person.current()
+    person.there.posted.clear()
+    person.now = issued + 29
+    assert person.current() == first
+    assert person.there.posted == []
+    person.now = issued + 31
+    assert person.current() != first
 
 
 def test_still_good(person: _Person) -> None:

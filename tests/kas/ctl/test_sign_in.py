@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
-from urllib.request import urlopen
+from urllib.request import HTTPRedirectHandler, build_opener, urlopen
 
 import pytest
 
@@ -19,6 +19,13 @@ from kas.ctl.kept_tokens import Tokens
 from kas.ctl.sign_in import Provider, SignInFailed, Unreachable
 from tests.fakes.identity_provider import CLIENT_ID
 from tests.kas.ctl.signing_in import Browser, SigningIn, signing_in
+
+
+class _Stays(HTTPRedirectHandler):
+    """Follows nothing."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """None."""
 
 
 class _Clock:
@@ -53,6 +60,11 @@ class _Client:
             seconds=self.clock.seconds,
             sleep=self.clock.sleep,
         )
+
+    def redirect(self) -> str:
+        """Where the browser comes back to, by the URL that was shown."""
+        query = urlsplit(self.shown[-1].splitlines()[-1]).query
+        return parse_qs(query)["redirect_uri"][0]
 
     def by_browser(self) -> Tokens:
         try:
@@ -89,6 +101,39 @@ class TestBrowser:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/callback", asked["redirect_uri"])
         assert "close this window" in client.browser.pages[0]
         assert tokens.id_token not in repr(tokens)
+
+    def test_what_another_user_can_see(self, there: SigningIn, client: _Client) -> None:
+        """
+        What the browser is started with leads to the provider once.
+
+        With the URL itself another user of this machine could sign in as another
+        person, and this one would go on as that.
+        """
+        opened: list[str] = []
+
+        def open_browser(url: str) -> None:
+            opened.append(url)
+            client.browser.open(url)
+
+        client.provider.by_browser(0, open_browser)
+        (url,) = opened
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/start/[\w-]{43}", url)
+
+    def test_opened_by_another_user(self, there: SigningIn, client: _Client) -> None:
+        """Who comes second, the person, is told."""
+
+        def open_browser(url: str) -> None:
+            with pytest.raises(HTTPError) as caught:
+                build_opener(_Stays).open(url)
+            assert caught.value.code == 302
+            with pytest.raises(HTTPError) as caught:
+                urlopen(url)
+            assert caught.value.code == 410
+            assert "opened already" in caught.value.read().decode()
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            client.provider.by_browser(0, open_browser)
 
     def test_scopes(self, there: SigningIn, client: _Client) -> None:
         """Those that are asked for; a provider without offline_access is not asked."""
@@ -162,7 +207,7 @@ class TestBrowser:
         refused: list[int] = []
 
         def open_both(url: str) -> None:
-            redirect = parse_qs(urlsplit(url).query)["redirect_uri"][0]
+            redirect = client.redirect()
             for wrong in (
                 f"{redirect}?code=theirs&state=wrong",
                 f"{redirect}?code=theirs",
@@ -183,7 +228,7 @@ class TestBrowser:
         idle: list[socket.socket] = []
 
         def open_both(url: str) -> None:
-            redirect = urlsplit(parse_qs(urlsplit(url).query)["redirect_uri"][0])
+            redirect = urlsplit(client.redirect())
             assert redirect.port
             idle.append(socket.create_connection(("127.0.0.1", redirect.port)))
             client.browser.open(url)

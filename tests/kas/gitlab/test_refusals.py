@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.gitlab.cache import PATIENCE as SERVES
-from kas.gitlab.cache import AnswerCache, Lifetimes
+from kas.gitlab.cache import PROVEN, AnswerCache, Lifetimes
 from kas.gitlab.refusals import MAX_MESSAGE, MAX_VALUE, PATIENCE, SharedRefusals
 from kas.redis import RedisRefused, RedisUnavailable
 from tunnel.errors import CallError, Status
@@ -54,6 +54,7 @@ class RefusalTests(SynchronousTestCase):
         self.asked = 0
         self.says: CallError | str = CallError(Status.UNAUTHENTICATED, "no such token")
         self.one, self.other = self.make(), self.make()
+        self.prove(self.one, self.other)
 
     def make(self) -> AnswerCache[str, str]:
         redis: Any = self.redis
@@ -65,6 +66,15 @@ class RefusalTests(SynchronousTestCase):
         if isinstance(self.says, CallError):
             raise self.says
         return self.says
+
+    def prove(self, *caches: AnswerCache[str, str]) -> None:
+        """GitLab answers these kas."""
+        for cache in caches:
+            said, self.says = self.says, "yes"
+            cache.get(b"proof", "secret")
+            self.clock.advance(0)
+            self.says = said
+        self.asked = 0
 
     def get(self, cache: AnswerCache[str, str]) -> str:
         """The answer, or what is said of the refusal."""
@@ -79,6 +89,19 @@ class RefusalTests(SynchronousTestCase):
             self.assertTrue(found)
             return str(getattr(found[0], "value", found[0]))
         return answer
+
+    def test_of_a_kas_that_gitlab_does_not_take(self) -> None:
+        """Its secret or its clock is wrong: the others hear nothing of it."""
+        self.one = self.make()
+        self.assertEqual(self.get(self.one), "no such token")
+        self.assertEqual(self.redis.values, {})
+        self.says = "yes"
+        self.assertEqual(self.get(self.other), "yes")
+        # Nor of one that was taken long ago.
+        self.clock.advance(PROVEN)
+        self.says = CallError(Status.UNAUTHENTICATED, "no such token")
+        self.get(self.other)
+        self.assertEqual(self.redis.values, {})
 
     def test_shared(self) -> None:
         """One question for all kas, until the refusal ends for all of them."""
@@ -112,18 +135,30 @@ class RefusalTests(SynchronousTestCase):
         self.failureResultOf(renewing, CallError)
         self.assertEqual(self.asked, 2)
 
+    def test_renewed_while_redis_is_asked(self) -> None:
+        """The answer of Redis to a question under way is not taken for GitLab's."""
+        self.get(self.one)
+        self.says = "yes"
+        waiting: Any = self.other.get(KEY, "secret")
+        renewing = self.other.renew(KEY, "secret")
+        self.clock.advance(0)
+        self.failureResultOf(waiting, CallError)
+        self.clock.advance(0)
+        self.assertEqual(self.successResultOf(renewing), "yes")
+
     def test_statuses(self) -> None:
         """Each refusal comes as it was said; what is no refusal is not shared."""
         for status in (Status.PERMISSION_DENIED, Status.NOT_FOUND):
             self.says = CallError(status, f"no: {status}")
             self.one, self.other = self.make(), self.make()
+            self.prove(self.one)
             self.redis.values.clear()
             self.get(self.one)
             waiting: Any = self.other.get(KEY, "secret")
             self.clock.advance(0)
             error = self.failureResultOf(waiting, CallError).value
             self.assertEqual((error.status, error.message), (status, f"no: {status}"))
-        self.assertEqual(self.asked, 2)
+            self.assertEqual(self.asked, 1)
         self.redis.values.clear()
         self.one, self.says = self.make(), CallError(Status.UNAVAILABLE, "away")
         self.get(self.one)
@@ -162,6 +197,6 @@ class RefusalTests(SynchronousTestCase):
             self.assertEqual(self.asked, int(value != b"401"), value)
             self.redis.values.clear()
         self.says = CallError(Status.UNAUTHENTICATED, "é" * 10_000)
-        self.get(self.make())
+        self.get(self.one)
         self.assertLess(len(self.redis.values[PLACE][0]), MAX_VALUE)
         self.assertLessEqual(len(self.get(self.make())), MAX_MESSAGE)

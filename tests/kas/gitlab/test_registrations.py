@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest import mock
 
 import attrs
 
 from kas.gitlab import registrations as module
+from kas.gitlab.client import Unprocessable
 from kas.gitlab.registrations import MAX_SENT, Registrations
 from tests.kas.gitlab.cases import GitLabCase
+from tunnel.errors import Status
 from tunnel.interfaces import ConnectedAgent, KubernetesVersion
 
 PERIOD = 60.0
@@ -33,6 +36,43 @@ class RegistrationsTests(GitLabCase):
         self.registrations = Registrations(self.client.post, PERIOD, self.clock)
         self.registrations.start()
         self.addCleanup(self.registrations.stop)
+
+    def test_one_that_is_refused(self) -> None:
+        """It is dropped, and holds no other back."""
+        posted: list[int] = []
+
+        async def post(path: str, body: Any) -> None:
+            numbers = [one["agent_id"] for one in body["events"][module.NAME]]
+            posted.append(len(numbers))
+            if 13 in numbers:
+                raise Unprocessable(Status.UNAVAILABLE, "GitLab answered 422")
+            told.extend(numbers)
+
+        told: list[int] = []
+        self.registrations.stop()
+        self.registrations = Registrations(post, PERIOD, self.clock)
+        self.registrations.start()
+        for number in range(40):
+            self.registrations.connected(attrs.evolve(AGENT, agent_id=str(number)))
+        self.wait(PERIOD, 1)
+        self.assertEqual(told, [one for one in range(40) if one != 13])
+        self.assertLess(len(posted), 20)
+
+    def test_all_that_are_refused(self) -> None:
+        """So many requests, and no more, until the next report."""
+        posted: list[int] = []
+
+        async def post(path: str, body: Any) -> None:
+            posted.append(len(body["events"][module.NAME]))
+            raise Unprocessable(Status.UNAVAILABLE, "GitLab answered 400")
+
+        self.registrations.stop()
+        self.registrations = Registrations(post, PERIOD, self.clock)
+        self.registrations.start()
+        for number in range(40):
+            self.registrations.connected(attrs.evolve(AGENT, agent_id=str(number)))
+        self.wait(PERIOD, 1)
+        self.assertEqual(len(posted), module.MAX_DROPPED + 6)
 
     def test_told(self) -> None:
         """As GitLab wants it, once for a process of an agent in a period."""

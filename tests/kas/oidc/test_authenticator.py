@@ -94,6 +94,11 @@ class OidcAuthenticatorTests(OidcCase):
         other = self.ask(authenticator, token, "test")
         self.assertEqual(other.agent_id, "2")
         self.assertEqual(other.credential_id, access.credential_id)
+        # The next token of the same person has no share of its own.
+        self.clock.advance(1)
+        renewed = self.ask(authenticator, self.provider.token())
+        self.assertNotEqual(renewed.credential_id, access.credential_id)
+        self.assertEqual(renewed.owner, access.owner)
 
     def test_no_agents_token(self) -> None:
         with self.assertRaises(CallError):

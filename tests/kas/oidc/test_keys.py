@@ -113,6 +113,39 @@ class ProviderKeysTests(OidcCase):
         self.wait(70)
         self.assertNotIn(key, keys)
 
+    def test_a_certificate_that_is_renewed(self) -> None:
+        """The key is the same one: what it signed goes on."""
+        key = _jwk("ES256", make_key("ES256"), kid="one")
+        self.provider.keys, self.provider.extra = {}, [{**key, "x5c": ["old"]}]
+        keys = self.make_keys(keys_ttl=60.0)
+        keys.start()
+        self.addCleanup(keys.stop)
+        self.settle()
+        found = self.successResultOf(self.find(keys))
+        self.provider.extra = [{**key, "x5c": ["new"], "x5t": "x"}]
+        self.wait(120)
+        self.assertIn(found, keys)
+
+    def test_one_that_gives_up_another(self) -> None:
+        """Each that waits is answered once, whatever the others do then."""
+        self.provider.silent = True
+        keys = self.make_keys()
+        second: list[Deferred[Any]] = []
+
+        def give_up(result: Any) -> Any:
+            for one in second:
+                one.cancel()
+            return result
+
+        first = Deferred.fromCoroutine(keys.find("ES256", "one")).addBoth(give_up)
+        second.append(Deferred.fromCoroutine(keys.find("ES256", "one")))
+        second[0].addErrback(lambda failure: None)
+        self.settle()
+        self.provider.speak()
+        self.settle()
+        self.successResultOf(first)
+        self.successResultOf(second[0])
+
     def test_outage(self) -> None:
         """The last keys count for `keys_outage_ttl`; what comes back is noticed."""
         seen = EventLoggingObserver()

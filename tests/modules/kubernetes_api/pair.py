@@ -237,6 +237,10 @@ class Api:
         self.subscribers.setdefault(topic, []).append(told)
         return lambda: self.subscribers[topic].remove(told)
 
+    def publish(self, topic: str, event: Any) -> None:
+        for told in self.subscribers.get(topic, ()):
+            told(event)
+
     def handle_stream(
         self, method: str, accept: Callable[[IStream, Any], IStreamReceiver]
     ) -> None:

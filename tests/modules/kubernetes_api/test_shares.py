@@ -232,3 +232,25 @@ def test_stop() -> None:
     stand.clock.advance(60)
     assert sum(one.begun for one in flood) == 4 * WINDOW
     assert stand.clock.getDelayedCalls() == []
+
+
+def test_one_share_for_all_credentials_of_a_person() -> None:
+    """A token that is renewed, or is one of many, brings no room of its own."""
+    stand = Stand(per_credential=3)
+    Request(stand.shares, "bob").enter()
+
+    def of_ann(token: str) -> Request:
+        request = Request(stand.shares, "")
+        request.access = Access(f"user:ann:{token}", "1", "agent-1", owner="user:ann")
+        return request.enter()
+
+    first, second, _ = of_ann("1"), of_ann("2"), of_ann("2")
+    with pytest.raises(TooMany):
+        of_ann("3")
+    assert stand.shares.counts == (2, 1)
+    assert stand.shares.credentials() == {"user:bob", "user:ann:1", "user:ann:2"}
+    # A credential that is revoked takes its own requests along, and no others.
+    assert stand.shares.of("user:ann:1") == [first]
+    first.leave()
+    assert stand.shares.of("user:ann:1") == []
+    assert second in stand.shares.of("user:ann:2")
