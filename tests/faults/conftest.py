@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.record import Record
+from tests.faults.record import AGAIN, HostTime, Record
 from tests.faults.redis_experiments import CONNECTED, SPARE
 from tests.faults.redis_stand import Stand
 from tests.faults.stage import Stage
@@ -18,7 +18,10 @@ from tools.load.clients import Agents
 @pytest.fixture
 def record(request: pytest.FixtureRequest) -> Record:
     """For every figure; in ``build/faults.json`` at the end of the run."""
-    return Record(request.node.user_properties)
+    # Of pytest-rerunfailures, counted from 1.
+    attempt = getattr(request.node, "execution_count", 1)
+    last = attempt > AGAIN["reruns"]
+    return Record(request.node.user_properties, HostTime().stolen, last)
 
 
 @pytest.fixture(scope="session")
