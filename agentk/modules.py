@@ -10,6 +10,7 @@ from zope.interface import implementer
 
 from agentk.dialer import Dialer
 from agentk.leader_election import LeaderElection
+from tunnel.errors import CallError, Status
 from tunnel.hosting.context import ModuleApi, ModuleContext
 from tunnel.hosting.gitlab_access import SERVICE as GITLAB_ACCESS
 from tunnel.hosting.gitlab_access import GitLabAccess
@@ -96,6 +97,14 @@ class AgentModuleApi(ModuleApi):
 
     def _client(self, service: Any) -> ServiceClient:
         return ServiceClient(service, self._dialer.open_stream, self.clock)
+
+    def handle_as_leader(self, service: Any, implementation: object) -> None:
+        """Answer calls of kas where this agentk leads."""
+        self._dispatcher.handle(self.name, service, implementation, self._must_lead)
+
+    def _must_lead(self) -> None:
+        if not self.leads:
+            raise CallError(Status.UNAVAILABLE, "this agentk does not lead")
 
     @property
     def leads(self) -> bool:

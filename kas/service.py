@@ -30,7 +30,7 @@ from kas.agents.acceptor import (
 from kas.agents.last_seen import LastSeen
 from kas.agents.registry import Registry
 from kas.agents.reports import AgentReports
-from kas.api.listener import ExternalApi
+from kas.api.listener import ExternalApi, operators_factory
 from kas.api.services import ExternalServices
 from kas.config.gitlab import GitLab
 from kas.config.loading import listeners
@@ -67,8 +67,9 @@ from kas.oidc.authenticator import TOKEN_PREFIX, OidcAuthenticator
 from kas.oidc.keys import ProviderKeys
 from kas.routing.router import Router
 from kas.state import pki, running
-from kas.state.control import ControlSocket
+from kas.state.control import control_site
 from kas.state.directory import StateDirectory
+from kas.state.process_socket import CALLS, CONTROL, ProcessSocket
 from kas.web.draining import DrainingListener
 from kas.web.listener import WebListener
 from tunnel.config import CredentialCaching
@@ -289,7 +290,22 @@ class KasService(LogsItsOwnWay, Service):
         access.serve(self.dispatcher)
         if gitlab is not None:
             self.metrics.register(GitLabCollector(gitlab, access))
-        self.control = ControlSocket(state, self, reactor)
+        self._sockets = [
+            ProcessSocket(
+                state,
+                CONTROL,
+                control_site(self, reactor),
+                reactor,
+                "drain and rebalance",
+            ),
+            ProcessSocket(
+                state,
+                CALLS,
+                operators_factory(self.external_services, reactor),
+                reactor,
+                "gitops",
+            ),
+        ]
         self._acceptor: AgentAcceptor | None = None
         self._agent_port: IListeningPort | None = None
         self._watchdog = sdnotify.Watchdog(reactor)
@@ -457,7 +473,8 @@ class KasService(LogsItsOwnWay, Service):
                 "and is alone"
             )
         await self._listen_for_agents()
-        await self.control.open()
+        for one in self._sockets:
+            await one.open()
         self.balance.start()
         if self.external is not None:
             await self.external.start()
@@ -697,7 +714,8 @@ class KasService(LogsItsOwnWay, Service):
         for connection in self.registry:
             connection.tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
         await self.fleet.stop()
-        await self.control.close()
+        for one in self._sockets:
+            await one.close()
         await self.listening.close_all()
         self.last_seen.stop()
         self.identity.stop()

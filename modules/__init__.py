@@ -8,4 +8,5 @@ The feature modules that come with kas and agentk, made as third parties make th
     kubernetes_api/         the Kubernetes API of a cluster, for kubectl
     notifications/          who pushed to which repository
     repositories.py         Git repositories as kas' file names them
+    secret_file.py          secrets in files, which two sides know
 """

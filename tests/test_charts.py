@@ -126,7 +126,8 @@ def test_agentk_is_that_of_the_manifest() -> None:
     manifest = template()
     expected = pod(manifest)
     # There by the chart, or not mounted at all.
-    assert expected["volumes"][1]["configMap"].pop("optional")
+    (ca,) = (one for one in expected["volumes"] if one["name"] == "ca")
+    assert ca["configMap"].pop("optional")
     assert pod(documents) == expected
     own = of_kind(documents, "Deployment")["spec"]
     assert own["replicas"] == of_kind(manifest, "Deployment")["spec"]["replicas"]
@@ -201,7 +202,7 @@ def test_token_of_the_values() -> None:
     documents = rendered("agentk", {"config": {"token": "hush", "secretName": None}})
     secret = of_kind(documents, "Secret")
     assert secret["data"] == {"token": "aHVzaA=="}
-    volume = pod(documents)["volumes"][0]
+    (volume,) = (one for one in pod(documents)["volumes"] if one["name"] == "token")
     assert volume["secret"]["secretName"] == secret["metadata"]["name"]
     others = [one for one in documents if one["kind"] != "Secret"]
     assert "hush" not in yaml.safe_dump(others)

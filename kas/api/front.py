@@ -8,7 +8,7 @@ import attrs
 from google.protobuf.descriptor import MethodDescriptor
 
 from kas.api import connect
-from kas.api.auth import Authenticator
+from kas.api.auth import Authenticator, EveryCaller
 from kas.api.connect import CONTENT_TYPES, StreamingCall, UnaryCall
 from kas.api.services import ExternalServices
 from tunnel.errors import CallError, Status
@@ -56,7 +56,7 @@ class Front:
     """Begins calls, for both versions of HTTP."""
 
     services: ExternalServices
-    authenticator: Authenticator
+    authenticator: Authenticator | EveryCaller
     failures: FailureLog
     memory: RequestMemory = attrs.Factory(RequestMemory)
 

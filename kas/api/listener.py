@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IAddress, INegotiated
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
-from kas.api.auth import Authenticator
+from kas.api.auth import Authenticator, EveryCaller
 from kas.api.front import Front
 from kas.api.http1 import make_site
 from kas.api.limits import DEFAULT_LIMITS, ExternalLimits
@@ -25,7 +25,7 @@ from tunnel.program.listening import Listening
 from tunnel.transport.negotiation import Handover, LayerFactory, NegotiationError
 from tunnel.util.failure_log import FailureLog
 
-__all__ = ["ExternalApi", "ExternalFactory"]
+__all__ = ["ExternalApi", "ExternalFactory", "operators_factory"]
 
 # What no request of HTTP/1.1 begins with, and every connection of HTTP/2.
 _PREFACE = b"PRI * HTTP/2.0\r\n"
@@ -211,3 +211,14 @@ class ExternalApi(DrainingListener):
             setting="api.listen.address",
             alpn=("h2", "http/1.1"),
         )
+
+
+def operators_factory(services: ExternalServices, reactor: Any) -> ExternalFactory:
+    """
+    The same services without a token, for the socket in the state directory.
+
+    Who can open it may read every secret of this kas already.
+    """
+    front = Front(services, EveryCaller(), FailureLog(reactor))
+    # kasctl makes one call, and leaves.
+    return ExternalFactory(front, reactor, age=3600.0, jitter=lambda: 0.0)

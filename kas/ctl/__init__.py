@@ -18,6 +18,8 @@
     sign_in.py      how a person signs in, and how the tokens are renewed
     kept_tokens.py  the files in which they are kept
     asking.py       how a kas that runs is asked
+    calls.py        how services of its modules are called
+    gitops.py       gitops ...
     completion.py   names for the shell
 """
 

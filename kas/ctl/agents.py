@@ -11,7 +11,7 @@ import attrs
 
 from kas.ctl.asking import Hung, ask
 from kas.ctl.common import Ctl, printable
-from kas.state.control import path_of
+from kas.state.process_socket import path_of
 from kas.state.running import Running
 from tunnel.errors import ConfigurationError
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kas.ctl.common import Ctl, one_of
-from kas.state.control import PREFIX
+from kas.state.process_socket import CONTROL, SUFFIX
 from tunnel.errors import ConfigurationError
 
-__all__ = ["Hung", "ask", "choose"]
+__all__ = ["Hung", "UnixConnection", "ask", "choose"]
 
 #: Seconds for one answer: kas does nothing long for it, and dials others for two.
 _TIMEOUT = 2.5
@@ -22,16 +22,16 @@ class Hung(ConfigurationError):
     """A kas that runs, and does not answer."""
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP over a unix socket."""
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket; *timeout* in seconds."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__("kas", timeout=_TIMEOUT)
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("kas", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(_TIMEOUT)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
 
 
@@ -41,7 +41,7 @@ def ask(path: Path, method: str, what: str) -> dict[str, Any]:
 
     :raises ConfigurationError: there is none; `Hung` where the process is there.
     """
-    connection = _Connection(path)
+    connection = UnixConnection(path, _TIMEOUT)
     try:
         connection.request(method, what)
         answer = connection.getresponse()
@@ -75,7 +75,7 @@ def choose(ctl: Ctl, pid: int | None) -> Path:
     """
     state = ctl.existing()
     alive: dict[int, Path] = {}
-    for number, path in state.of_processes(PREFIX, ".sock"):
+    for number, path in state.of_processes(CONTROL, SUFFIX):
         try:
             ask(path, "GET", "/")
             alive[number] = path

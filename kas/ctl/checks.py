@@ -142,10 +142,11 @@ class NoAnswer(TunnelError):
     """Nothing usable came from kas."""
 
 
-def unanswered(where: str) -> str:
+def unanswered(where: str, seconds: float | None = None) -> str:
     """What to say of a kas that hangs."""
+    seconds = TIMEOUT if seconds is None else seconds
     return (
-        f"{where}: kas accepts the connection and does not answer within {TIMEOUT:g} "
+        f"{where}: kas accepts the connection and does not answer within {seconds:g} "
         "s; see its log, or kill it and start it again"
     )
 

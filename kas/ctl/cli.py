@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kas.ctl import checks, doctor, fleet, kubeconfig, login, manifest, status, token
+from kas.ctl.gitops import gitops
 from kas.ctl.identities import agent, user
 from tunnel import __version__
 
@@ -26,6 +27,7 @@ cli.add_command(agent)
 manifest.declare(agent)
 cli.add_command(user)
 cli.add_command(checks.config)
+cli.add_command(gitops)
 kubeconfig.declare(cli)
 status.declare(cli)
 doctor.declare(cli)

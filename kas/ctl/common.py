@@ -26,6 +26,7 @@ __all__ = [
     "DURATION",
     "EXPIRES",
     "Ctl",
+    "ca_file_option",
     "command",
     "counted",
     "expires_option",
@@ -299,6 +300,12 @@ def secret_option(required: bool = False) -> Callable[[_F], _F]:
         help="Secret of the external API, as in api.listen.authentication_secret_file.",
     )
 
+
+ca_file_option = click.option(
+    "--ca-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="PEM certificates that sign that of the external API.",
+)
 
 token_file = click.option(
     "--token-file",

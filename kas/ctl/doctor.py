@@ -25,8 +25,8 @@ from kas.ctl.checks import TIMEOUT, NoAnswer, fetch, named_certificates, unanswe
 from kas.ctl.common import Ctl, command, counted, pid_option, printable
 from kas.identity.store import IdentityStore
 from kas.state import pki
-from kas.state.control import path_of
 from kas.state.directory import StateDirectory
+from kas.state.process_socket import path_of
 from kas.state.running import (
     AGENTS,
     EXTERNAL_API,

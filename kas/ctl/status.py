@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
-import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import attrs
 import click
 
-from kas.api.auth import AUDIENCE
 from kas.config.schema import ApiListen, KasConfiguration, read_configuration_file
 from kas.ctl import agents
-from kas.ctl.checks import DEFAULT_URL, TIMEOUT, NoAnswer, fetch
+from kas.ctl.calls import Server
+from kas.ctl.checks import DEFAULT_URL, TIMEOUT, fetch
 from kas.ctl.common import (
     Ctl,
+    ca_file_option,
     command,
     issuer_option,
     pid_option,
     printable,
     secret_option,
 )
-from kas.identity.jwt import read_secret, sign
 from kas.state.running import OBSERVABILITY
 from tunnel.errors import ConfigurationError
 
 __all__ = ["declare"]
 
-# A hundred thousand agents.
-MAX_ANSWER = 64 * 1024 * 1024
-
-# For one request; the clock of the other side may differ.
-LIFETIME = 30.0
-
-_PATH = "/txkas.agent_tracker.v1.Agents/List"
-
-
-@attrs.frozen
-class Server:
-    """An external API, and what it takes to be let in."""
-
-    url: str
-    secret_file: Path
-    issuer: str
-    #: Certificates that sign the server's; None: those of the system.
-    authorities: Path | None = None
+_LIST = "txkas.agent_tracker.v1.Agents/List"
 
 
 def declare(group: click.Group) -> None:
@@ -69,11 +47,7 @@ def declare(group: click.Group) -> None:
 )
 @secret_option()
 @issuer_option
-@click.option(
-    "--ca-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="PEM certificates that sign that of the external API.",
-)
+@ca_file_option
 @click.option(
     "--configuration-file",
     type=click.Path(dir_okay=False),
@@ -180,7 +154,7 @@ def _plain(value: object) -> str:
 
 
 def _show_agents(ctl: Ctl, server: Server) -> None:
-    found = ask(server).get("agents", [])
+    found = server.call(_LIST, {}, TIMEOUT).get("agents", [])
     if not found:
         ctl.result({"agents": []}, "no agent is connected")
         return
@@ -228,96 +202,3 @@ def _observability(configuration: KasConfiguration) -> str:
         return DEFAULT_URL
     scheme = "https" if listen.tls else "http"
     return f"{scheme}://{listen.address}"
-
-
-def _ended(error: Exception) -> bool:
-    """Whether the other side was there, and did not understand."""
-    return isinstance(error, (ConnectionResetError, http.client.HTTPException))
-
-
-def ask(server: Server) -> dict[str, Any]:
-    """
-    Every connected agent, as the external API says it.
-
-    :raises NoAnswer: saying what to look at.
-    """
-    try:
-        parts = urlsplit(server.url)
-        port = parts.port
-    except ValueError:
-        parts, port = urlsplit(""), None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise NoAnswer(f"{server.url!r} is not a URL like http://127.0.0.1:8153")
-    try:
-        secret = read_secret(server.secret_file)
-    except ValueError as error:
-        raise ConfigurationError([str(error)]) from None
-    token = sign(
-        secret,
-        issuer=server.issuer,
-        audience=AUDIENCE,
-        now=time.time(),
-        lifetime=LIFETIME,
-    )
-    connection: http.client.HTTPConnection
-    tls = parts.scheme == "https"
-    try:
-        if tls:
-            context = ssl.create_default_context(
-                cafile=str(server.authorities) if server.authorities else None
-            )
-            connection = http.client.HTTPSConnection(
-                parts.hostname, port or 443, timeout=TIMEOUT, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection(
-                parts.hostname, port or 80, timeout=TIMEOUT
-            )
-        try:
-            connection.request(
-                "POST",
-                parts.path.rstrip("/") + _PATH,
-                b"{}",
-                {
-                    "Authorization": f"Bearer {token}",
-                    "Content-Type": "application/json",
-                },
-            )
-            response = connection.getresponse()
-            status, body = response.status, response.read(MAX_ANSWER)
-        finally:
-            connection.close()
-    except ssl.SSLCertVerificationError as error:
-        raise NoAnswer(
-            f"the certificate of {server.url} cannot be verified "
-            f"({error.verify_message}); name the file of who signed it with --ca-file, "
-            "and its host as the certificate does"
-        ) from None
-    except ssl.SSLError as error:
-        raise NoAnswer(
-            f"no TLS with {server.url} ({error.reason or error}); does it speak TLS at "
-            "all?  If not, write http://"
-        ) from None
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        hint = (
-            "is it running, and is api.listen.address that one?  (--server says "
-            "another)"
-        )
-        if not tls and _ended(error):
-            hint = "does it speak TLS?  Then write https://"
-        elif tls and isinstance(error, TimeoutError):
-            hint = "does it speak TLS at all?  If not, write http://"
-        raise NoAnswer(
-            f"kas does not answer at {server.url} ({printable(reason)}); {hint}"
-        ) from None
-    try:
-        content = json.loads(body)
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise NoAnswer(f"{server.url} answered {status} and no JSON; is that kas?")
-    if status != 200:
-        reason = content.get("message") or content.get("code") or status
-        raise NoAnswer(f"kas at {server.url} refused: {printable(str(reason))}")
-    return content

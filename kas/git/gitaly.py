@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from zope.interface import implementer
 
 from kas.git.limits import GitLimits
-from kas.git.names import check_commit, check_path, full_ref
+from kas.git.names import check_commit, check_path, full_ref, is_commit
 from kas.git.outcomes import Outcomes
 from kas.git.turns import Turns
 from kas.limiter import Limiter
@@ -310,6 +310,9 @@ class GitalyRepository:
 
     async def _find(self, ref: str) -> str:
         """From the list of refs that Gitaly gives to every client of Git."""
+        if is_commit(ref):
+            # Reading says whether it is there.
+            return ref
         request = pb.InfoRefsRequest(repository=self._repository)
         limit = self._servers.limits.listing
         data = bytearray()

@@ -166,7 +166,7 @@ def _fetch_error(ended: Ended, ref: str, pack: int) -> CallError:
     """What it means that a fetch ended so."""
     said = ended.complaint
     low = said.lower()
-    if "couldn't find remote ref" in low:
+    if "couldn't find remote ref" in low or "not our ref" in low:
         what = "no commit on its default branch" if ref == "HEAD" else f"no {ref}"
         return CallError(Status.NOT_FOUND, f"the repository has {what}")
     if "authentication failed" in low or "terminal prompts disabled" in low:

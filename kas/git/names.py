@@ -6,7 +6,7 @@ import re
 
 from tunnel.errors import CallError, Status
 
-__all__ = ["MAX_NAME", "check_commit", "check_path", "full_ref"]
+__all__ = ["MAX_NAME", "check_commit", "check_path", "full_ref", "is_commit"]
 
 #: Bytes of a path or ref: what Linux takes as a path.
 MAX_NAME = 4096
@@ -23,6 +23,8 @@ def full_ref(ref: str) -> str:
     """
     The whole name of a ref: that of a branch where only its own name is given.
 
+    The id of a commit is itself: no branch is called so.
+
     :raises CallError: INVALID_ARGUMENT, no ref can have this name.
     """
     if (
@@ -33,7 +35,14 @@ def full_ref(ref: str) -> str:
         or not _is_utf8(ref)
     ):
         raise CallError(Status.INVALID_ARGUMENT, f"{ref[:80]!r} cannot be a Git ref")
-    return ref if ref == "HEAD" or ref.startswith("refs/") else f"refs/heads/{ref}"
+    if ref == "HEAD" or ref.startswith("refs/") or is_commit(ref):
+        return ref
+    return f"refs/heads/{ref}"
+
+
+def is_commit(ref: str) -> bool:
+    """Whether it is the id of a commit."""
+    return _COMMIT.fullmatch(ref) is not None
 
 
 def check_commit(commit: str) -> str:

@@ -18,8 +18,8 @@ from pathlib import Path
 import attrs
 from twisted.logger import Logger
 
-from kas.state.control import PREFIX as CONTROL_PREFIX
 from kas.state.directory import StateDirectory, process_name
+from kas.state.process_socket import CALLS, CONTROL, SUFFIX
 from tunnel.program.listening import Opened
 
 __all__ = [
@@ -140,7 +140,7 @@ def look(state: StateDirectory) -> tuple[Running, ...]:
 
 def _sweep(state: StateDirectory) -> None:
     """Remove what processes left that are gone."""
-    for prefix, suffix in ((_PREFIX, ".json"), (CONTROL_PREFIX, ".sock")):
+    for prefix, suffix in ((_PREFIX, ".json"), (CONTROL, SUFFIX), (CALLS, SUFFIX)):
         for pid, path in state.of_processes(prefix, suffix):
             if not _is_alive(pid):
                 try:

@@ -8,19 +8,40 @@ What is in a Git repository lives in the cluster.
     fingerprint.py  what both halves know those files by
     server.py       the half in kas: sends agentk the files of a source
     rpc.proto       what agentk asks, with GitLab's names and numbers
+    control.proto   what people ask of agentk
+    operators.py    in kas: passes that to the agentk that leads
+    control.py      in agentk: answers it
     settings.py     ``gitops`` in the agent's file: which projects, and how
     agent.py        the half in agentk: all projects, while it leads
     project.py      one project: what kas sends, and when it is worked on
     snapshot.py     the files of one commit, whole or not at all
     reconcile.py    from the files of a commit to the cluster, once
     documents.py    YAML and JSON text as the values that kubectl reads from it
+    rendering.py    what kustomize and Helm make of those files
+    children.py     runs them as processes, with limits
+    launcher.py     sets those limits, in the process
     manifests.py    the objects of a source, each with its place in a file
     resolve.py      the same with the names that they have in the cluster
     order.py        which objects have to be there before which
     inventory.py    which objects are in the cluster because of a source
     brakes.py       what stops deletes
+    listing.py      looks at many objects with one request
     plan.py         what has to be done
     act.py          does it
+    allowance.py    how often something may happen
+    reports.py      tells kas, and the objects themselves, of drift
+    reports.proto   what agentk tells kas
+    reported.py     takes that in kas
+    webhooks.py     passes it on, in kas
+    metrics.py      what agentk counts of its projects
+    messages.py     objects and their drift as messages
+    drift.py        what others have changed since then
+    people.py       who did, of those that came through kas
+    watches.py      watches on the kinds of all projects, metadata alone
+    differences.py  how an object differs from what Git wants of it
+    ignored.py      fields that a project leaves to others
+    ownership.py    whose fields an object's are that was applied before
+    preview.py      what it would change, and changes nothing
     parallel.py     several requests at the same time, and no more than so many
     health.py       whether an object has become what its specification says
 

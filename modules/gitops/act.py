@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from functools import partial
+from hashlib import sha256
+from typing import Any
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
@@ -14,13 +18,23 @@ from modules.gitops.brakes import AWAY, OWNER, brake_of_object, is_kept, owner_o
 from modules.gitops.health import HealthStatus, health_of
 from modules.gitops.inventory import Inventory, InventoryEntry, InventoryStore
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
+from modules.gitops.ownership import taken_over
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.util.backoff import Backoff
 
-__all__ = ["Act", "Outcome", "Result", "Superseded"]
+__all__ = [
+    "FIELD_MANAGER",
+    "Act",
+    "Outcome",
+    "Result",
+    "Settled",
+    "Superseded",
+    "marked",
+    "words_of",
+]
 
 #: Under which name the API server knows what we set.
 FIELD_MANAGER = "agentk"
@@ -43,6 +57,8 @@ class Outcome(Enum):
     CREATED = "created"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
+    #: Others have changed it, and that is only reported.
+    LEFT = "left"
     PRUNED = "pruned"
     #: It stays, and is of the source no more.
     DETACHED = "detached"
@@ -74,6 +90,18 @@ class Result:
         return f"{where}{self.key} {self.outcome.value}{why}"
 
 
+@attrs.frozen
+class Settled:
+    """
+    What an object was applied with.
+
+    :ivar version: its ``resourceVersion`` since then.
+    """
+
+    digest: bytes
+    version: str
+
+
 class Superseded(Exception):
     """Another agentk leads now: nothing more may be changed."""
 
@@ -84,6 +112,9 @@ class Act:
     Carries out one plan.
 
     :param leads: asked before each change.
+    :param applied_one: told of each object that was applied, as it is since then.
+    :param settled: what was applied before, and is not applied again while the object
+        has the version that it got then; kept from one plan to the next.
     :ivar results: of every object, once `run` has returned.
     """
 
@@ -95,6 +126,8 @@ class Act:
     _clock: IReactorTime
     #: Seconds since 1970.
     _now: Callable[[], float]
+    _applied_one: Callable[[Manifest, KubernetesObject], None] = lambda one, live: None
+    _settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     _entries: dict[ObjectKey, InventoryEntry] = attrs.field(factory=dict, init=False)
     #: Of what leaves, by what each needs.
@@ -126,6 +159,9 @@ class Act:
         for key, action in plan.leaving.items():
             self._entries[key] = attrs.evolve(self._entries[key], held=action.held)
         await self._write()
+        if plan.whole:
+            for key in [key for key in self._settled if key not in plan.wanted]:
+                del self._settled[key]
         for layer in plan.order.layers:
             await in_parallel(partial(self._apply, key) for key in layer)
             await self._wait_for([key for key in layer if key in plan.order.awaited])
@@ -143,7 +179,8 @@ class Act:
             for layer in reversed(plan.leaving_order.layers):
                 await in_parallel(partial(self._prune, key) for key in layer)
                 await self._wait_until_gone(layer)
-        if not any(one.outcome is Outcome.BLOCKED for one in self.results.values()):
+        blocked = any(one.outcome is Outcome.BLOCKED for one in self.results.values())
+        if plan.whole and not blocked:
             self._namespace = self._settings.default_namespace
         await self._write()
 
@@ -187,25 +224,59 @@ class Act:
         if action.verb is Verb.REFUSE:
             self._came_to(key, Outcome.FAILED, action.reason)
             return
+        if action.verb is Verb.LEAVE:
+            self._came_to(key, Outcome.LEFT)
+            return
         for needed in sorted(self._plan.order.needs[key]):
             if self.results[needed].outcome in (Outcome.FAILED, Outcome.SKIPPED):
                 why = f"it needs {needed}, which {self.results[needed].outcome.value}"
                 self._came_to(key, Outcome.SKIPPED, why)
                 return
+        digest = _digest(action.manifest)
+        known = Settled(digest, action.version)
+        # Without a version, as some aggregated APIs have none, nothing is known.
+        if (
+            action.verb is Verb.APPLY
+            and known.version
+            and self._settled.get(key) == known
+        ):
+            self._came_to(key, Outcome.UNCHANGED)
+            return
         try:
             if action.verb in (Verb.CREATE, Verb.ADOPT) and (
                 why := await self._changed(action)
             ):
                 self._came_to(key, Outcome.FAILED, why)
                 return
+            if action.verb is Verb.ADOPT:
+                await self._take_over(action)
             # What is adopted is taken over from whoever has its fields.
             force = self._settings.force or action.verb is Verb.ADOPT
             applied = await self._applied(action.manifest, action.uid, force)
         except CallError as error:
-            self._came_to(key, Outcome.FAILED, _words(key, error))
+            self._settled.pop(key, None)
+            self._came_to(key, Outcome.FAILED, words_of(key, error))
             return
+        version = applied["metadata"].get("resourceVersion", "")
+        self._settled[key] = Settled(digest, version)
         self._entries[key] = InventoryEntry(applied["metadata"].get("uid", ""))
+        self._applied_one(action.manifest, applied)
         self._came_to(key, _outcome(action, applied))
+
+    async def _take_over(self, action: Action) -> None:
+        """Have the fields be ours that were applied from files by other means."""
+        assert action.manifest is not None
+        key = action.key
+        resource = await self._client.resource(action.manifest.api_version, key.kind)
+        live = await live_object(self._client, resource, key)
+        fields = None if live is None else taken_over(live["metadata"], FIELD_MANAGER)
+        if live is None or fields is None:
+            return
+        self._check_leads()
+        names = ("uid", "resourceVersion")
+        metadata = {name: live["metadata"].get(name, "") for name in names}
+        change = {"metadata": {**metadata, "managedFields": fields}}
+        await self._client.patch(resource, key.name, change, key.namespace)
 
     async def _changed(self, action: Action) -> str:
         """
@@ -231,15 +302,7 @@ class Act:
     async def _applied(
         self, manifest: Manifest, uid: str, force: bool
     ) -> KubernetesObject:
-        metadata = manifest.object["metadata"]
-        annotations = {**manifest.annotations, OWNER: self._settings.inventory_id}
-        marked = {
-            **manifest.object,
-            "metadata": {**metadata, "annotations": annotations},
-        }
-        if uid:
-            # Of another object of this name nothing is overwritten.
-            marked["metadata"]["uid"] = uid
+        wanted = marked(manifest, self._settings.inventory_id, uid)
         until = self._clock.seconds() + KIND_SECONDS
         backoff = Backoff(lambda: 1.0, BUSY_FIRST, BUSY_MOST)
         tries = 0
@@ -247,7 +310,7 @@ class Act:
             self._check_leads()
             try:
                 return await self._client.apply(
-                    marked, field_manager=FIELD_MANAGER, force=force
+                    wanted, field_manager=FIELD_MANAGER, force=force
                 )
             except CallError as error:
                 tries += 1
@@ -270,7 +333,8 @@ class Act:
         waiting = {
             key
             for key in keys
-            if self.results[key].outcome not in (Outcome.FAILED, Outcome.SKIPPED)
+            if self.results[key].outcome
+            not in (Outcome.FAILED, Outcome.SKIPPED, Outcome.LEFT)
         }
         timeout = self._settings.reconcile_timeout
         if not timeout:
@@ -363,7 +427,7 @@ class Act:
             while not await self._deleted(key, action, resource):
                 pass
         except CallError as error:
-            self._came_to(key, Outcome.FAILED, _words(key, error))
+            self._came_to(key, Outcome.FAILED, words_of(key, error))
 
     async def _deleted(
         self, key: ObjectKey, action: Action, resource: KubernetesResource
@@ -453,7 +517,47 @@ class Act:
         return health_of(live, self._now()).reason or "it is still there"
 
 
-def _words(key: ObjectKey, error: CallError) -> str:
+def marked(manifest: Manifest, inventory_id: str, uid: str) -> KubernetesObject:
+    """
+    What is sent to the API server.
+
+    :param uid: of another object of this name nothing is overwritten; empty: there may
+        be none.
+    """
+    annotations = {**manifest.annotations, OWNER: inventory_id}
+    metadata = {**manifest.object["metadata"], "annotations": annotations}
+    if uid:
+        metadata["uid"] = uid
+    return {**_with_data(manifest.object), "metadata": metadata}
+
+
+def _with_data(found: dict[str, Any]) -> dict[str, Any]:
+    """
+    A Secret with its ``stringData`` in ``data``, as the API server would store it.
+
+    It does not note who set what came as ``stringData``: others could change it unseen,
+    and what left Git would stay.
+    """
+    texts = found.get("stringData")
+    data = found.get("data") or {}
+    if (found.get("apiVersion"), found.get("kind")) != ("v1", "Secret"):
+        return found
+    if not isinstance(texts, dict) or not isinstance(data, dict):
+        return found
+    if not all(isinstance(one, str) for one in texts.values()):
+        # The API server says what is wrong.
+        return found
+    coded = {key: b64encode(one.encode()).decode() for key, one in texts.items()}
+    rest = {key: one for key, one in found.items() if key != "stringData"}
+    return {**rest, "data": {**data, **coded}}
+
+
+def _digest(manifest: Manifest) -> bytes:
+    text = json.dumps(manifest.object, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def words_of(key: ObjectKey, error: CallError) -> str:
     """What the API server says of an object, without what may be a secret's content."""
     if (key.group, key.kind) != ("", "Secret") or error.status in AWAY:
         return error.message

@@ -13,14 +13,24 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
-from modules.gitops import rpc_pb2
+from modules.gitops import control_pb2, reports_pb2, rpc_pb2
+from modules.gitops.children import Children
+from modules.gitops.control import Control
+from modules.gitops.metrics import GitopsMetrics
+from modules.gitops.people import Writes
 from modules.gitops.project import Project
+from modules.gitops.rendering import Renderer
+from modules.gitops.reports import DriftReports
 from modules.gitops.settings import GitopsSection, ManifestProject
+from modules.gitops.watches import KindWatches
+from tunnel.config import field
 from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 
 __all__ = ["GitopsAgent", "GitopsOptions"]
 
 GITOPS = rpc_pb2.DESCRIPTOR.services_by_name["Gitops"]
+REPORTS = reports_pb2.DESCRIPTOR.services_by_name["GitopsReports"]
+CONTROL = control_pb2.DESCRIPTOR.services_by_name["GitopsControl"]
 
 #: Seconds before a project whose work failed by a fault of ours is begun again.
 PAUSE = 60.0
@@ -28,7 +38,10 @@ PAUSE = 60.0
 
 @attrs.frozen(kw_only=True)
 class GitopsOptions:
-    """``modules.gitops`` of agentk: there is nothing to say."""
+    """``modules.gitops`` of agentk."""
+
+    kustomize: str = field(default="kustomize", doc="the program, or its path")
+    helm: str = field(default="helm", doc="the program, or its path")
 
 
 @provider(IAgentModuleFactory)
@@ -43,19 +56,45 @@ class GitopsAgent:
         self.name = api.name
         self._api = api
         self._random = SystemRandom().random
+        options: GitopsOptions = api.configuration
+        self._renderer = Renderer(
+            Children(api.reactor), options.kustomize, options.helm
+        )
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
+        #: Those that are worked on, by id.
+        self.projects: dict[str, Project] = {}
+        self._metrics = GitopsMetrics(self.projects, time.time)
+        self._counting = False
+        self._reports = DriftReports(
+            api.client(REPORTS),
+            api.kubernetes_as_agentk(),
+            api.clock,
+            lambda: self._random(),
+            time.time,
+        )
+        self._writes = Writes(api.clock.seconds)
+        api.subscribe("kubernetes.written", self._writes.add)
+        self._watches = KindWatches(
+            api.kubernetes_as_agentk(), api.clock, lambda: self._random()
+        )
         #: Inventories, by the project that has it.
         self._claims: dict[str, str] = {}
         self._leading = False
         api.follow_section("gitops", GitopsSection, self._configured)
         api.lead(self._lead)
+        api.handle_as_leader(CONTROL, Control(self.projects))
 
     async def start(self) -> None:
         """Work begins when this agentk leads."""
+        self._api.metrics.register(self._metrics)
+        self._counting = True
 
     async def stop(self) -> None:
         """What was begun is cancelled with the leadership."""
+        if self._counting:
+            self._counting = False
+            self._api.metrics.unregister(self._metrics)
 
     def _configured(self, section: GitopsSection) -> None:
         self._wanted = {one.id: one for one in section.manifest_projects}
@@ -66,7 +105,7 @@ class GitopsAgent:
         self._leading = True
         self._update()
         try:
-            await Deferred()
+            await self._reports.run()
         finally:
             self._leading = False
             for project_id in tuple(self._running):
@@ -86,6 +125,7 @@ class GitopsAgent:
     def _end(self, project_id: str) -> None:
         _, running = self._running.pop(project_id)
         running.cancel()
+        self.projects.pop(project_id, None)
         for name, holder in tuple(self._claims.items()):
             if holder == project_id:
                 del self._claims[name]
@@ -97,13 +137,17 @@ class GitopsAgent:
     async def _run(self, settings: ManifestProject) -> None:
         service = self._api.client(GITOPS)
         while True:
-            project = Project(
+            project = self.projects[settings.id] = Project(
                 self._api,
                 service,
                 settings,
                 self._random,
                 time.time,
                 partial(self._claimed, settings.id),
+                self._watches,
+                self._writes,
+                self._reports.add,
+                self._renderer,
             )
             try:
                 await project.run()

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import attrs
 
 from modules.repositories import RepositorySettings, is_period
-from tunnel.config import Duration, Size, field, is_positive
+from modules.secret_file import read_secret
+from tunnel.config import Duration, ExistingFile, Size, field, is_positive
 
-__all__ = ["GitopsSettings"]
+__all__ = ["GitopsSettings", "WebhookSettings"]
+
+#: Webhooks of one kas: each event is posted to all of them.
+MAX_WEBHOOKS = 20
 
 #: Bytes of all files of one source at the most: agentk reads them in memory.
 MAX_TOTAL = 256 * 1024 * 1024
@@ -19,6 +26,44 @@ MAX_TOTAL = 256 * 1024 * 1024
 def _is_size(instance: object, attribute: object, value: int) -> None:
     if not 0 < value <= MAX_TOTAL:
         raise ValueError(f"must be more than 0 and at most {MAX_TOTAL // 1024**2}MiB")
+
+
+def _is_secret(instance: object, attribute: object, value: Path) -> None:
+    read_secret(value)
+
+
+def _is_address(instance: object, attribute: object, value: str) -> None:
+    try:
+        url = urlsplit(value)
+        port = url.port
+    except ValueError as error:
+        raise ValueError(f"this is no URL ({error})") from None
+    if url.scheme not in ("http", "https") or not url.hostname or port == 0:
+        raise ValueError("write https://alerts.example.org/path")
+    if url.username or url.password or not value.isascii():
+        raise ValueError("only ASCII, and no user name or password")
+
+
+def _are_few(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
+    if len(value) > MAX_WEBHOOKS:
+        raise ValueError(f"at most {MAX_WEBHOOKS} entries, here are {len(value)}")
+
+
+@attrs.frozen(kw_only=True)
+class WebhookSettings:
+    """One of ``agent.gitops.webhooks``."""
+
+    url: str = field(doc="what is posted to, http or https", validator=_is_address)
+    secret_file: ExistingFile = field(
+        doc="what each request is signed with", validator=_is_secret
+    )
+    agents: tuple[str, ...] = field(
+        default=("*",), doc="names of agents, with * for any characters"
+    )
+
+    def has(self, agent_name: str) -> bool:
+        """Whether it is told of that agent."""
+        return any(fnmatchcase(agent_name, one) for one in self.agents)
 
 
 @attrs.frozen(kw_only=True)
@@ -52,6 +97,11 @@ class GitopsSettings:
         default=1000,
         doc="files in the folders of a source, matching or not",
         validator=is_positive,
+    )
+    webhooks: tuple[WebhookSettings, ...] = field(
+        default=(),
+        doc="what is told of objects that others have changed",
+        validator=_are_few,
     )
     repositories: dict[str, RepositorySettings] = field(
         factory=dict,

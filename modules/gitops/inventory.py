@@ -29,7 +29,17 @@ from modules.gitops.manifests import ObjectKey
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 
-__all__ = ["APPROVED", "LABEL", "Inventory", "InventoryEntry", "InventoryStore"]
+__all__ = [
+    "APPROVED",
+    "LABEL",
+    "PINNED",
+    "SUSPENDED",
+    "AppliedCommit",
+    "Inventory",
+    "InventoryEntry",
+    "InventoryStore",
+    "Orders",
+]
 
 #: Source: kubernetes-sigs/cli-utils, pkg/common.
 LABEL = "cli-utils.sigs.k8s.io/inventory-id"
@@ -52,6 +62,18 @@ DEFAULT = "txkas/default-namespace"
 
 #: What a person writes there: which deletes need not wait.
 APPROVED = "txkas/approved"
+
+#: Ours again, and set by people: nothing is changed; which commit the source stays at.
+SUSPENDED, PINNED = "txkas/suspended", "txkas/pinned"
+
+#: Commits that were applied, the last one last.
+HISTORY = "txkas/history"
+
+#: So many are remembered.
+MAX_HISTORY = 20
+
+#: What stays when an inventory is written.
+_KEPT = (APPROVED, SUSPENDED, PINNED, HISTORY)
 
 #: What a key of ``data`` can be.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -89,6 +111,37 @@ class Inventory:
     commit: str = ""
     approved: str = ""
     default_namespace: str = ""
+
+
+@attrs.frozen
+class AppliedCommit:
+    """
+    A commit that was applied.
+
+    :ivar at: when, in seconds since 1970.
+    :ivar summary: what became of its objects, ``3 created, 1 pruned``.
+    """
+
+    commit: str
+    at: float
+    summary: str
+
+
+@attrs.frozen
+class Orders:
+    """
+    What people have said of a source, and what has been done with it.
+
+    :ivar approved: see `Inventory`.
+    :ivar suspended: nothing may be changed.
+    :ivar pinned: the commit that it stays at; empty: that which it follows.
+    :ivar history: the last commit last.
+    """
+
+    approved: str = ""
+    suspended: bool = False
+    pinned: str = ""
+    history: tuple[AppliedCommit, ...] = ()
 
 
 class InventoryStore:
@@ -148,12 +201,45 @@ class InventoryStore:
             annotations.get(DEFAULT, self.namespace),
         )
 
-    async def approved(self) -> str:
-        """Which deletes a person lets go now; after `read`."""
+    async def orders(self) -> Orders:
+        """
+        What people have said by now.
+
+        :raises CallError: as `IKubernetesClient`.
+        """
         first = await self._get(0)
-        annotations = first["metadata"].get("annotations") if first else None
-        found: str = (annotations or {}).get(APPROVED, "")
-        return found
+        if first is None and not self._parts:
+            first = await self._elsewhere()
+        if first is None:
+            return Orders()
+        self.namespace = first["metadata"]["namespace"]
+        annotations = first["metadata"].get("annotations") or {}
+        return Orders(
+            annotations.get(APPROVED, ""),
+            annotations.get(SUSPENDED, "") not in ("", "false"),
+            annotations.get(PINNED, ""),
+            _history(annotations.get(HISTORY, "")),
+        )
+
+    async def order(self, changes: Mapping[str, str | None]) -> None:
+        """
+        Write down what a person says; after `orders` or `read`.
+
+        :param changes: of annotations; None takes one away.
+        :raises CallError: NOT_FOUND, there is no inventory yet.
+        """
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps/{self._name(0)}"
+        change = {"metadata": {"annotations": changes}}
+        kind = "application/merge-patch+json"
+        await self._client.json("PATCH", path, change, content_type=kind)
+
+    async def remember(
+        self, history: tuple[AppliedCommit, ...], last: AppliedCommit
+    ) -> None:
+        """Write down that a commit was applied."""
+        kept = [*history, last][-MAX_HISTORY:]
+        text = json.dumps([attrs.astuple(one) for one in kept], separators=(",", ":"))
+        await self.order({HISTORY: text})
 
     async def write(self, inventory: Inventory) -> None:
         """
@@ -261,8 +347,9 @@ class InventoryStore:
                 WRITES: str(int(writes) + 1 if writes.isdecimal() else 1),
                 **facts,
             }
-            if APPROVED in before:
-                metadata["annotations"][APPROVED] = before[APPROVED]
+            for key in _KEPT:
+                if key in before:
+                    metadata["annotations"][key] = before[key]
         elif known is None:
             # One that a growth left which was not finished.
             known = await self._get(number)
@@ -286,6 +373,18 @@ class InventoryStore:
             Status.FAILED_PRECONDITION,
             f"the inventory {self.namespace}/{self._name(0)} cannot be read: {why}",
         )
+
+
+def _history(text: str) -> tuple[AppliedCommit, ...]:
+    """What people have changed so that it cannot be read is none."""
+    try:
+        found = tuple(
+            AppliedCommit(str(commit), float(at), str(summary))
+            for commit, at, summary in json.loads(text or "[]")
+        )
+    except (ValueError, TypeError):
+        return ()
+    return found[-MAX_HISTORY:]
 
 
 def _size(data: Mapping[str, str]) -> int:

@@ -266,6 +266,11 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
     api_version = _text(value, "apiVersion", _API_VERSION, "such as v1 or apps/v1")
     kind = _text(value, "kind", _KIND, "such as ConfigMap")
     metadata = value.get("metadata")
+    if isinstance(value.get("sops"), dict) and "mac" in value["sops"]:
+        raise ValueError(
+            f"this {kind} is encrypted with SOPS, and agentk cannot decrypt it: apply "
+            "it by other means, and leave it out of paths"
+        )
     if not isinstance(metadata, dict):
         raise ValueError(f"this {kind} has no metadata: write metadata.name")
     if "name" not in metadata and "generateName" in metadata:

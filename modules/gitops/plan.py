@@ -23,6 +23,7 @@ from modules.gitops.brakes import (
     owner_of,
 )
 from modules.gitops.inventory import Inventory
+from modules.gitops.listing import list_where_many
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.order import Order, order_of
 from modules.gitops.parallel import in_parallel
@@ -38,6 +39,7 @@ __all__ = [
     "Verb",
     "live_object",
     "make_plan",
+    "plan_some",
 ]
 
 
@@ -51,6 +53,8 @@ class Verb(Enum):
     ADOPT = "adopt"
     #: Nothing happens, for a reason that a person has to see to.
     REFUSE = "refuse"
+    #: Others have changed it since it was applied, and that is only reported.
+    LEAVE = "leave"
     PRUNE = "prune"
     #: It stays in the cluster, and is ours no more.
     DETACH = "detach"
@@ -82,6 +86,13 @@ class Action:
         """Of the live object; empty: there was none."""
         return self.live["metadata"].get("uid", "") if self.live is not None else ""
 
+    @property
+    def version(self) -> str:
+        """``resourceVersion`` of the live object; empty: there was none."""
+        metadata = self.live["metadata"] if self.live is not None else {}
+        found: str = metadata.get("resourceVersion", "")
+        return found
+
 
 @attrs.frozen(eq=False)
 class Plan:
@@ -95,6 +106,7 @@ class Plan:
     :ivar leaving_order: of what is pruned of *leaving*, which goes the other way round.
     :ivar release: what a person writes to let go what a limit of the source holds back;
         empty: nothing is held.
+    :ivar whole: *wanted* is all that is in Git.
     """
 
     commit: str
@@ -104,6 +116,7 @@ class Plan:
     order: Order
     leaving_order: Order
     release: str = ""
+    whole: bool = True
 
 
 @attrs.frozen(kw_only=True)
@@ -162,8 +175,16 @@ async def make_plan(
     :param order: of the objects of *resolved*, without problems.
     :raises CallError: the cluster cannot be asked now.
     """
+    listed = await list_where_many(
+        client,
+        (
+            (resource, one.key)
+            for one in resolved.manifests
+            if (resource := resolved.resources.get((one.api_version, one.key.kind)))
+        ),
+    )
     wanted = await in_parallel(
-        _wanting(client, resolved, one, settings) for one in resolved.manifests
+        _wanting(client, resolved, one, settings, listed) for one in resolved.manifests
     )
     complete = all(one.verb is not Verb.REFUSE for one in wanted)
     keys = {one.key for one in wanted}
@@ -202,11 +223,38 @@ async def make_plan(
     )
 
 
+async def plan_some(
+    client: IKubernetesClient,
+    commit: str,
+    resolved: Resolved,
+    inventory: Inventory,
+    settings: SourceSettings,
+) -> Plan:
+    """
+    The same for some objects of a source: nothing leaves.
+
+    :raises CallError: the cluster cannot be asked now.
+    """
+    wanted = await in_parallel(
+        _wanting(client, resolved, one, settings, {}) for one in resolved.manifests
+    )
+    return Plan(
+        commit,
+        inventory,
+        {one.key: one for one in wanted},
+        {},
+        _order_of_some(resolved.manifests),
+        Order(),
+        whole=False,
+    )
+
+
 def _wanting(
     client: IKubernetesClient,
     resolved: Resolved,
     manifest: Manifest,
     settings: SourceSettings,
+    listed: Mapping[ObjectKey, KubernetesObject | None],
 ) -> Callable[[], Coroutine[Any, Any, Action]]:
     key = manifest.key
 
@@ -215,7 +263,10 @@ def _wanting(
             return Action(Verb.REFUSE, key, problem.message, manifest)
         resource = resolved.resources.get((manifest.api_version, key.kind))
         try:
-            live = await live_object(client, resource, key)
+            if key in listed:
+                live = listed[key]
+            else:
+                live = await live_object(client, resource, key)
         except CallError as error:
             if error.status in AWAY:
                 raise
@@ -364,8 +415,12 @@ def _leaving_order(leaving: Iterable[Action]) -> Order:
         for one in leaving
         if one.verb is Verb.PRUNE and one.live is not None
     ]
-    # References to what is not leaving are no reason to keep any of them, and what is
-    # wrong with waves and references is none to lose the order of the rest.
+    return _order_of_some(manifests)
+
+
+def _order_of_some(manifests: Collection[Manifest]) -> Order:
+    # References to what is not among them are no reason to keep any of them, and what
+    # is wrong with waves and references is none to lose the order of the rest.
     order = order_of(manifests, strict=False)
     if order.problems:
         order = order_of([_plain(one) for one in manifests])

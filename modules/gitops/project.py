@@ -9,9 +9,12 @@ one waits for: its inventory names all that it may have done.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
+from enum import Enum
+from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any, Literal, TypeVar
@@ -22,19 +25,33 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from modules.gitops import rpc_pb2
-from modules.gitops.act import Superseded
-from modules.gitops.inventory import APPROVED, InventoryStore
-from modules.gitops.manifests import Source
+from modules.gitops.act import Settled, Superseded
+from modules.gitops.allowance import Allowance
+from modules.gitops.drift import Drift, Drifts, DriftState
+from modules.gitops.ignored import without_ignored
+from modules.gitops.inventory import (
+    APPROVED,
+    PINNED,
+    SUSPENDED,
+    AppliedCommit,
+    InventoryStore,
+    Orders,
+)
+from modules.gitops.manifests import Manifest, ObjectKey, Source
 from modules.gitops.parallel import in_parallel
-from modules.gitops.plan import SourceSettings
+from modules.gitops.people import Writes
+from modules.gitops.plan import Plan, SourceSettings
+from modules.gitops.preview import Preview, preview_of
 from modules.gitops.reconcile import Reconciler, Report, read_snapshot
+from modules.gitops.rendering import Renderer
 from modules.gitops.settings import ManifestProject
 from modules.gitops.snapshot import Snapshot, receive
-from tunnel.errors import CallError
-from tunnel.interfaces import IAgentModuleApi, IServiceClient
+from modules.gitops.watches import KindWatches
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
 from tunnel.util.backoff import Backoff
 
-__all__ = ["Project", "inventory_id"]
+__all__ = ["Project", "State", "inventory_id"]
 
 _T = TypeVar("_T")
 
@@ -47,11 +64,18 @@ BETWEEN = 1.0
 #: Seconds before a commit that could not be applied is tried again, likewise.
 TRY_FIRST, TRY_MOST = 10.0, 60.0
 
-#: Seconds after which all of it is looked at again: what others changed is put right.
-AGAIN = 300.0
+#: Seconds after which all of it is applied again, at most: what others changed is put
+#: right.  The second where that is seen when it happens.
+AGAIN, WATCHED_AGAIN = 300.0, 3600.0
+
+#: Lines about drift in a minute; what there is beyond that is counted.
+DRIFT_LINES, DRIFT_LINES_SECONDS = 30, 60.0
 
 #: Seconds between two looks whether a person lets go what is held: one GET.
 ASK_APPROVAL = 10.0
+
+#: Seconds of one pause while nothing is to be done.
+REST = 3600.0
 
 #: Lines of one report; what it has beyond that is counted.
 MAX_LINES = 20
@@ -61,6 +85,18 @@ _PROPAGATION: dict[str, Literal["Background", "Foreground", "Orphan"]] = {
     "foreground": "Foreground",
     "orphan": "Orphan",
 }
+
+
+#: What a line about drift ends with.
+_STATE_WORDS = {
+    DriftState.REPORTED: "it is left as it is",
+    DriftState.DUE: "it is repaired",
+    DriftState.REPAIRED: "it was repaired",
+    DriftState.PAUSED: "it is left for an hour",
+    DriftState.FAILED: "it could not be repaired",
+    DriftState.ENDED: "it is as Git has it again",
+}
+_GOOD = (DriftState.REPAIRED, DriftState.ENDED)
 
 
 def inventory_id(agent_id: str, project_id: int, project: str) -> str:
@@ -79,6 +115,26 @@ def inventory_id(agent_id: str, project_id: int, project: str) -> str:
     return "-".join([*(name.strip("-") or "x" for name in names), exact])
 
 
+class State(Enum):
+    """How far a project is."""
+
+    #: No commit has come yet, or it cannot be read.
+    WAITING = "waiting"
+    WORKING = "working"
+    #: All is as Git has it.
+    CURRENT = "current"
+    #: Something is not.
+    FAILED = "failed"
+    #: What left Git waits for a person.
+    HELD = "held"
+    #: A person has said that nothing may be changed.
+    SUSPENDED = "suspended"
+
+
+class _Unreadable(CallError):
+    """The commit that a project is pinned to cannot be had."""
+
+
 class Project:
     """
     See the module.
@@ -86,7 +142,15 @@ class Project:
     :param service: what asks kas for files.
     :param now: seconds since 1970.
     :param claim: whether an inventory is of this project alone.
+    :param watches: of all projects of this agent.
+    :param drifted: is told of drift, and whose it is.
+    :param writes: what clients of kas wrote lately.
+    :param renderer: runs kustomize and Helm.
+    :ivar orders: what people have said of it, as it was read last.
     :ivar report: what became of the last commit that was worked on.
+    :ivar drifts: what others have changed since then.
+    :ivar out_of_sync_since: since when something is not as Git has it; None: all is.
+    :ivar worked_at: when that ended; None: no commit was worked on.
     """
 
     _log = Logger()
@@ -99,20 +163,44 @@ class Project:
         random: Callable[[], float],
         now: Callable[[], float],
         claim: Callable[[str], bool],
+        watches: KindWatches,
+        writes: Writes,
+        drifted: Callable[[str, Drift], None],
+        renderer: Renderer,
     ) -> None:
         self.settings = settings
+        self.orders = Orders()
         self.report: Report | None = None
+        self.worked_at: float | None = None
+        self.out_of_sync_since: float | None = None
         self._api = api
         self._service = service
         self._random = random
         self._now = now
         self._claim = claim
+        self.drifts = Drifts(
+            api.kubernetes_as_agentk(),
+            watches,
+            api.clock,
+            now,
+            writes,
+            settings.drift.mode == "repair",
+            self._drifted,
+        )
+        self._tell_drift = drifted
+        self._drift_lines = Allowance(DRIFT_LINES, DRIFT_LINES_SECONDS)
+        self._unsaid_drifts = 0
         #: The commit that came last, good or not.
         self._seen = ""
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
+        self._renderer = renderer
+        self._busy = False
+        self._settled: dict[ObjectKey, Settled] = {}
+        #: What the commit has that `orders` pin it to.
+        self._pinned: tuple[Snapshot, Source] | None = None
         #: There is another commit than the work at hand is of.
         self._changed = False
         #: Why files cannot be had, and what is wrong with them; said once.
@@ -125,9 +213,133 @@ class Project:
         """As the configuration calls it."""
         return self.settings.id or "of the agent's configuration"
 
+    @property
+    def repository(self) -> str:
+        """What its files are of; empty: not known yet."""
+        return self._snapshot.project if self._snapshot is not None else ""
+
+    @property
+    def next_commit(self) -> str:
+        """The commit that came last, where it is not the one of the report."""
+        done = self.report.commit if self.report is not None else ""
+        return self._seen if self._seen != done else ""
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, as the log has it."""
+        return [self._problem, *self._said] if self._problem else list(self._said)
+
+    @property
+    def state(self) -> State:
+        """How far it is."""
+        if self.orders.suspended:
+            return State.SUSPENDED
+        if self._busy:
+            return State.WORKING
+        if self.report is None:
+            return State.FAILED if self._said else State.WAITING
+        if self.report.release:
+            return State.HELD
+        return State.FAILED if self._said else State.CURRENT
+
+    async def approve(self, release: str) -> None:
+        """
+        Let the objects go that a limit holds back.
+
+        :param release: as the report has it.
+        :raises CallError: FAILED_PRECONDITION, it is of other objects, or of none.
+        """
+        wanted = self.report.release if self.report is not None else ""
+        if self._store is None or not wanted:
+            raise CallError(Status.FAILED_PRECONDITION, "nothing is held")
+        if not compare_digest(wanted.encode(), release.encode()):
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                "other objects are held than those, or with another commit: look again",
+            )
+        await self._store.order({APPROVED: release})
+        self._interrupt()
+
+    async def suspend(self) -> None:
+        """
+        Change nothing any more, until `resume`.
+
+        :raises CallError: FAILED_PRECONDITION, nothing was applied yet.
+        """
+        await self._order({SUSPENDED: "true"})
+
+    async def resume(self) -> None:
+        """Follow Git again; :raises CallError: as `suspend`."""
+        await self._order({SUSPENDED: None, PINNED: None})
+
+    async def undo(self, wanted: str) -> str:
+        """
+        Apply a commit of before, and stay there until `resume`.
+
+        :param wanted: how its id begins; empty: the one before the last.
+        :return: its id.
+        :raises CallError: as `suspend`; NOT_FOUND, no such commit was applied.
+        """
+        history = (await self._said_store().orders()).history
+        commits = list(dict.fromkeys(one.commit for one in reversed(history)))
+        now = self.report.commit if self.report is not None else ""
+        found = [
+            one for one in commits if (one.startswith(wanted) if wanted else one != now)
+        ]
+        if not found or (wanted and len(found) > 1):
+            what = f"commit {wanted[:64]!r}" if wanted else "other commit"
+            known = ", ".join(one[:12] for one in commits) or "none"
+            raise CallError(
+                Status.NOT_FOUND, f"no {what} was applied; there is: {known}"
+            )
+        await self._order({SUSPENDED: None, PINNED: found[0]})
+        return found[0]
+
+    async def history(self) -> tuple[AppliedCommit, ...]:
+        """Commits that were applied, the last one last; :raises CallError: likewise."""
+        return (await self._said_store().orders()).history
+
+    def _said_store(self) -> InventoryStore:
+        if self._snapshot is None:
+            text = "no commit of the project has come yet"
+            raise CallError(Status.FAILED_PRECONDITION, text)
+        return self._inventory(self._snapshot)
+
+    async def _order(self, changes: dict[str, str | None]) -> None:
+        store = self._said_store()
+        await store.orders()
+        try:
+            await store.order(changes)
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            text = "nothing of the project was applied yet"
+            raise CallError(Status.FAILED_PRECONDITION, text) from None
+        self._interrupt()
+
+    async def preview(self, ref: rpc_pb2.Ref) -> Preview:
+        """
+        What the commit that *ref* is at would change; nothing is changed.
+
+        :param ref: without any, that which the project follows.
+        :raises CallError: there is no such commit; the cluster cannot be asked now.
+        """
+        asked = ref if ref.WhichOneof("ref") else self._ref()
+        snapshot = await receive(self._asked(asked, ""))
+        if snapshot is None:
+            text = "kas stops, and another one has to be asked"
+            raise CallError(Status.UNAVAILABLE, text)
+        source = await self._read(snapshot)
+        reconciler = self._reconciler(snapshot, self._inventory(snapshot))
+        plan = await reconciler.plan(snapshot.commit, source)
+        if isinstance(plan, Report):
+            return Preview(snapshot.commit, plan.problems)
+        found = await preview_of(reconciler.client, plan, reconciler.settings)
+        return Preview(snapshot.commit, objects=tuple(found))
+
     async def run(self) -> None:
         """Until it is cancelled."""
-        await in_parallel([self._follow, self._work])
+        await in_parallel([self._follow, self._work, self.drifts.run])
 
     # What kas sends.
 
@@ -135,19 +347,19 @@ class Project:
         backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
         while True:
             try:
-                snapshot = await receive(self._asked())
+                snapshot = await receive(self._asked(self._ref(), self._seen))
+                source = None if snapshot is None else await self._read(snapshot)
             except CallError as error:
                 self._complain(error.message)
                 await deferLater(self._api.clock, backoff.pause())
                 continue
             backoff.reset()
             self._complain("")
-            if snapshot is None:
+            if snapshot is None or source is None:
                 # kas stops, and another one answers.
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
                 continue
             self._seen = snapshot.commit
-            source = await read_snapshot(snapshot)
             if source.problems:
                 # The commit before goes on, as it was.
                 self._tell(snapshot.commit, [str(one) for one in source.problems])
@@ -171,20 +383,27 @@ class Project:
                 # It never changes.
                 await Deferred()
 
-    def _asked(self) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
-        settings, ref = self.settings, rpc_pb2.Ref()
-        if settings.ref is not None:
-            ref = rpc_pb2.Ref(
-                **{
-                    key: one
-                    for key, one in attrs.asdict(settings.ref).items()
-                    if one is not None
-                }
-            )
+    async def _read(self, snapshot: Snapshot) -> Source:
+        source = await read_snapshot(
+            snapshot, self.settings, self._renderer, self._api.kubernetes_as_agentk()
+        )
+        return without_ignored(source, self.settings.drift.ignore)
+
+    def _ref(self) -> rpc_pb2.Ref:
+        """What the project follows."""
+        if self.settings.ref is None:
+            return rpc_pb2.Ref()
+        said = attrs.asdict(self.settings.ref)
+        return rpc_pb2.Ref(**{key: one for key, one in said.items() if one is not None})
+
+    def _asked(
+        self, ref: rpc_pb2.Ref, known: str
+    ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
+        """The files at *ref*, once it is at another commit than *known*."""
         request = rpc_pb2.ObjectsToSynchronizeRequest(
-            project_id=settings.id,
-            commit_id=self._seen,
-            paths=[rpc_pb2.Path(glob=one) for one in settings.globs],
+            project_id=self.settings.id,
+            commit_id=known,
+            paths=[rpc_pb2.Path(glob=one) for one in self.settings.globs],
             ref=ref,
         )
         return self._service.stream("GetObjectsToSynchronize", request)
@@ -202,7 +421,7 @@ class Project:
     # What becomes of it.
 
     def _interrupt(self) -> None:
-        """There is another commit than the work at hand is of."""
+        """Begin again: with another commit, or as a person has said."""
         self._changed = True
         if self._working is not None:
             self._working.cancel()
@@ -232,26 +451,68 @@ class Project:
             if well:
                 backoff.reset()
             if not self._changed:
-                pause = AGAIN * (0.9 + self._random() / 10) if well else backoff.pause()
+                pause = self._pause() if well else backoff.pause()
                 await self._step(Deferred.fromCoroutine(self._rest(pause)))
 
+    def _pause(self) -> float:
+        """Seconds until all of it is applied again."""
+        if self.settings.drift.mode != "repair":
+            # What others change stays until the next commit.
+            return math.inf
+        if self.settings.dry_run_strategy == "none" and self.drifts.is_watched:
+            return WATCHED_AGAIN * (0.5 + self._random() / 2)
+        return AGAIN * (0.9 + self._random() / 10)
+
     async def _rest(self, seconds: float) -> None:
-        """So long, or until a person lets go what a limit holds."""
+        """
+        So long, or until a person lets go what a limit holds.
+
+        What others change meanwhile is repaired.
+        """
         release, store = (
             (self.report.release, self._store) if self.report else ("", None)
         )
-        if not release or store is None:
-            await deferLater(self._api.clock, seconds)
-            return
         until = self._api.clock.seconds() + seconds
         while (left := until - self._api.clock.seconds()) > 0:
-            await deferLater(self._api.clock, min(left, ASK_APPROVAL))
+            pause = min(left, ASK_APPROVAL if release else REST)
+            if self.orders.suspended:
+                # What others change is of no matter now.
+                await deferLater(self._api.clock, pause)
+                continue
+            await self.drifts.wait(pause)
+            if due := self.drifts.due():
+                await self._repair(due)
+                continue
+            if not release or store is None:
+                continue
             try:
-                if compare_digest(await store.approved(), release):
+                approved = (await store.orders()).approved
+                if compare_digest(approved.encode(), release.encode()):
                     return
             except CallError:
                 # The next run says what is wrong.
                 return
+
+    async def _repair(self, manifests: list[Manifest]) -> None:
+        """Apply again what others have changed."""
+        snapshot = self._snapshot
+        assert snapshot is not None
+        keys = [one.key for one in manifests]
+        reconciler = self._reconciler(snapshot, self._inventory(snapshot))
+        try:
+            self.orders = await reconciler.store.orders()
+            if self.orders.suspended:
+                self.drifts.could_not_repair(keys, "the project is suspended")
+                return
+            results = await reconciler.repair(snapshot.commit, manifests)
+        except Superseded:
+            self.drifts.could_not_repair(keys, "another agentk leads")
+        except CallError as error:
+            self.drifts.could_not_repair(keys, error.message)
+        else:
+            self.drifts.repaired(results)
+        finally:
+            self.drifts.worked()
 
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
@@ -259,8 +520,17 @@ class Project:
             why = "another project of this agent is the same source; remove one"
             self._tell(snapshot.commit, [why])
             return False
+        self._busy = True
         try:
+            self._store = self._inventory(snapshot)
+            self.orders = await self._store.orders()
+            if self.orders.suspended:
+                self._tell(snapshot.commit, ["suspended: nothing is changed"])
+                return False
+            if self.orders.pinned not in ("", snapshot.commit):
+                snapshot, source = await self._of_pinned(self.orders.pinned)
             report = await self._reported(snapshot, source)
+            await self._remember(report)
         except Superseded:
             self._log.info(
                 "project {project}: another agentk has worked on it; looking again",
@@ -268,11 +538,19 @@ class Project:
             )
             return False
         except CallError as error:
-            self._tell(
-                snapshot.commit, [f"the cluster cannot be asked: {error.message}"]
+            away = (
+                ""
+                if isinstance(error, _Unreadable)
+                else "the cluster cannot be asked: "
             )
+            self._tell(snapshot.commit, [away + error.message])
             return False
+        finally:
+            self._busy = False
+            self.drifts.worked()
         self.report = report
+        self.worked_at = self._now()
+        self._note_sync()
         lines = [str(one) for one in report.problems]
         lines += [str(one) for one in (*report.failed, *report.blocked)]
         if report.release:
@@ -282,8 +560,38 @@ class Project:
             self._summarize(report)
         return not report.problems and not report.failed
 
+    async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
+        """What the commit has that a person wants; read once."""
+        known = self._pinned
+        if known is not None and known[0].commit == commit:
+            return known
+        try:
+            snapshot = await receive(self._asked(rpc_pb2.Ref(commit=commit), ""))
+        except CallError as error:
+            raise _Unreadable(
+                error.status,
+                f"it is pinned to {commit[:12]}, which cannot be read, and what is in "
+                f"the cluster stays: {error.message}",
+            ) from None
+        if snapshot is None:
+            raise CallError(Status.UNAVAILABLE, "kas stops, and another one is asked")
+        source = await self._read(snapshot)
+        self._pinned = attrs.evolve(snapshot, files=()), source
+        return self._pinned
+
+    async def _remember(self, report: Report) -> None:
+        history = self.orders.history
+        last = history[-1].commit if history else ""
+        dry = self.settings.dry_run_strategy != "none"
+        if dry or report.problems or report.commit == last or self._store is None:
+            return
+        summary = _counted(one.outcome.value for one in report.results.values())
+        done = AppliedCommit(report.commit, round(self._now()), summary)
+        await self._store.remember(history, done)
+
     async def _reported(self, snapshot: Snapshot, source: Source) -> Report:
-        reconciler = self._reconciler(snapshot)
+        assert self._store is not None
+        reconciler = self._reconciler(snapshot, self._store)
         if self.settings.dry_run_strategy == "none":
             return await reconciler.run(snapshot.commit, source)
         plan = await reconciler.plan(snapshot.commit, source)
@@ -300,15 +608,20 @@ class Project:
         )
         return Report(snapshot.commit)
 
-    def _reconciler(self, snapshot: Snapshot) -> Reconciler:
-        settings, client = self.settings, self._api.kubernetes_as_agentk()
-        name = self._inventory_id(snapshot)
-        self._store = InventoryStore(client, name, settings.default_namespace)
+    def _inventory(self, snapshot: Snapshot) -> InventoryStore:
+        return InventoryStore(
+            self._api.kubernetes_as_agentk(),
+            self._inventory_id(snapshot),
+            self.settings.default_namespace,
+        )
+
+    def _reconciler(self, snapshot: Snapshot, store: InventoryStore) -> Reconciler:
+        settings = self.settings
         return Reconciler(
-            client=client,
-            store=self._store,
+            client=self._api.kubernetes_as_agentk(),
+            store=store,
             settings=SourceSettings(
-                inventory_id=name,
+                inventory_id=self._inventory_id(snapshot),
                 default_namespace=settings.default_namespace,
                 policy=settings.inventory_policy,
                 prune=settings.prune,
@@ -321,6 +634,53 @@ class Project:
             leads=lambda: self._api.leads,
             clock=self._api.clock,
             now=self._now,
+            planned=partial(self._planned, self._inventory_id(snapshot)),
+            applied=self._applied,
+            settled=self._settled,
+            leaves=self.drifts.leaves,
+        )
+
+    # What others change.
+
+    def _planned(self, name: str, plan: Plan) -> None:
+        if self.settings.drift.mode != "off":
+            self.drifts.planned(plan, name)
+
+    def _applied(self, manifest: Manifest, live: KubernetesObject) -> None:
+        if self.settings.drift.mode != "off":
+            self.drifts.applied(manifest, live)
+
+    def _note_sync(self) -> None:
+        report = self.report
+        behind = report is None or report.problems or report.failed or report.blocked
+        if not behind and not self.drifts.present:
+            self.out_of_sync_since = None
+        elif self.out_of_sync_since is None:
+            self.out_of_sync_since = self._now()
+
+    def _drifted(self, drift: Drift) -> None:
+        """Say it, where there is not too much of it."""
+        self._note_sync()
+        self._tell_drift(self.name, drift)
+        now = self._api.clock.seconds()
+        if self._drift_lines.wait(now):
+            self._unsaid_drifts += 1
+            return
+        self._drift_lines.take(now)
+        if self._unsaid_drifts:
+            self._log.warn(
+                "project {project}: {count} more lines about drift",
+                project=self.name,
+                count=self._unsaid_drifts,
+            )
+            self._unsaid_drifts = 0
+        say = self._log.info if drift.state in _GOOD else self._log.warn
+        say(
+            "project {project}: drift: {drift}; {state}{reason}",
+            project=self.name,
+            drift=str(drift),
+            state=_STATE_WORDS[drift.state],
+            reason=f": {drift.reason}" if drift.reason else "",
         )
 
     # What an operator reads.

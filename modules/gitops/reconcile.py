@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 
-from modules.gitops.act import Act, Outcome, Result
+from modules.gitops.act import Act, Outcome, Result, Settled
 from modules.gitops.inventory import InventoryStore
-from modules.gitops.manifests import ObjectKey, Source, SourceProblem, read_source
+from modules.gitops.manifests import (
+    Manifest,
+    ObjectKey,
+    Origin,
+    Source,
+    SourceProblem,
+    read_source,
+)
 from modules.gitops.order import order_of
-from modules.gitops.plan import Plan, SourceSettings, make_plan
+from modules.gitops.plan import Plan, SourceSettings, Verb, make_plan, plan_some
+from modules.gitops.rendering import Renderer, capabilities_of
 from modules.gitops.resolve import resolve
+from modules.gitops.settings import ManifestProject
 from modules.gitops.snapshot import Snapshot
-from tunnel.interfaces import IKubernetesClient
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesObject
 
 __all__ = ["Reconciler", "Report", "read_snapshot"]
+
+#: Seconds that a repair waits until what others need is current.
+REPAIR_SECONDS = 60.0
 
 
 @attrs.frozen(eq=False)
@@ -48,9 +61,49 @@ class Report:
         return [one for one in found if one.outcome is Outcome.BLOCKED]
 
 
-async def read_snapshot(snapshot: Snapshot) -> Source:
-    """The objects of a commit, read beside the reactor."""
-    return await deferToThread(read_source, snapshot.files)
+async def read_snapshot(
+    snapshot: Snapshot,
+    settings: ManifestProject,
+    renderer: Renderer,
+    client: IKubernetesClient,
+) -> Source:
+    """
+    The objects of a commit, read beside the reactor, and rendered where that is said.
+
+    :raises CallError: the cluster cannot be asked now what a chart may ask, or there is
+        no place now to render in.
+    """
+    kind, files = settings.source, snapshot.files
+    if kind.kind == "plain":
+        return await deferToThread(read_source, files)
+    capabilities = await capabilities_of(client) if kind.kind == "helm" else None
+    try:
+        made = await renderer.render(
+            kind, settings.default_namespace, files, capabilities
+        )
+    except CallError as error:
+        if error.status is Status.UNAVAILABLE:
+            raise
+        origin = Origin(kind.path or "the root of the repository")
+        return Source((), (SourceProblem(origin, error.message),))
+    name, text = made
+    # A folder may be called as a file of JSON is.
+    name += "/" * name.endswith(".json")
+    source = await deferToThread(read_source, ((name, text),))
+    hooks = tuple(_hooks(source)) if kind.kind == "helm" else ()
+    return attrs.evolve(source, problems=(*source.problems, *hooks))
+
+
+def _hooks(source: Source) -> Iterator[SourceProblem]:
+    """Objects that Helm would apply at a time of its own."""
+    for one in source.manifests:
+        hook = one.annotations.get("helm.sh/hook", "")
+        if hook and not {each.strip() for each in hook.split(",")} <= {"crd-install"}:
+            why = (
+                f"{one.key} is a hook ({hook[:100]}), which has a time of its own: "
+                "'hooks: skip' leaves hooks out"
+            )
+            yield SourceProblem(one.origin, why)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -60,6 +113,10 @@ class Reconciler:
 
     :param leads: whether this agentk may change anything; asked before each change.
     :param now: seconds since 1970.
+    :param planned: told what is about to be done.
+    :param applied: told of each object that was applied, as it is since then.
+    :param settled: see `Act`.
+    :param leaves: whether an object stays as others have changed it.
     """
 
     client: IKubernetesClient
@@ -68,6 +125,10 @@ class Reconciler:
     leads: Callable[[], bool]
     clock: IReactorTime
     now: Callable[[], float]
+    planned: Callable[[Plan], None] = lambda plan: None
+    applied: Callable[[Manifest, KubernetesObject], None] = lambda manifest, live: None
+    settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
+    leaves: Callable[[Manifest], bool] = lambda manifest: False
 
     async def plan(self, commit: str, source: Source) -> Plan | Report:
         """
@@ -98,19 +159,58 @@ class Reconciler:
         plan = await self.plan(commit, source)
         if isinstance(plan, Report):
             return plan
-        act = Act(
-            self.client,
-            plan,
-            self.settings,
-            self.store,
-            self.leads,
-            self.clock,
-            self.now,
-        )
-        await act.run()
+        act = await self._act(self._without_left(plan), self.settings)
         return Report(
             commit,
             results=act.results,
             release=plan.release,
             inventory_namespace=self.store.namespace,
         )
+
+    def _without_left(self, plan: Plan) -> Plan:
+        wanted = {
+            key: attrs.evolve(one, verb=Verb.LEAVE)
+            if one.verb in (Verb.CREATE, Verb.APPLY)
+            and one.manifest is not None
+            and self.leaves(one.manifest)
+            else one
+            for key, one in plan.wanted.items()
+        }
+        return attrs.evolve(plan, wanted=wanted)
+
+    async def repair(
+        self, commit: str, manifests: Collection[Manifest]
+    ) -> Mapping[ObjectKey, Result]:
+        """
+        Apply some objects of a commit again that were changed since it was applied.
+
+        The fields were ours, so they are taken back whoever has them now.
+
+        :raises Superseded: as `run`.
+        :raises CallError: as `run`.
+        """
+        resolved = await resolve(
+            self.client, manifests, self.settings.default_namespace
+        )
+        inventory = await self.store.read()
+        plan = await plan_some(self.client, commit, resolved, inventory, self.settings)
+        timeout = min(self.settings.reconcile_timeout, REPAIR_SECONDS)
+        settings = attrs.evolve(self.settings, force=True, reconcile_timeout=timeout)
+        act = await self._act(plan, settings)
+        return act.results
+
+    async def _act(self, plan: Plan, settings: SourceSettings) -> Act:
+        self.planned(plan)
+        act = Act(
+            self.client,
+            plan,
+            settings,
+            self.store,
+            self.leads,
+            self.clock,
+            self.now,
+            self.applied,
+            self.settled,
+        )
+        await act.run()
+        return act

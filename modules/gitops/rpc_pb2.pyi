@@ -15,14 +15,16 @@ class Path(_message.Message):
     def __init__(self, glob: _Optional[str] = ..., file: _Optional[str] = ...) -> None: ...
 
 class Ref(_message.Message):
-    __slots__ = ("tag", "branch", "commit")
+    __slots__ = ("tag", "branch", "commit", "name")
     TAG_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     tag: str
     branch: str
     commit: str
-    def __init__(self, tag: _Optional[str] = ..., branch: _Optional[str] = ..., commit: _Optional[str] = ...) -> None: ...
+    name: str
+    def __init__(self, tag: _Optional[str] = ..., branch: _Optional[str] = ..., commit: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class ObjectsToSynchronizeRequest(_message.Message):
     __slots__ = ("project_id", "commit_id", "paths", "ref")

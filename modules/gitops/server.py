@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from random import SystemRandom
 from typing import Any
@@ -13,7 +14,10 @@ from modules.gitops.config import GitopsSettings
 from modules.gitops.files import source_files
 from modules.gitops.fingerprint import Fingerprint
 from modules.gitops.globs import Glob
+from modules.gitops.operators import CONTROL, Operators
 from modules.gitops.refs import FollowedRef
+from modules.gitops.reported import REPORTS, Reported
+from modules.gitops.webhooks import DriftWebhook, webhook_agent
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     ConnectedAgent,
@@ -44,6 +48,10 @@ MAX_GLOBS = 10_000
 #: works with what it got.  Agents name them, so there has to be a bound.
 MAX_IDLE = 1000
 
+#: Refs that may be named whole; others, such as those of kas' own copies, have commits
+#: that nobody published.
+_NAMES = ("refs/heads/", "refs/tags/", "refs/merge-requests/", "refs/pull/")
+
 _Response = rpc_pb2.ObjectsToSynchronizeResponse
 
 
@@ -63,6 +71,16 @@ class GitopsServer:
         self._streams: dict[bytes, int] = {}
         self._draining = False
         api.handle(GITOPS, self)
+        api.handle_external(CONTROL, Operators(api))
+        self._reported = Reported(api)
+        api.handle(REPORTS, self._reported)
+        http = webhook_agent(api.reactor)
+        self._webhooks = [
+            DriftWebhook(one, api.clock, time.time, lambda: self._random(), http)
+            for one in self._settings.webhooks
+        ]
+        for webhook in self._webhooks:
+            api.subscribe("gitops.drift", webhook.send)
         api.subscribe("git.pushed", self._pushed)
         api.subscribe("kas.draining", self._drain)
 
@@ -73,6 +91,8 @@ class GitopsServer:
         """Look no more."""
         for followed in self._refs.values():
             followed.stop()
+        for webhook in self._webhooks:
+            webhook.stop()
 
     async def get_objects_to_synchronize(
         self, request: rpc_pb2.ObjectsToSynchronizeRequest, call: Any
@@ -146,16 +166,18 @@ class GitopsServer:
         """The commit to send, once it is another than agentk has."""
         kind = request.ref.WhichOneof("ref")
         if kind == "commit":
-            # So that a repository that is far away has it, as far as it can.
-            await self._followed(name, address, "HEAD").next("")
             commit: str = request.ref.commit
             if commit == request.commit_id:
                 # It never changes.
                 raise CallError(Status.FAILED_PRECONDITION, "agentk has that commit")
-            return commit
+            return await self._followed(name, address, commit).next("")
+        if kind == "name" and not request.ref.name.startswith(_NAMES):
+            text = f"a ref begins with one of {', '.join(_NAMES)}"
+            raise CallError(Status.INVALID_ARGUMENT, text)
         refs = {
             "branch": f"refs/heads/{request.ref.branch}",
             "tag": f"refs/tags/{request.ref.tag}",
+            "name": request.ref.name,
         }
         followed = self._followed(name, address, refs.get(kind or "", "HEAD"))
         return await followed.next(request.commit_id)

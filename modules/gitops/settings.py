@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import attrs
@@ -72,19 +75,118 @@ class PruneLimits:
     count: int = field(default=100, doc="objects", validator=_is_count)
 
 
+def _are_pointers(instance: object, attribute: object, value: tuple[str, ...]) -> None:
+    if not value:
+        raise ValueError("must name a field, such as /spec/replicas")
+    for one in value:
+        if not one.startswith("/") or one == "/":
+            raise ValueError(f"{one!r} is no JSON pointer, such as /spec/replicas")
+        if one.split("/")[1] in ("apiVersion", "kind") or one in _NAMES:
+            raise ValueError(f"{one!r} says which object it is")
+
+
+#: Pointers that cannot be left out.
+_NAMES = ("/metadata", "/metadata/name", "/metadata/namespace")
+
+
+@attrs.frozen(kw_only=True)
+class IgnoredFields:
+    """One of ``drift.ignore`` of a manifest project."""
+
+    fields: tuple[str, ...] = field(
+        doc="JSON pointers, such as /spec/replicas", validator=_are_pointers
+    )
+    kind: str = field(default="", doc="of the objects; empty: of every kind")
+    name: str = field(default="*", doc="of the objects, with * and ?")
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether it is about such an object."""
+        return self.kind in ("", kind) and fnmatchcase(name, self.name)
+
+
+def _is_inside(instance: object, attribute: object, value: str) -> None:
+    parts = value.split("/")
+    if value.startswith(("/", "-")) or ".." in parts or "\0" in value:
+        raise ValueError(f"{value!r} is no path inside the repository")
+
+
+def _are_inside(instance: object, attribute: object, value: tuple[str, ...]) -> None:
+    for one in value:
+        _is_inside(instance, attribute, one)
+        # To helm it would be several files, and any of the machine.
+        if "," in one or '"' in one:
+            raise ValueError(
+                f"{one!r} has a comma or quotation mark, which helm splits"
+            )
+
+
+def _is_release(instance: object, attribute: object, value: str) -> None:
+    if value and re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,51}[a-z0-9])?", value) is None:
+        raise ValueError("must be lower-case letters, digits and -, at most 53")
+
+
+@attrs.frozen(kw_only=True)
+class SourceKind:
+    """
+    ``source`` of a manifest project: what makes its manifests.
+
+    All but *kind* and *path* are for Helm.
+    """
+
+    kind: Literal["plain", "kustomize", "helm"] = field(
+        default="plain", doc="files as they are, a kustomization, or a chart"
+    )
+    path: str = field(
+        default="", doc="folder of the kustomization or chart", validator=_is_inside
+    )
+    release_name: str = field(
+        default="", doc="the folder's name without it", validator=_is_release
+    )
+    namespace: str = field(
+        default="", doc="of the release; default_namespace", validator=_is_release
+    )
+    values: str = field(default="", doc="values as YAML text; they come last")
+    values_files: tuple[str, ...] = field(
+        default=(), doc="files of the repository with values", validator=_are_inside
+    )
+    hooks: Literal["refuse", "skip"] = field(
+        default="refuse", doc="what becomes of a chart's hooks, but tests"
+    )
+    lookup: Literal["refuse", "empty"] = field(
+        default="refuse", doc="what becomes of templates that look into the cluster"
+    )
+
+    def __attrs_post_init__(self) -> None:
+        path = posixpath.normpath(self.path.strip("/"))
+        object.__setattr__(self, "path", "" if path == "." else path)
+
+
+@attrs.frozen(kw_only=True)
+class DriftSettings:
+    """``drift`` of a manifest project."""
+
+    mode: Literal["repair", "report", "off"] = field(
+        default="repair", doc="what becomes of objects that others change"
+    )
+    ignore: tuple[IgnoredFields, ...] = field(
+        default=(), doc="fields that are neither applied nor compared"
+    )
+
+
 @attrs.frozen(kw_only=True)
 class ManifestProject:
     """
     One of ``gitops.manifest_projects``.
 
-    Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *prune_limits* and
-    *conflicts* are ours.
+    Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *prune_limits*,
+    *conflicts* and *drift* are ours.
     """
 
     id: str = field(default="", doc="full path; empty: the project of this file")
     ref: ManifestRef | None = field(default=None, doc="which commit; default branch")
     default_namespace: str = field(default="default", doc="of objects without one")
     paths: tuple[ManifestPath, ...] = field(default=(), doc="which files")
+    source: SourceKind = field(factory=SourceKind, doc="what makes the manifests")
     reconcile_timeout: Duration = field(default=3600.0, doc="until objects are current")
     dry_run_strategy: Literal["none", "client", "server"] = field(
         default="none", doc="whether anything is changed"
@@ -103,11 +205,16 @@ class ManifestProject:
     conflicts: Literal["fail", "force"] = field(
         default="fail", doc="what becomes of fields that others have set"
     )
+    drift: DriftSettings = field(
+        factory=DriftSettings, doc="what others change once it is applied"
+    )
 
     @property
     def globs(self) -> tuple[str, ...]:
         """Which files."""
-        return tuple(one.glob for one in self.paths) or (EVERYTHING,)
+        found = tuple(one.glob for one in self.paths)
+        every = EVERYTHING if self.source.kind == "plain" else "**/*"
+        return found or (every,)
 
 
 @attrs.frozen(kw_only=True)

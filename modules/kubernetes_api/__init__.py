@@ -18,6 +18,7 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
     fields.py          header fields that both halves write, and what else they agree on
     statuses.py        errors as a Kubernetes Status: JSON, YAML, protobuf
     agent.py           the agent half
+    writes.py          which credential changed what, for modules of agentk
     watch_boundary.py  where one event of a watch ends
     heartbeats.py      PINGs inside an upgraded connection, and who answers them
     metrics.py         what both count

@@ -19,6 +19,7 @@ from modules.kubernetes_api.fields import (
 from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
 from modules.kubernetes_api.watch_boundary import Boundary
+from modules.kubernetes_api.writes import CREDENTIAL, READS, Write
 from tunnel import __version__
 from tunnel.errors import ErrorCode
 from tunnel.http1 import (
@@ -69,7 +70,7 @@ class KubernetesApiAgent:
         self.failures = FailureLog(api.clock)
         # kas has checked each request; what it sends is only read here.
         self.requests = RequestParser(
-            taken=[b"authorization", b"via"], host_required=False
+            taken=[b"authorization", b"via", CREDENTIAL], host_required=False
         )
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
         self.pool = api.upstream
@@ -138,6 +139,7 @@ class AgentRequest:
         "_trailers",
         "_upgrade",
         "_watch",
+        "_write",
     )
 
     def __init__(self, module: KubernetesApiAgent, stream: IStream) -> None:
@@ -161,6 +163,8 @@ class AgentRequest:
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
+        # Of a request that may change something, until it is answered.
+        self._write: Write | None = None
         module.metrics.in_flight += 1
 
     def belongs_to(self, module: KubernetesApiAgent) -> bool:
@@ -197,6 +201,8 @@ class AgentRequest:
         if cluster.path_prefix:
             target = cluster.path_prefix.rstrip("/").encode() + target
         self._upgrade = bool(head.upgrade)
+        if head.method not in READS:
+            self._write = Write.of(head, module.api.clock.seconds)
         self._watch = lasts(head.method, head.target) is Lasts.WATCH
         request = module.pool.request(
             head.method,
@@ -315,6 +321,8 @@ class AgentRequest:
         if head.status == 401:
             # Ours, not the client's: time to look for a newer token.
             module.cluster.rejected()
+        if self._write is not None:
+            self._written(self._write, head)
         self._answered = True
         self._raw = head.status == 101
         request = self._request
@@ -330,6 +338,13 @@ class AgentRequest:
         if self._watch and head.status == 200:
             self._boundary = Boundary(head.fields)
             module.watches.add(self)
+
+    def _written(self, write: Write, head: ResponseHead) -> None:
+        api = self._module.api
+        written = write.answered(head.status, head.fields, api.clock.seconds())
+        self._write = None
+        if written is not None:
+            api.publish("kubernetes.written", written)
 
     def response_data(self, data: bytes) -> None:
         """See `tunnel.http1.ResponseReceiver`."""

@@ -34,6 +34,7 @@ from modules.kubernetes_api.shares import Shares, TooMany
 from modules.kubernetes_api.statuses import status_answer
 from modules.kubernetes_api.watch_boundary import Boundary
 from modules.kubernetes_api.websocket_tokens import SealedCredential, WebSocketTokens
+from modules.kubernetes_api.writes import READS, credential_field
 from tunnel import __version__
 from tunnel.errors import (
     AgentUnavailable,
@@ -318,6 +319,8 @@ class KubernetesApiServer:
         except Refused as refused:
             request.fail(refused.status, str(refused), refused.fields)
             return
+        if request.exchange.head.method not in READS:
+            fields += credential_field(access.credential_id)
         if self._count is not None:
             self._count(access.usage or _USED)
         try:

@@ -13,7 +13,8 @@ from twisted.logger import Logger
 from zope.interface import implementer, provider
 
 from modules.notifications import rpc_pb2
-from modules.notifications.webhook import Webhook, read_secret
+from modules.notifications.webhook import Webhook
+from modules.secret_file import read_secret
 from tunnel.config import ExistingFile, field
 from tunnel.details import bad_request
 from tunnel.errors import CallError, Status

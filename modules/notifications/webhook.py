@@ -14,31 +14,10 @@ from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
+from modules.secret_file import read_secret
 from tunnel.errors import CallError, Status
 
-__all__ = ["Webhook", "read_secret"]
-
-#: Bytes of the secret: shorter ones can be guessed.
-MIN_SECRET, MAX_SECRET = 16, 4096
-
-
-def read_secret(file: Path) -> bytes:
-    """
-    The secret in *file*, without white space around it.
-
-    :raises ValueError: it is too short or too long, or cannot be read.
-    """
-    try:
-        with file.open("rb") as source:
-            secret = source.read(MAX_SECRET + 1).strip()
-    except OSError as error:
-        raise ValueError(f"{file} cannot be read ({error.strerror})") from None
-    if not MIN_SECRET <= len(secret) <= MAX_SECRET:
-        raise ValueError(
-            f"the secret in {file} has {len(secret)} bytes; at least {MIN_SECRET} and "
-            f"at most {MAX_SECRET} make a good one"
-        )
-    return secret
+__all__ = ["Webhook"]
 
 
 class Webhook(Resource):

@@ -76,6 +76,15 @@ class ApiTests(DialCase):
         self.network.settle()
         return calling
 
+    def test_what_only_the_leader_answers(self) -> None:
+        """Another one refuses the call, so that kas tries the next."""
+        api = self.api()
+        api.handle_as_leader(ECHO, Upper())
+        name = f"/{ECHO.full_name}/Say"
+        with self.assertRaises(CallError) as caught:
+            self.dispatcher.accept(cast(Any, None), pb.Open(method=name))
+        self.assertIs(caught.exception.status, Status.UNAVAILABLE)
+
     def test_interface(self) -> None:
         """All of it is there."""
         api = self.api()

@@ -16,7 +16,7 @@ KUBE_PROGRAMS = (
     *("hostnode", "kwok", "kubectl"),
 )
 
-_HELM_MODULES = Path(__file__).parents[1] / "kube" / "helm" / "go.mod"
+_MODULES = Path(__file__).parents[1] / "kube"
 
 
 def missing(what: str, command: str) -> NoReturn:
@@ -36,13 +36,22 @@ def program(name: str, command: str) -> Path:
 
 
 def helm() -> Path:
-    """The helm of `tests/kube/build-helm`."""
+    """The helm of `tests/kube/build-go-tool`."""
+    return _go_tool("helm", r"helm\.sh/helm/v3 (v\S+)")
+
+
+def kustomize() -> Path:
+    """The kustomize of `tests/kube/build-go-tool`."""
+    return _go_tool("kustomize", r"sigs\.k8s\.io/kustomize/kustomize/v5 (v\S+)")
+
+
+def _go_tool(name: str, module: str) -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    version = re.search(r"helm\.sh/helm/v3 (v\S+)", _HELM_MODULES.read_text())
-    assert version
-    found = Path(base, "txkas-kube", f"helm-{version[1]}", "helm")
+    version = re.search(module, (_MODULES / name / "go.mod").read_text())
+    assert version is not None
+    found = Path(base, "txkas-kube", f"{name}-{version[1]}", name)
     if not os.access(found, os.X_OK):
-        missing("helm", "make kube")
+        missing(name, "make kube")
     return found
 
 

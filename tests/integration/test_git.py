@@ -155,6 +155,24 @@ async def test_reading(place: Place) -> None:
 
 
 @async_test
+async def test_a_commit_by_its_id(place: Place) -> None:
+    """One that no ref is at any more can be read, as long as the repository has it."""
+    old = place.origin.commit({"a": "old"})
+    place.origin.commit({"a": "new"})
+    repository = place.repository()
+    await repository.resolve()
+    assert await repository.resolve(old) == old
+    assert await repository.read(old, "a", limit=100) == b"old"
+    missing = "0" * 39 + "1"
+    try:
+        await repository.resolve(missing)
+        error = await fails(repository.read(missing, "a", limit=100))
+    except CallError as caught:
+        error = caught
+    assert error.status in (Status.NOT_FOUND, Status.OUT_OF_RANGE)
+
+
+@async_test
 async def test_forced_push(place: Place) -> None:
     """History that was replaced: what is there now counts."""
     old = place.origin.commit({CONFIG: "a: 1\n", "gone": "x"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 import urllib.error
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually
 from tests.integration.stack import Agentk, Kas
+from tests.modules.gitops.test_rendering import CHART
 from tools.git_repository import GitRepository
 
 FILE = ".gitlab/agents/main/config.yaml"
@@ -59,18 +62,26 @@ class Stand:
     """kas and agentk, and a repository with the agent's file and the manifests."""
 
     def __init__(
-        self, folder: Path, kas: Kas, agentk: Agentk, cluster: ControlPlane
+        self,
+        folder: Path,
+        kas: Kas,
+        agentk: Agentk,
+        cluster: ControlPlane,
+        gitops_settings: str,
     ) -> None:
         self.kas, self.agentk, self.cluster = kas, agentk, cluster
         self.options = folder / "agentk.yaml"
         self.options.write_text("modules: {gitops: {}}\n")
         self.namespace = f"gitops-{time.time_ns() % 10**10}"
         self.group = f"{self.namespace}.example.org"
+        #: Agents of other tests have the same id in the same cluster: what is theirs
+        #: and what is ours is told apart by this.
+        self.repository = f"apps-{self.namespace}"
         self.origin = GitRepository.make(folder / "apps.git")
         kas.agent_settings = tuple(
             f"{section}: {{poll_period: 1s, repositories: "
-            f"{{apps: {{path: {self.origin.path}}}}}}}"
-            for section in ("configuration", "gitops")
+            f"{{{self.repository}: {{path: {self.origin.path}}}}}{more}}}"
+            for section, more in (("configuration", ""), ("gitops", gitops_settings))
         )
 
     def restart(self) -> None:
@@ -118,6 +129,13 @@ class Stand:
             if one != "kube-root-ca.crt" and not one.startswith("inventory-")
         }
 
+    def inventories(self) -> set[str]:
+        """Names of the ConfigMaps that are inventories."""
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        found = self.cluster.call("GET", path)["items"]
+        names = {one["metadata"]["name"] for one in found}
+        return {one for one in names if one.startswith("inventory-")}
+
     def says(self, text: str, seconds: float = 60) -> None:
         """Until agentk has said it."""
         process = self.agentk.process
@@ -129,12 +147,18 @@ class Stand:
 
 
 @pytest.fixture
+def gitops_settings() -> str:
+    """More of the section of kas, for tests that have one."""
+    return ""
+
+
+@pytest.fixture
 def stand(
-    tmp_path: Path, lone_kas: Kas, control_plane: ControlPlane
+    tmp_path: Path, lone_kas: Kas, control_plane: ControlPlane, gitops_settings: str
 ) -> Iterator[Stand]:
     """All of it, started."""
     agentk = Agentk(lone_kas, lone_kas.add_agent("main"), control_plane.agent)
-    stand = Stand(tmp_path, lone_kas, agentk, control_plane)
+    stand = Stand(tmp_path, lone_kas, agentk, control_plane, gitops_settings)
     control_plane.add_namespace(stand.namespace)
     stand.configure()
     lone_kas.start()
@@ -161,26 +185,51 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     eventually(lambda: stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}, 30)
     assert stand.config_map("m0")["data"] == {"value": "new"}
 
+    # What a branch would change, field by field, before it is merged; nothing is.
+    proposed = [
+        config_map("m0", space, value="next"),
+        config_map("m9", space, value="a"),
+    ]
+    text = yaml.safe_dump_all(proposed)
+    stand.origin.commit({"apps/all.yaml": text}, branch="next")
+    shown = stand.kas.ctl(
+        "gitops", "preview", "main", stand.repository, "--ref", "next"
+    )
+    assert "1 change, 1 create" in shown
+    assert f"~ ConfigMap {space}/m0  change  apps/all.yaml:1" in shown
+    assert '/data/value: "new"' in shown
+    assert '-> "next"' in shown
+    assert f"! ConfigMap {space}/m4  blocked" in shown
+    assert stand.config_map("m0")["data"] == {"value": "new"}
+    assert stand.config_map("m9") is None
+
     # Most of it leaves: nothing goes until a person has said so.
     third = stand.commit(config_map("m0", space, value="new"))
     stand.says("4 of 5 objects would go, more than 50 %")
     stand.settled(third)
     assert stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}
     stand.says("4 objects wait for a person")
-    process = stand.agentk.process
-    assert process is not None
-    # As the log says: with kubectl annotate.
-    found = re.search(r"-n (\S+) (inventory-\S+) (\S+?)=(\w+)", process.said())
+    shown = stand.kas.ctl("gitops", "status", "main", "--objects")
+    assert f"held at {third[:12]}" in shown
+    assert f"ConfigMap {space}/m1  blocked" in shown
+    found = re.search(r"kasctl (gitops approve main \S+ \w+)", shown)
     assert found is not None
-    where, name, key, release = found.groups()
-    assert where == space
-    path = f"/api/v1/namespaces/{space}/configmaps/{name}"
-    inventory = stand.live(path)
-    assert len(inventory["data"]) == 5
-    inventory["metadata"]["annotations"][key] = release
-    stand.cluster.call("PUT", path, inventory)
+    path = next(
+        f"/api/v1/namespaces/{space}/configmaps/{one}" for one in stand.inventories()
+    )
+    assert len(stand.live(path)["data"]) == 5
+    stand.kas.ctl(*found[1].split())
     eventually(lambda: stand.config_maps() == {"m0"}, 60)
     eventually(lambda: len(stand.live(path)["data"]) == 1, 30)
+
+    # Back to the commit before, which brings what went; then Git rules again.
+    shown = stand.kas.ctl("gitops", "undo", "main", stand.repository, second[:12])
+    assert f"goes back to commit {second[:12]}" in shown
+    eventually(lambda: stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}, 60)
+    shown = stand.kas.ctl("gitops", "history", "main", stand.repository)
+    assert third[:12] in shown
+    stand.kas.ctl("gitops", "resume", "main", stand.repository)
+    eventually(lambda: stand.config_maps() == {"m0"}, 60)
 
 
 def test_a_definition_and_its_objects_at_once(stand: Stand) -> None:
@@ -232,3 +281,68 @@ def test_one_that_cannot_be_applied(stand: Stand) -> None:
     stand.says(f"apps/all.yaml:{line}: Service")
     stand.says("spec.ports[0].port")
     assert len(stand.config_maps()) == 40
+
+
+def test_kustomize_and_helm(stand: Stand) -> None:
+    """An overlay, then a chart: rendered by agentk's children, applied, and pruned."""
+    space = stand.namespace
+    programs = {"kustomize": str(needs.kustomize()), "helm": str(needs.helm())}
+    stand.options.write_text(yaml.safe_dump({"modules": {"gitops": programs}}))
+    stand.agentk.stop()
+    chart = {path: text for path, text in CHART.items() if "/crds/" not in path}
+    overlay = {
+        "resources": ["settings.yaml"],
+        "namespace": space,
+        "configMapGenerator": [{"name": "made", "literals": ["a=1"]}],
+    }
+    files = {
+        "here/kustomization.yaml": yaml.safe_dump(overlay),
+        "here/settings.yaml": yaml.safe_dump(config_map("settings", "", value="x")),
+    }
+    stand.origin.commit({**chart, **files})
+    stand.configure(paths=[], source={"kind": "kustomize", "path": "here"})
+    stand.restart()
+    eventually(lambda: "settings" in stand.config_maps(), 60, "the overlay")
+    eventually(lambda: len(stand.config_maps()) == 2, 30)
+    (made,) = stand.config_maps() - {"settings"}
+    assert made.startswith("made-")
+
+    # The names of both stay in the inventory, so what the chart lacks goes.
+    stand.configure(
+        paths=[],
+        source={
+            "kind": "helm",
+            "path": "web",
+            "release_name": "mine",
+            "values": "size: 5",
+        },
+    )
+    eventually(lambda: stand.config_maps() == {"sub", "mine-of-lib"}, 60)
+    data = stand.config_map("mine-of-lib")["data"]
+    assert data["size"] == "5"
+    assert data["has"] == "true"
+    shown = stand.kas.ctl("gitops", "status", "main", "--objects")
+    assert "helm template web:" in shown
+
+
+def test_what_kubectl_applied_before(stand: Stand, tmp_path: Path) -> None:
+    """A field that Git lacks goes, and kubectl's annotation; what people set stays."""
+    space = stand.namespace
+    file = tmp_path / "before.yaml"
+    file.write_text(yaml.safe_dump(config_map("old", space, a="1", b="2")))
+
+    def kubectl(*arguments: str | Path) -> None:
+        program = (stand.cluster.assets / "kubectl", "--namespace", space)
+        login = ("--kubeconfig", stand.cluster.admin)
+        subprocess.run([*program, *login, *arguments], check=True, capture_output=True)
+
+    kubectl("apply", "-f", file)
+    kubectl("patch", "configmap", "old", "-p", '{"data": {"c": "3"}}')
+    stand.configure(inventory_policy="adopt_if_no_inventory")
+    stand.settled(stand.commit(config_map("old", space, a="1")))
+    found = stand.config_map("old")
+    assert found["data"] == {"a": "1", "c": "3"}
+    annotations = found["metadata"]["annotations"]
+    assert "kubectl.kubernetes.io/last-applied-configuration" not in annotations
+    managers = {one["manager"] for one in found["metadata"]["managedFields"]}
+    assert managers == {"agentk", "kubectl-patch"}

@@ -49,6 +49,10 @@ TIMEOUT = 30.0
 
 _JSON = "application/json"
 
+#: What asks for nothing but the metadata of objects; API servers since 1.15 know it.
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
 #: Of `IKubernetesClient.patch`, by its kinds.
 _PATCHES = {
     "merge": "application/merge-patch+json",
@@ -268,10 +272,12 @@ class KubernetesClient:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = PAGE,
+        metadata_only: bool = False,
     ) -> AsyncGenerator[list[KubernetesObject], None]:
         """Objects, page by page."""
         query = _selected(label_selector, field_selector)
-        async for page in self._pages(resource, namespace, query, limit):
+        accept = _METADATA_LIST if metadata_only else _JSON
+        async for page in self._pages(resource, namespace, query, limit, accept):
             yield page.objects
 
     async def _pages(
@@ -280,13 +286,17 @@ class KubernetesClient:
         namespace: str,
         query: Mapping[str, str],
         limit: int = PAGE,
+        accept: str = _JSON,
     ) -> AsyncGenerator[ObjectPage, None]:
         path, going_on = path_of(resource, namespace), ""
         while True:
             asked = {**query, "limit": str(limit)}
             if going_on:
                 asked["continue"] = going_on
-            answer = await self.json("GET", _with(path, asked))
+            response = await self._request(
+                "GET", _with(path, asked), b"", "", TIMEOUT, accept
+            )
+            answer = object_in(response)
             objects = answer.get("items") or []
             for one in objects:
                 # A list says it once, for all of them.
@@ -305,21 +315,25 @@ class KubernetesClient:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        metadata_only: bool = False,
     ) -> AsyncGenerator[WatchEvent, None]:
         """All objects, and from then on each change."""
+        listed, watched = (
+            (_METADATA_LIST, _METADATA) if metadata_only else (_JSON, _JSON)
+        )
         query = _selected(label_selector, field_selector)
         path = path_of(resource, namespace)
 
         def changes(asked: Mapping[str, str]) -> AnswerLines:
             verb, target, fields = self._head(
-                "GET", _with(path, {**query, **asked}), _JSON
+                "GET", _with(path, {**query, **asked}), watched
             )
             lines = AnswerLines()
             lines.begin(self._clients.pool.request(verb, target, fields, lines))
             return lines
 
         return watch_events(
-            lambda: self._pages(resource, namespace, query),
+            lambda: self._pages(resource, namespace, query, accept=listed),
             changes,
             self._clients.cluster.rejected,
             self._clients.clock,

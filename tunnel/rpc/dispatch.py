@@ -33,11 +33,17 @@ class Dispatcher:
         self._accepts: dict[str, tuple[str, Accept]] = {}
 
     def handle(
-        self, owner: str, service: ServiceDescriptor, implementation: object
+        self,
+        owner: str,
+        service: ServiceDescriptor,
+        implementation: object,
+        ready: Callable[[], None] | None = None,
     ) -> None:
         """
         Answer each method of *service* by the method of that name in snake_case.
 
+        :param ready: raises a CallError where calls cannot be answered now: they are
+            refused, so that kas tries another agentk of the agent.
         :raises ValueError: one is missing, or is answered by another module.
         """
         for method in service.methods:
@@ -49,6 +55,8 @@ class Dispatcher:
                 )
             name = f"/{service.full_name}/{method.name}"
             accept = acceptor(method, function, self._clock, self._from_kas)
+            if ready is not None:
+                accept = _where(ready, accept)
             self.handle_stream(owner, name, accept)
 
     def handle_stream(self, owner: str, method: str, accept: Accept) -> None:
@@ -78,3 +86,11 @@ class Dispatcher:
                 f"{clean(open_.method, 200)} is not served here",
             )
         return entry[1](stream, open_)
+
+
+def _where(ready: Callable[[], None], accept: Accept) -> Accept:
+    def accept_if_ready(stream: IStream, open_: pb.Open) -> IStreamReceiver:
+        ready()
+        return accept(stream, open_)
+
+    return accept_if_ready

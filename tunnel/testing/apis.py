@@ -346,5 +346,12 @@ class FakeAgentModuleApi(_FakeApi):
     def client(self, service: Any) -> ServiceClient:
         return self._end.client(service)
 
+    def handle_as_leader(self, service: Any, implementation: object) -> None:
+        def must_lead() -> None:
+            if not self.leads:
+                raise CallError(Status.UNAVAILABLE, "this agentk does not lead")
+
+        self._end.dispatcher.handle(self.name, service, implementation, must_lead)
+
     def lead(self, run: Callable[[], Awaitable[None]]) -> None:
         self.led.append(run)

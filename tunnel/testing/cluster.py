@@ -96,9 +96,10 @@ class FakeCluster:
         if told is not None:
             return told
         kind = request.fields.get("content-type", [""])[0]
+        partial = "as=PartialObjectMetadata" in request.fields.get("accept", [""])[0]
         try:
             found = self.objects.respond(
-                request.method, request.path, kind, request.body
+                request.method, request.path, kind, request.body, partial
             )
         except Refusal as refusal:
             found = refusal.code, refusal.status

@@ -72,6 +72,7 @@ class Watcher:
 
     seconds: float
     _wanted: Callable[[KubernetesResource, KubernetesObject], bool]
+    _partial: bool = False
     _send: Callable[[bytes], None] | None = None
     _early: list[bytes] = attrs.field(factory=list)
 
@@ -86,7 +87,8 @@ class Watcher:
     ) -> None:
         """An object has changed."""
         if self._wanted(resource, found):
-            line = json.dumps({"type": kind, "object": found}).encode() + b"\n"
+            told = _metadata_of(found) if self._partial else found
+            line = json.dumps({"type": kind, "object": told}).encode() + b"\n"
             if self._send is None:
                 self._early.append(line)
             else:
@@ -99,17 +101,19 @@ class _Stored:
     resource: KubernetesResource
     #: Field manager -> what it has set.
     owners: dict[str, set[_Field]] = attrs.field(factory=dict)
+    #: Field manager -> how it wrote last, and when.
+    writes: dict[str, tuple[str, str]] = attrs.field(factory=dict)
 
 
 class FakeObjects:
     """
     Objects that requests create, apply, patch, delete, list and watch.
 
-    As a real API server does: versions, conflicts of field managers, preconditions,
-    finalizers, pages, dry runs, events from a version on.  Otherwise than there:
-    objects are not checked against schemas, lists within them are one field each,
-    nothing is filled in, no controller and no garbage collection runs, and of patches
-    it takes JSON merge patches and server-side apply.
+    As a real API server does: versions, managed fields and their conflicts,
+    preconditions, finalizers, pages, dry runs, events from a version on.  Otherwise
+    than there: objects are not checked against schemas, lists within them are one field
+    each, nothing is filled in, no controller and no garbage collection runs, and of
+    patches it takes JSON merge patches and server-side apply.
 
     :param seconds: the time, as of the clock of the test.
     """
@@ -179,11 +183,17 @@ class FakeObjects:
     # For requests.
 
     def respond(
-        self, method: str, target: str, content_type: str, body: bytes
+        self,
+        method: str,
+        target: str,
+        content_type: str,
+        body: bytes,
+        partial: bool = False,
     ) -> tuple[int, Any] | Watcher | None:
         """
         Status and object of the answer, or a watch; None: nothing has such a path.
 
+        :param partial: of objects in lists and watches only their metadata is asked.
         :raises Refusal: as an API server would.
         """
         path, _, text = target.partition("?")
@@ -208,7 +218,7 @@ class FakeObjects:
         if resource is None or len(parts) > 3 or parts[2:] not in ([], ["status"]):
             return None
         if len(parts) == 1:
-            return self._collection(method, resource, namespace, query, body)
+            return self._collection(method, resource, namespace, query, body, partial)
         key = _key(resource, namespace, parts[1])
         return self._one(method, resource, key, query, content_type, body)
 
@@ -246,6 +256,7 @@ class FakeObjects:
         namespace: str,
         query: dict[str, str],
         body: bytes,
+        partial: bool,
     ) -> tuple[int, Any] | Watcher:
         if method == "POST":
             made = json.loads(body)
@@ -272,7 +283,7 @@ class FakeObjects:
             )
 
         if query.get("watch") in ("true", "1"):
-            return self._watch(wanted, query)
+            return self._watch(wanted, query, partial)
         going_on = query.get("continue", "")
         if going_on:
             if going_on not in self._pages:
@@ -296,19 +307,21 @@ class FakeObjects:
             "kind": f"{resource.kind}List",
             "apiVersion": resource.api_version,
             "metadata": metadata,
-            "items": found[:limit],
+            "items": [_metadata_of(one) if partial else one for one in found[:limit]],
         }
 
     def _watch(
         self,
         wanted: Callable[[KubernetesResource, KubernetesObject], bool],
         query: dict[str, str],
+        partial: bool,
     ) -> Watcher:
         since = int(query.get("resourceVersion") or 0)
         if 0 < since < self._forgotten:
             message = f"too old resource version: {since} ({self._version})"
             raise Refusal(410, "Expired", message)
-        watcher = Watcher(int(query.get("timeoutSeconds") or 1800), wanted)
+        seconds = int(query.get("timeoutSeconds") or 1800)
+        watcher = Watcher(seconds, wanted, partial)
         if not since:
             since = self._version
             for _, stored in sorted(self._stored.items()):
@@ -441,6 +454,8 @@ class FakeObjects:
             owners[manager] = applied
         if stored is not None and old == new:
             return deepcopy(before)
+        writes = stored.writes if stored is not None else {}
+        writes[manager] = "Update" if applied is None else "Apply", self._time()
         kept = before["metadata"]
         found["apiVersion"], found["kind"] = resource.api_version, resource.kind
         self._version += 1
@@ -456,7 +471,19 @@ class FakeObjects:
         if "spec" in found:
             again = found["spec"] != before.get("spec")
             metadata["generation"] = kept.get("generation", 0) + again
-        self._stored[key] = _Stored(found, resource, owners)
+        metadata["managedFields"] = [
+            {
+                "manager": owner,
+                "operation": writes[owner][0],
+                "apiVersion": resource.api_version,
+                "time": writes[owner][1],
+                "fieldsType": "FieldsV1",
+                "fieldsV1": _fields_v1(owned),
+            }
+            for owner, owned in sorted(owners.items())
+            if owned and owner in writes
+        ]
+        self._stored[key] = _Stored(found, resource, owners, writes)
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             self._drop(key)
         else:
@@ -492,6 +519,14 @@ def _key(resource: KubernetesResource, namespace: str, name: str) -> _Key:
         namespace if resource.namespaced else "",
         name,
     )
+
+
+def _metadata_of(found: KubernetesObject) -> KubernetesObject:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": found["metadata"],
+    }
 
 
 def _name(found: KubernetesObject) -> str:
@@ -534,6 +569,16 @@ def _fields(found: Any, path: _Field = ()) -> Iterator[tuple[_Field, Any]]:
             yield from _fields(value, field)
         elif field not in _NOBODYS:
             yield field, value
+
+
+def _fields_v1(owned: set[_Field]) -> Any:
+    """As ``managedFields`` has them."""
+    found: dict[str, Any] = {}
+    for field in owned:
+        inner = found
+        for name in field:
+            inner = inner.setdefault(f"f:{name}", {})
+    return found
 
 
 def _get(found: Any, field: _Field) -> Any:

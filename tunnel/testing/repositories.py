@@ -55,6 +55,8 @@ class FakeRepository:
         self.resolved += 1
         if self.down is not None:
             raise CallError(self.down.status, self.down.message)
+        if ref in self._trees:
+            return ref
         if ref not in self._refs:
             raise CallError(Status.NOT_FOUND, f"the repository has no {ref}")
         return self._refs[ref]

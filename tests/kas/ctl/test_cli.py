@@ -31,7 +31,8 @@ class TestEveryCommand:
         apart = {"login", "logout"}
         every = list(self.leaves(cli))
         commands = [one for one in every if one.name not in apart]
-        assert len(commands) == len(every) - len(apart) == 20
+        assert len(commands) == len(every) - len(apart)
+        assert commands
         for found in commands:
             names = {name for option in found.params for name in option.opts}
             assert {"--output", "--state-directory"} <= names, found.name
@@ -39,7 +40,7 @@ class TestEveryCommand:
 
     def test_summaries_are_whole(self) -> None:
         """A list of commands says of each what it does, to the end of the sentence."""
-        for arguments in ((), ("agent",), ("user",), ("config",)):
+        for arguments in ((), ("agent",), ("user",), ("config",), ("gitops",)):
             result = CliRunner().invoke(cli, [*arguments, "--help"])
             listed = result.output.partition("Commands:")[2]
             assert listed

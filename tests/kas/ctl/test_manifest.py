@@ -69,8 +69,8 @@ def test_without_a_private_authority(kasctl: Kasctl) -> None:
     pod = found["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert not [one for one in container["command"] if "--ca-cert-file" in one]
-    assert [one["name"] for one in pod["volumes"]] == ["token"]
-    assert [one["name"] for one in container["volumeMounts"]] == ["token"]
+    for volumes in (pod["volumes"], container["volumeMounts"]):
+        assert {one["name"] for one in volumes} == {"temporary", "token"}
 
 
 def test_an_agent_that_is_there(kasctl: Kasctl) -> None:

@@ -20,8 +20,8 @@ import pytest
 
 from kas.ctl import asking, checks, doctor
 from kas.state import running
-from kas.state.control import path_of
 from kas.state.directory import StateDirectory
+from kas.state.process_socket import path_of
 from tests.kas.ctl.kasctl import Kasctl
 from tunnel.program.listening import Opened
 

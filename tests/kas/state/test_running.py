@@ -13,8 +13,8 @@ import pytest
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import globalLogPublisher
 
-from kas.state.control import path_of
 from kas.state.directory import StateDirectory
+from kas.state.process_socket import CALLS, path_of
 from kas.state.running import Running, file_name, forget, look, tell
 from tunnel.program.listening import Opened
 
@@ -52,7 +52,11 @@ def test_of_a_process_that_is_gone(state: StateDirectory) -> None:
     gone.wait()
     tell(state, LISTENERS)
     text = state.file(FILE_NAME).read_text()
-    left = [state.file(file_name(gone.pid)), path_of(state, gone.pid)]
+    left = [
+        state.file(file_name(gone.pid)),
+        path_of(state, gone.pid),
+        path_of(state, gone.pid, CALLS),
+    ]
     for file in left:
         file.write_text(text)
     alive = path_of(state, os.getpid())

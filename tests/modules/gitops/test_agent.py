@@ -2,98 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
-from twisted.internet.task import Clock
-from twisted.internet.testing import EventLoggingObserver
-from twisted.logger import formatEvent, globalLogPublisher
-from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from modules.gitops import reconcile
-from modules.gitops.agent import GitopsAgent
 from modules.gitops.project import AGAIN, ASK_APPROVAL, inventory_id
-from modules.gitops.refs import MIN_PAUSE
-from modules.gitops.server import GitopsServer
-from modules.repositories import RepositorySettings
+from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import GitAddress, IAgentModule
-from tunnel.testing import FakeCluster, ModulePair
-
-URL = "https://git.example.org/apps.git"
-OTHER = "https://git.example.org/other.git"
+from tunnel.interfaces import IAgentModule
 
 
-def text(*objects: Any) -> str:
-    return "\n---\n".join(json.dumps(one) for one in objects)
-
-
-class HalvesTests(SynchronousTestCase):
-    """One agent, two repositories, one cluster."""
-
-    def setUp(self) -> None:
-        self.patch(reconcile, "deferToThread", maybeDeferred)
-        self.clock = Clock()
-        self.cluster = FakeCluster(self.clock)
-        self.pair = ModulePair(self.clock, cluster=self.cluster)
-        self.apps = self.pair.repositories.open(GitAddress(url=URL))
-        self.other = self.pair.repositories.open(GitAddress(url=OTHER))
-        repositories = {
-            "apps": RepositorySettings(url=URL),
-            "other": RepositorySettings(url=OTHER),
-        }
-        self.server = self.pair.server_half(GitopsServer, repositories=repositories)
-        self.server._random = lambda: 1.0
-        self.agent = self.pair.agent_half(GitopsAgent)
-        self.agent._random = lambda: 1.0
-        self.log = EventLoggingObserver()
-        globalLogPublisher.addObserver(self.log)
-        self.addCleanup(globalLogPublisher.removeObserver, self.log)
-        self.pair.start()
-        self.addCleanup(self.pair.stop)
-        self.lead()
-        self.addCleanup(self.leave)
-
-    def lead(self) -> None:
-        """This agentk leads from now on."""
-        api = self.agent._api
-        api.leads = True
-        (run,) = api.led
-        self.leading = Deferred.fromCoroutine(run())
-        self.leading.addErrback(lambda failure: failure.trap(CancelledError))
-
-    def leave(self) -> None:
-        """... and no longer."""
-        self.agent._api.leads = False
-        self.leading.cancel()
-
-    def configure(self, *projects: dict[str, Any]) -> None:
-        section = json.dumps({"manifest_projects": list(projects)})
-        self.pair.sections.apply({"gitops": section})
-        self.passes(1)
-
-    def passes(self, seconds: float) -> None:
-        for _ in range(int(seconds // 5)):
-            self.clock.advance(5)
-            self.pair.settle()
-        for _ in range(5):
-            self.clock.advance(seconds % 5 / 5)
-            self.pair.settle()
-
-    def pushed(self, name: str = "apps") -> None:
-        self.server._api.publish("git.pushed", name)
-        self.passes(MIN_PAUSE)
-        self.passes(MIN_PAUSE)
-
-    def live(self, name: str, namespace: str = "default") -> Any:
-        return self.cluster.objects.find("v1", "ConfigMap", name, namespace)
-
-    def said(self, part: str) -> list[str]:
-        lines = [formatEvent(event) for event in self.log]
-        return [line for line in lines if part in line]
+class HalvesTests(HalvesTestCase):
+    """What comes of commits."""
 
     def test_interfaces(self) -> None:
         verifyObject(IAgentModule, self.agent)

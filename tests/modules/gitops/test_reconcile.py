@@ -184,6 +184,15 @@ class ApplyTests(ReconcileCase):
         self.assertEqual(self.outcomes(report), {"a": Outcome.CHANGED})
         self.assertEqual(self.live("a")["data"], {"x": "2"})
 
+    def test_text_of_a_secret_is_ours(self) -> None:
+        """``stringData`` comes as ``data``: of the former nobody is noted as owner."""
+        self.commit(object_("s", "Secret", stringData={"a": "1", "b": "1"}))
+        self.assertEqual(self.live("s", "Secret")["data"], {"a": "MQ==", "b": "MQ=="})
+        self.commit(object_("s", "Secret", stringData={"a": "2"}, data={"c": "Mw=="}))
+        live = self.live("s", "Secret")
+        self.assertEqual(live["data"], {"a": "Mg==", "c": "Mw=="})
+        self.assertNotIn("stringData", live)
+
     def test_others_fields_stay(self) -> None:
         self.commit(object_("a", data={"x": "1"}))
         live = self.live("a")

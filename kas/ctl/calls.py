@@ -1,0 +1,232 @@
+"""How `kasctl` calls a service of a module: at a kas of this machine, or at any."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import attrs
+import click
+
+from kas.api.auth import AUDIENCE
+from kas.ctl.asking import UnixConnection, choose
+from kas.ctl.checks import NoAnswer, unanswered
+from kas.ctl.common import (
+    Ctl,
+    ca_file_option,
+    issuer_option,
+    pid_option,
+    printable,
+    secret_option,
+)
+from kas.identity.jwt import read_secret, sign
+from kas.state.process_socket import CALLS, CONTROL
+from tunnel.errors import ConfigurationError
+
+__all__ = ["Callee", "Server", "callee_options"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+# A hundred thousand agents.
+MAX_ANSWER = 64 * 1024 * 1024
+
+# For one request; the clock of the other side may differ.
+LIFETIME = 30.0
+
+
+class Callee(Protocol):
+    """A kas whose modules' services can be called."""
+
+    def call(
+        self, method: str, request: dict[str, Any], timeout: float
+    ) -> dict[str, Any]:
+        """
+        One answer, as protobuf's JSON has it.
+
+        :param method: ``package.Service/Method``.
+        :param timeout: seconds.
+        :raises NoAnswer: saying what to look at.
+        """
+
+
+@attrs.frozen
+class Here:
+    """The kas that runs on this machine, by its socket in the state directory."""
+
+    socket: Path
+
+    def call(
+        self, method: str, request: dict[str, Any], timeout: float
+    ) -> dict[str, Any]:
+        connection = UnixConnection(self.socket, timeout)
+        try:
+            connection.request(
+                "POST",
+                f"/{method}",
+                json.dumps(request).encode(),
+                {"Content-Type": "application/json"},
+            )
+            response = connection.getresponse()
+            status, body = response.status, response.read(MAX_ANSWER)
+        except TimeoutError:
+            raise NoAnswer(unanswered(str(self.socket), timeout)) from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise NoAnswer(
+                f"{self.socket}: kas does not answer ({reason}); is it as new as this "
+                "kasctl?"
+            ) from None
+        finally:
+            connection.close()
+        return _content(status, body, str(self.socket))
+
+
+@attrs.frozen
+class Server:
+    """An external API, and what it takes to be let in."""
+
+    url: str
+    secret_file: Path
+    issuer: str
+    #: Certificates that sign the server's; None: those of the system.
+    authorities: Path | None = None
+
+    def call(
+        self, method: str, request: dict[str, Any], timeout: float
+    ) -> dict[str, Any]:
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise NoAnswer(f"{self.url!r} is not a URL like http://127.0.0.1:8153")
+        try:
+            secret = read_secret(self.secret_file)
+        except ValueError as error:
+            raise ConfigurationError([str(error)]) from None
+        token = sign(
+            secret,
+            issuer=self.issuer,
+            audience=AUDIENCE,
+            now=time.time(),
+            lifetime=LIFETIME,
+        )
+        connection: http.client.HTTPConnection
+        tls = parts.scheme == "https"
+        try:
+            if tls:
+                context = ssl.create_default_context(
+                    cafile=str(self.authorities) if self.authorities else None
+                )
+                connection = http.client.HTTPSConnection(
+                    parts.hostname, port or 443, timeout=timeout, context=context
+                )
+            else:
+                connection = http.client.HTTPConnection(
+                    parts.hostname, port or 80, timeout=timeout
+                )
+            try:
+                connection.request(
+                    "POST",
+                    f"{parts.path.rstrip('/')}/{method}",
+                    json.dumps(request).encode(),
+                    {
+                        "Authorization": f"Bearer {token}",
+                        "Content-Type": "application/json",
+                    },
+                )
+                response = connection.getresponse()
+                status, body = response.status, response.read(MAX_ANSWER)
+            finally:
+                connection.close()
+        except ssl.SSLCertVerificationError as error:
+            raise NoAnswer(
+                f"the certificate of {self.url} cannot be verified "
+                f"({error.verify_message}); name the file of who signed it with "
+                "--ca-file, and its host as the certificate does"
+            ) from None
+        except ssl.SSLError as error:
+            raise NoAnswer(
+                f"no TLS with {self.url} ({error.reason or error}); does it speak TLS "
+                "at all?  If not, write http://"
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = (
+                getattr(error, "strerror", None) or str(error) or type(error).__name__
+            )
+            hint = (
+                "is it running, and is api.listen.address that one?  (--server says "
+                "another)"
+            )
+            if not tls and _was_there(error):
+                hint = "does it speak TLS?  Then write https://"
+            elif tls and isinstance(error, TimeoutError):
+                hint = "does it speak TLS at all?  If not, write http://"
+            raise NoAnswer(
+                f"kas does not answer at {self.url} ({printable(reason)}); {hint}"
+            ) from None
+        return _content(status, body, self.url)
+
+
+def callee_options(function: _F) -> _F:
+    """The options that say which kas is called; the command gets a `Callee`."""
+
+    @pid_option
+    @click.option(
+        "--server",
+        metavar="URL",
+        help="Call the external API there  [default: the kas that runs here].",
+    )
+    @secret_option()
+    @issuer_option
+    @ca_file_option
+    @wraps(function)
+    def run(
+        ctl: Ctl,
+        pid: int | None,
+        server: str | None,
+        secret_file: Path | None,
+        issuer: str,
+        ca_file: Path | None,
+        **rest: Any,
+    ) -> None:
+        callee: Callee
+        if server is None:
+            control = choose(ctl, pid)
+            name = CALLS + control.name.removeprefix(CONTROL)
+            callee = Here(control.with_name(name))
+        elif pid is not None:
+            raise ConfigurationError(["--pid says already which kas; give only one"])
+        elif secret_file is None:
+            raise ConfigurationError(["--server needs --secret-file"])
+        else:
+            callee = Server(server, secret_file, issuer, ca_file)
+        function(ctl, callee, **rest)
+
+    return run  # type: ignore[return-value]
+
+
+def _was_there(error: Exception) -> bool:
+    """Whether the other side was there, and did not understand."""
+    return isinstance(error, (ConnectionResetError, http.client.HTTPException))
+
+
+def _content(status: int, body: bytes, where: str) -> dict[str, Any]:
+    try:
+        content = json.loads(body)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise NoAnswer(f"{where} answered {status} and no JSON; is that kas?")
+    if status != 200:
+        reason = content.get("message") or content.get("code") or status
+        raise NoAnswer(f"kas at {where} refused: {printable(str(reason))}")
+    return content

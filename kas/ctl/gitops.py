@@ -1,0 +1,292 @@
+"""``kasctl gitops``: what agents make of Git, and what waits for a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from kas.ctl.calls import Callee, callee_options
+from kas.ctl.common import Ctl, command, printable
+
+__all__ = ["gitops"]
+
+_SERVICE = "txkas.gitops.v1.GitopsControl"
+
+#: Seconds: kas waits for an agent that connects again, and agentk asks its cluster.
+TIMEOUT = 40.0
+
+
+@click.group()
+def gitops() -> None:
+    """What agents make of Git repositories."""
+
+
+agent_argument = click.argument("agent")
+project_argument = click.argument("project")
+
+
+@command(gitops, "status")
+@agent_argument
+@click.argument("project", default="")
+@click.option("--objects", is_flag=True, help="List the objects, too.")
+@callee_options
+def _status(ctl: Ctl, callee: Callee, agent: str, project: str, objects: bool) -> None:
+    """
+    Show how far the projects of an agent are.
+
+    AGENT is its name or its id, PROJECT the id of one in the agent's configuration.
+    """
+    request = {"agent": agent, "project": project, "objects": objects}
+    answer = callee.call(f"{_SERVICE}/GetStatus", request, TIMEOUT)
+    projects = answer.get("projects", [])
+    if not projects:
+        ctl.result(answer, f"agent {agent} has no projects in gitops.manifest_projects")
+        return
+    lines = [line for one in projects for line in _lines(agent, one)]
+    ctl.result(answer, "\n".join(lines))
+
+
+def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
+    name = printable(project.get("id") or project.get("repository", ""))
+    state = project.get("state", "").removeprefix("STATE_").lower()
+    commit = project.get("commit", "")[:12]
+    counts = project.get("objectsByOutcome", {})
+    summary = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+    at = _second(project.get("workedAt", ""))
+    parts = [name or "(no files yet)", state]
+    if commit:
+        parts.append(f"at {commit}")
+    if at:
+        parts.append(f"since {at}")
+    yield " ".join(parts) + (f": {summary}" if summary else "")
+    if pinned := project.get("pinned"):
+        yield f"  pinned to {printable(pinned[:12])} until: kasctl gitops resume"
+    if following := project.get("nextCommit"):
+        yield f"  next: {printable(following[:12])}"
+    for problem in project.get("problems", []):
+        yield f"  {printable(problem)}"
+    if release := project.get("release"):
+        yield f"  let them go: kasctl gitops approve {agent} {name} {release}"
+    for one in project.get("objects", []):
+        name = _object_name(one.get("object", {}))
+        said = [name, one.get("outcome", ""), one.get("place", "")]
+        text = "  ".join(filter(None, [*said, one.get("reason", "")]))
+        yield f"  {printable(text)}"
+
+
+@command(gitops, "preview")
+@agent_argument
+@project_argument
+@click.option("--ref", default="", help="A branch, or a whole name as refs/tags/v1.")
+@click.option("--commit", default="", help="The id of a commit.")
+@click.option("--merge-request", type=int, help="The number of one, in GitLab.")
+@click.option("--all", "every", is_flag=True, help="List what stays as it is, too.")
+@callee_options
+def _preview(
+    ctl: Ctl,
+    callee: Callee,
+    agent: str,
+    project: str,
+    ref: str,
+    commit: str,
+    merge_request: int | None,
+    every: bool,
+) -> None:
+    """
+    Show what a commit would change in the cluster, and change nothing.
+
+    Without --ref, --commit or --merge-request: the commit that the project follows.
+    The exit status is 1 where an object of it could not be applied.
+    """
+    refs: list[dict[str, str]] = []
+    if ref:
+        refs.append({"name" if ref.startswith("refs/") else "branch": ref})
+    if commit:
+        refs.append({"commit": commit})
+    if merge_request is not None:
+        refs.append({"name": f"refs/merge-requests/{merge_request}/head"})
+    if len(refs) > 1:
+        raise click.UsageError("--ref, --commit and --merge-request exclude each other")
+    request = {"agent": agent, "project": project, "ref": refs[0] if refs else {}}
+    answer = callee.call(f"{_SERVICE}/Preview", request, TIMEOUT)
+    objects = answer.get("objects", [])
+    lines = [f"commit {printable(answer.get('commit', ''))[:12]}: {_summary(objects)}"]
+    lines += [printable(one) for one in answer.get("problems", [])]
+    for one in objects:
+        if every or one.get("effect") != "unchanged":
+            lines += _previewed(one)
+    ctl.result(answer, "\n".join(lines))
+    if answer.get("problems") or any(one.get("effect") in _BAD for one in objects):
+        raise SystemExit(1)
+
+
+#: What keeps a commit from being applied as a whole.
+_BAD = ("denied", "refused")
+
+_SIGNS = {
+    **dict.fromkeys(("create", "adopt"), "+"),
+    **dict.fromkeys(("prune",), "-"),
+    **dict.fromkeys((*_BAD, "blocked"), "!"),
+    **dict.fromkeys(("unknown",), "?"),
+    "change": "~",
+}
+
+
+def _summary(objects: list[dict[str, Any]]) -> str:
+    counts = Counter(one.get("effect", "") for one in objects)
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "-"
+
+
+def _previewed(one: dict[str, Any]) -> Iterator[str]:
+    effect = one.get("effect", "")
+    name = _object_name(one.get("object", {}))
+    text = f"{name}  {effect}  {one.get('place', '')}".rstrip()
+    reason = f": {one['reason']}" if one.get("reason") else ""
+    yield f"{_SIGNS.get(effect, ' ')} {printable(text + reason)}"
+    for field in one.get("fields", []):
+        before, after = field.get("before") or "-", field.get("after") or "-"
+        yield f"    {printable(field.get('path', ''))}: {printable(before)}"
+        yield f"    {' ' * len(printable(field.get('path', '')))}-> {printable(after)}"
+    if more := one.get("moreFields"):
+        yield f"    and {more} more fields"
+
+
+@command(gitops, "approve")
+@agent_argument
+@project_argument
+@click.argument("release")
+@callee_options
+def _approve(ctl: Ctl, callee: Callee, agent: str, project: str, release: str) -> None:
+    """
+    Let the objects go that a limit holds back.
+
+    RELEASE is what `kasctl gitops status` shows: it stands for exactly those objects
+    and exactly that commit.
+    """
+    request = {"agent": agent, "project": project, "release": release}
+    callee.call(f"{_SERVICE}/Approve", request, TIMEOUT)
+    ctl.result({"approved": release}, f"they go with the next look at {project}")
+
+
+@command(gitops, "drift")
+@agent_argument
+@click.argument("project", default="")
+@click.option("--ended", is_flag=True, help="List the last ones that ended, too.")
+@callee_options
+def _drift(ctl: Ctl, callee: Callee, agent: str, project: str, ended: bool) -> None:
+    """
+    Show which objects others have changed since they were applied.
+
+    Where agentk repairs drift it is over in an instant: see --ended.
+    """
+    request = {"agent": agent, "project": project, "ended": ended}
+    answer = callee.call(f"{_SERVICE}/GetDrift", request, TIMEOUT)
+    drifts = answer.get("drifts", [])
+    lines = [line for one in drifts for line in _drift_lines(one)]
+    ctl.result(answer, "\n".join(lines) or "all is as it was applied")
+
+
+def _drift_lines(drift: dict[str, Any]) -> Iterator[str]:
+    words = [
+        drift.get("project", ""),
+        _object_name(drift.get("object", {})),
+        drift.get("kind", "").removeprefix("KIND_").lower(),
+        drift.get("state", "").removeprefix("STATE_").lower(),
+        _second(drift.get("foundAt", "")),
+    ]
+    yield printable("  ".join(filter(None, words)))
+    by = [
+        f"{one.get('manager', '')} at {_second(one.get('time', ''))}"
+        for one in drift.get("writers", [])
+    ]
+    by += drift.get("credentials", [])
+    if by:
+        yield f"  by {printable(', '.join(by))}"
+    if reason := drift.get("reason"):
+        yield f"  {printable(reason)}"
+    for field in drift.get("fields", []):
+        wanted, live = field.get("wanted") or "none", field.get("live") or "none"
+        yield (
+            f"  {printable(field.get('path', ''))}: {printable(live)}, in Git "
+            f"{printable(wanted)}"
+        )
+    if more := drift.get("moreFields"):
+        yield f"  and {more} fields more"
+
+
+def _object_name(found: dict[str, Any]) -> str:
+    kind = ".".join(filter(None, (found.get("kind"), found.get("group"))))
+    where = "/".join(filter(None, (found.get("namespace"), found.get("name"))))
+    return f"{kind} {where}"
+
+
+def _second(time: str) -> str:
+    """Without what is less than a second."""
+    return time.partition(".")[0].rstrip("Z") + "Z" if time else ""
+
+
+@command(gitops, "history")
+@agent_argument
+@project_argument
+@callee_options
+def _history(ctl: Ctl, callee: Callee, agent: str, project: str) -> None:
+    """Show which commits of a project were applied, the last one last."""
+    request = {"agent": agent, "project": project}
+    answer = callee.call(f"{_SERVICE}/GetHistory", request, TIMEOUT)
+    rows = [
+        (
+            printable(one.get("commit", ""))[:12],
+            one.get("at", "").partition(".")[0].rstrip("Z") + "Z",
+            printable(one.get("summary", "")),
+        )
+        for one in answer.get("commits", [])
+    ]
+    if not rows:
+        ctl.result(answer, "nothing was applied yet")
+        return
+    ctl.table(answer, ("COMMIT", "APPLIED", "OBJECTS"), rows)
+
+
+@command(gitops, "undo")
+@agent_argument
+@project_argument
+@click.argument("commit", default="")
+@callee_options
+def _undo(ctl: Ctl, callee: Callee, agent: str, project: str, commit: str) -> None:
+    """
+    Apply a commit of before, and stay there until `kasctl gitops resume`.
+
+    COMMIT is how the id begins of one that `kasctl gitops history` shows; without it,
+    the one before the last.  Objects that were pruned since then come back, and limits
+    of pruning hold as for any commit.
+    """
+    request = {"agent": agent, "project": project, "commit": commit}
+    answer = callee.call(f"{_SERVICE}/Undo", request, TIMEOUT)
+    found = printable(answer.get("commit", ""))
+    text = f"{project} goes back to commit {found[:12]}, and stays there"
+    ctl.result(answer, f"{text} until: kasctl gitops resume {agent} {project}")
+
+
+@command(gitops, "suspend")
+@agent_argument
+@project_argument
+@callee_options
+def _suspend(ctl: Ctl, callee: Callee, agent: str, project: str) -> None:
+    """Have agentk change nothing of a project, until `kasctl gitops resume`."""
+    request = {"agent": agent, "project": project}
+    callee.call(f"{_SERVICE}/Suspend", request, TIMEOUT)
+    ctl.result({"suspended": True}, f"agentk changes nothing of {project} any more")
+
+
+@command(gitops, "resume")
+@agent_argument
+@project_argument
+@callee_options
+def _resume(ctl: Ctl, callee: Callee, agent: str, project: str) -> None:
+    """Have a project follow Git again, after `suspend` or `undo`."""
+    request = {"agent": agent, "project": project}
+    callee.call(f"{_SERVICE}/Resume", request, TIMEOUT)
+    ctl.result({"suspended": False}, f"{project} follows Git again")

@@ -1,0 +1,88 @@
+"""
+Sockets in the state directory, by which `kasctl` reaches the kas that run with it.
+
+A program that can open one may read the state directory, so it proves nothing more.
+Each process has its own, by host and number, because several kas may share a directory.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.endpoints import UNIXServerEndpoint
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory
+from twisted.logger import Logger
+
+from kas.state.directory import StateDirectory, process_name
+
+__all__ = ["CALLS", "CONTROL", "SUFFIX", "ProcessSocket", "path_of"]
+
+#: What begins the name of the socket that kas itself is controlled by, and of that for
+#: calls of its modules' services.
+CONTROL, CALLS = "control-", "calls-"
+
+SUFFIX = ".sock"
+
+#: Bytes of the path of a unix socket, with the zero behind it (Linux).
+_MAX_PATH = 107
+
+
+def path_of(state: StateDirectory, pid: int, prefix: str = CONTROL) -> Path:
+    """The socket of one process."""
+    return state.file(f"{prefix}{process_name(pid)}{SUFFIX}")
+
+
+class ProcessSocket:
+    """
+    One socket of this process.
+
+    :param lost: the commands of `kasctl` that will not work without it, for the log.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        state: StateDirectory,
+        prefix: str,
+        factory: IProtocolFactory,
+        reactor: Any,
+        lost: str,
+    ) -> None:
+        self._path = path_of(state, os.getpid(), prefix)
+        self._factory = factory
+        self._reactor = reactor
+        self._lost = lost
+        self._port: IListeningPort | None = None
+
+    async def open(self) -> None:
+        """Listen; where that cannot be, say so and go on without."""
+        if len(os.fsencode(self._path)) > _MAX_PATH:
+            self._log.warn(
+                "{path} is too long for a socket: kasctl {lost} will not work; use a "
+                "state directory with a shorter path",
+                path=str(self._path),
+                lost=self._lost,
+            )
+            return
+        endpoint = UNIXServerEndpoint(self._reactor, str(self._path), mode=0o600)
+        try:
+            self._path.unlink(missing_ok=True)
+            self._port = await endpoint.listen(self._factory)
+        except Exception as error:
+            self._log.warn(
+                "no {path} ({reason}): kasctl {lost} will not work",
+                path=str(self._path),
+                lost=self._lost,
+                reason=error,
+            )
+
+    async def close(self) -> None:
+        """Listen no more."""
+        port, self._port = self._port, None
+        if port is not None:
+            stopping: Any = port.stopListening()
+            if stopping is not None:
+                await stopping

@@ -1,0 +1,222 @@
+"""Runs a renderer in a child process: without network, with limits of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from modules.gitops.launcher import NO_NAMESPACE
+from tunnel.errors import CallError, Status
+from tunnel.util.texts import clean
+
+__all__ = ["Children", "Rendered"]
+
+#: Renderers at the same time: each takes a core and up to `MEMORY`.
+AT_ONCE = 2
+
+#: Seconds until one is killed; and of its work, all cores together.
+SECONDS, CPU_SECONDS = 60.0, 60
+
+#: Bytes of private memory of one; of one file that it writes; of what it prints.
+MEMORY, FILE, OUTPUT = 1024**3, 64 * 1024**2, 32 * 1024**2
+
+#: What Go programs aim to stay below.
+GO_MEMORY = "512MiB"
+
+#: Files that one has open.
+FILES = 512
+
+#: Bytes of what it says is wrong that are read, and characters that are shown.
+ERRORS, SHOWN = 64 * 1024, 1000
+
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+@attrs.frozen
+class Rendered:
+    """
+    What a renderer made.
+
+    :ivar output: empty where it failed.
+    :ivar problem: why it failed; empty: it did not.
+    :ivar is_said: in its own words.
+    """
+
+    output: bytes = attrs.field(repr=False)
+    problem: str = ""
+    is_said: bool = False
+
+
+class Children:
+    """
+    Runs renderers.
+
+    :param reactor: with processes.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._room = DeferredSemaphore(AT_ONCE)
+        #: None: not known yet.
+        self._has_namespaces: bool | None = None
+
+    async def run(
+        self, program: str, arguments: Sequence[str], folder: Path
+    ) -> Rendered:
+        """
+        What *program* prints, run in *folder*.
+
+        Being cancelled kills it at once, with all that it has started.
+
+        :param program: a name on PATH, or a path.
+        :raises CallError: FAILED_PRECONDITION, there is no such program.
+        """
+        found = shutil.which(program)
+        if found is None:
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"agentk finds no program {program!r}: install it beside agentk, or "
+                "name it in modules.gitops of agentk's configuration file",
+            )
+        command = [os.path.abspath(found), *arguments]
+        await self._room.acquire()
+        try:
+            if self._has_namespaces is not False:
+                ended = await self._started(command, folder, network=False)
+                if ended.status != NO_NAMESPACE:
+                    self._has_namespaces = True
+                    return ended.result()
+                self._has_namespaces = False
+                self._log.warn(
+                    "the kernel gives no network namespace: kustomize and helm run "
+                    "with agentk's network, and only what they are given keeps them "
+                    "from using it"
+                )
+            return (await self._started(command, folder, network=True)).result()
+        finally:
+            self._room.release()
+
+    def _started(
+        self, command: Sequence[str], folder: Path, *, network: bool
+    ) -> Deferred[_Ended]:
+        limits = {
+            "network": network,
+            "cpu": CPU_SECONDS,
+            "memory": MEMORY,
+            "file": FILE,
+            "files": FILES,
+        }
+        whole = [sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(limits)]
+        child = _Child(self._reactor)
+        self._reactor.spawnProcess(
+            child,
+            sys.executable,
+            [*whole, *command],
+            env=_environment(folder),
+            path=str(folder),
+            childFDs={0: "w", 1: "r", 2: "r"},
+        )
+        return child.ended
+
+
+def _environment(folder: Path) -> Mapping[str, str]:
+    """Nothing of agentk's own: there may be secrets in it."""
+    home = str(folder / ".home")
+    return {
+        "GOMEMLIMIT": GO_MEMORY,
+        # Where the kernel leaves it the network: the programs fetch what an object of
+        # kustomize's own names by URL, and find nothing that way.
+        **{f"{scheme}_PROXY": "http://127.0.0.1:9" for scheme in ("HTTP", "HTTPS")},
+        "HOME": home,
+        "LC_ALL": "C",
+        "PATH": "",
+        "TMPDIR": home,
+        **{f"HELM_{kind}_HOME": f"{home}/helm" for kind in ("CACHE", "CONFIG", "DATA")},
+    }
+
+
+@attrs.frozen
+class _Ended:
+    status: int
+    output: bytes
+    errors: bytes
+    why: str
+
+    def result(self) -> Rendered:
+        if not self.why and self.status == 0:
+            return Rendered(self.output)
+        said = clean(self.errors.decode("utf-8", "replace").strip(), SHOWN)
+        if self.why or not said:
+            return Rendered(b"", self.why or f"it ended with {self.status}")
+        return Rendered(b"", said, is_said=True)
+
+
+class _Child(ProcessProtocol):
+    """
+    :ivar ended: fires at its end; cancelling it kills the process.
+    """
+
+    def __init__(self, reactor: Any) -> None:
+        self.ended: Deferred[_Ended] = Deferred(lambda _: self._kill("cancelled"))
+        self._reactor = reactor
+        self._output = bytearray()
+        self._errors = bytearray()
+        self._why = ""
+        self._late: Any = None
+
+    def connectionMade(self) -> None:
+        self._late = self._reactor.callLater(
+            SECONDS, self._kill, f"it took longer than {SECONDS:g} s"
+        )
+        self._transport.closeStdin()
+
+    @property
+    def _transport(self) -> Any:
+        return self.transport
+
+    def outReceived(self, data: bytes) -> None:
+        self._output += data
+        if len(self._output) > OUTPUT:
+            self._output.clear()
+            self._kill(f"it prints more than {OUTPUT} bytes")
+
+    def errReceived(self, data: bytes) -> None:
+        self._errors += data[: max(0, ERRORS - len(self._errors))]
+
+    def processEnded(self, reason: Failure) -> None:
+        if self._late is not None and self._late.active():
+            self._late.cancel()
+        value: Any = reason.value
+        status = value.exitCode if value.exitCode is not None else -(value.signal or 0)
+        why = self._why
+        if not why and status < 0:
+            why = f"it was ended by signal {-status}: a limit was passed, most likely"
+        if not self.ended.called:
+            output = bytes(self._output)
+            self.ended.callback(_Ended(status, output, bytes(self._errors), why))
+
+    def _kill(self, why: str) -> None:
+        self._why = self._why or why
+        pid = self._transport.pid if self.transport is not None else None
+        if pid is None:
+            return
+        for kill in (os.killpg, os.kill):
+            try:
+                kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                # Before the launcher made a group of its own there is only itself.
+                continue

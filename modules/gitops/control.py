@@ -1,0 +1,206 @@
+"""Answers in agentk what people and other systems ask of its projects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from modules.gitops import control_pb2 as pb
+from modules.gitops.act import Result
+from modules.gitops.messages import drift_message, object_reference, timestamp
+from modules.gitops.preview import ObjectPreview
+from modules.gitops.project import MAX_LINES, Project, State
+from tunnel.errors import CallError, Status
+
+__all__ = ["Control"]
+
+_STATES = {
+    State.WAITING: pb.ProjectStatus.STATE_WAITING,
+    State.WORKING: pb.ProjectStatus.STATE_WORKING,
+    State.CURRENT: pb.ProjectStatus.STATE_CURRENT,
+    State.FAILED: pb.ProjectStatus.STATE_FAILED,
+    State.HELD: pb.ProjectStatus.STATE_HELD,
+    State.SUSPENDED: pb.ProjectStatus.STATE_SUSPENDED,
+}
+
+#: Objects of one answer: what has more fits into no message.
+MAX_OBJECTS = 5000
+
+#: Drifts of one answer, likewise.
+MAX_DRIFTS = 1000
+
+#: Previews of an agent at the same time: each holds a commit in memory, and asks the
+#: API server up to three times for each object.
+MAX_PREVIEWS = 2
+
+#: Characters of a reason there.
+MAX_REASON = 300
+
+
+@attrs.frozen
+class Control:
+    """
+    Answers `GitopsControl`.
+
+    :param projects: those that are worked on, by id.
+    """
+
+    projects: Mapping[str, Project]
+    #: The calls that wait for one.
+    _previews: set[Any] = attrs.field(factory=set, init=False)
+
+    async def get_status(
+        self, request: pb.GetStatusRequest, call: Any
+    ) -> pb.GetStatusResponse:
+        """How far each project is."""
+        found = self._asked(request.project)
+        return pb.GetStatusResponse(
+            projects=[_status(one, request.objects) for one in found]
+        )
+
+    async def approve(
+        self, request: pb.ApproveRequest, call: Any
+    ) -> pb.ApproveResponse:
+        """Let the objects go that a limit holds back."""
+        await self._project(request.project).approve(request.release)
+        return pb.ApproveResponse()
+
+    async def get_history(
+        self, request: pb.GetHistoryRequest, call: Any
+    ) -> pb.GetHistoryResponse:
+        """Commits that were applied."""
+        found = await self._project(request.project).history()
+        return pb.GetHistoryResponse(
+            commits=[
+                pb.AppliedCommit(
+                    commit=one.commit, at=timestamp(one.at), summary=one.summary
+                )
+                for one in found
+            ]
+        )
+
+    async def undo(self, request: pb.UndoRequest, call: Any) -> pb.UndoResponse:
+        """Apply a commit of before, and stay there."""
+        project = self._project(request.project)
+        return pb.UndoResponse(commit=await project.undo(request.commit))
+
+    async def suspend(
+        self, request: pb.SuspendRequest, call: Any
+    ) -> pb.SuspendResponse:
+        """Change nothing any more."""
+        await self._project(request.project).suspend()
+        return pb.SuspendResponse()
+
+    async def resume(self, request: pb.ResumeRequest, call: Any) -> pb.ResumeResponse:
+        """Follow Git again."""
+        await self._project(request.project).resume()
+        return pb.ResumeResponse()
+
+    async def get_drift(
+        self, request: pb.GetDriftRequest, call: Any
+    ) -> pb.GetDriftResponse:
+        """What others have changed since it was applied."""
+        response = pb.GetDriftResponse()
+        for project in self._asked(request.project):
+            drifts = list(project.drifts.present.values())
+            if request.ended:
+                drifts += project.drifts.lately
+            response.drifts.extend(
+                drift_message(project.name, one)
+                for one in drifts[: MAX_DRIFTS - len(response.drifts)]
+            )
+        return response
+
+    async def preview(
+        self, request: pb.PreviewRequest, call: Any
+    ) -> pb.PreviewResponse:
+        """What a commit would change."""
+        project = self._project(request.project)
+        if len(self._previews) >= MAX_PREVIEWS:
+            text = f"{MAX_PREVIEWS} previews are under way: try again"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        self._previews.add(call)
+        try:
+            found = await project.preview(request.ref)
+        finally:
+            self._previews.discard(call)
+        return pb.PreviewResponse(
+            commit=found.commit,
+            problems=[str(one) for one in found.problems[:MAX_LINES]],
+            objects=[_previewed(one) for one in found.objects[:MAX_OBJECTS]],
+        )
+
+    def _asked(self, name: str) -> list[Project]:
+        if name:
+            return [self._project(name)]
+        return [self.projects[each] for each in sorted(self.projects)]
+
+    def _project(self, name: str) -> Project:
+        """
+        The project that is named.
+
+        What the configuration names by no id can be named as its repository.
+        """
+        found = self.projects.get(name)
+        if found is None:
+            of_repository = [
+                one for one in self.projects.values() if one.repository == name
+            ]
+            found = of_repository[0] if len(of_repository) == 1 else None
+        if found is None:
+            known = ", ".join(sorted(one.name for one in self.projects.values()))
+            raise CallError(
+                Status.NOT_FOUND,
+                f"there is no project {name[:200]!r}; there is: {known or 'none'}",
+            )
+        return found
+
+
+def _status(project: Project, objects: bool) -> pb.ProjectStatus:
+    status = pb.ProjectStatus(
+        id=project.settings.id,
+        repository=project.repository,
+        state=_STATES[project.state],
+        next_commit=project.next_commit,
+        problems=project.problems[:MAX_LINES],
+        pinned=project.orders.pinned,
+    )
+    report = project.report
+    if report is None:
+        return status
+    status.commit = report.commit
+    status.release = report.release
+    if project.worked_at is not None:
+        status.worked_at.CopyFrom(timestamp(project.worked_at))
+    counts = Counter(one.outcome.value for one in report.results.values())
+    status.objects_by_outcome.update(counts)
+    if objects:
+        keys = sorted(report.results)[:MAX_OBJECTS]
+        status.objects.extend(_object(report.results[key]) for key in keys)
+    return status
+
+
+def _previewed(found: ObjectPreview) -> pb.ObjectPreview:
+    return pb.ObjectPreview(
+        object=object_reference(found.key),
+        effect=found.effect.value,
+        reason=found.reason[:MAX_REASON],
+        place=str(found.origin or ""),
+        fields=[
+            pb.FieldPreview(path=one.path, before=one.live, after=one.wanted)
+            for one in found.fields
+        ],
+        more_fields=found.more,
+    )
+
+
+def _object(result: Result) -> pb.ObjectStatus:
+    return pb.ObjectStatus(
+        object=object_reference(result.key),
+        outcome=result.outcome.value,
+        reason=result.reason[:MAX_REASON],
+        place=str(result.origin or ""),
+    )

@@ -1,0 +1,221 @@
+"""How an object differs from what Git wants of it, and whose writing that is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import attrs
+
+from modules.gitops.manifests import ObjectKey
+from tunnel.interfaces import KubernetesObject
+
+__all__ = ["ChangedField", "Writer", "changed_fields", "owned_fields", "writers_of"]
+
+#: Fields of one object that are named; the rest is counted.
+MAX_FIELDS = 20
+
+#: Characters of a value that is shown.
+MAX_VALUE = 200
+
+#: What a value is shown as that may be a secret.
+MASK = "***"
+
+#: What the API server alone writes; of the rest of ``metadata`` all is compared.
+_OF_THE_SERVER = frozenset(
+    (
+        *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp"),
+        *("generation", "managedFields", "resourceVersion", "selfLink", "uid"),
+    )
+)
+
+#: Holds the whole object, a Secret's content included.
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+#: What a path is in: keys of objects, numbers of items.
+_Path = tuple[str | int, ...]
+
+_ABSENT = object()
+
+
+@attrs.frozen
+class ChangedField:
+    """
+    One field that is not as Git has it.
+
+    :ivar path: as a JSON pointer.
+    :ivar wanted: as JSON, cut off and masked; empty: Git has no such field.
+    :ivar live: likewise; empty: it is gone.
+    """
+
+    path: str
+    wanted: str
+    live: str
+
+
+@attrs.frozen
+class Writer:
+    """
+    Who wrote to an object, as its ``managedFields`` have it.
+
+    :ivar time: of the last write, ``2026-01-02T03:04:05Z``.
+    """
+
+    manager: str
+    operation: str
+    subresource: str = ""
+    time: str = ""
+
+    def __str__(self) -> str:
+        how = f"{self.manager} ({self.operation})" if self.operation else self.manager
+        return f"{how} at {self.time}" if self.time else how
+
+
+def owned_fields(metadata: Mapping[str, Any], manager: str) -> str:
+    """A short text that is another one once *manager*'s applied fields are others."""
+    mine = [
+        (one.get("time"), one.get("fieldsV1"))
+        for one in metadata.get("managedFields") or ()
+        if one.get("manager") == manager and one.get("operation") == "Apply"
+    ]
+    return sha256(json.dumps(mine, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def changed_fields(
+    key: ObjectKey, wanted: KubernetesObject, live: KubernetesObject
+) -> tuple[list[tuple[_Path, ChangedField]], int]:
+    """
+    Where *live* differs, and how many fields more do.
+
+    :param wanted: what it would be were it applied again, as a dry run says.
+    """
+    found: list[tuple[_Path, ChangedField]] = []
+    more = 0
+    for path, one, other in _differences(_compared(wanted), _compared(live), ()):
+        if len(found) >= MAX_FIELDS:
+            more += 1
+            continue
+        masked = _is_secret(key, path)
+        field = ChangedField(_pointer(path), _shown(one, masked), _shown(other, masked))
+        found.append((path, field))
+    return found, more
+
+
+def writers_of(
+    live: KubernetesObject, paths: Sequence[_Path], ours: str
+) -> list[Writer]:
+    """
+    Who has these fields now, us left out.
+
+    What was taken out of an object has no owner: then it is who wrote last.
+    """
+    metadata = live["metadata"]
+    others = [
+        one
+        for one in metadata.get("managedFields") or ()
+        if (one.get("manager"), one.get("operation")) != (ours, "Apply")
+        and one.get("subresource") != "status"
+    ]
+    found = [
+        one
+        for one in others
+        if any(_owns(one.get("fieldsV1") or {}, live, path) for path in paths)
+    ]
+    if not found and others:
+        last = max(one.get("time") or "" for one in others)
+        found = [one for one in others if (one.get("time") or "") == last]
+    return [
+        Writer(
+            one.get("manager", ""),
+            one.get("operation", ""),
+            one.get("subresource", ""),
+            one.get("time") or "",
+        )
+        for one in found
+    ]
+
+
+def _compared(found: KubernetesObject) -> dict[str, Any]:
+    metadata = {
+        name: value
+        for name, value in found["metadata"].items()
+        if name not in _OF_THE_SERVER
+    }
+    rest = {name: value for name, value in found.items() if name != "status"}
+    return {**rest, "metadata": metadata}
+
+
+def _differences(one: Any, other: Any, path: _Path) -> Iterator[tuple[_Path, Any, Any]]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in sorted({*one, *other}):
+            yield from _differences(
+                one.get(name, _ABSENT), other.get(name, _ABSENT), (*path, name)
+            )
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for number, (each, its) in enumerate(zip(one, other, strict=True)):
+            yield from _differences(each, its, (*path, number))
+    elif one is _ABSENT and isinstance(other, dict) and other:
+        # Each field of it is of whoever added it.
+        for name in sorted(other):
+            yield from _differences(_ABSENT, other[name], (*path, name))
+    elif one != other or type(one) is not type(other):
+        yield path, one, other
+
+
+def _pointer(path: _Path) -> str:
+    return "".join("/" + str(one).replace("~", "~0").replace("/", "~1") for one in path)
+
+
+def _is_secret(key: ObjectKey, path: _Path) -> bool:
+    if _LAST_APPLIED in path:
+        return True
+    return (key.group, key.kind) == ("", "Secret") and (
+        not path or path[0] in ("data", "stringData")
+    )
+
+
+def _shown(value: Any, masked: bool) -> str:
+    if value is _ABSENT:
+        return ""
+    if masked:
+        return MASK
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + "…"
+
+
+def _owns(fields: Any, live: Any, path: _Path) -> bool:
+    """Whether a set of fields has the one at *path*."""
+    for one in path:
+        if not isinstance(fields, dict):
+            return False
+        inside: dict[str, Any] = fields
+        if isinstance(one, int):
+            item = live[one] if isinstance(live, list) and one < len(live) else None
+            names = (name for name in inside if _names(name, item, one))
+            fields = inside.get(next(names, ""))
+            live = item
+        else:
+            fields = inside.get(f"f:{one}")
+            live = live.get(one) if isinstance(live, dict) else None
+        if fields == {}:
+            # A leaf, or a list that has one owner as a whole.
+            return True
+    return isinstance(fields, dict)
+
+
+def _names(name: str, item: Any, number: int) -> bool:
+    """Whether a key of ``fieldsV1`` is that of an item of a list."""
+    kind, _, text = name.partition(":")
+    try:
+        said = json.loads(text) if kind in ("k", "v", "i") else None
+    except ValueError:
+        return False
+    if kind == "k":
+        return (
+            isinstance(item, dict)
+            and isinstance(said, dict)
+            and all(item.get(each) == value for each, value in said.items())
+        )
+    return (kind == "v" and said == item) or (kind == "i" and said == number)

@@ -1,0 +1,572 @@
+"""
+Objects that others have changed since they were applied, seen when it happens.
+
+    watches.py --metadata--> are our fields still ours? --no--> one look at the object,
+    and one dry run of what Git wants of it --they differ--> drift
+
+What others change beside our fields (status, replicas that Git does not name, what
+webhooks add) costs no request: the API server's ``managedFields`` say that nothing of
+ours is touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from modules.gitops.act import FIELD_MANAGER, Outcome, Result, marked
+from modules.gitops.allowance import Allowance
+from modules.gitops.brakes import AWAY
+from modules.gitops.differences import (
+    ChangedField,
+    Writer,
+    changed_fields,
+    owned_fields,
+    writers_of,
+)
+from modules.gitops.manifests import Manifest, ObjectKey, Origin
+from modules.gitops.parallel import in_parallel
+from modules.gitops.people import Changes, Writes
+from modules.gitops.plan import Plan, Verb, live_object
+from modules.gitops.watches import Kind, KindWatches
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesObject
+
+__all__ = ["Drift", "DriftKind", "DriftState", "Drifts"]
+
+#: Seconds from an event to the look at its object: changes come in pairs.
+SETTLE = 0.1
+
+#: Looks at objects at the same time.
+IN_FLIGHT = 8
+
+#: Looks at one object, and the seconds in which they are counted: one that is rewritten
+#: each second is not looked at each second.
+LOOKS, LOOKS_SECONDS = 5, 60.0
+
+#: Seconds between two looks at all objects of kinds that cannot be watched: one request
+#: for each.
+UNWATCHED_AGAIN = 600.0
+
+#: Seconds until an object is looked at again that could not be.
+LOOK_AGAIN = 5.0
+
+#: Repairs of one object, and the seconds in which they are counted: with more than that
+#: another program wants it otherwise, and people have to say who is right.
+REPAIRS, REPAIRS_SECONDS = 5, 3600.0
+
+#: Repairs of a project, likewise: a whole namespace may have been deleted.
+ALL_REPAIRS, ALL_REPAIRS_SECONDS = 100, 60.0
+
+#: Seconds until a repair that failed is tried again.
+REPAIR_AGAIN = 60.0
+
+#: Kinds that are counted by their name.
+MAX_KINDS = 50
+
+#: Drifts that are remembered after they have ended.
+REMEMBERED = 100
+
+
+class DriftKind(Enum):
+    """What others did."""
+
+    CHANGED = "changed"
+    DELETED = "deleted"
+    #: It is being deleted, and a finalizer holds it.
+    DELETING = "being deleted"
+    #: Another object has its name.
+    REPLACED = "replaced"
+
+
+class DriftState(Enum):
+    """What becomes of it."""
+
+    REPORTED = "reported"
+    #: It is about to be repaired.
+    DUE = "due"
+    REPAIRED = "repaired"
+    #: It was repaired so often that it stays as it is for a while.
+    PAUSED = "paused"
+    #: It could not be repaired, and is tried again.
+    FAILED = "failed"
+    #: It is as Git has it again, and not because of us.
+    ENDED = "ended"
+
+
+@attrs.frozen
+class Drift:
+    """
+    One object that is not as it was applied.
+
+    :ivar more: how many fields more there are than *fields*.
+    :ivar writers: who has these fields now; of a deleted object none.
+    :ivar found_at: seconds since 1970.
+    :ivar reason: why it is not repaired, where it should be.
+    :ivar credentials: those that changed it through kas, ``user:alice``, as far as that
+        is known.
+    """
+
+    key: ObjectKey
+    kind: DriftKind
+    commit: str
+    found_at: float
+    api_version: str
+    fields: tuple[ChangedField, ...] = ()
+    more: int = 0
+    writers: tuple[Writer, ...] = ()
+    state: DriftState = DriftState.REPORTED
+    reason: str = ""
+    origin: Origin | None = None
+    credentials: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        paths = [one.path for one in self.fields]
+        if self.more:
+            paths.append(f"{self.more} more")
+        what = f": {', '.join(paths)}" if paths else ""
+        by = f" by {', '.join(map(str, self.writers))}" if self.writers else ""
+        who = f" ({' or '.join(self.credentials)})" if self.credentials else ""
+        return f"{self.key} {self.kind.value}{by}{who}{what}"
+
+
+@attrs.define(eq=False)
+class _Applied:
+    """
+    An object as it was after it had been applied.
+
+    :ivar fields: see `owned_fields`.
+    """
+
+    manifest: Manifest
+    uid: str
+    version: str
+    fields: str
+
+    def is_as_before(self, metadata: Mapping[str, Any]) -> bool:
+        """Nothing of ours has changed."""
+        if metadata.get("resourceVersion") == self.version:
+            return True
+        return (
+            metadata.get("uid") == self.uid
+            and not metadata.get("deletionTimestamp")
+            and owned_fields(metadata, FIELD_MANAGER) == self.fields
+        )
+
+
+def _applied(manifest: Manifest, live: KubernetesObject) -> _Applied:
+    metadata = live["metadata"]
+    return _Applied(
+        manifest,
+        metadata.get("uid", ""),
+        metadata.get("resourceVersion", ""),
+        owned_fields(metadata, FIELD_MANAGER),
+    )
+
+
+@attrs.define(eq=False)
+class Drifts:
+    """
+    The drift of one project.
+
+    :param now: seconds since 1970.
+    :param writes: what clients of kas wrote lately.
+    :param repairs: whether drift is repaired; `Project` does it, with `due`.
+    :param tell: is called with each drift that is found, and with each change of its
+        state; none of it waits.
+    :ivar present: what is not as it was applied, by object.
+    :ivar lately: what was not, the last ones.
+    :ivar by_kind: how often there was drift, by kind of the object.
+    :ivar by_state: how often what became of it.
+    """
+
+    _client: IKubernetesClient
+    _watches: KindWatches
+    _clock: IReactorTime
+    _now: Callable[[], float]
+    _writes: Writes
+    _repairs: bool
+    _tell: Callable[[Drift], None]
+    present: dict[ObjectKey, Drift] = attrs.field(factory=dict, init=False)
+    lately: deque[Drift] = attrs.field(
+        factory=lambda: deque[Drift](maxlen=REMEMBERED), init=False
+    )
+    by_kind: Counter[str] = attrs.field(factory=Counter, init=False)
+    by_state: Counter[DriftState] = attrs.field(factory=Counter, init=False)
+    _inventory_id: str = attrs.field(default="", init=False)
+    _commit: str = attrs.field(default="", init=False)
+    _applied: dict[ObjectKey, _Applied] = attrs.field(factory=dict, init=False)
+    _keys: dict[Kind, set[ObjectKey]] = attrs.field(factory=dict, init=False)
+    #: Are about to be applied: what happens to them is ours.
+    _ours: set[ObjectKey] = attrs.field(factory=set, init=False)
+    #: To be looked at, from which time on.
+    _dirty: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
+    _looks: dict[ObjectKey, Allowance] = attrs.field(factory=dict, init=False)
+    _repaired: dict[ObjectKey, Allowance] = attrs.field(factory=dict, init=False)
+    _not_before: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
+    _all_repairs: Allowance = attrs.field(init=False)
+    _changes: Changes = attrs.field(init=False)
+    #: What `run` and `wait` sleep on.
+    _wake_run: Deferred[None] | None = attrs.field(default=None, init=False)
+    _wake_wait: Deferred[None] | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._all_repairs = Allowance(ALL_REPAIRS, ALL_REPAIRS_SECONDS)
+        self._changes = Changes(self._clock.seconds)
+
+    # What is applied.
+
+    def planned(self, plan: Plan, inventory_id: str) -> None:
+        """These objects are about to be applied, and those that leave are not ours."""
+        self._inventory_id, self._commit = inventory_id, plan.commit
+        wanted = {
+            key: one
+            for key, one in plan.wanted.items()
+            if one.verb is not Verb.REFUSE and one.manifest is not None
+        }
+        self._ours = {key for key, one in wanted.items() if one.verb is not Verb.LEAVE}
+        if not plan.whole:
+            return
+        for key in [key for key in self._applied if key not in wanted]:
+            self._forget(key)
+        kinds = {
+            (key.group, key.kind): one.manifest.api_version
+            for key, one in wanted.items()
+            if one.manifest is not None
+        }
+        now = self._clock.seconds()
+        for allowances in (self._looks, self._repaired):
+            for key, one in tuple(allowances.items()):
+                if not one.wait(now) and not one.is_spent and key not in self.present:
+                    del allowances[key]
+        self._watches.follow(self, kinds)
+
+    def applied(self, manifest: Manifest, live: KubernetesObject) -> None:
+        """One of them is as Git has it."""
+        key = manifest.key
+        self._applied[key] = _applied(manifest, live)
+        self._keys.setdefault((key.group, key.kind), set()).add(key)
+        self._ours.discard(key)
+        self._changes.forget(key)
+        self._ended(key, DriftState.REPAIRED)
+
+    def worked(self) -> None:
+        """Nothing is being applied any more."""
+        self._ours = set()
+        self._wake()
+
+    def leaves(self, manifest: Manifest) -> bool:
+        """Whether an object stays as others have it: Git has nothing new of it."""
+        if self._repairs or manifest.key not in self.present:
+            return False
+        return self._applied[manifest.key].manifest.object == manifest.object
+
+    def stop(self) -> None:
+        """Nothing is watched any more."""
+        self._watches.leave(self)
+
+    @property
+    def is_watched(self) -> bool:
+        """Every object is, so that nothing has to be looked at again and again."""
+        return not self._watches.unwatched(self)
+
+    # See `KindFollower`.
+
+    def keys_of(self, kind: Kind) -> Collection[ObjectKey]:
+        """See `KindFollower`."""
+        return self._keys.get(kind, ())
+
+    def changed(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
+        """See `KindFollower`."""
+        known = self._applied.get(key)
+        if known is None:
+            return
+        if metadata.get("resourceVersion") != known.version:
+            self._changes.note(key, metadata)
+        if key not in self.present and known.is_as_before(metadata):
+            return
+        self._look_at(key)
+
+    def deleted(self, key: ObjectKey) -> None:
+        """See `KindFollower`."""
+        known = self._applied.get(key)
+        if known is not None and not _goes_by_itself(known.manifest):
+            self._look_at(key)
+
+    # Looking.
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            await in_parallel([self._look, self._look_at_unwatched])
+        finally:
+            self.stop()
+
+    async def _look(self) -> None:
+        while True:
+            now = self._clock.seconds()
+            ready = [
+                key
+                for key, when in self._dirty.items()
+                if when <= now and key not in self._ours
+            ]
+            if not ready:
+                await self._sleep(now)
+                continue
+            for key in ready:
+                del self._dirty[key]
+            await in_parallel((partial(self._check, key) for key in ready), IN_FLIGHT)
+
+    async def _sleep(self, now: float) -> None:
+        """Until something has to be looked at."""
+        times = [when for key, when in self._dirty.items() if key not in self._ours]
+        self._wake_run = Deferred()
+        call = self._clock.callLater(min(times) - now, self._wake) if times else None
+        try:
+            await self._wake_run
+        finally:
+            self._wake_run = None
+            if call is not None and call.active():
+                call.cancel()
+
+    def _wake(self) -> None:
+        if self._wake_run is not None and not self._wake_run.called:
+            self._wake_run.callback(None)
+
+    async def _look_at_unwatched(self) -> None:
+        while True:
+            await deferLater(self._clock, UNWATCHED_AGAIN)
+            for kind in self._watches.unwatched(self):
+                for key in tuple(self.keys_of(kind)):
+                    self._look_at(key)
+
+    def _look_at(self, key: ObjectKey, after: float = SETTLE) -> None:
+        now = self._clock.seconds()
+        looks = self._looks.setdefault(key, Allowance(LOOKS, LOOKS_SECONDS))
+        self._dirty.setdefault(key, now + max(after, looks.wait(now)))
+        self._wake()
+
+    async def _check(self, key: ObjectKey) -> None:
+        known = self._applied.get(key)
+        if known is None:
+            return
+        self._looks.setdefault(key, Allowance(LOOKS, LOOKS_SECONDS)).take(
+            self._clock.seconds()
+        )
+        try:
+            found = await self._compared(key, known)
+        except CallError as error:
+            if error.status in AWAY:
+                self._look_at(key, LOOK_AGAIN)
+            return
+        if self._applied.get(key) is not known or key in self._ours:
+            # It was applied meanwhile.
+            return
+        if found is None:
+            self._ended(key, DriftState.ENDED)
+        else:
+            self._found(found)
+
+    async def _compared(self, key: ObjectKey, known: _Applied) -> Drift | None:
+        """How it differs; None: it does not."""
+        resource = await self._client.resource(known.manifest.api_version, key.kind)
+        live = await live_object(self._client, resource, key)
+        drift = partial(
+            Drift,
+            key=key,
+            commit=self._commit,
+            found_at=self._now(),
+            api_version=known.manifest.api_version,
+            origin=known.manifest.origin,
+        )
+        through_kas = partial(self._writes.of, resource, key)
+        if live is None:
+            return drift(kind=DriftKind.DELETED, credentials=through_kas((), 0))
+        metadata = live["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return drift(kind=DriftKind.DELETING, credentials=through_kas((), 0))
+        if metadata.get("uid", "") != known.uid:
+            writers = writers_of(live, (), FIELD_MANAGER)
+            return drift(kind=DriftKind.REPLACED, writers=tuple(writers))
+        if key not in self.present and known.is_as_before(metadata):
+            return None
+        try:
+            wanted = await self._client.apply(
+                marked(known.manifest, self._inventory_id, known.uid),
+                field_manager=FIELD_MANAGER,
+                force=True,
+                dry_run=True,
+            )
+        except CallError as error:
+            if error.status in AWAY or error.status is Status.ABORTED:
+                raise CallError(Status.UNAVAILABLE, error.message) from None
+            # Such as a webhook that takes no dry runs: that our fields are not ours any
+            # more is known all the same.
+            writers = writers_of(live, (), FIELD_MANAGER)
+            return drift(kind=DriftKind.CHANGED, writers=tuple(writers))
+        if wanted["metadata"].get("resourceVersion") != metadata["resourceVersion"]:
+            raise CallError(Status.UNAVAILABLE, "it has changed between two requests")
+        fields, more = changed_fields(key, wanted, live)
+        if not fields:
+            # Others have the same values in it: there is nothing to take back.
+            known.version = metadata["resourceVersion"]
+            known.fields = owned_fields(metadata, FIELD_MANAGER)
+            return None
+        writers = writers_of(live, [path for path, _ in fields], FIELD_MANAGER)
+        return drift(
+            kind=DriftKind.CHANGED,
+            fields=tuple(field for _, field in fields),
+            more=more,
+            writers=tuple(writers),
+            credentials=through_kas(writers, self._changes.lately(key)),
+        )
+
+    def _say(self, drift: Drift) -> None:
+        self.by_state[drift.state] += 1
+        self._tell(drift)
+
+    def _found(self, drift: Drift) -> None:
+        kind = drift.key.kind
+        before = self.present.get(drift.key)
+        if before is not None:
+            # It has been so since then.
+            drift = attrs.evolve(drift, found_at=before.found_at)
+            if drift.fields == before.fields and drift.writers == before.writers:
+                drift = attrs.evolve(drift, credentials=before.credentials)
+        if self._repairs:
+            drift = self._allowed(drift)
+        self.present[drift.key] = drift
+        paused = drift.state is DriftState.PAUSED
+        # Of what is paused each write of the other would be a line.
+        known = before is not None and before.state is drift.state and paused
+        if before is None:
+            more = len(self.by_kind) >= MAX_KINDS and kind not in self.by_kind
+            self.by_kind["other" if more else kind] += 1
+        if drift != before and not known:
+            self._say(drift)
+        if drift.state is DriftState.DUE:
+            self._wake_waiting()
+
+    def _allowed(self, drift: Drift) -> Drift:
+        """With DUE or PAUSED as its state."""
+        if drift.kind is DriftKind.DELETING:
+            return drift
+        repaired = self._repaired.get(drift.key)
+        if repaired is None or not repaired.wait(self._clock.seconds()):
+            return attrs.evolve(drift, state=DriftState.DUE)
+        others = ", ".join(sorted({one.manager for one in drift.writers}))
+        why = (
+            f"{FIELD_MANAGER} and {others or 'another client'} keep changing it: "
+            f"repaired {REPAIRS} times in {REPAIRS_SECONDS / 60:g} minutes"
+        )
+        return attrs.evolve(drift, state=DriftState.PAUSED, reason=why)
+
+    def _ended(self, key: ObjectKey, state: DriftState) -> None:
+        drift = self.present.pop(key, None)
+        self._not_before.pop(key, None)
+        if drift is not None:
+            ended = attrs.evolve(drift, state=state, reason="")
+            self.lately.append(ended)
+            self._say(ended)
+
+    def _forget(self, key: ObjectKey) -> None:
+        """It is not in Git any more."""
+        del self._applied[key]
+        for table in (self._dirty, self._looks, self._repaired, self._not_before):
+            table.pop(key, None)
+        self._keys[key.group, key.kind].discard(key)
+        self._ended(key, DriftState.ENDED)
+
+    # Repairing.
+
+    async def wait(self, seconds: float) -> None:
+        """So long, or until something is to be repaired."""
+        due = self._due_in()
+        if due == 0:
+            return
+        self._wake_wait = Deferred()
+        pause = seconds if due is None else min(due, seconds)
+        call = self._clock.callLater(pause, self._wake_waiting)
+        try:
+            await self._wake_wait
+        finally:
+            self._wake_wait = None
+            if call.active():
+                call.cancel()
+
+    def _wake_waiting(self) -> None:
+        if self._wake_wait is not None and not self._wake_wait.called:
+            self._wake_wait.callback(None)
+
+    def due(self) -> list[Manifest]:
+        """What is to be repaired now; they count as repaired."""
+        now = self._clock.seconds()
+        found: list[Manifest] = []
+        for key in self.present:
+            if self._all_repairs.wait(now):
+                break
+            if self._waits(key, now) == 0:
+                repaired = Allowance(REPAIRS, REPAIRS_SECONDS)
+                self._repaired.setdefault(key, repaired).take(now)
+                self._all_repairs.take(now)
+                found.append(self._applied[key].manifest)
+        return found
+
+    def repaired(self, results: Mapping[ObjectKey, Result]) -> None:
+        """What became of what was `due`."""
+        for key, result in results.items():
+            if result.outcome in (Outcome.FAILED, Outcome.SKIPPED):
+                self._failed(key, result.reason)
+
+    def could_not_repair(self, keys: Collection[ObjectKey], reason: str) -> None:
+        """The cluster could not be asked."""
+        for key in keys:
+            self._failed(key, reason)
+
+    def _failed(self, key: ObjectKey, reason: str) -> None:
+        drift = self.present.get(key)
+        if drift is None:
+            return
+        self._not_before[key] = self._clock.seconds() + REPAIR_AGAIN
+        failed = attrs.evolve(drift, state=DriftState.FAILED, reason=reason)
+        self.present[key] = failed
+        if failed != drift:
+            self._say(failed)
+
+    def _due_in(self) -> float | None:
+        """Seconds until something is to be repaired; None: nothing is."""
+        now = self._clock.seconds()
+        waits = [
+            wait for key in self.present if (wait := self._waits(key, now)) is not None
+        ]
+        return max(min(waits), self._all_repairs.wait(now)) if waits else None
+
+    def _waits(self, key: ObjectKey, now: float) -> float | None:
+        """Seconds until an object is to be repaired; None: it is not."""
+        drift = self.present[key]
+        if not self._repairs or drift.kind is DriftKind.DELETING:
+            return None
+        repaired = self._repaired.get(key)
+        return max(
+            0.0,
+            repaired.wait(now) if repaired is not None else 0.0,
+            self._not_before.get(key, 0.0) - now,
+        )
+
+
+def _goes_by_itself(manifest: Manifest) -> bool:
+    """A Job that the cluster removes once it is done: it has done what Git wanted."""
+    spec = manifest.object.get("spec")
+    return (
+        (manifest.key.group, manifest.key.kind) == ("batch", "Job")
+        and isinstance(spec, dict)
+        and spec.get("ttlSecondsAfterFinished") is not None
+    )

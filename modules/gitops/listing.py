@@ -1,0 +1,74 @@
+"""Looks at many objects of a kind with one request, where that takes fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from modules.gitops.manifests import ObjectKey
+from modules.gitops.parallel import in_parallel
+from tunnel.errors import CallError
+from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
+
+__all__ = ["list_where_many"]
+
+#: Objects of a kind in a Namespace from which on they are listed.
+MANY = 5
+
+#: Objects of one page, and pages of others' objects that are read at most for each that
+#: would be asked for otherwise: a page costs the API server about 20 single requests.
+PAGE, PAGES_EACH = 500, 1 / 20
+
+_Kind = tuple[KubernetesResource, str]
+
+
+async def list_where_many(
+    client: IKubernetesClient, wanted: Iterable[tuple[KubernetesResource, ObjectKey]]
+) -> dict[ObjectKey, KubernetesObject | None]:
+    """
+    What there is of *wanted*, its ``metadata`` alone; None: it is not there.
+
+    Not all of them: those that it says nothing of are to be asked for one by one.
+    """
+    kinds: dict[_Kind, set[ObjectKey]] = {}
+    for resource, key in wanted:
+        kinds.setdefault((resource, key.namespace), set()).add(key)
+    found: dict[ObjectKey, KubernetesObject | None] = {}
+    lists = await in_parallel(
+        _listing(client, resource, namespace, keys)
+        for (resource, namespace), keys in kinds.items()
+        if len(keys) >= MANY and (namespace or not resource.namespaced)
+    )
+    for one in lists:
+        found.update(one)
+    return found
+
+
+def _listing(
+    client: IKubernetesClient,
+    resource: KubernetesResource,
+    namespace: str,
+    keys: set[ObjectKey],
+) -> Callable[[], Coroutine[Any, Any, dict[ObjectKey, KubernetesObject | None]]]:
+    names = {key.name: key for key in keys}
+
+    async def read() -> dict[ObjectKey, KubernetesObject | None]:
+        found: dict[ObjectKey, KubernetesObject | None] = dict.fromkeys(keys)
+        left = max(1, int(len(keys) * PAGES_EACH))
+        pages = client.list(resource, namespace, limit=PAGE, metadata_only=True)
+        try:
+            async for page in pages:
+                for one in page:
+                    key = names.get(one["metadata"]["name"])
+                    if key is not None:
+                        found[key] = one
+                left -= 1
+                if len(page) == PAGE and not left:
+                    # Mostly objects of others; what is not seen may be there.
+                    return {key: one for key, one in found.items() if one is not None}
+        except (CallError, ValueError):
+            # It may read each, and list none; and what else is wrong, each says.
+            return {}
+        return found
+
+    return read

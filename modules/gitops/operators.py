@@ -1,0 +1,89 @@
+"""In kas: passes what people ask of an agent's projects to the agentk that leads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+
+from modules.gitops import control_pb2
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import ConnectedAgent, IServerModuleApi
+
+__all__ = ["CONTROL", "Operators"]
+
+CONTROL = control_pb2.DESCRIPTOR.services_by_name["GitopsControl"]
+
+#: Seconds for one answer, where the caller gave no time limit.
+SECONDS = 30.0
+
+
+def _passed(method: str) -> Callable[[Operators, Any, Any], Awaitable[Any]]:
+    """Answers *method* with what the agent that the request names says."""
+
+    async def ask(self: Operators, request: Any, call: Any) -> Any:
+        return await self.ask(method, request, call)
+
+    return ask
+
+
+@attrs.frozen
+class Operators:
+    """Answers `GitopsControl` on the external API."""
+
+    api: IServerModuleApi
+
+    get_status = _passed("GetStatus")
+    approve = _passed("Approve")
+    get_history = _passed("GetHistory")
+    undo = _passed("Undo")
+    suspend = _passed("Suspend")
+    resume = _passed("Resume")
+    get_drift = _passed("GetDrift")
+    preview = _passed("Preview")
+
+    async def ask(self, method: str, request: Any, call: Any) -> Any:
+        """
+        What the agent says.
+
+        :param request: names it in ``agent``.
+        :raises CallError: also NOT_FOUND, there is no such agent.
+        """
+        agent = await self._agent(request.agent)
+        client = self.api.client(CONTROL, agent.agent_id)
+        timeout = SECONDS if call.time_left is None else call.time_left
+        try:
+            return await client.call(method, request, timeout=timeout)
+        except CallError as error:
+            if error.status is not Status.UNIMPLEMENTED:
+                raise
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"agent {agent.agent_name} has no GitOps: put gitops into modules of "
+                "agentk's configuration file",
+            ) from None
+
+    async def _agent(self, wanted: str) -> ConnectedAgent:
+        """An agent by its id, its name, or ``group/project:name``."""
+        if not wanted:
+            raise CallError(Status.INVALID_ARGUMENT, "agent has to name an agent")
+        found = await self.api.agents(agent_id=wanted)
+        if not found:
+            every = await self.api.agents()
+            found = [one for one in every if wanted in self._names(one)]
+        if len({one.agent_id for one in found}) > 1:
+            ids = ", ".join(sorted({one.agent_id for one in found})[:5])
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"several agents are called {wanted[:200]!r}: give an id of {ids}",
+            )
+        if not found:
+            text = f"no agent {wanted[:200]!r} is connected"
+            raise CallError(Status.NOT_FOUND, text)
+        return found[0]
+
+    def _names(self, agent: ConnectedAgent) -> tuple[str, ...]:
+        project = self.api.agent_project(agent.agent_id)
+        name = agent.agent_name
+        return (name,) if project is None else (name, f"{project.full_path}:{name}")

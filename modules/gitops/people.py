@@ -1,0 +1,148 @@
+"""
+Who changed an object, of those whose requests come through kas.
+
+The API server notes a field manager and a second, and nobody's name.  A request that
+came through kas is the one that was noted if object, manager and second agree, and if
+as many requests came as the object had changes.  Where they do not, nobody is named.
+"""
+
+from __future__ import annotations
+
+import json
+from calendar import timegm
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Mapping
+from hashlib import sha256
+from time import strptime
+from typing import Any
+
+import attrs
+
+from modules.gitops.differences import Writer
+from modules.gitops.manifests import ObjectKey
+from tunnel.interfaces import KubernetesResource, KubernetesWrite
+
+__all__ = ["Changes", "Writes", "seconds_of"]
+
+#: Objects whose last writes and changes are remembered, and how many of each.
+MAX_OBJECTS, MAX_OF_ONE = 1000, 8
+
+#: Seconds for which they are.
+REMEMBERED = 60.0
+
+#: Seconds by which the API server's ``Date`` may differ from what it notes: both are
+#: cut off to a second.
+ROUNDED = 1.0
+
+_Place = tuple[str, str, str, str]
+
+
+def seconds_of(time: str) -> float | None:
+    """Seconds since 1970, of a time as API servers write it; None: it is none."""
+    try:
+        return timegm(strptime(time, "%Y-%m-%dT%H:%M:%SZ"))
+    except ValueError:
+        return None
+
+
+@attrs.define(eq=False)
+class Writes:
+    """
+    What clients of kas wrote lately.
+
+    :param seconds: the time, as of a clock that is never set.
+    """
+
+    _seconds: Callable[[], float]
+    _found: OrderedDict[_Place, deque[tuple[float, KubernetesWrite]]] = attrs.field(
+        factory=OrderedDict
+    )
+
+    def add(self, write: KubernetesWrite) -> None:
+        """One more."""
+        place = write.group, write.resource, write.namespace, write.name
+        found = self._found.setdefault(place, deque(maxlen=MAX_OF_ONE))
+        found.append((self._seconds(), write))
+        self._found.move_to_end(place)
+        while len(self._found) > MAX_OBJECTS:
+            self._found.popitem(last=False)
+
+    def of(
+        self,
+        resource: KubernetesResource,
+        key: ObjectKey,
+        writers: Collection[Writer],
+        changes: int,
+    ) -> tuple[str, ...]:
+        """
+        The credentials that changed an object as *writers* have.
+
+        :param changes: how often it has changed lately; 0: it was deleted.
+        """
+        place = resource.group, resource.name, key.namespace, key.name
+        since = self._seconds() - REMEMBERED
+        lately = [one for at, one in self._found.get(place, ()) if at > since]
+        if not changes:
+            fitting = [one for one in lately if one.verb == "delete"]
+            return tuple(sorted({one.credential_id for one in fitting}))
+        fitting = [
+            one
+            for one in lately
+            if one.verb in ("update", "patch", "create")
+            and one.subresource != "status"
+            and any(_is_of(one, writer) for writer in writers)
+        ]
+        if len(fitting) < changes:
+            # One of the changes did not come through kas, and may be this one.
+            return ()
+        return tuple(sorted({one.credential_id for one in fitting}))
+
+
+def _is_of(write: KubernetesWrite, writer: Writer) -> bool:
+    time = seconds_of(writer.time)
+    return (
+        time is not None
+        and bool(write.manager)
+        and write.manager == writer.manager
+        and write.time - write.seconds - ROUNDED <= time <= write.time + ROUNDED
+    )
+
+
+@attrs.define(eq=False)
+class Changes:
+    """
+    How often objects have changed lately, but for their status.
+
+    :param seconds: as of `Writes`.
+    """
+
+    _seconds: Callable[[], float]
+    _found: OrderedDict[ObjectKey, deque[tuple[float, str]]] = attrs.field(
+        factory=OrderedDict
+    )
+
+    def note(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
+        """An object is there now, changed or not."""
+        fields = [
+            one
+            for one in metadata.get("managedFields") or ()
+            if one.get("subresource") != "status"
+        ]
+        digest = sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+        found = self._found.setdefault(key, deque(maxlen=MAX_OF_ONE))
+        if not found or found[-1][1] != digest:
+            found.append((self._seconds(), digest))
+        self._found.move_to_end(key)
+        while len(self._found) > MAX_OBJECTS:
+            self._found.popitem(last=False)
+
+    def forget(self, key: ObjectKey) -> None:
+        """What comes is counted from here."""
+        self._found.pop(key, None)
+
+    def lately(self, key: ObjectKey) -> int:
+        """How often it has changed when it changed last, at least once."""
+        found = self._found.get(key)
+        if not found:
+            return 1
+        return sum(at >= found[-1][0] - 2 * ROUNDED for at, _ in found)

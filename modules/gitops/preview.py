@@ -1,0 +1,161 @@
+"""
+What a plan would change, object by object and field by field: nothing is changed.
+
+The API server answers a dry run with the object as it would be, defaults, admission and
+all.  Live values are shown of objects that are the source's own, and of no others: a
+commit names whatever its author likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from typing import Any
+
+import attrs
+
+from modules.gitops.act import FIELD_MANAGER, marked, words_of
+from modules.gitops.brakes import AWAY
+from modules.gitops.differences import ChangedField, changed_fields
+from modules.gitops.manifests import ObjectKey, Origin, SourceProblem
+from modules.gitops.parallel import in_parallel
+from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesObject
+
+__all__ = ["Effect", "ObjectPreview", "Preview", "preview_of"]
+
+
+class Effect(Enum):
+    """What would become of an object."""
+
+    CREATE = "create"
+    CHANGE = "change"
+    NONE = "unchanged"
+    #: It would become ours.
+    ADOPT = "adopt"
+    #: The API server refuses it: the kind's rules, admission, or another's fields.
+    DENIED = "denied"
+    #: It is not ours to apply.
+    REFUSED = "refused"
+    #: Its Namespace or its kind is not there yet, or a webhook takes no dry run.
+    UNKNOWN = "unknown"
+    PRUNE = "prune"
+    #: It left Git, and stays.
+    DETACH = "detach"
+    FORGET = "forget"
+    #: It left Git, and a brake keeps it.
+    BLOCKED = "blocked"
+
+
+#: What comes of an object that leaves Git.
+_LEAVING = {
+    Verb.PRUNE: Effect.PRUNE,
+    Verb.DETACH: Effect.DETACH,
+    Verb.FORGET: Effect.FORGET,
+    Verb.BLOCK: Effect.BLOCKED,
+}
+
+
+@attrs.frozen
+class ObjectPreview:
+    """
+    What would become of one object.
+
+    :ivar fields: what would differ; ``wanted`` after it, ``live`` before.
+    :ivar more: fields that would differ, too.
+    """
+
+    key: ObjectKey
+    effect: Effect
+    reason: str = ""
+    origin: Origin | None = None
+    fields: tuple[ChangedField, ...] = ()
+    more: int = 0
+
+
+@attrs.frozen
+class Preview:
+    """
+    What a commit would change.
+
+    :ivar problems: why nothing of it would be applied; nothing: it would.
+    """
+
+    commit: str
+    problems: tuple[SourceProblem, ...] = ()
+    objects: tuple[ObjectPreview, ...] = ()
+
+
+async def preview_of(
+    client: IKubernetesClient, plan: Plan, settings: SourceSettings
+) -> list[ObjectPreview]:
+    """
+    What would become of each object, in the order of their names.
+
+    :raises CallError: the cluster cannot be asked now.
+    """
+    wanted = await in_parallel(
+        _looking(client, plan, settings, action) for action in plan.wanted.values()
+    )
+    leaving = [
+        ObjectPreview(one.key, _LEAVING[one.verb], one.reason)
+        for one in plan.leaving.values()
+    ]
+    return sorted([*wanted, *leaving], key=lambda one: one.key)
+
+
+def _looking(
+    client: IKubernetesClient, plan: Plan, settings: SourceSettings, action: Action
+) -> Callable[[], Coroutine[Any, Any, ObjectPreview]]:
+    manifest = action.manifest
+    assert manifest is not None
+
+    def came(effect: Effect, reason: str = "", **more: Any) -> ObjectPreview:
+        return ObjectPreview(action.key, effect, reason, manifest.origin, **more)
+
+    async def look() -> ObjectPreview:
+        if action.verb is Verb.REFUSE:
+            return came(Effect.REFUSED, action.reason)
+        new = [one for one in plan.order.needs[action.key] if _is_new(plan, one)]
+        force = settings.force or action.verb is Verb.ADOPT
+        try:
+            after = await client.apply(
+                marked(manifest, settings.inventory_id, action.uid),
+                field_manager=FIELD_MANAGER,
+                force=force,
+                dry_run=True,
+            )
+        except CallError as error:
+            if error.status in AWAY:
+                raise
+            if error.status is Status.NOT_FOUND and new:
+                names = ", ".join(map(str, sorted(new)))
+                return came(Effect.UNKNOWN, f"what it needs is new, too: {names}")
+            if "does not support dry run" in error.message:
+                return came(Effect.UNKNOWN, error.message)
+            return came(Effect.DENIED, words_of(action.key, error))
+        if action.verb is Verb.CREATE:
+            return came(Effect.CREATE)
+        if action.verb is Verb.ADOPT:
+            return came(Effect.ADOPT, action.reason)
+        resource = await client.resource(manifest.api_version, action.key.kind)
+        before = await live_object(client, resource, action.key)
+        if before is None or not _is_same(before, after):
+            return came(Effect.UNKNOWN, "it changes at this moment")
+        found, more = changed_fields(action.key, after, before)
+        if not found:
+            return came(Effect.NONE)
+        return came(Effect.CHANGE, fields=tuple(field for _, field in found), more=more)
+
+    return look
+
+
+def _is_new(plan: Plan, key: ObjectKey) -> bool:
+    action = plan.wanted.get(key)
+    return action is not None and action.verb is Verb.CREATE
+
+
+def _is_same(before: KubernetesObject, after: KubernetesObject) -> bool:
+    uids = {one["metadata"].get("uid", "") for one in (before, after)}
+    return len(uids) == 1

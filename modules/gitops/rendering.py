@@ -1,0 +1,400 @@
+"""
+From the files of a commit to manifests, where kustomize or Helm make them.
+
+The files are written into a folder of their own: regular files alone, below it alone.
+What a source may not do is looked for before anything runs; the child process has no
+network, and nothing of agentk, besides.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import attrs
+from twisted.internet.threads import deferToThread
+
+from modules.gitops.children import Children, Rendered
+from modules.gitops.documents import Budget, UnreadableText, read_yaml
+from modules.gitops.settings import SourceKind
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient
+
+__all__ = ["Capabilities", "Renderer", "capabilities_of"]
+
+#: Names of the file that says what a kustomization is of.
+_KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+
+#: Fields of it that name files or folders.
+_PATHS = (
+    *("bases", "components", "configurations", "crds", "generators", "resources"),
+    *("patchesStrategicMerge", "transformers", "validators"),
+)
+
+#: Fields that have kustomize start other programs, or fetch something.
+_REFUSED = ("helmChartInflationGenerator", "helmCharts", "helmGlobals")
+
+#: What is no path in a repository.
+_REMOTE = re.compile(
+    r"://|^git::|^git@|^[\w.-]+\.\w+[:/].*//|[?&](ref|version)=|^github\.com/"
+)
+
+#: A kustomization that is larger is none that a person wrote.
+MAX_KUSTOMIZATION = 256 * 1024
+
+#: Values and characters of all kustomizations of a source; large ones have thousands.
+MAX_VALUES, MAX_CHARACTERS = 100_000, 4 * 1024**2
+
+#: What ends, hides or is a call of ``lookup`` within ``{{``.  Text that has no end
+#: matches, too: no file takes longer than its length.
+_TOKEN = re.compile(
+    rb"""/\*|\}\}|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|`[^`]*+`?"""
+    rb"""|(?<![.\w])lookup\b"""
+)
+
+#: Where one of these stands a program that fails may quote a Secret.
+_SECRETS = re.compile(rb"secret|password|token|credential", re.IGNORECASE)
+
+#: A file that it names, with a line and a column where it does.
+_PLACE = re.compile(r"[\w.-]+(?:/[\w.-]+)*\.(?:ya?ml|json|tpl|env)(?::\d+){0,2}")
+
+#: Names of hooks that only run for ``helm test``.
+_TESTS = ("test", "test-success", "test-failure")
+
+
+@attrs.frozen
+class Capabilities:
+    """
+    What the API server has, for charts that ask.
+
+    :ivar api_versions: ``apps/v1`` and ``apps/v1/Deployment``.
+    """
+
+    version: str
+    api_versions: tuple[str, ...]
+
+
+async def capabilities_of(client: IKubernetesClient) -> Capabilities:
+    """
+    Those of the cluster now.
+
+    :raises CallError: it cannot be asked.
+    """
+    said = await client.json("GET", "/version")
+    found: set[str] = set()
+    for one in await client.resources():
+        found |= {one.api_version, f"{one.api_version}/{one.kind}"}
+    return Capabilities(str(said.get("gitVersion", "")), tuple(sorted(found)))
+
+
+@attrs.frozen
+class Renderer:
+    """
+    Makes manifests.
+
+    :param kustomize: the program; likewise *helm*.
+    """
+
+    children: Children
+    kustomize: str = "kustomize"
+    helm: str = "helm"
+
+    async def render(
+        self,
+        kind: SourceKind,
+        namespace: str,
+        files: Sequence[tuple[str, bytes]],
+        capabilities: Capabilities | None,
+    ) -> tuple[str, bytes]:
+        """
+        A name for what was made, and its text.
+
+        :param namespace: of a release of Helm that names none.
+        :raises CallError: FAILED_PRECONDITION, the source cannot be rendered, and why;
+            UNAVAILABLE, it can be tried again.
+        """
+        refuse = _kustomize_problems if kind.kind == "kustomize" else _helm_problems
+        # Beside the reactor: it reads what strangers wrote.
+        why = await deferToThread(lambda: next(refuse(kind, dict(files)), ""))
+        if why:
+            raise CallError(Status.FAILED_PRECONDITION, why)
+        try:
+            place = _Folder()
+        except OSError as error:
+            raise _no_room(error) from None
+        folder = place.path
+        # Values may be secrets as well, and are in no file.
+        quotes = bool(kind.values) or await deferToThread(_has_secrets, files)
+        try:
+            await deferToThread(place.write, files)
+            if kind.kind == "kustomize":
+                what = f"kustomize build {kind.path or '.'}"
+                arguments = ["build", "--", str(folder / "files" / kind.path)]
+                made = await self._made(self.kustomize, arguments, folder, what, quotes)
+                return what, made
+            assert capabilities is not None
+            what = f"helm template {kind.path or '.'}"
+            arguments = _helm_arguments(kind, namespace, folder, capabilities)
+            first = await self._made(self.helm, arguments, folder, what, quotes)
+            second = await self._made(self.helm, arguments, folder, what, quotes)
+            differing = await deferToThread(_differing, first, second)
+            if differing:
+                raise CallError(
+                    Status.FAILED_PRECONDITION,
+                    f"{what}: it renders {differing} differently each time, and would "
+                    "be changed again and again: give values for what is random",
+                )
+            return what, first
+        finally:
+            await deferToThread(place.remove)
+
+    async def _made(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        folder: Path,
+        what: str,
+        quotes: bool,
+    ) -> bytes:
+        made: Rendered = await self.children.run(program, arguments, folder)
+        if made.problem:
+            # It knows where the files are, which is no business of a reader.
+            said = made.problem.replace(f"{folder}/files/", "").replace(str(folder), "")
+            if quotes and made.is_said:
+                places = ", ".join(dict.fromkeys(_PLACE.findall(said)))[:500]
+                said = (
+                    f"it fails{f' ({places})' if places else ''}; its words are left "
+                    "out, because there are Secrets or values here that it may quote: "
+                    "run it by hand to read them"
+                )
+            raise CallError(Status.FAILED_PRECONDITION, f"{what}: {said}")
+        return made.output
+
+
+def _has_secrets(files: Iterable[tuple[str, bytes]]) -> bool:
+    return any(_SECRETS.search(path.encode() + b"\n" + data) for path, data in files)
+
+
+def _no_room(error: OSError) -> CallError:
+    why = f"agentk cannot write files for the renderer now: {error.strerror}"
+    return CallError(Status.UNAVAILABLE, why)
+
+
+class _Folder:
+    """A folder of our own for the files of a commit, mode 0700."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="agentk-gitops-"))
+        self._lock = Lock()
+        self._removed = False
+
+    def write(self, files: Iterable[tuple[str, bytes]]) -> None:
+        """
+        Write *files*, whose paths lead nowhere else.
+
+        :raises CallError: UNAVAILABLE, they cannot be written now.
+        """
+        try:
+            with self._lock:
+                self._write(files)
+        except OSError as error:
+            raise _no_room(error) from None
+
+    def _write(self, files: Iterable[tuple[str, bytes]]) -> None:
+        for name in (".home", "files"):
+            if not self._removed:
+                (self.path / name).mkdir()
+        for path, data in files:
+            if self._removed:
+                return
+            file = self.path / "files" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # Never over another one.
+            with file.open("xb") as out:
+                out.write(data)
+
+    def remove(self) -> None:
+        """All of it, also while another thread writes: a cancelled one goes on."""
+        self._removed = True
+        with self._lock:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+# Kustomize.
+
+
+def _kustomize_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
+    """What keeps it from being rendered: `kind.path`, and all that it leads to."""
+    waiting, seen = [kind.path], {kind.path}
+    budget = Budget(MAX_VALUES, len(files) + 1, MAX_CHARACTERS)
+    while waiting:
+        folder = waiting.pop()
+        names = [posixpath.join(folder, one) for one in _KUSTOMIZATIONS]
+        found = [one for one in names if one in files]
+        if len(found) != 1:
+            what = "no kustomization.yaml" if not found else "several kustomizations"
+            yield f"there is {what} in {folder or 'the root of the repository'}"
+            return
+        (file,) = found
+        try:
+            content = _read(files[file], budget)
+        except ValueError as error:
+            yield f"{file}: {error}"
+            return
+        for key in _REFUSED:
+            if content.get(key):
+                yield f"{file}: {key} is not supported: use a source of kind helm"
+                return
+        for path in _named_paths(content):
+            where = posixpath.normpath(posixpath.join(folder, path))
+            if _REMOTE.search(path):
+                yield f"{file}: {path!r} is fetched from elsewhere: copy it into Git"
+                return
+            if path.startswith("/") or where.startswith("../") or where == "..":
+                yield f"{file}: {path!r} leads out of the repository"
+                return
+            where = "" if where == "." else where
+            is_folder = any(
+                posixpath.join(where, one) in files for one in _KUSTOMIZATIONS
+            )
+            if is_folder and where not in seen:
+                seen.add(where)
+                waiting.append(where)
+
+
+def _read(data: bytes, budget: Budget) -> dict[str, Any]:
+    """:raises ValueError: it is no mapping that could be read safely."""
+    if len(data) > MAX_KUSTOMIZATION:
+        raise ValueError(f"it has more than {MAX_KUSTOMIZATION} bytes")
+    try:
+        found = [one.value for one in read_yaml(data, budget)]
+    except UnreadableText as error:
+        where = f"line {error.line}: " if error.line else ""
+        raise ValueError(f"{where}{error.message}") from None
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise ValueError("it is no mapping")
+    return found[0]
+
+
+def _named_paths(content: Mapping[str, Any]) -> Iterator[str]:
+    """Of a kustomization: what may be a path, and no YAML that stands there itself."""
+    for key in _PATHS:
+        for one in _list(content.get(key)):
+            if isinstance(one, str) and "\n" not in one:
+                yield one
+    for key in ("patches", "patchesJson6902", "replacements"):
+        for one in _list(content.get(key)):
+            if isinstance(one, dict) and isinstance(one.get("path"), str):
+                yield one["path"]
+    for key in ("configMapGenerator", "secretGenerator"):
+        for one in _list(content.get(key)):
+            if isinstance(one, dict):
+                for name in ("env", "envs", "files"):
+                    for each in _list(one.get(name)):
+                        if isinstance(each, str):
+                            yield each.rpartition("=")[2]
+    openapi = content.get("openapi")
+    if isinstance(openapi, dict) and isinstance(openapi.get("path"), str):
+        yield openapi["path"]
+
+
+def _list(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else [] if found is None else [found]
+
+
+# Helm.
+
+
+def _helm_problems(kind: SourceKind, files: Mapping[str, bytes]) -> Iterator[str]:
+    if posixpath.join(kind.path, "Chart.yaml") not in files:
+        yield f"there is no Chart.yaml in {kind.path or 'the root of the repository'}"
+    for path in kind.values_files:
+        if posixpath.normpath(path) not in files:
+            yield f"there is no file {path!r} (values_files)"
+    below = f"{kind.path}/" if kind.path else ""
+    for path, data in files.items():
+        if kind.lookup != "refuse" or not path.startswith(below):
+            continue
+        if path.endswith(".tgz") and "/charts/" in f"/{path}":
+            yield (
+                f"{path}: a packed chart is not looked through for lookup: unpack it, "
+                "or allow it with 'lookup: empty'"
+            )
+        if "/templates/" not in f"/{path}":
+            continue
+        found = _lookup_in(data)
+        if found is not None:
+            line = data.count(b"\n", 0, found) + 1
+            yield (
+                f"{path}:{line}: charts are rendered apart from the cluster, so lookup "
+                "would find nothing; 'lookup: empty' lets it"
+            )
+
+
+def _lookup_in(template: bytes) -> int | None:
+    """Where it first calls ``lookup``; None: nowhere."""
+    place = 0
+    while (begin := template.find(b"{{", place)) >= 0:
+        place = begin + 2
+        while (token := _TOKEN.search(template, place)) is not None:
+            place = token.end()
+            if token[0] == b"lookup":
+                return token.start()
+            if token[0] == b"}}":
+                break
+            if token[0] == b"/*":
+                place = template.find(b"*/", place)
+                if place < 0:
+                    return None
+                place += 2
+        else:
+            return None
+    return None
+
+
+def _helm_arguments(
+    kind: SourceKind, namespace: str, folder: Path, capabilities: Capabilities
+) -> list[str]:
+    given = [folder / "files" / posixpath.normpath(one) for one in kind.values_files]
+    if kind.values:
+        own = folder / "values.yaml"
+        own.write_text(kind.values)
+        given.append(own)
+    return [
+        "template",
+        *(f"--values={one}" for one in given),
+        f"--namespace={kind.namespace or namespace}",
+        f"--kube-version={capabilities.version}",
+        *(f"--api-versions={one}" for one in capabilities.api_versions),
+        "--include-crds",
+        "--skip-tests",
+        *(("--no-hooks",) if kind.hooks == "skip" else ()),
+        "--",
+        kind.release_name or posixpath.basename(kind.path) or "release",
+        str(folder / "files" / kind.path),
+    ]
+
+
+def _differing(first: bytes, second: bytes) -> str:
+    """Which templates differ; empty: none."""
+    if first == second:
+        return ""
+    parts = [_by_template(one) for one in (first, second)]
+    names = sorted({*parts[0], *parts[1]})
+    found = [one for one in names if parts[0].get(one) != parts[1].get(one)]
+    return ", ".join(found[:5]) or "it"
+
+
+def _by_template(text: bytes) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {}
+    for part in text.split(b"\n---\n"):
+        source = re.search(rb"^# Source: (\S+)", part, re.M)
+        name = source[1].decode("utf-8", "replace") if source else "it"
+        found.setdefault(name, []).append(part)
+    return found

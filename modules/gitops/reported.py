@@ -1,0 +1,89 @@
+"""In kas: takes what agents report, and passes it to the event bus and to webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from modules.gitops import control_pb2, reports_pb2
+from modules.gitops.allowance import Allowance
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import ConnectedAgent, IServerModuleApi
+
+__all__ = ["REPORTS", "AgentDrift", "Reported"]
+
+REPORTS = reports_pb2.DESCRIPTOR.services_by_name["GitopsReports"]
+
+#: Drifts of one report, and bytes of it.
+MAX_DRIFTS, MAX_BYTES = 100, 1024 * 1024
+
+#: Reports of one agent, and seconds in which they are counted: agentk makes one each
+#: second at most.
+REPORTS_OF_ONE, REPORTS_SECONDS = 90, 60.0
+
+#: Agents whose reports are counted; the one that came first is forgotten.
+MAX_AGENTS = 10_000
+
+
+@attrs.frozen
+class AgentDrift:
+    """
+    What is published as ``gitops.drift``.
+
+    :ivar left_out: how many agentk left out, because there were too many.
+    """
+
+    agent_id: str
+    agent_name: str
+    drifts: tuple[control_pb2.ObjectDrift, ...]
+    left_out: int = 0
+
+
+class Reported:
+    """Answers `GitopsReports`."""
+
+    _log = Logger()
+
+    def __init__(self, api: IServerModuleApi) -> None:
+        self._api = api
+        self._clock: IReactorTime = api.clock
+        self._allowances: dict[str, Allowance] = {}
+
+    @property
+    def counted(self) -> Mapping[str, Allowance]:
+        """How often each agent reported lately."""
+        return self._allowances
+
+    async def report_drift(
+        self, request: reports_pb2.ReportDriftRequest, call: Any
+    ) -> reports_pb2.ReportDriftResponse:
+        """Publish it."""
+        agent: ConnectedAgent = call.agent
+        allowance = self._allowances.pop(agent.agent_id, None)
+        if allowance is None:
+            allowance = Allowance(REPORTS_OF_ONE, REPORTS_SECONDS)
+            if len(self._allowances) >= MAX_AGENTS:
+                del self._allowances[next(iter(self._allowances))]
+        self._allowances[agent.agent_id] = allowance
+        now = self._clock.seconds()
+        if allowance.wait(now):
+            text = f"at most {REPORTS_OF_ONE} reports in {REPORTS_SECONDS:g} s"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text)
+        allowance.take(now)
+        if len(request.drifts) > MAX_DRIFTS or request.ByteSize() > MAX_BYTES:
+            text = f"a report has at most {MAX_DRIFTS} drifts and {MAX_BYTES} bytes"
+            raise CallError(Status.INVALID_ARGUMENT, text)
+        found = AgentDrift(
+            agent.agent_id, agent.agent_name, tuple(request.drifts), request.left_out
+        )
+        self._log.info(
+            "agent {name}: {count} reports of drift in GitOps projects",
+            name=agent.agent_name,
+            count=len(found.drifts) + found.left_out,
+        )
+        self._api.publish("gitops.drift", found)
+        return reports_pb2.ReportDriftResponse()

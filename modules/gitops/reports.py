@@ -1,0 +1,184 @@
+"""In agentk: tells kas, and the objects themselves, of drift."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from modules.gitops import control_pb2, reports_pb2
+from modules.gitops.allowance import Allowance
+from modules.gitops.drift import Drift, DriftState
+from modules.gitops.messages import drift_message
+from modules.gitops.parallel import in_parallel
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, IServiceClient
+from tunnel.util.backoff import Backoff
+
+__all__ = ["DriftReports"]
+
+#: Drifts that wait to be told; of more than that the first ones are left out.
+MAX_WAITING = 500
+
+#: Drifts in one call, and seconds between two calls: what comes together goes together.
+MAX_TOLD, TELL_PAUSE = 100, 1.0
+
+#: Seconds for one call.
+TELL_SECONDS = 10.0
+
+#: Seconds before kas is told again that could not be, at first and at most.
+AGAIN_FIRST, AGAIN_MOST = 5.0, 60.0
+
+#: Events of Kubernetes in a minute, of all objects together.
+EVENTS, EVENTS_SECONDS = 30, 60.0
+
+#: Seconds between two Events that say the same of one object, and objects of which that
+#: is remembered.
+SAME_SECONDS, SAME_OBJECTS = 600.0, 1000
+
+#: What Events are called, of which there are some.
+_REASONS = {
+    DriftState.REPORTED: "Drifted",
+    DriftState.REPAIRED: "DriftRepaired",
+    DriftState.PAUSED: "DriftRepairPaused",
+    DriftState.FAILED: "DriftRepairFailed",
+}
+
+
+@attrs.define(eq=False)
+class DriftReports:
+    """
+    See the module.
+
+    :param now: seconds since 1970.
+    """
+
+    _log = Logger()
+
+    _kas: IServiceClient
+    _client: IKubernetesClient
+    _clock: IReactorTime
+    _random: Callable[[], float]
+    _now: Callable[[], float]
+    _waiting: deque[control_pb2.ObjectDrift] = attrs.field(factory=deque)
+    _left_out: int = 0
+    _events: deque[dict[str, Any]] = attrs.field(factory=deque)
+    #: When an Event was made, by what it says of which object.
+    _said: dict[tuple[str, str], float] = attrs.field(factory=dict)
+    _allowed: Allowance = attrs.field(
+        factory=lambda: Allowance(EVENTS, EVENTS_SECONDS), init=False
+    )
+    _wakes: list[Deferred[None]] = attrs.field(factory=list)
+
+    def add(self, project: str, drift: Drift) -> None:
+        """One that was found, or of which something became."""
+        self._waiting.append(drift_message(project, drift))
+        if len(self._waiting) > MAX_WAITING:
+            self._waiting.popleft()
+            self._left_out += 1
+        self._add_event(project, drift)
+        wakes, self._wakes = self._wakes, []
+        for one in wakes:
+            one.callback(None)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        await in_parallel([self._tell_kas, self._make_events])
+
+    async def _woken(self) -> None:
+        wake: Deferred[None] = Deferred(lambda one: self._wakes.remove(one))
+        self._wakes.append(wake)
+        await wake
+
+    # kas.
+
+    async def _tell_kas(self) -> None:
+        backoff = Backoff(self._random, AGAIN_FIRST, AGAIN_MOST)
+        while True:
+            if not self._waiting:
+                await self._woken()
+            await deferLater(self._clock, TELL_PAUSE)
+            told = [
+                self._waiting.popleft()
+                for _ in range(min(MAX_TOLD, len(self._waiting)))
+            ]
+            left_out, self._left_out = self._left_out, 0
+            request = reports_pb2.ReportDriftRequest(drifts=told, left_out=left_out)
+            try:
+                await self._kas.call("ReportDrift", request, timeout=TELL_SECONDS)
+            except CallError as error:
+                if error.status is Status.UNIMPLEMENTED:
+                    # A kas of before: its log has nothing of this, ours has.
+                    continue
+                self._left_out += left_out
+                room = MAX_WAITING - len(self._waiting)
+                self._waiting.extendleft(reversed(told[-room:] if room else []))
+                self._left_out += max(0, len(told) - room)
+                await deferLater(self._clock, backoff.pause())
+            else:
+                backoff.reset()
+
+    # Events of Kubernetes.
+
+    def _add_event(self, project: str, drift: Drift) -> None:
+        reason = _REASONS.get(drift.state)
+        now = self._clock.seconds()
+        if reason is None or self._allowed.wait(now):
+            return
+        same = (str(drift.key), reason)
+        if now - self._said.get(same, -SAME_SECONDS) < SAME_SECONDS:
+            return
+        self._said.pop(same, None)
+        self._said[same] = now
+        if len(self._said) > SAME_OBJECTS:
+            del self._said[next(iter(self._said))]
+        self._allowed.take(now)
+        key = drift.key
+        time = datetime.fromtimestamp(self._now(), UTC)
+        text = time.strftime("%Y-%m-%dT%H:%M:%SZ")
+        good = drift.state is DriftState.REPAIRED
+        self._events.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {
+                    "generateName": "agentk-drift-",
+                    "namespace": key.namespace or "default",
+                },
+                "involvedObject": {
+                    "apiVersion": drift.api_version,
+                    "kind": key.kind,
+                    "name": key.name,
+                    **({"namespace": key.namespace} if key.namespace else {}),
+                },
+                "type": "Normal" if good else "Warning",
+                "reason": reason,
+                "message": f"GitOps project {project}: {drift}"[:1000],
+                "source": {"component": "agentk"},
+                "reportingComponent": "agentk",
+                "firstTimestamp": text,
+                "lastTimestamp": text,
+                "count": 1,
+            }
+        )
+
+    async def _make_events(self) -> None:
+        while True:
+            if not self._events:
+                await self._woken()
+                continue
+            event = self._events.popleft()
+            namespace = event["metadata"]["namespace"]
+            path = f"/api/v1/namespaces/{namespace}/events"
+            try:
+                await self._client.json("POST", path, event)
+            except CallError as error:
+                # Such as one that may not, or a Namespace that is gone.
+                self._log.debug("no Event was made: {why}", why=error.message)

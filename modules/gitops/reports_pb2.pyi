@@ -1,0 +1,20 @@
+from modules.gitops import control_pb2 as _control_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ReportDriftRequest(_message.Message):
+    __slots__ = ("drifts", "left_out")
+    DRIFTS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    drifts: _containers.RepeatedCompositeFieldContainer[_control_pb2.ObjectDrift]
+    left_out: int
+    def __init__(self, drifts: _Optional[_Iterable[_Union[_control_pb2.ObjectDrift, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
+
+class ReportDriftResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,197 @@
+"""In kas: posts what happened to the addresses that the operator has configured."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from google.protobuf.json_format import MessageToDict
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IConsumer, IReactorTime
+from twisted.internet.protocol import Protocol
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.web.client import Agent
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgent, IBodyProducer
+from zope.interface import implementer
+
+from modules.gitops.config import WebhookSettings
+from modules.gitops.reported import AgentDrift
+from modules.secret_file import read_secret
+from tunnel import __version__
+from tunnel.util.backoff import Backoff
+
+__all__ = ["DriftWebhook", "webhook_agent"]
+
+#: Events that wait for one address; of more than that the first ones are dropped.
+MAX_WAITING = 100
+
+#: Attempts for one event, and the seconds of the first and the longest pause between.
+ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 1.0, 60.0
+
+#: Seconds for one attempt.
+SECONDS = 10.0
+
+#: Bytes of an answer that are read; nothing of it is used.
+MAX_ANSWER = 64 * 1024
+
+
+@implementer(IBodyProducer)
+class _Body:
+    """All of it at once."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.length = len(body)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        consumer.write(self._body)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """It has been produced."""
+
+    def resumeProducing(self) -> None:
+        """It has been produced."""
+
+    def stopProducing(self) -> None:
+        """It has been produced."""
+
+
+class _Discard(Protocol):
+    """Reads an answer to its end, if that comes soon."""
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    def dataReceived(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > MAX_ANSWER and self.transport is not None:
+            self.transport.loseConnection()
+
+
+class DriftWebhook:
+    """
+    One address.
+
+    It is the operator's alone: nothing that an agent says chooses where a request goes,
+    and redirects are not followed.
+
+    :param now: seconds since 1970.
+    :param http: makes requests.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: WebhookSettings,
+        clock: IReactorTime,
+        now: Callable[[], float],
+        random: Callable[[], float],
+        http: IAgent,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._now = now
+        self._random = random
+        self._http = http
+        self._waiting: deque[Mapping[str, Any]] = deque()
+        self._running: Deferred[Any] | None = None
+        self._failing = False
+
+    def send(self, event: AgentDrift) -> None:
+        """Post it, once those before have been."""
+        if not self._settings.has(event.agent_name):
+            return
+        self._waiting.append(
+            {
+                "event": "gitops.drift",
+                "agent": {"id": event.agent_id, "name": event.agent_name},
+                "drifts": [MessageToDict(one) for one in event.drifts],
+                "leftOut": event.left_out,
+            }
+        )
+        if len(self._waiting) > MAX_WAITING:
+            self._waiting.popleft()
+            self._complain("too many events wait for it; the first are dropped")
+        if self._running is None:
+            running = Deferred.fromCoroutine(self._run())
+            running.addErrback(self._ended)
+            self._running = None if running.called else running
+
+    def stop(self) -> None:
+        """What waits is dropped."""
+        if self._running is not None:
+            self._running.cancel()
+
+    def _ended(self, failure: Any) -> None:
+        self._running = None
+        if not failure.check(CancelledError):
+            self._log.failure("a webhook of GitOps failed", failure)
+
+    async def _run(self) -> None:
+        while self._waiting:
+            body = json.dumps(self._waiting.popleft()).encode()
+            backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
+            why, attempts = await self._posted(body), 1
+            while why and attempts < ATTEMPTS:
+                await deferLater(self._clock, backoff.pause())
+                why, attempts = await self._posted(body), attempts + 1
+            if why:
+                self._complain(f"{why}; after {ATTEMPTS} attempts the event is dropped")
+            else:
+                self._failing = False
+        self._running = None
+
+    async def _posted(self, body: bytes) -> str:
+        """Why it was not; empty: it was."""
+        try:
+            secret = read_secret(self._settings.secret_file)
+        except ValueError as error:
+            return str(error)
+        time = str(int(self._now()))
+        mac = hmac.digest(secret, time.encode() + b"." + body, "sha256").hex()
+        headers = Headers(
+            {
+                "Content-Type": ["application/json"],
+                "User-Agent": [f"txkas/{__version__}"],
+                "Txkas-Event": ["gitops.drift"],
+                "Txkas-Timestamp": [time],
+                "Txkas-Signature": [f"sha256={mac}"],
+            }
+        )
+        url = self._settings.url.encode()
+        request = self._http.request(b"POST", url, headers, _Body(body))
+        request.addTimeout(SECONDS, self._clock)
+        try:
+            response = await request
+        except CancelledError:
+            raise
+        except Exception as error:
+            # Of many kinds: no route, no name, a certificate, a time-out.
+            return type(error).__name__
+        response.deliverBody(_Discard())
+        return "" if 200 <= response.code < 300 else f"it answers {response.code}"
+
+    def _complain(self, why: str) -> None:
+        """Once, until an event has been posted."""
+        if not self._failing:
+            self._failing = True
+            self._log.warn(
+                "the webhook at {host} cannot be told of drift: {why}",
+                # Paths of webhooks may be secrets.
+                host=urlsplit(self._settings.url).hostname,
+                why=why,
+            )
+
+
+def webhook_agent(reactor: Any) -> IAgent:
+    """What makes their requests; redirects are not followed."""
+    agent: IAgent = Agent(reactor, connectTimeout=SECONDS)
+    return agent

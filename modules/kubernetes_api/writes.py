@@ -1,0 +1,83 @@
+"""Which credential changed an object through kas, told beside the tunnel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from urllib.parse import parse_qsl, quote, unquote
+
+import attrs
+
+from tunnel.http1 import RequestHead
+from tunnel.interfaces import KubernetesWrite
+from tunnel.kubernetes import request_info
+
+__all__ = ["CREDENTIAL", "READS", "Write", "credential_field"]
+
+#: What kas tells agentk, and neither takes from others nor passes on.
+CREDENTIAL = b"txkas-credential"
+
+#: Requests that change nothing: of those nothing is told.
+READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+
+#: Characters of a field manager, as API servers take them.
+MAX_MANAGER = 128
+
+_DATE = re.compile(rb"\r\nDate: ?([^\r\n]{1,40})", re.IGNORECASE)
+_USER_AGENT = re.compile(rb"\r\nUser-Agent: ?([^\r\n/]{1,128})", re.IGNORECASE)
+
+
+@lru_cache(maxsize=1000)
+def credential_field(credential_id: str) -> bytes:
+    """The header line, after its CR LF."""
+    value = quote(credential_id[:200], safe=":@.-_").encode()
+    return b"\r\nTxkas-Credential: " + value
+
+
+@attrs.frozen
+class Write:
+    """A request that may change an object, while it is not answered."""
+
+    _head: RequestHead
+    _begun: float
+
+    @classmethod
+    def of(cls, head: RequestHead, seconds: Callable[[], float]) -> Write | None:
+        """None: it changes nothing, or it is not known whose it is."""
+        if head.method in READS or CREDENTIAL not in head.taken:
+            return None
+        return cls(head, seconds())
+
+    def answered(
+        self, status: int, fields: bytes, now: float
+    ) -> KubernetesWrite | None:
+        """What was written; None: nothing was, or not to one object that has a name."""
+        date = _DATE.search(fields)
+        info = request_info(self._head.method, self._head.target)
+        if not 200 <= status < 300 or date is None or not info.name:
+            return None
+        query = dict(parse_qsl(self._head.target.partition(b"?")[2].decode("latin-1")))
+        if "dryRun" in query:
+            return None
+        agent = _USER_AGENT.search(b"\r\n" + self._head.fields)
+        manager = query.get("fieldManager") or (
+            agent[1].decode("latin-1") if agent is not None else ""
+        )
+        try:
+            time = parsedate_to_datetime(date[1].decode("latin-1")).timestamp()
+        except ValueError:
+            return None
+        return KubernetesWrite(
+            unquote(self._head.taken[CREDENTIAL][0].decode("latin-1")),
+            info.verb,
+            info.group,
+            info.resource,
+            info.namespace,
+            info.name,
+            info.subresource,
+            manager[:MAX_MANAGER],
+            time,
+            now - self._begun,
+        )

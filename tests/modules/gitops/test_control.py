@@ -1,0 +1,134 @@
+"""What people ask of an agent's projects, from the external API to agentk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from modules.gitops import control
+from modules.gitops import control_pb2 as pb
+from modules.gitops.operators import CONTROL
+from tests.modules.gitops.halves import HalvesTestCase, text
+from tests.modules.gitops.test_reconcile import config_maps
+from tunnel.errors import CallError, Status
+
+
+class ControlTests(HalvesTestCase):
+    """`GitopsControl`."""
+
+    def ask(self, method: str, request: Any) -> Any:
+        return self.pair.run(self.pair.external(CONTROL).call(method, request))
+
+    def refused(self, method: str, request: Any) -> CallError:
+        with self.assertRaises(CallError) as caught:
+            self.ask(method, request)
+        error: CallError = caught.exception
+        return error
+
+    def status(self, **given: Any) -> Any:
+        request = pb.GetStatusRequest(agent="agent-1", **given)
+        return self.ask("GetStatus", request).projects
+
+    def test_before_and_after_a_commit(self) -> None:
+        self.assertEqual(list(self.status()), [])
+        self.configure({"id": "apps"})
+        (waiting,) = self.status()
+        self.assertEqual(waiting.state, pb.ProjectStatus.STATE_WAITING)
+        self.assertTrue(waiting.problems)
+        commit = self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.passes(300)
+        (found,) = self.status(objects=True)
+        self.assertEqual(found.state, pb.ProjectStatus.STATE_CURRENT)
+        self.assertEqual((found.id, found.repository), ("apps", "apps"))
+        self.assertEqual((found.commit, found.next_commit), (commit, ""))
+        self.assertEqual(dict(found.objects_by_outcome), {"created": 2})
+        self.assertEqual(found.objects[0].object.name, "m001")
+        self.assertEqual(found.objects[0].place, "a.yaml:1")
+        self.assertGreater(found.worked_at.seconds, 0)
+        (plain,) = self.status(project="apps")
+        self.assertEqual(list(plain.objects), [])
+
+    def test_drift(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps", "drift": {"mode": "report"}})
+        self.passes(1)
+        request = pb.GetDriftRequest(agent="agent-1")
+        self.assertEqual(list(self.ask("GetDrift", request).drifts), [])
+        live = self.live("m001")
+        self.cluster.objects.put({**live, "data": {"n": "theirs"}})
+        self.passes(1)
+        (drift,) = self.ask("GetDrift", request).drifts
+        self.assertEqual((drift.project, drift.object.name), ("apps", "m001"))
+        self.assertEqual(drift.kind, pb.ObjectDrift.KIND_CHANGED)
+        self.assertEqual(drift.state, pb.ObjectDrift.STATE_REPORTED)
+        (field,) = drift.fields
+        self.assertEqual(
+            (field.path, field.wanted, field.live), ("/data/n", '"1"', '"theirs"')
+        )
+        (writer,) = drift.writers
+        self.assertEqual((writer.manager, writer.operation), ("test", "Update"))
+        self.assertLessEqual(writer.time.seconds, self.clock.seconds())
+        self.assertEqual(drift.place, "a.yaml:1")
+        self.cluster.objects.put({**live, "data": {"n": "1"}})
+        self.passes(1)
+        self.assertEqual(list(self.ask("GetDrift", request).drifts), [])
+        request.ended = True
+        (ended,) = self.ask("GetDrift", request).drifts
+        self.assertEqual(ended.state, pb.ObjectDrift.STATE_ENDED)
+
+    def test_what_is_wrong(self) -> None:
+        self.apps.commit({"a.yaml": "kind: ["})
+        self.configure({"id": "apps"})
+        (found,) = self.status()
+        self.assertEqual(found.state, pb.ProjectStatus.STATE_FAILED)
+        self.assertIn("a.yaml:", found.problems[0])
+
+    def test_no_more_objects_than_fit(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(*range(3)))})
+        self.configure({"id": "apps"})
+        self.patch(control, "MAX_OBJECTS", 2)
+        (found,) = self.status(objects=True)
+        self.assertEqual(len(found.objects), 2)
+
+    def test_approval(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        request = pb.ApproveRequest(agent="1", project="apps", release="x")
+        self.assertIn("nothing is held", self.refused("Approve", request).message)
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.pushed()
+        (held,) = self.status()
+        self.assertEqual(held.state, pb.ProjectStatus.STATE_HELD)
+        error = self.refused("Approve", request)
+        self.assertIs(error.status, Status.FAILED_PRECONDITION)
+        self.assertIn("other objects are held", error.message)
+        self.assertIsNotNone(self.live("m002"))
+        request.release = held.release
+        self.ask("Approve", request)
+        self.passes(5)
+        self.assertIsNone(self.live("m002"))
+        (found,) = self.status()
+        self.assertEqual(found.state, pb.ProjectStatus.STATE_CURRENT)
+
+    def test_who_cannot_be_asked(self) -> None:
+        self.configure({"id": "apps"})
+        error = self.refused("GetStatus", pb.GetStatusRequest(agent="other"))
+        self.assertIs(error.status, Status.NOT_FOUND)
+        error = self.refused("GetStatus", pb.GetStatusRequest())
+        self.assertIs(error.status, Status.INVALID_ARGUMENT)
+        request = pb.GetStatusRequest(agent="1", project="none")
+        error = self.refused("GetStatus", request)
+        self.assertIs(error.status, Status.NOT_FOUND)
+        self.assertIn("there is: apps", error.message)
+
+    def test_an_agentk_that_does_not_lead(self) -> None:
+        """It refuses the call, so that kas tries the next one."""
+        self.leave()
+        error = self.refused("GetStatus", pb.GetStatusRequest(agent="1"))
+        self.assertIs(error.status, Status.UNAVAILABLE)
+        self.assertIn("does not lead", error.message)
+
+    def test_an_agent_without_gitops(self) -> None:
+        self.pair.agent.dispatcher.withdraw("GitopsAgent")
+        error = self.refused("GetStatus", pb.GetStatusRequest(agent="1"))
+        self.assertIs(error.status, Status.FAILED_PRECONDITION)
+        self.assertIn("has no GitOps", error.message)

@@ -1,0 +1,327 @@
+"""What others change: seen when it happens, told, and repaired within limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from modules.gitops import drift as module
+from modules.gitops.brakes import OWNER
+from modules.gitops.drift import Drift, DriftKind, DriftState
+from modules.gitops.project import AGAIN, WATCHED_AGAIN
+from modules.gitops.watches import RETRY_FIRST
+from tests.modules.gitops.halves import HalvesTestCase, text
+from tests.modules.gitops.test_reconcile import config_maps, object_
+
+
+class DriftTestCase(HalvesTestCase):
+    """One project, and a person with kubectl."""
+
+    def begin(self, *objects: Any, **settings: Any) -> None:
+        self.apps.commit({"a.yaml": text(*objects)})
+        self.configure({"id": "apps", **settings})
+        # Until the watches have begun.
+        self.passes(1)
+
+    def edit(self, name: str, kind: str = "ConfigMap", **fields: Any) -> None:
+        """As a person does, and none of it through agentk."""
+        api_version = "apps/v1" if kind == "Deployment" else "v1"
+        live = self.cluster.objects.find(api_version, kind, name, "default")
+        assert live is not None
+        self.cluster.objects.put({**live, **fields})
+        self.passes(1)
+
+    def remove(self, name: str) -> None:
+        self.cluster.objects.remove("v1", "ConfigMap", name, "default")
+        self.passes(1)
+
+    @property
+    def present(self) -> list[Drift]:
+        return list(self.agent.projects["apps"].drifts.present.values())
+
+    @property
+    def lately(self) -> list[Drift]:
+        return list(self.agent.projects["apps"].drifts.lately)
+
+    def asked(self, since: int, *methods: str) -> list[str]:
+        """Requests about objects, watches and lists of agentk's left out."""
+        return [
+            f"{one.method} {one.path}"
+            for one in self.cluster.requests[since:]
+            if one.method in methods and "limit=" not in one.path
+            and "watch=" not in one.path
+        ]  # fmt: skip
+
+
+class RepairTests(DriftTestCase):
+    """As it is by default."""
+
+    def test_a_field(self) -> None:
+        self.begin(object_("a", data={"x": "1", "y": "1"}))
+        self.edit("a", data={"x": "2", "y": "1", "theirs": "1"})
+        self.assertEqual(self.live("a")["data"], {"x": "1", "y": "1", "theirs": "1"})
+        (line,) = self.said("it is repaired")
+        self.assertIn("ConfigMap default/a changed by test (Update)", line)
+        self.assertIn(": /data/x; it is repaired", line)
+        self.assertEqual(len(self.said("it was repaired")), 1)
+        self.assertEqual(self.present, [])
+        (drift,) = self.lately
+        self.assertEqual(drift.state, DriftState.REPAIRED)
+        self.assertEqual(drift.fields[0].wanted, '"1"')
+        self.assertEqual(drift.fields[0].live, '"2"')
+
+    def test_an_object_that_is_gone(self) -> None:
+        """It alone is applied again."""
+        self.begin(*config_maps(*range(10)))
+        before = len(self.cluster.requests)
+        self.remove("m003")
+        self.assertEqual(self.live("m003")["data"], {"n": "3"})
+        self.assertEqual(len(self.asked(before, "PATCH")), 1)
+        self.assertEqual(len(self.said("m003 deleted; it is repaired")), 1)
+        # It is known by its new uid: once more.
+        self.remove("m003")
+        self.assertIsNotNone(self.live("m003"))
+
+    def test_nothing_is_pruned_by_a_repair(self) -> None:
+        self.begin(*config_maps(1, 2, 3), prune=False)
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.pushed()
+        self.remove("m001")
+        self.assertIsNotNone(self.live("m001"))
+        self.assertIsNotNone(self.live("m003"))
+
+    def test_what_is_not_ours_costs_nothing(self) -> None:
+        """Status, and fields that Git does not name."""
+        self.begin(
+            object_("d", "Deployment", "apps/v1", spec={"template": {"a": "1"}}),
+            object_("a", data={"x": "1"}),
+        )
+        before = len(self.cluster.requests)
+        self.edit("d", "Deployment", status={"replicas": 3})
+        self.edit("d", "Deployment", spec={"template": {"a": "1"}, "replicas": 7})
+        self.edit("a", data={"x": "1", "theirs": "1"})
+        self.passes(AGAIN)
+        self.assertEqual(self.asked(before, "GET", "PATCH", "PUT", "POST"), [])
+        self.assertEqual(self.present, [])
+        live = self.cluster.objects.find("apps/v1", "Deployment", "d", "default")
+        assert live is not None
+        self.assertEqual(live["spec"]["replicas"], 7)
+
+    def test_at_rest(self) -> None:
+        """Where all kinds are watched a full pass is rare."""
+        self.begin(*config_maps(*range(20)))
+        before = len(self.cluster.requests)
+        self.passes(WATCHED_AGAIN - 60)
+        self.assertEqual(self.asked(before, "GET", "PATCH"), [])
+        self.passes(120)
+        # One list says that none has changed since it was applied.
+        self.assertLess(len(self.asked(before, "GET")), 5)
+        self.assertEqual(self.asked(before, "PATCH"), [])
+
+    def test_a_kind_that_cannot_be_watched(self) -> None:
+        """All of it is applied again every five minutes, as before."""
+        denied = {"kind": "Status", "message": "no", "code": 403}
+        path = "/api/v1/configmaps?limit=500"
+        self.cluster.answer("GET", path, denied, 403)
+        self.begin(*config_maps(1))
+        self.assertEqual(len(self.said("cannot be watched for drift")), 1)
+        self.remove("m001")
+        self.assertIsNone(self.live("m001"))
+        self.passes(AGAIN)
+        self.assertIsNotNone(self.live("m001"))
+
+    def test_while_the_watch_was_away(self) -> None:
+        """Its version is forgotten, all is listed again: what went is missed."""
+        self.begin(*config_maps(1, 2))
+        self.cluster.refuses = True
+        self.cluster.cut()
+        self.passes(1)
+        self.cluster.objects.remove("v1", "ConfigMap", "m001", "default")
+        live = self.live("m002")
+        self.cluster.objects.put({**live, "data": {"n": "other"}})
+        self.cluster.objects.forget()
+        self.cluster.refuses = False
+        self.passes(RETRY_FIRST + 60)
+        self.assertIsNotNone(self.live("m001"))
+        self.assertEqual(self.live("m002")["data"], {"n": "2"})
+
+    def test_two_projects_share_watches(self) -> None:
+        self.other.commit({"a.yaml": text(*config_maps(5))})
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"}, {"id": "other"})
+        self.passes(2)
+        self.assertEqual(len(self.cluster.objects.watchers), 1)
+        for name in ("m001", "m005"):
+            self.remove(name)
+            self.assertIsNotNone(self.live(name))
+        self.configure({"id": "other"})
+        self.remove("m001")
+        self.assertIsNone(self.live("m001"))
+        self.remove("m005")
+        self.assertIsNotNone(self.live("m005"))
+        self.configure()
+        self.passes(1)
+        self.assertEqual(len(self.cluster.objects.watchers), 0)
+
+    def test_two_engines_fight(self) -> None:
+        """It is told apart and left; all others are repaired."""
+        self.begin(object_("a", data={"x": "1"}), object_("b", data={"x": "1"}))
+        for _ in range(20):
+            self.edit("a", data={"x": "theirs"})
+            self.passes(15)
+        self.assertEqual(self.live("a")["data"], {"x": "theirs"})
+        self.assertEqual(len(self.said("it was repaired")), module.REPAIRS)
+        (line,) = self.said("it is left for an hour")
+        self.assertIn("agentk and test keep changing it: repaired 5 times", line)
+        self.edit("b", data={"x": "2"})
+        self.assertEqual(self.live("b")["data"], {"x": "1"})
+
+    def test_a_whole_namespace(self) -> None:
+        """More than a minute's repairs take more than a minute."""
+        self.patch(module, "ALL_REPAIRS", 5)
+        self.begin(*config_maps(*range(12)))
+        for number in range(12):
+            self.cluster.objects.remove("v1", "ConfigMap", f"m{number:03}", "default")
+        self.passes(2)
+        there = [self.live(f"m{number:03}") is not None for number in range(12)]
+        self.assertEqual(sum(there), 5)
+        self.passes(130)
+        for number in range(12):
+            self.assertIsNotNone(self.live(f"m{number:03}"))
+
+    def test_one_that_people_took_over(self) -> None:
+        """Without our mark it is not ours, whatever Git says."""
+        self.begin(object_("a", data={"x": "1"}))
+        live = self.live("a")
+        self.assertEqual(live["metadata"]["annotations"].pop(OWNER)[:2], "1-")
+        self.edit("a", metadata=live["metadata"], data={"x": "2"})
+        self.assertEqual(self.live("a")["data"], {"x": "2"})
+        (drift,) = self.present
+        self.assertEqual(drift.state, DriftState.FAILED)
+        self.assertIn("of no inventory", drift.reason)
+
+    def test_secrets_are_masked(self) -> None:
+        self.begin(object_("s", "Secret", data={"key": "b2xk"}))
+        live = self.cluster.objects.find("v1", "Secret", "s", "default")
+        assert live is not None
+        self.cluster.objects.put({**live, "data": {"key": "bmV3"}})
+        self.passes(1)
+        (drift,) = self.lately
+        self.assertEqual(drift.fields[0].path, "/data/key")
+        self.assertEqual((drift.fields[0].wanted, drift.fields[0].live), ("***", "***"))
+        for value in ("b2xk", "bmV3"):
+            self.assertNotIn(value, repr(drift))
+            self.assertEqual(self.said(value), [])
+
+    def test_a_job_that_ends_by_itself(self) -> None:
+        job = object_("j", "Job", "batch/v1", spec={"ttlSecondsAfterFinished": 5})
+        self.begin(job)
+        self.cluster.objects.remove("batch/v1", "Job", "j", "default")
+        self.passes(10)
+        found = self.cluster.objects.find("batch/v1", "Job", "j", "default")
+        self.assertIsNone(found)
+        self.assertEqual(self.present, [])
+
+    def test_what_left_git_is_no_drift(self) -> None:
+        self.begin(*config_maps(1, 2))
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.pushed()
+        self.passes(5)
+        self.assertIsNone(self.live("m002"))
+        self.assertEqual(self.said("drift"), [])
+
+    def test_the_cluster_away(self) -> None:
+        """A repair that cannot be made is made later."""
+        self.begin(*config_maps(1))
+        self.cluster.objects.remove("v1", "ConfigMap", "m001", "default")
+        self.cluster.refuses = True
+        self.cluster.cut()
+        self.passes(30)
+        self.assertIsNone(self.live("m001"))
+        self.cluster.refuses = False
+        self.passes(120)
+        self.assertIsNotNone(self.live("m001"))
+
+    def test_metrics(self) -> None:
+        self.begin(*config_maps(1, 2))
+        sample = self.agent._api.metrics.get_sample_value
+
+        def value(name: str, **labels: str) -> float | None:
+            found: float | None = sample(
+                f"agentk_gitops_{name}", {"project": "apps", **labels}
+            )
+            return found
+
+        self.assertEqual(value("objects", outcome="created"), 2)
+        self.assertEqual(value("out_of_sync_seconds"), 0)
+        self.edit("m001", data={"n": "other"})
+        self.assertEqual(value("drifts_total", kind="ConfigMap"), 1)
+        self.assertEqual(value("drift_repairs_total", result="repaired"), 1)
+        self.assertEqual(value("drifted_objects"), 0)
+        self.assertEqual(value("out_of_sync_seconds"), 0)
+
+
+class ReportTests(DriftTestCase):
+    """``mode: report``, and what is left to others."""
+
+    def test_it_stays(self) -> None:
+        self.begin(*config_maps(1, 2), drift={"mode": "report"})
+        self.edit("m001", data={"n": "other"})
+        self.remove("m002")
+        self.passes(WATCHED_AGAIN * 2)
+        self.assertEqual(self.live("m001")["data"], {"n": "other"})
+        self.assertIsNone(self.live("m002"))
+        kinds = {one.key.name: one.kind for one in self.present}
+        self.assertEqual(kinds, {"m001": DriftKind.CHANGED, "m002": DriftKind.DELETED})
+        self.assertEqual(len(self.said("it is left as it is")), 2)
+        self.assertIsNotNone(self.agent.projects["apps"].out_of_sync_since)
+
+    def test_it_stays_while_another_fails(self) -> None:
+        """Until Git changes it, however often all of it is tried again."""
+        bad = object_("t", "Thing", "x.io/v1")
+        self.begin(*config_maps(1, 2), bad, drift={"mode": "report"})
+        self.edit("m001", data={})
+        self.remove("m002")
+        self.passes(AGAIN)
+        self.assertEqual(self.live("m001")["data"], {})
+        self.assertIsNone(self.live("m002"))
+        self.assertEqual(len(self.present), 2)
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
+        self.pushed()
+        self.assertIsNotNone(self.live("m003"))
+        self.assertIsNone(self.live("m002"))
+        self.assertEqual(len(self.present), 2)
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3, immutable=False))})
+        self.pushed()
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        self.assertIsNotNone(self.live("m002"))
+        self.assertEqual(self.present, [])
+
+    def test_it_ends(self) -> None:
+        self.begin(*config_maps(1), drift={"mode": "report"})
+        self.edit("m001", data={"n": "other"})
+        self.assertEqual(len(self.present), 1)
+        self.edit("m001", data={"n": "1"})
+        self.assertEqual(self.present, [])
+        self.assertEqual(self.lately[-1].state, DriftState.ENDED)
+
+    def test_off(self) -> None:
+        self.begin(*config_maps(1), drift={"mode": "off"})
+        self.remove("m001")
+        self.passes(WATCHED_AGAIN * 2)
+        self.assertIsNone(self.live("m001"))
+        self.assertEqual(len(self.cluster.objects.watchers), 0)
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.pushed()
+        self.assertIsNotNone(self.live("m001"))
+
+    def test_ignored_fields(self) -> None:
+        ignored = {"kind": "ConfigMap", "name": "a*", "fields": ["/data/x~1y"]}
+        self.begin(
+            object_("ab", data={"x/y": "1", "z": "1"}),
+            object_("b", data={"x/y": "1"}),
+            drift={"ignore": [ignored]},
+        )
+        self.assertEqual(self.live("ab")["data"], {"z": "1"})
+        self.assertEqual(self.live("b")["data"], {"x/y": "1"})
+        self.edit("ab", data={"x/y": "theirs", "z": "2"})
+        self.assertEqual(self.live("ab")["data"], {"x/y": "theirs", "z": "1"})

@@ -1,0 +1,88 @@
+"""Many objects with one request, and not more requests than one for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from modules.gitops import listing
+from tests.modules.gitops.halves import HalvesTestCase, text
+from tests.modules.gitops.test_reconcile import config_maps, object_
+
+
+class ListingTests(HalvesTestCase):
+    """Requests of a whole pass."""
+
+    def asked(self, method: str) -> list[str]:
+        return [
+            one.path.partition("?")[0]
+            for one in self.cluster.requests
+            if one.method == method and "/configmaps" in one.path
+        ]
+
+    def again(self) -> None:
+        """Another agentk leads, which has not applied any of them."""
+        self.leave()
+        self.cluster.requests.clear()
+        self.lead()
+        self.passes(5)
+
+    def test_many_are_listed(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(*range(20)))})
+        self.configure({"id": "apps"})
+        self.again()
+        collection = "/api/v1/namespaces/default/configmaps"
+        self.assertEqual(self.asked("GET").count(collection), 1)
+        self.assertEqual([one for one in self.asked("GET") if "/m0" in one], [])
+        self.assertEqual(len(self.asked("PATCH")), 20)
+        self.assertEqual(len(self.said("20 unchanged")), 1)
+
+    def test_few_are_asked_for(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps"})
+        self.again()
+        self.assertEqual(len([one for one in self.asked("GET") if "/m0" in one]), 2)
+
+    def test_among_many_of_others(self) -> None:
+        """The list is given up; what it did not show is asked for."""
+        self.patch(listing, "PAGE", 10)
+        for number in range(50):
+            one = object_(f"a{number}", metadata={"namespace": "default"})
+            self.cluster.objects.put(one)
+        self.apps.commit({"a.yaml": text(*config_maps(*range(6)))})
+        self.configure({"id": "apps"})
+        self.again()
+        self.assertEqual(len([one for one in self.asked("GET") if "/m0" in one]), 6)
+        self.assertEqual(len(self.said("6 unchanged")), 1)
+
+    def test_what_may_not_be_listed(self) -> None:
+        denied: dict[str, Any] = {"kind": "Status", "message": "no", "code": 403}
+        self.apps.commit({"a.yaml": text(*config_maps(*range(6)))})
+        path = "/api/v1/namespaces/default/configmaps?limit=500"
+        self.cluster.answer("GET", path, denied, 403)
+        self.configure({"id": "apps"})
+        self.assertEqual(len(self.said("6 created")), 1)
+
+    def test_what_left_is_not_remembered(self) -> None:
+        """Names with a hash in them come and go for as long as agentk runs."""
+        for number in range(5):
+            objects = config_maps(*range(number, number + 3))
+            self.apps.commit({"a.yaml": text(*objects)})
+            self.configure({"id": "apps"})
+            self.pushed()
+        (project,) = self.agent.projects.values()
+        self.assertEqual(
+            {key.name for key in project._settled}, {"m004", "m005", "m006"}
+        )
+
+    def test_a_new_commit_applies_what_changed(self) -> None:
+        """Of what is as it was applied nothing is sent again."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(20)))})
+        self.configure({"id": "apps"})
+        self.cluster.requests.clear()
+        changed = [*config_maps(*range(19)), object_("m019", data={"n": "x"})]
+        self.apps.commit({"a.yaml": text(*changed)})
+        self.pushed()
+        paths = [one for one in self.asked("PATCH") if "/m0" in one]
+        self.assertEqual(len(paths), 1)
+        self.assertEqual(self.live("m019")["data"], {"n": "x"})
+        self.assertEqual(len(self.said("1 changed, 19 unchanged")), 1)

@@ -1,0 +1,149 @@
+"""What people have said of a project: suspend, undo, resume, and what was applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from modules.gitops import control_pb2 as pb
+from modules.gitops.inventory import HISTORY, MAX_HISTORY, PINNED, SUSPENDED
+from modules.gitops.operators import CONTROL
+from modules.gitops.project import AGAIN
+from tests.modules.gitops.halves import HalvesTestCase, text
+from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.errors import CallError, Status
+
+
+class OrdersTests(HalvesTestCase):
+    """From the external API to the annotations, and what comes of them."""
+
+    def ask(self, method: str, **given: Any) -> Any:
+        request = getattr(pb, f"{method}Request")(agent="1", project="apps", **given)
+        return self.pair.run(self.pair.external(CONTROL).call(method, request))
+
+    def refused(self, method: str, **given: Any) -> Status:
+        with self.assertRaises(CallError) as caught:
+            self.ask(method, **given)
+        status: Status = caught.exception.status
+        return status
+
+    def status(self) -> Any:
+        (found,) = self.ask("GetStatus").projects
+        return found
+
+    def commit(self, *objects: Any) -> str:
+        commit = self.apps.commit({"a.yaml": text(*objects)})
+        self.pushed()
+        return commit
+
+    def begin(self) -> str:
+        commit = self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
+        self.configure({"id": "apps"})
+        return commit
+
+    @property
+    def inventory(self) -> Any:
+        path = "/api/v1/namespaces/default/configmaps"
+        answer = self.cluster.objects.respond("GET", path, "", b"", False)
+        assert isinstance(answer, tuple)
+        items = answer[1]["items"]
+        (found,) = (
+            one for one in items if one["metadata"]["name"].startswith("inventory-")
+        )
+        return found
+
+    def test_suspended(self) -> None:
+        """Neither commits nor drift change anything; all of it comes afterwards."""
+        self.begin()
+        self.ask("Suspend")
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_SUSPENDED)
+        changed = self.live("m001")
+        changed["data"] = {"n": "theirs"}
+        self.cluster.objects.put(changed)
+        self.commit(*config_maps(1, 2, 4))
+        self.passes(AGAIN)
+        self.assertEqual(self.live("m001")["data"], {"n": "theirs"})
+        self.assertIsNone(self.live("m004"))
+        self.assertIsNotNone(self.live("m003"))
+        self.assertEqual(self.inventory["metadata"]["annotations"][SUSPENDED], "true")
+        self.ask("Resume")
+        self.passes(60)
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        self.assertIsNotNone(self.live("m004"))
+        self.assertIsNone(self.live("m003"))
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_CURRENT)
+
+    def test_undo(self) -> None:
+        """Pruned objects and fields come back; later commits wait; so does a leader."""
+        first = self.begin()
+        changed = object_("m001", data={"n": "bad"})
+        second = self.commit(changed, *config_maps(2))
+        self.assertIsNone(self.live("m003"))
+        self.assertEqual(self.ask("Undo").commit, first)
+        self.passes(5)
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        self.assertIsNotNone(self.live("m003"))
+        self.assertEqual(self.status().pinned, first)
+        self.assertEqual(self.status().commit, first)
+
+        self.commit(changed, *config_maps(2, 3, 9))
+        self.passes(AGAIN)
+        self.assertIsNone(self.live("m009"))
+        self.leave()
+        self.lead()
+        self.passes(AGAIN)
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        self.assertIsNone(self.live("m009"))
+
+        self.ask("Resume")
+        self.passes(5)
+        self.assertEqual(self.live("m001")["data"], {"n": "bad"})
+        self.assertIsNotNone(self.live("m009"))
+        self.assertNotIn(PINNED, self.inventory["metadata"]["annotations"])
+        commits = [one.commit for one in self.ask("GetHistory").commits]
+        self.assertEqual(commits[:3], [first, second, first])
+
+    def test_a_commit_that_is_lost(self) -> None:
+        """Rewritten history: it is said, and nothing is deleted or changed."""
+        first = self.begin()
+        self.commit(*config_maps(1, 2))
+        del self.apps._trees[first]
+        self.ask("Undo", commit=first[:10])
+        self.passes(60)
+        self.assertEqual(len(self.said(f"pinned to {first[:12]}, which cannot be")), 1)
+        self.assertIsNone(self.live("m003"))
+        self.assertIsNotNone(self.live("m002"))
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_FAILED)
+
+    def test_what_cannot_be(self) -> None:
+        self.begin()
+        self.assertIs(self.refused("Undo"), Status.NOT_FOUND)
+        self.assertIs(self.refused("Undo", commit="ffff"), Status.NOT_FOUND)
+
+    def test_before_anything_was_applied(self) -> None:
+        self.configure({"id": "apps"})
+        for method in ("Suspend", "Undo", "GetHistory"):
+            self.assertIs(self.refused(method), Status.FAILED_PRECONDITION)
+
+    def test_history(self) -> None:
+        """So many commits, each once, and what became of them."""
+        first = self.begin()
+        (found,) = self.ask("GetHistory").commits
+        self.assertEqual((found.commit, found.summary), (first, "3 created"))
+        self.passes(AGAIN * 3)
+        self.assertEqual(len(self.ask("GetHistory").commits), 1)
+        last = ""
+        for number in range(MAX_HISTORY + 2):
+            last = self.commit(object_("m001", data={"n": str(number)}))
+        found = self.ask("GetHistory").commits
+        self.assertEqual(len(found), MAX_HISTORY)
+        self.assertEqual(found[-1].commit, last)
+
+    def test_a_history_that_cannot_be_read(self) -> None:
+        """It is none; the next one begins again."""
+        self.begin()
+        broken = self.inventory
+        broken["metadata"]["annotations"][HISTORY] = "{"
+        self.cluster.objects.put(broken)
+        self.assertEqual(len(self.ask("GetHistory").commits), 0)
+        self.commit(*config_maps(1, 2, 3, 4))
+        self.assertEqual(len(self.ask("GetHistory").commits), 1)

@@ -1,0 +1,93 @@
+"""Who changed an object: named where that is certain, and else nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from twisted.internet.task import Clock
+
+from modules.gitops import people
+from modules.gitops.differences import Writer
+from modules.gitops.manifests import ObjectKey
+from modules.gitops.people import Changes, Writes
+from tunnel.interfaces import KubernetesResource, KubernetesWrite
+
+MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
+KEY = ObjectKey("", "ConfigMap", "a", "x")
+WRITER = Writer("kubectl-edit", "Update", "", "1970-01-01T00:01:40Z")
+ALICE = KubernetesWrite(
+    "user:alice", "patch", "", "configmaps", "a", "x", "", "kubectl-edit", 100.0, 0.2
+)
+
+
+def named(
+    *writes: KubernetesWrite, changes: int = 1, writer: Writer = WRITER
+) -> tuple[str, ...]:
+    found = Writes(lambda: 0.0)
+    for one in writes:
+        found.add(one)
+    return found.of(MAPS, KEY, [writer], changes)
+
+
+def test_one() -> None:
+    assert named(ALICE) == ("user:alice",)
+    bob = attrs.evolve(ALICE, credential_id="user:bob")
+    assert named(ALICE, bob, changes=2) == ("user:alice", "user:bob")
+
+
+def test_nobody() -> None:
+    """Another object, manager, second or subresource; or a change beside."""
+    assert named() == ()
+    for other in (
+        attrs.evolve(ALICE, name="y"),
+        attrs.evolve(ALICE, namespace="b"),
+        attrs.evolve(ALICE, manager="kubectl-patch"),
+        attrs.evolve(ALICE, time=102.5),
+        attrs.evolve(ALICE, subresource="status"),
+        attrs.evolve(ALICE, verb="delete"),
+    ):
+        assert named(other) == ()
+    assert named(ALICE, changes=2) == ()
+    assert named(attrs.evolve(ALICE, manager=""), writer=Writer("", "Update")) == ()
+
+
+def test_a_delete() -> None:
+    assert named(attrs.evolve(ALICE, verb="delete"), changes=0) == ("user:alice",)
+    assert named(ALICE, changes=0) == ()
+
+
+def test_what_is_remembered() -> None:
+    clock = Clock()
+    found = Writes(clock.seconds)
+    found.add(ALICE)
+    clock.advance(people.REMEMBERED)
+    assert found.of(MAPS, KEY, [WRITER], 1) == ()
+    for number in range(people.MAX_OBJECTS):
+        found.add(attrs.evolve(ALICE, name=str(number)))
+    found.add(ALICE)
+    assert len(found._found) == people.MAX_OBJECTS
+    assert found.of(MAPS, KEY, [WRITER], 1) == ("user:alice",)
+
+
+def test_changes() -> None:
+    clock = Clock()
+    found = Changes(clock.seconds)
+
+    def note(time: int, subresource: str = "") -> None:
+        fields: list[dict[str, Any]] = [
+            {"manager": "m", "time": str(time), "subresource": subresource}
+        ]
+        found.note(KEY, {"managedFields": fields})
+
+    assert found.lately(KEY) == 1
+    note(1)
+    note(1)
+    note(2)
+    assert found.lately(KEY) == 2
+    clock.advance(10)
+    note(3)
+    clock.advance(10)
+    assert found.lately(KEY) == 1
+    found.forget(KEY)
+    assert found.lately(KEY) == 1

@@ -1,0 +1,155 @@
+"""What a commit would change, from the external API to the API server and back."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from modules.gitops import control_pb2 as pb
+from modules.gitops import rpc_pb2
+from modules.gitops.control import MAX_PREVIEWS
+from modules.gitops.operators import CONTROL
+from tests.modules.gitops.halves import HalvesTestCase, text
+from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.errors import CallError, Status
+
+NEXT = "refs/heads/next"
+
+
+def of_others() -> Any:
+    """An object that is there, and of no source."""
+    found = object_("theirs")
+    found["metadata"]["namespace"] = "default"
+    found["data"] = {"key": "precious"}
+    return found
+
+
+class PreviewTests(HalvesTestCase):
+    """`GitopsControl.Preview`."""
+
+    def ask(self, project: str = "apps", **ref: str) -> Any:
+        request = pb.PreviewRequest(agent="1", project=project, ref=rpc_pb2.Ref(**ref))
+        return self.pair.run(self.pair.external(CONTROL).call("Preview", request))
+
+    def effects(self, answer: Any) -> dict[str, str]:
+        return {one.object.name: one.effect for one in answer.objects}
+
+    def objects_now(self) -> Any:
+        names = ("m001", "m002", "m003", "m004", "theirs")
+        return copy.deepcopy([self.live(one) for one in names])
+
+    def test_each_effect(self) -> None:
+        """As the commit then does, and the cluster stays as it was."""
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
+        self.configure({"id": "apps"})
+        self.cluster.objects.put(of_others())
+        before = self.objects_now()
+        changed = object_("m002")
+        changed["data"] = {"n": "two", "more": "x"}
+        new = [*config_maps(1), changed, object_("theirs"), *config_maps(4)]
+        commit = self.apps.commit({"b.yaml": text(*new)}, NEXT)
+        answer = self.ask(branch="next")
+        self.assertEqual(answer.commit, commit)
+        self.assertEqual(
+            self.effects(answer),
+            {
+                "m001": "unchanged",
+                "m002": "change",
+                "m003": "blocked",
+                "m004": "create",
+                "theirs": "refused",
+            },
+        )
+        (found,) = (one for one in answer.objects if one.object.name == "m002")
+        fields = [(one.path, one.before, one.after) for one in found.fields]
+        self.assertEqual(
+            fields, [("/data/more", "", '"x"'), ("/data/n", '"2"', '"two"')]
+        )
+        self.assertTrue(found.place.startswith("b.yaml:"))
+        self.assertEqual(self.objects_now(), before)
+
+    def test_what_would_be_pruned(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
+        self.configure({"id": "apps"})
+        commit = self.apps.commit({"a.yaml": text(*config_maps(1, 2))}, NEXT)
+        self.assertEqual(self.effects(self.ask(commit=commit))["m003"], "prune")
+        self.assertIsNotNone(self.live("m003"))
+
+    def test_what_the_project_follows(self) -> None:
+        """Without a ref."""
+        commit = self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        answer = self.ask()
+        self.assertEqual(answer.commit, commit)
+        self.assertEqual(self.effects(answer), {"m001": "unchanged"})
+
+    def test_a_merge_request(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        name = "refs/merge-requests/7/head"
+        commit = self.apps.commit({"a.yaml": text(*config_maps(1, 2))}, name)
+        self.assertEqual(self.ask(name=name).commit, commit)
+        with self.assertRaises(CallError) as caught:
+            self.ask(name="refs/kas/HEAD")
+        self.assertIs(caught.exception.status, Status.INVALID_ARGUMENT)
+
+    def test_a_commit_that_cannot_be_read(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.apps.commit({"a.yaml": "kind: ["}, NEXT)
+        answer = self.ask(branch="next")
+        self.assertIn("a.yaml:2: this is no YAML", answer.problems[0])
+        self.assertEqual(list(answer.objects), [])
+
+    def test_secrets_are_masked(self) -> None:
+        """Neither what is there nor what would come is in the answer."""
+        secret = object_("s")
+        secret |= {"kind": "Secret", "data": {"a": "b2xk"}}
+        self.apps.commit({"a.yaml": text(secret)})
+        self.configure({"id": "apps"})
+        secret["data"] = {"a": "bmV3"}
+        self.apps.commit({"a.yaml": text(secret)}, NEXT)
+        answer = self.ask(branch="next")
+        (found,) = answer.objects
+        self.assertEqual(found.effect, "change")
+        (field,) = found.fields
+        self.assertEqual(
+            (field.path, field.before, field.after), ("/data/a", "***", "***")
+        )
+        self.assertNotIn("b2xk", str(answer))
+        self.assertNotIn("bmV3", str(answer))
+
+    def test_nothing_of_others_is_shown(self) -> None:
+        """A commit that names an object of others learns nothing of it."""
+        self.cluster.objects.put(of_others())
+        for policy in ("must_match", "adopt_all"):
+            self.apps.commit({"a.yaml": text(object_("theirs"))}, NEXT)
+            self.configure(
+                {
+                    "id": "apps",
+                    "ref": {"branch": "none"},
+                    "inventory_policy": policy,
+                }
+            )
+            answer = self.ask(branch="next")
+            self.assertNotIn("precious", str(answer))
+
+    def test_so_many_at_a_time(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.cluster.silent = True
+        client = self.pair.external(CONTROL)
+        request = pb.PreviewRequest(agent="1", project="apps")
+        waiting = [
+            Deferred.fromCoroutine(client.call("Preview", request, timeout=60))
+            for _ in range(MAX_PREVIEWS)
+        ]
+        self.passes(5)
+        with self.assertRaises(CallError) as caught:
+            self.ask()
+        self.assertIs(caught.exception.status, Status.RESOURCE_EXHAUSTED)
+        for one in waiting:
+            one.addErrback(lambda failure: None)
+            one.cancel()

@@ -1,0 +1,517 @@
+"""Kustomize and Helm: the real programs, in the child processes that agentk starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import pytest_twisted
+import yaml
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred
+
+from modules.gitops import children
+from modules.gitops.children import Children
+from modules.gitops.reconcile import read_snapshot
+from modules.gitops.rendering import Capabilities, Renderer, _helm_problems
+from modules.gitops.settings import ManifestProject, SourceKind
+from modules.gitops.snapshot import Snapshot
+from tests.integration import needs
+from tunnel.errors import CallError, Status
+from tunnel.util.until import until
+
+_reactor: Any = reactor
+async_test = pytest_twisted.ensureDeferred
+
+CAPABILITIES = Capabilities("v1.36.3", ("apps/v1", "apps/v1/Deployment", "v1"))
+
+OVERLAY = {
+    "base/kustomization.yaml": "resources: [web.yaml]\n",
+    "base/web.yaml": yaml.safe_dump(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web"},
+            "spec": {"replicas": 1, "template": {"spec": {"containers": []}}},
+        }
+    ),
+    "prod/kustomization.yaml": yaml.safe_dump(
+        {
+            "namespace": "prod",
+            "resources": ["../base"],
+            "configMapGenerator": [{"name": "settings", "files": ["app.conf"]}],
+            "patches": [{"path": "more.yaml"}],
+        }
+    ),
+    "prod/app.conf": "a = 1\n",
+    "prod/more.yaml": yaml.safe_dump(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web"},
+            "spec": {"replicas": 3},
+        }
+    ),
+}
+
+CHART = {
+    "web/Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\n",
+    "web/values.yaml": "size: 1\n",
+    "web/crds/things.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: crd}\n",
+    "web/charts/lib/Chart.yaml": (
+        "apiVersion: v2\nname: lib\nversion: 1.0.0\ntype: library\n"
+    ),
+    "web/charts/lib/templates/_names.tpl": (
+        '{{- define "lib.name" }}{{ .Release.Name }}-of-lib{{ end }}\n'
+    ),
+    "web/charts/sub/Chart.yaml": "apiVersion: v2\nname: sub\nversion: 1.0.0\n",
+    "web/charts/sub/templates/one.yaml": (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: sub}\n"
+    ),
+    "web/templates/one.yaml": (
+        "apiVersion: v1\nkind: ConfigMap\n"
+        'metadata: {name: {{ include "lib.name" . }}, '
+        "namespace: {{ .Release.Namespace }}}\n"
+        'data: {size: "{{ .Values.size }}", kube: "{{ .Capabilities.KubeVersion }}", '
+        'has: "{{ .Capabilities.APIVersions.Has "apps/v1/Deployment" }}"}\n'
+    ),
+    "prod.yaml": "size: 7\n",
+}
+
+
+def renderer() -> Renderer:
+    return Renderer(Children(_reactor), str(needs.kustomize()), str(needs.helm()))
+
+
+def encoded(files: Mapping[str, str]) -> dict[str, bytes]:
+    """As kas sends them."""
+    return {path: text.encode() for path, text in files.items()}
+
+
+async def rendered(files: Mapping[str, str], **kind: Any) -> str:
+    """What comes of *files*."""
+    whole = list(encoded(files).items())
+    _, text = await renderer().render(SourceKind(**kind), "here", whole, CAPABILITIES)
+    return text.decode()
+
+
+async def refused(files: Mapping[str, str], **kind: Any) -> str:
+    """Why nothing comes of *files*."""
+    with pytest.raises(CallError) as caught:
+        await rendered(files, **kind)
+    assert caught.value.status is Status.FAILED_PRECONDITION
+    assert "/tmp" not in caught.value.message
+    return caught.value.message
+
+
+def by_hand(folder: Path, files: Mapping[str, str], *command: str | Path) -> str:
+    """What the program makes of them without us."""
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    return done.stdout.decode()
+
+
+@async_test
+async def test_an_overlay(tmp_path: Path) -> None:
+    """As kustomize itself has it, to the byte."""
+    expected = by_hand(tmp_path, OVERLAY, needs.kustomize(), "build", "prod")
+    found = await rendered(OVERLAY, kind="kustomize", path="prod")
+    assert found == expected
+    assert "replicas: 3" in found
+    assert "namespace: prod" in found
+
+
+@async_test
+async def test_a_chart(tmp_path: Path) -> None:
+    """As helm itself has it, with a subchart, a library, and what the cluster has."""
+    expected = by_hand(
+        tmp_path,
+        CHART,
+        needs.helm(),
+        *("template", "mine", "web", "--namespace", "here", "--include-crds"),
+        *("--kube-version", "v1.36.3", "--api-versions", "apps/v1/Deployment"),
+        *("--values", "prod.yaml"),
+    )
+    found = await rendered(
+        CHART, kind="helm", path="web", release_name="mine", values_files=("prod.yaml",)
+    )
+    assert found == expected
+    assert "mine-of-lib" in found
+    assert 'size: "7"' in found
+    assert 'has: "true"' in found
+    inline = await rendered(
+        CHART,
+        kind="helm",
+        path="web",
+        values_files=("prod.yaml",),
+        values="size: 9\n",
+    )
+    assert 'size: "9"' in inline
+    assert "web-of-lib" in inline
+
+
+@async_test
+async def test_objects_of_a_chart() -> None:
+    """From the files of a commit to objects, and hooks are refused or left out."""
+    hook = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: h, "
+        "annotations: {helm.sh/hook: pre-install}}\n"
+    )
+    test = hook.replace("pre-install", "test").replace("name: h", "name: t")
+    files = {**CHART, "web/templates/h.yaml": hook, "web/templates/t.yaml": test}
+
+    async def read(**kind: Any) -> Any:
+        settings = ManifestProject(source=SourceKind(kind="helm", path="web", **kind))
+        content = tuple((path, text.encode()) for path, text in files.items())
+        snapshot = Snapshot("c" * 40, 0, "apps", content)
+        return await read_snapshot(snapshot, settings, renderer(), cluster)
+
+    cluster: Any = Cluster()
+    (problem,) = (await read()).problems
+    assert "ConfigMap h is a hook (pre-install)" in str(problem)
+    source = await read(hooks="skip")
+    assert source.problems == ()
+    assert [one.key.name for one in source.manifests] == ["crd", "sub", "web-of-lib"]
+
+
+class Cluster:
+    """What a chart asks of."""
+
+    async def json(self, method: str, path: str) -> Any:
+        assert (method, path) == ("GET", "/version")
+        return {"gitVersion": "v1.36.3"}
+
+    async def resources(self) -> Any:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"resources": ["https://example.org/base"]}, "fetched from elsewhere"),
+        ({"resources": ["github.com/org/repo//base?ref=v1"]}, "fetched from elsewhere"),
+        ({"resources": ["../../etc"]}, "leads out of the repository"),
+        ({"resources": ["/etc"]}, "leads out of the repository"),
+        ({"components": ["../../x"]}, "leads out of the repository"),
+        ({"configMapGenerator": [{"name": "a", "files": ["x=/etc/passwd"]}]}, "leads"),
+        ({"configMapGenerator": [{"name": "a", "envs": ["../../x"]}]}, "leads out"),
+        ({"patches": [{"path": "/etc/passwd"}]}, "leads out of the repository"),
+        ({"openapi": {"path": "../../x"}}, "leads out of the repository"),
+        ({"helmCharts": [{"name": "a"}]}, "helmCharts is not supported"),
+        ({"resources": ["missing.yaml"]}, "missing.yaml"),
+        ({"transformers": ["plugin.yaml"]}, "plugin"),
+    ],
+)
+@async_test
+async def test_what_a_kustomization_may_not(change: dict[str, Any], says: str) -> None:
+    """Each refused, before anything runs or by kustomize itself."""
+    plugin = yaml.safe_dump(
+        {
+            "apiVersion": "example.org/v1",
+            "kind": "Plugin",
+            "metadata": {
+                "name": "p",
+                "annotations": {
+                    "config.kubernetes.io/function": "exec: {path: ./run.sh}"
+                },
+            },
+        }
+    )
+    files = {
+        "prod/kustomization.yaml": yaml.safe_dump(change),
+        "prod/plugin.yaml": plugin,
+        "prod/run.sh": "#!/bin/sh\ntouch /tmp/run-by-kustomize\n",
+    }
+    assert says in await refused(files, kind="kustomize", path="prod")
+    assert not Path("/tmp/run-by-kustomize").exists()
+
+
+@async_test
+async def test_a_base_that_leads_out() -> None:
+    """Also where it is reached over another one."""
+    files = {
+        "prod/kustomization.yaml": "resources: [../base]\n",
+        "base/kustomization.yaml": "resources: ['https://example.org/x']\n",
+    }
+    said = await refused(files, kind="kustomize", path="prod")
+    assert said.startswith("base/kustomization.yaml: ")
+
+
+@async_test
+async def test_what_a_chart_may_not() -> None:
+    """Looking into the cluster, what is not vendored, and what is not there."""
+    looks = {
+        **CHART,
+        "web/templates/z.yaml": 'a: 1\nb: {{ lookup "v1" "Secret" "a" "b" }}\n',
+    }
+    said = await refused(looks, kind="helm", path="web")
+    assert said.startswith("web/templates/z.yaml:2: ")
+    assert "lookup" in said
+    packed = {**CHART, "web/charts/far.tgz": ""}
+    said = await refused(packed, kind="helm", path="web")
+    assert said.startswith("web/charts/far.tgz: ")
+    assert "unpack it" in said
+    needs_more = {
+        **CHART,
+        "web/Chart.yaml": CHART["web/Chart.yaml"]
+        + "dependencies: [{name: far, version: 1.0.0, repository: 'https://x.example'}]\n",
+    }
+    assert "far" in await refused(needs_more, kind="helm", path="web")
+    assert "Chart.yaml" in await refused(CHART, kind="helm", path="none")
+    said = await refused(CHART, kind="helm", path="web", values_files=("none.yaml",))
+    assert "none.yaml" in said
+
+
+@async_test
+async def test_a_chart_that_is_another_one_each_time() -> None:
+    """It is refused, and named: a password that changes with each look helps nobody."""
+    files = {
+        **CHART,
+        "web/templates/p.yaml": (
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: p}\n"
+            "stringData: {p: {{ randAlphaNum 20 }}}\n"
+        ),
+    }
+    said = await refused(files, kind="helm", path="web")
+    assert "renders web/templates/p.yaml differently each time" in said
+
+
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        ('a: 1\nb: {{ lookup "v1" "Secret" "a" "b" }}', 2),
+        ('{{- $x := (lookup\n"v1" ) }}', 1),
+        ('{{ "}}" | quote }}{{ printf "{{" | lookup }}', 1),
+        ("{{ $q := '\"' }}{{ lookup }}", 1),
+        ('{{ `}} " ` | lookup }}', 1),
+        ('{{/* lookup */}}{{ .Values.lookup }} lookup {{ "lookup" }}', 0),
+        ("lookup {{ $lookups }} {{/* lookup", 0),
+    ],
+)
+@async_test
+async def test_lookup_in_templates(template: str, line: int) -> None:
+    """A call is told from text, comments and values of that name."""
+    files = {**CHART, "web/templates/z.yaml": template}
+    found = list(_helm_problems(SourceKind(kind="helm", path="web"), encoded(files)))
+    assert [one.split(" ")[0] for one in found] == [
+        f"web/templates/z.yaml:{line}:" for _ in range(min(line, 1))
+    ]
+
+
+@pytest.mark.parametrize(
+    "part", ["{{ ", '{{ "', "{{ `", '{{ \\"', "{{ '", "{{/*", "{{ lookups ", "}}{{"]
+)
+@async_test
+async def test_a_template_that_is_made_to_be_slow(part: str) -> None:
+    """A megabyte takes far less than a second, and two twice that."""
+    text = part * (2**20 // len(part))
+    begun = time.process_time()
+    files = encoded({"web/Chart.yaml": "", "web/templates/z.yaml": text})
+    list(_helm_problems(SourceKind(kind="helm", path="web"), files))
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x: " + "[" * 100_000, "more than 100 levels"),
+        ("a: &a [1, 2, 3]\nb: &b [" + "*a," * 9000 + "]\nc: [*b, *b, *b, *b]", "many"),
+        ("resources: []\n---\nresources: []\n", "it is no mapping"),
+        ("#" * (256 * 1024 + 1), "more than 262144 bytes"),
+    ],
+)
+@async_test
+async def test_a_kustomization_that_is_made_to_be_slow(text: str, says: str) -> None:
+    """It is refused before it costs anything."""
+    begun = time.process_time()
+    said = await refused({"a/kustomization.yaml": text}, kind="kustomize", path="a")
+    assert says in said
+    assert time.process_time() - begun < 5
+
+
+def test_files_with_values_that_helm_would_split() -> None:
+    """``a,/etc/passwd`` is two files to helm, one of them not of the repository."""
+    for path in ("a,/etc/passwd", '"a"'):
+        with pytest.raises(ValueError, match="which helm splits"):
+            SourceKind(kind="helm", path="web", values_files=(path,))
+
+
+@async_test
+async def test_secrets_in_what_a_program_says() -> None:
+    """What kustomize quotes of a patch when it fails is not told."""
+    patch = "apiVersion: v1\nkind: Secret\nstringData: {password: hunter2\n"
+    content = yaml.safe_dump({"resources": ["s.yaml"], "patches": [{"patch": patch}]})
+    secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
+    files = {"prod/kustomization.yaml": content, "prod/s.yaml": secret}
+    said = await refused(files, kind="kustomize", path="prod")
+    assert "its words are left out" in said
+    assert "hunter2" not in said
+    literals = {"secretGenerator": [{"name": "s", "literals": ["a=hunter2", "broken"]}]}
+    files = {"prod/kustomization.yaml": yaml.safe_dump(literals)}
+    said = await refused(files, kind="kustomize", path="prod")
+    assert "hunter2" not in said
+    fails = {**CHART, "web/templates/f.yaml": "{{ fail .Values.size }}\n"}
+    said = await refused(fails, kind="helm", path="web", values="size: hunter2\n")
+    assert "hunter2" not in said
+    assert "web/templates/f.yaml:1" in said
+
+
+def test_folders() -> None:
+    """However they are written."""
+    for path in ("", ".", "./", "/."[1:]):
+        assert SourceKind(kind="helm", path=path).path == ""
+    for path in ("a/b", "./a/b", "a//b/", "a/./b"):
+        assert SourceKind(kind="helm", path=path).path == "a/b"
+
+
+@async_test
+async def test_no_place_to_render_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again, and not taken for a fault of the commit."""
+
+    def full(**_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkdtemp", full)
+    with pytest.raises(CallError, match="No space left") as caught:
+        await rendered(OVERLAY, kind="kustomize", path="prod")
+    assert caught.value.status is Status.UNAVAILABLE
+
+
+@async_test
+async def test_an_object_of_kustomize_that_names_a_url(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is fetched, also where the kernel gives no network namespace."""
+    generator = {
+        "apiVersion": "builtin",
+        "kind": "ConfigMapGenerator",
+        "metadata": {"name": "g"},
+        "files": ["x=http://198.51.100.1/thing"],
+    }
+    files = {
+        "prod/kustomization.yaml": "generators: [g.yaml]\n",
+        "prod/g.yaml": yaml.safe_dump(generator),
+    }
+    made = renderer()
+    monkeypatch.setattr(made.children, "_has_namespaces", False)
+    whole = list(encoded(files).items())
+    with pytest.raises(CallError, match=r"127\.0\.0\.1:9"):
+        await made.render(
+            SourceKind(kind="kustomize", path="prod"), "here", whole, None
+        )
+
+
+@async_test
+async def test_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template that is endless, one that needs all memory: each ends by itself."""
+    monkeypatch.setattr(children, "SECONDS", 5.0)
+    loop = '{{ define "x" }}{{ include "x" . }}{{ end }}{{ include "x" . }}\n'
+    begun = time.monotonic()
+    assert await refused(
+        {**CHART, "web/templates/x.yaml": loop}, kind="helm", path="web"
+    )
+    large = (
+        "{{ range until 100000 }}{{ range until 100000 }}aaaaaaaaaa{{ end }}{{ end }}\n"
+    )
+    said = await refused(
+        {**CHART, "web/templates/x.yaml": large}, kind="helm", path="web"
+    )
+    assert said
+    assert time.monotonic() - begun < 30
+
+
+@async_test
+async def test_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What prints too much is ended."""
+    monkeypatch.setattr(children, "OUTPUT", 100)
+    said = await refused(OVERLAY, kind="kustomize", path="prod")
+    assert "prints more than 100 bytes" in said
+
+
+@async_test
+async def test_cancelled(tmp_path: Path) -> None:
+    """With the next commit it ends at once, and what it started as well."""
+    script = tmp_path / "slow"
+    script.write_text("#!/bin/sh\n/bin/sleep 600 & echo $! > pid\nwait\n")
+    script.chmod(0o755)
+    running = Deferred.fromCoroutine(Children(_reactor).run(str(script), (), tmp_path))
+    failed: list[Any] = []
+    running.addErrback(failed.append)
+    pid = tmp_path / "pid"
+    await until(lambda: pid.exists() and bool(pid.read_text().strip()), _reactor, 10)
+    number = int(pid.read_text())
+    running.cancel()
+    await until(lambda: not _is_alive(number), _reactor, 10)
+    assert not _is_alive(number)
+    assert failed[0].check(CancelledError)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@async_test
+async def test_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of a commit go with its rendering, whenever that is cancelled."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    prepared = renderer()
+    many = [(f"prod/{number}", b"x" * 1000) for number in range(2000)]
+    whole = [("prod/kustomization.yaml", b"resources: []\n"), *many]
+    kind = SourceKind(kind="kustomize", path="prod")
+    running = Deferred.fromCoroutine(prepared.render(kind, "here", whole, None))
+    failed: list[Any] = []
+    running.addErrback(failed.append)
+    await until(lambda: any(tmp_path.glob("*/files/prod/*")), _reactor, 10)
+    running.cancel()
+    await until(lambda: not any(tmp_path.iterdir()), _reactor, 10)
+    assert not any(tmp_path.iterdir())
+    assert failed[0].check(CancelledError)
+
+
+@async_test
+async def test_surroundings(tmp_path: Path) -> None:
+    """No network, no descriptors and no environment of agentk's, and limits."""
+    os.environ["SECRET_OF_AGENTK"] = "s3cret"
+    script = tmp_path / "look"
+    script.write_text(
+        "#!/bin/sh\n/usr/bin/env\n/bin/cat /proc/net/dev\n/bin/ls -l /proc/self/fd\n"
+        "ulimit -a\n"
+    )
+    script.chmod(0o755)
+    try:
+        ended = await Children(_reactor).run(str(script), (), tmp_path)
+    finally:
+        del os.environ["SECRET_OF_AGENTK"]
+    said = ended.output.decode()
+    assert ended.problem == ""
+    assert "s3cret" not in said
+    assert "PATH=\n" in said
+    devices = [one.split(":")[0].strip() for one in said.splitlines() if ":" in one]
+    assert "eth0" not in devices
+    assert "socket:" not in said
+    assert "core file size              (blocks, -c) 0" in said or "coredump" in said
+
+
+@async_test
+async def test_a_program_that_is_missing() -> None:
+    missing = attrs.evolve(renderer(), kustomize="no-such-kustomize")
+    files = [(path, text.encode()) for path, text in OVERLAY.items()]
+    with pytest.raises(CallError, match="finds no program 'no-such-kustomize'"):
+        await missing.render(
+            SourceKind(kind="kustomize", path="prod"), "here", files, None
+        )
