@@ -325,6 +325,7 @@ class KasService(LogsItsOwnWay, Service):
             connections=MAX_REQUESTS,
         )
         client = GitLabClient(settings, agent, reactor, self._now)
+        shared = partial(self._shared_refusals, client.is_taken)
         self._projects = AgentProjects(
             reactor, client, moved=partial(self.bus.publish, "agent.moved")
         )
@@ -340,7 +341,7 @@ class KasService(LogsItsOwnWay, Service):
             lambda: {one.credential_id for one in self.registry},
             reactor,
             self._projects,
-            self._shared_refusals("agent_info_errs"),
+            shared("agent_info_errs"),
         )
         self._gitlab_agents = agents
         caching = _credential_caching(modules)
@@ -350,11 +351,9 @@ class KasService(LogsItsOwnWay, Service):
             outage=caching.allowed_agent_cache_outage_ttl,
         )
         in_use = self._credentials_in_use
-
-        shared = self._shared_refusals
-        jobs = GitLabJobs(
-            client, of_users, in_use, reactor, shared("allowed_agents_errs")
-        )
+        # Nothing of this kas is in the question: only the job's own token.
+        of_jobs = self._shared_refusals(lambda: True, "allowed_agents_errs")
+        jobs = GitLabJobs(client, of_users, in_use, reactor, of_jobs)
         people = [
             GitLabUsers(
                 kind,
@@ -383,7 +382,9 @@ class KasService(LogsItsOwnWay, Service):
             self._gitlab_renewals.append(one.renewal)
         return client
 
-    def _shared_refusals(self, family: str) -> Refusals | None:
+    def _shared_refusals(
+        self, proven: Callable[[], bool], family: str
+    ) -> Refusals | None:
         """What GitLab refused, known to all kas; None: this one is alone."""
         redis, settings = self.fleet.redis, self.configuration.redis
         if redis is None or settings is None:
@@ -391,7 +392,7 @@ class KasService(LogsItsOwnWay, Service):
         # Here, because it imports the reactor.
         from kas.gitlab.refusals import SharedRefusals
 
-        return SharedRefusals(redis, settings.key_prefix, family, self._reactor)
+        return SharedRefusals(redis, settings.key_prefix, family, self._reactor, proven)
 
     def _sign_in(
         self, settings: OpenIdConnect, environ: Mapping[str, str]

@@ -31,11 +31,6 @@ MAX_ANSWERS = 100_000
 #: refusal that another kas heard.
 PATIENCE = 5.0
 
-#: Seconds after GitLab's last good answer for which its refusals are told to other kas.
-#: A kas whose own secret or clock is wrong is refused whatever it asks about, and must
-#: not have the others refuse what is good.
-PROVEN = 600.0
-
 #: Seconds for which an agent that GitLab knew waits for GitLab's next word, before the
 #: last one serves: the check has to be over in time, and a GitLab that does not answer
 #: is away as well as one that says so.
@@ -118,8 +113,6 @@ class AnswerCache(Generic[S, T]):
         self._weigh = weigh
         self._refusals = refusals
         self._weight = 0
-        #: Until when this kas is known to be one that GitLab answers.
-        self._proven_until = -math.inf
         self._lifetimes = lifetimes
         self._clock = clock
         #: The answer that was made longest ago stands first.
@@ -244,7 +237,6 @@ class AnswerCache(Generic[S, T]):
         """Keep what was answered; the answer that all who wait get."""
         now, lifetimes = self._clock.seconds(), self._lifetimes
         if not isinstance(result, Failure):
-            self._proven_until = now + PROVEN
             self._keep(key, result, now, lifetimes.success)
             return result
         if result.check(CancelledError):
@@ -257,7 +249,7 @@ class AnswerCache(Generic[S, T]):
             if isinstance(error, _Heard):
                 # When it ends is known where it is kept for all.
                 life = min(life, PATIENCE)
-            elif self._refusals is not None and life > 0 and now < self._proven_until:
+            elif self._refusals is not None and life > 0:
                 self._refusals.add(key, kept, life)
             self._keep(key, kept, now, life)
             return result

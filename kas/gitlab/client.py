@@ -5,6 +5,7 @@ Requests to GitLab: its internal API, and what it says of a job to the job itsel
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -88,6 +89,11 @@ _MEANING = {
 
 #: 400: what was sent does not name a user.
 _EXPLAINED = {**_MEANING, 400: Status.UNAUTHENTICATED}
+
+#: Seconds for which a good answer proves that GitLab takes this kas.  One whose own
+#: secret or clock is wrong is refused whatever it asks about, and must not have others
+#: refuse what is good.
+PROVEN = 600.0
 
 #: What GitLab says of a body that it does not take, whoever sends it.
 _UNPROCESSABLE = (400, 413, 422)
@@ -176,11 +182,16 @@ class GitLabClient:
             "requests to GitLab",
         )
         self._room = DeferredSemaphore(MAX_REQUESTS)
+        self._taken_until = -math.inf
         self.outcomes: Counter[tuple[str, str]] = Counter()
         # Whatever GitLab sets belongs to nobody here.
         cookies: Any = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
         # treq names a concrete reactor and concrete dictionaries.
         self._http: Any = HTTPClient(agent, cookies, _Sent)
+
+    def is_taken(self) -> bool:
+        """Whether GitLab took this kas' own signature, within `PROVEN` seconds."""
+        return self._clock.seconds() < self._taken_until
 
     async def get(
         self,
@@ -314,7 +325,10 @@ class GitLabClient:
                 self._explain(result, request)
             response, body = result
             self.outcomes[request.name, str(response.code)] += 1
-            return self._read(response, body, request)
+            answer = self._read(response, body, request)
+            if request.signed:
+                self._taken_until = self._clock.seconds() + PROVEN
+            return answer
         except _TryAgain:
             if left:
                 raise CancelledError from None

@@ -20,6 +20,8 @@ Importing this installs a reactor, as importing `kas.redis` does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
@@ -55,12 +57,15 @@ class SharedRefusals:
     While Redis is down nothing is shared, and nobody waits for it.
 
     :param family: of the keys.
+    :param proven: whether what GitLab refuses says something of the credential, and not
+        of this kas.
     """
 
     _redis: RedisClient
     _prefix: str
     _family: str
     _clock: IReactorTime
+    _proven: Callable[[], bool]
 
     async def find(self, key: bytes) -> CallError | None:
         """What GitLab said to any kas."""
@@ -73,6 +78,8 @@ class SharedRefusals:
 
     def add(self, key: bytes, error: CallError, seconds: float) -> None:
         """Tell all kas, in the background."""
+        if not self._proven():
+            return
         message = clean(error.message, MAX_MESSAGE).encode()
         value = _CODES[error.status] + b" " + message
         milliseconds = max(1, round(seconds * 1000))

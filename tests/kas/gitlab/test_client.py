@@ -13,8 +13,8 @@ from twisted.web.http_headers import Headers
 
 from kas.config.gitlab import ApiRateLimit
 from kas.gitlab import client as module
-from kas.gitlab.client import MAX_BODY, RETRIES, TIMEOUT
-from tests.fakes.gitlab import user_answer
+from kas.gitlab.client import MAX_BODY, PROVEN, RETRIES, TIMEOUT
+from tests.fakes.gitlab import job_answer, user_answer
 from tests.kas.gitlab.cases import TOKEN, GitLabCase
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.transport.proxy import ProxyError
@@ -72,6 +72,21 @@ class ClientTests(GitLabCase):
         message = self.fails(self.ask(), Status.UNAVAILABLE)
         self.assertIn("authentication_secret_file", message)
         self.assertIn("Signature", self.gitlab.violations[0])
+
+    def test_taken(self) -> None:
+        """GitLab took this kas if it answered what kas signed, and not long ago."""
+        self.assertFalse(self.client.is_taken())
+        self.gitlab.jobs["job"] = job_answer({})
+        # The job's own token is all that this question has.
+        self.successResultOf(self.start(self.client.allowed_agents("job")))
+        self.assertFalse(self.client.is_taken())
+        self.successResultOf(self.ask())
+        self.clock.advance(PROVEN - 1)
+        self.gitlab.mood = "401"
+        self.fails(self.ask(), Status.UNAUTHENTICATED)
+        self.assertTrue(self.client.is_taken())
+        self.clock.advance(1)
+        self.assertFalse(self.client.is_taken())
 
     def test_tried_again(self) -> None:
         """With growing pauses, at most so often, and as late as GitLab says."""
