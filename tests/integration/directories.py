@@ -79,12 +79,15 @@ class Fleet:
 
     async def quiet(self) -> None:
         """Until nothing of what is to be written is left, and all news are in."""
-        for store in self.stores:
-            while store._running or store._changed:
-                self.clock.advance(BATCH_SECONDS)
+        while any(one._running or one._changed for one in self.stores):
+            self.clock.advance(BATCH_SECONDS)
+            for store in self.stores:
                 await self.answered(store)
         for store in self.stores:
             await self.answered(store)
+        # An answer may have asked for more: what was of another type is written again.
+        if any(one._running or one._changed or one._strange for one in self.stores):
+            await self.quiet()
 
     async def answered(self, store: RedisStore) -> None:
         """Until Redis has answered, and what it published was taken in."""

@@ -120,6 +120,7 @@ async def test_a_look_up_ignores_the_dead_and_buries_them(
             redis(*command)
         assert redis("HLEN", LAYOUT.agent("a")) == 2
         assert await kas_.routes(one, "a") == [alive]
+        await kas_.quiet()
         assert redis("HLEN", LAYOUT.agent("a")) == 1
 
 
