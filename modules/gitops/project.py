@@ -1,7 +1,7 @@
 """
 One manifest project, for as long as this agentk leads.
 
-    kas ──files of a commit──> the last one that came ──> reconciled, again and again
+    `Commits` ──the last one that came──> reconciled, again and again
 
 A commit that comes while another is worked on takes its place at once, whatever that
 one waits for: its inventory names all that it may have done.
@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any, Literal, TypeVar
 
-import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -27,8 +26,8 @@ from twisted.logger import Logger
 from modules.gitops import rpc_pb2
 from modules.gitops.act import Settled, Superseded
 from modules.gitops.allowance import Allowance
+from modules.gitops.commits import Commits
 from modules.gitops.drift import Drift, Drifts, DriftState
-from modules.gitops.ignored import without_ignored
 from modules.gitops.inventory import (
     APPROVED,
     PINNED,
@@ -42,10 +41,10 @@ from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Writes
 from modules.gitops.plan import Plan, SourceSettings
 from modules.gitops.preview import Preview, preview_of
-from modules.gitops.reconcile import Reconciler, Report, read_snapshot
+from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.rendering import Renderer
 from modules.gitops.settings import ManifestProject
-from modules.gitops.snapshot import Snapshot, receive
+from modules.gitops.snapshot import Snapshot
 from modules.gitops.watches import KindWatches
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
@@ -54,12 +53,6 @@ from tunnel.util.backoff import Backoff
 __all__ = ["Project", "State", "inventory_id"]
 
 _T = TypeVar("_T")
-
-#: Seconds before kas is asked again, at first and at most, as GitLab's agent has them.
-ASK_FIRST, ASK_MOST = 10.0, 300.0
-
-#: Seconds between two commits at the least, whatever kas sends.
-BETWEEN = 1.0
 
 #: Seconds before a commit that could not be applied is tried again, likewise.
 TRY_FIRST, TRY_MOST = 10.0, 60.0
@@ -174,7 +167,6 @@ class Project:
         self.worked_at: float | None = None
         self.out_of_sync_since: float | None = None
         self._api = api
-        self._service = service
         self._random = random
         self._now = now
         self._claim = claim
@@ -190,21 +182,20 @@ class Project:
         self._tell_drift = drifted
         self._drift_lines = Allowance(DRIFT_LINES, DRIFT_LINES_SECONDS)
         self._unsaid_drifts = 0
-        #: The commit that came last, good or not.
-        self._seen = ""
+        self._commits = Commits(
+            self.name, api, service, settings, random, renderer, self._came
+        )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
-        self._renderer = renderer
         self._busy = False
         self._settled: dict[ObjectKey, Settled] = {}
         #: What the commit has that `orders` pin it to.
         self._pinned: tuple[Snapshot, Source] | None = None
         #: There is another commit than the work at hand is of.
         self._changed = False
-        #: Why files cannot be had, and what is wrong with them; said once.
-        self._problem = ""
+        #: What is wrong with them; said once.
         self._said: list[str] = []
         self._summary = ("", "")
 
@@ -222,12 +213,12 @@ class Project:
     def next_commit(self) -> str:
         """The commit that came last, where it is not the one of the report."""
         done = self.report.commit if self.report is not None else ""
-        return self._seen if self._seen != done else ""
+        return self._commits.seen if self._commits.seen != done else ""
 
     @property
     def problems(self) -> list[str]:
         """What is wrong, as the log has it."""
-        return [self._problem, *self._said] if self._problem else list(self._said)
+        return [*filter(None, [self._commits.problem]), *self._said]
 
     @property
     def state(self) -> State:
@@ -324,12 +315,8 @@ class Project:
         :param ref: without any, that which the project follows.
         :raises CallError: there is no such commit; the cluster cannot be asked now.
         """
-        asked = ref if ref.WhichOneof("ref") else self._ref()
-        snapshot = await receive(self._asked(asked, ""))
-        if snapshot is None:
-            text = "kas stops, and another one has to be asked"
-            raise CallError(Status.UNAVAILABLE, text)
-        source = await self._read(snapshot)
+        asked = ref if ref.WhichOneof("ref") else None
+        snapshot, source = await self._commits.at(asked)
         reconciler = self._reconciler(snapshot, self._inventory(snapshot))
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
@@ -339,86 +326,18 @@ class Project:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        await in_parallel([self._follow, self._work, self.drifts.run])
-
-    # What kas sends.
-
-    async def _follow(self) -> None:
-        backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
-        while True:
-            try:
-                snapshot = await receive(self._asked(self._ref(), self._seen))
-                source = None if snapshot is None else await self._read(snapshot)
-            except CallError as error:
-                self._complain(error.message)
-                await deferLater(self._api.clock, backoff.pause())
-                continue
-            backoff.reset()
-            self._complain("")
-            if snapshot is None or source is None:
-                # kas stops, and another one answers.
-                await deferLater(self._api.clock, ASK_FIRST * self._random())
-                continue
-            self._seen = snapshot.commit
-            if source.problems:
-                # The commit before goes on, as it was.
-                self._tell(snapshot.commit, [str(one) for one in source.problems])
-                self.report = Report(snapshot.commit, source.problems)
-                await deferLater(self._api.clock, BETWEEN)
-                continue
-            self._source = source
-            # Its files are read, and not needed any more.
-            self._snapshot = attrs.evolve(snapshot, files=())
-            self._log.info(
-                "project {project}: commit {commit} has come: {files} files, "
-                "{objects} objects",
-                project=self.name,
-                commit=snapshot.commit,
-                files=len(snapshot.files),
-                objects=len(source.manifests),
-            )
-            self._interrupt()
-            await deferLater(self._api.clock, BETWEEN)
-            if self.settings.ref is not None and self.settings.ref.commit:
-                # It never changes.
-                await Deferred()
-
-    async def _read(self, snapshot: Snapshot) -> Source:
-        source = await read_snapshot(
-            snapshot, self.settings, self._renderer, self._api.kubernetes_as_agentk()
-        )
-        return without_ignored(source, self.settings.drift.ignore)
-
-    def _ref(self) -> rpc_pb2.Ref:
-        """What the project follows."""
-        if self.settings.ref is None:
-            return rpc_pb2.Ref()
-        said = attrs.asdict(self.settings.ref)
-        return rpc_pb2.Ref(**{key: one for key, one in said.items() if one is not None})
-
-    def _asked(
-        self, ref: rpc_pb2.Ref, known: str
-    ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
-        """The files at *ref*, once it is at another commit than *known*."""
-        request = rpc_pb2.ObjectsToSynchronizeRequest(
-            project_id=self.settings.id,
-            commit_id=known,
-            paths=[rpc_pb2.Path(glob=one) for one in self.settings.globs],
-            ref=ref,
-        )
-        return self._service.stream("GetObjectsToSynchronize", request)
-
-    def _complain(self, problem: str) -> None:
-        if problem and problem != self._problem:
-            self._log.warn(
-                "project {project}: its files cannot be had, and what is in the "
-                "cluster stays: {reason}",
-                project=self.name,
-                reason=problem,
-            )
-        self._problem = problem
+        await in_parallel([self._commits.run, self._work, self.drifts.run])
 
     # What becomes of it.
+
+    def _came(self, snapshot: Snapshot, source: Source) -> None:
+        if source.problems:
+            # The commit before goes on, as it was.
+            self._tell(snapshot.commit, [str(one) for one in source.problems])
+            self.report = Report(snapshot.commit, source.problems)
+            return
+        self._snapshot, self._source = snapshot, source
+        self._interrupt()
 
     def _interrupt(self) -> None:
         """Begin again: with another commit, or as a person has said."""
@@ -566,17 +485,13 @@ class Project:
         if known is not None and known[0].commit == commit:
             return known
         try:
-            snapshot = await receive(self._asked(rpc_pb2.Ref(commit=commit), ""))
+            self._pinned = await self._commits.at(rpc_pb2.Ref(commit=commit))
         except CallError as error:
             raise _Unreadable(
                 error.status,
                 f"it is pinned to {commit[:12]}, which cannot be read, and what is in "
                 f"the cluster stays: {error.message}",
             ) from None
-        if snapshot is None:
-            raise CallError(Status.UNAVAILABLE, "kas stops, and another one is asked")
-        source = await self._read(snapshot)
-        self._pinned = attrs.evolve(snapshot, files=()), source
         return self._pinned
 
     async def _remember(self, report: Report) -> None:

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
+from modules.gitops.commits import ASK_MOST
 from modules.gitops.project import AGAIN, ASK_APPROVAL, inventory_id
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IAgentModule
+
+
+class Hanging:
+    """A renderer that ends when it is told what it makes."""
+
+    def __init__(self) -> None:
+        self.makes: bytes | CallError | None = None
+        self.begun = self.ended = 0
+
+    async def render(self, *_: Any) -> tuple[str, bytes]:
+        self.begun += 1
+        if isinstance(self.makes, bytes):
+            return "made", self.makes
+        if self.makes is not None:
+            raise self.makes
+        try:
+            return await Deferred()
+        finally:
+            self.ended += 1
 
 
 class HalvesTests(HalvesTestCase):
@@ -124,6 +147,37 @@ class HalvesTests(HalvesTestCase):
         self.apps.commit({"a.yaml": text(waits, object_("fixed"))})
         self.pushed()
         self.assertIsNotNone(self.live("fixed"))
+
+    def test_a_newer_commit_takes_over_a_rendering(self) -> None:
+        """That of the last one hangs, and is ended."""
+        renderer = Hanging()
+        self.agent._renderer = renderer
+        self.apps.commit({"kustomization.yaml": "resources: [a.yaml]"})
+        self.configure({"id": "apps", "source": {"kind": "kustomize"}})
+        self.passes(30)
+        self.assertEqual((renderer.begun, renderer.ended), (1, 0))
+        renderer.makes = text(*config_maps(1)).encode()
+        self.apps.commit({"kustomization.yaml": "resources: [b.yaml]"})
+        self.pushed()
+        self.assertEqual((renderer.begun, renderer.ended), (2, 1))
+        self.assertIsNotNone(self.live("m001"))
+
+    def test_a_renderer_that_is_away(self) -> None:
+        """The same commit is tried again."""
+        renderer = Hanging()
+        renderer.makes = CallError(Status.UNAVAILABLE, "no place to write")
+        self.agent._renderer = renderer
+        self.apps.commit({"kustomization.yaml": "resources: [a.yaml]"})
+        self.configure({"id": "apps", "source": {"kind": "kustomize"}})
+        self.passes(600)
+        (project,) = self.agent.projects.values()
+        self.assertEqual(project.problems, ["no place to write"])
+        self.assertEqual(len(self.said("no place to write")), 1)
+        self.assertGreater(renderer.begun, 2)
+        renderer.makes = text(*config_maps(1)).encode()
+        self.passes(ASK_MOST)
+        self.assertEqual(project.problems, [])
+        self.assertIsNotNone(self.live("m001"))
 
     def test_a_broken_commit(self) -> None:
         """The good one before it goes on, and is still put right."""

@@ -1,0 +1,183 @@
+"""
+The commits of one source: asked of kas, read, and rendered where that is said.
+
+    kas ──files of a commit──> the last one that came ──read──> the last good one
+
+A commit that comes while another one is read, which may take a renderer two minutes,
+takes its place at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from modules.gitops import rpc_pb2
+from modules.gitops.ignored import without_ignored
+from modules.gitops.manifests import Source
+from modules.gitops.parallel import in_parallel
+from modules.gitops.reconcile import read_snapshot
+from modules.gitops.rendering import Renderer
+from modules.gitops.settings import ManifestProject
+from modules.gitops.snapshot import Snapshot, receive
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IAgentModuleApi, IServiceClient
+from tunnel.util.backoff import Backoff
+
+__all__ = ["Commits"]
+
+#: Seconds before kas is asked again, at first and at most, as GitLab's agent has them;
+#: and before files that could not be read now are read again.
+ASK_FIRST, ASK_MOST = 10.0, 300.0
+
+#: Seconds between two commits at the least, whatever kas sends.
+BETWEEN = 1.0
+
+
+@attrs.define(eq=False)
+class Commits:
+    """
+    See the module.
+
+    :param name: of the project, for the log.
+    :param service: what asks kas for files.
+    :param came: is told of each commit, and what was read of it.
+    :ivar seen: the commit that came last, good or not.
+    """
+
+    _name: str
+    _api: IAgentModuleApi
+    _service: IServiceClient
+    _settings: ManifestProject
+    _random: Callable[[], float]
+    _renderer: Renderer
+    _came: Callable[[Snapshot, Source], None]
+    seen: str = attrs.field(default="", init=False)
+    #: Why kas sends none, and why what it sent cannot be read; each is said once.
+    _not_sent: str = attrs.field(default="", init=False)
+    _not_read: str = attrs.field(default="", init=False)
+    #: What is to be read, and what reads it or waits for it.
+    _unread: Snapshot | None = attrs.field(default=None, init=False)
+    _reading: Deferred[Any] | None = attrs.field(default=None, init=False)
+    _log = Logger()
+
+    @property
+    def problem(self) -> str:
+        """Why there is no newer one; empty: nothing is wrong."""
+        return self._not_sent or self._not_read
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        await in_parallel([self._follow, self._read_all])
+
+    async def at(self, ref: rpc_pb2.Ref | None = None) -> tuple[Snapshot, Source]:
+        """
+        The commit that *ref* is at, whatever is followed.
+
+        :param ref: None: that which is followed.
+        :raises CallError: there is none; it cannot be had or read now.
+        """
+        asked = self._followed() if ref is None else ref
+        snapshot = await receive(self._asked(asked, ""))
+        if snapshot is None:
+            text = "kas stops, and another one has to be asked"
+            raise CallError(Status.UNAVAILABLE, text)
+        return attrs.evolve(snapshot, files=()), await self._read(snapshot)
+
+    async def _follow(self) -> None:
+        backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
+        while True:
+            try:
+                snapshot = await receive(self._asked(self._followed(), self.seen))
+            except CallError as error:
+                self._not_sent = self._complain(self._not_sent, error)
+                await deferLater(self._api.clock, backoff.pause())
+                continue
+            backoff.reset()
+            self._not_sent = ""
+            if snapshot is None:
+                # kas stops, and another one answers.
+                await deferLater(self._api.clock, ASK_FIRST * self._random())
+                continue
+            self.seen = snapshot.commit
+            self._unread = snapshot
+            if self._reading is not None:
+                self._reading.cancel()
+            await deferLater(self._api.clock, BETWEEN)
+            if self._settings.ref is not None and self._settings.ref.commit:
+                # It never changes.
+                await Deferred()
+
+    async def _read_all(self) -> None:
+        backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
+        while True:
+            snapshot = self._unread
+            step: Deferred[None] = Deferred()
+            if snapshot is not None:
+                step = Deferred.fromCoroutine(self._read_one(snapshot, backoff))
+            self._reading = step
+            try:
+                await step
+            except CancelledError:
+                if self._unread is snapshot:
+                    # Nothing newer has come: all of it ends.
+                    raise
+            finally:
+                self._reading = None
+
+    async def _read_one(self, snapshot: Snapshot, backoff: Backoff) -> None:
+        try:
+            source = await self._read(snapshot)
+        except CallError as error:
+            self._not_read = self._complain(self._not_read, error)
+            await deferLater(self._api.clock, backoff.pause())
+            return
+        backoff.reset()
+        self._not_read, self._unread = "", None
+        self._log.info(
+            "project {project}: commit {commit} has come: {files} files, "
+            "{objects} objects",
+            project=self._name,
+            commit=snapshot.commit,
+            files=len(snapshot.files),
+            objects=len(source.manifests),
+        )
+        self._came(attrs.evolve(snapshot, files=()), source)
+
+    async def _read(self, snapshot: Snapshot) -> Source:
+        settings, client = self._settings, self._api.kubernetes_as_agentk()
+        source = await read_snapshot(snapshot, settings, self._renderer, client)
+        return without_ignored(source, settings.drift.ignore)
+
+    def _followed(self) -> rpc_pb2.Ref:
+        if self._settings.ref is None:
+            return rpc_pb2.Ref()
+        said = attrs.asdict(self._settings.ref)
+        return rpc_pb2.Ref(**{key: one for key, one in said.items() if one is not None})
+
+    def _asked(
+        self, ref: rpc_pb2.Ref, known: str
+    ) -> AsyncIterator[rpc_pb2.ObjectsToSynchronizeResponse]:
+        """The files at *ref*, once it is at another commit than *known*."""
+        request = rpc_pb2.ObjectsToSynchronizeRequest(
+            project_id=self._settings.id,
+            commit_id=known,
+            paths=[rpc_pb2.Path(glob=one) for one in self._settings.globs],
+            ref=ref,
+        )
+        return self._service.stream("GetObjectsToSynchronize", request)
+
+    def _complain(self, before: str, error: CallError) -> str:
+        if error.message != before:
+            self._log.warn(
+                "project {project}: its files cannot be had, and what is in the "
+                "cluster stays: {reason}",
+                project=self._name,
+                reason=error.message,
+            )
+        return error.message
