@@ -19,7 +19,7 @@ from modules.gitops.control import Control
 from modules.gitops.metrics import GitopsMetrics
 from modules.gitops.people import Writes
 from modules.gitops.project import Project
-from modules.gitops.rendering import Renderer
+from modules.gitops.rendering import Renderer, remove_leftovers
 from modules.gitops.reports import DriftReports
 from modules.gitops.settings import GitopsSection, ManifestProject
 from modules.gitops.watches import KindWatches
@@ -87,6 +87,7 @@ class GitopsAgent:
 
     async def start(self) -> None:
         """Work begins when this agentk leads."""
+        remove_leftovers()
         self._api.metrics.register(self._metrics)
         self._counting = True
 

@@ -71,8 +71,9 @@ class Children:
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self._room = DeferredSemaphore(AT_ONCE)
-        #: None: not known yet.
-        self._has_namespaces: bool | None = None
+        #: The kernel gave a network namespace once, and has to each time.
+        self._has_namespaces = False
+        self._said = False
 
     async def run(
         self, program: str, arguments: Sequence[str], folder: Path
@@ -83,24 +84,29 @@ class Children:
         Being cancelled kills it at once, with all that it has started.
 
         :param program: a name on PATH, or a path.
-        :raises CallError: FAILED_PRECONDITION, there is no such program.
+        :raises CallError: UNAVAILABLE, there is no such program, or the kernel gives no
+            network namespace now, and gave one before.
         """
         found = shutil.which(program)
         if found is None:
             raise CallError(
-                Status.FAILED_PRECONDITION,
+                Status.UNAVAILABLE,
                 f"agentk finds no program {program!r}: install it beside agentk, or "
                 "name it in modules.gitops of agentk's configuration file",
             )
         command = [os.path.abspath(found), *arguments]
         await self._room.acquire()
         try:
-            if self._has_namespaces is not False:
-                ended = await self._started(command, folder, network=False)
-                if ended.status != NO_NAMESPACE:
-                    self._has_namespaces = True
-                    return ended.result()
-                self._has_namespaces = False
+            ended = await self._started(command, folder, network=False)
+            if ended.status != NO_NAMESPACE:
+                self._has_namespaces = True
+                return ended.result()
+            if self._has_namespaces:
+                raise CallError(
+                    Status.UNAVAILABLE, "the kernel gives no network namespace now"
+                )
+            if not self._said:
+                self._said = True
                 self._log.warn(
                     "the kernel gives no network namespace: kustomize and helm run "
                     "with agentk's network, and only what they are given keeps them "

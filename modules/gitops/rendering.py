@@ -8,6 +8,8 @@ network, and nothing of agentk, besides.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import posixpath
 import re
 import shutil
@@ -26,7 +28,10 @@ from modules.gitops.settings import SourceKind
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient
 
-__all__ = ["Capabilities", "Renderer", "capabilities_of"]
+__all__ = ["Capabilities", "Renderer", "capabilities_of", "remove_leftovers"]
+
+#: How the names of our folders begin.
+_PREFIX = "agentk-gitops-"
 
 #: Names of the file that says what a kustomization is of.
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -190,7 +195,10 @@ class _Folder:
     """A folder of our own for the files of a commit, mode 0700."""
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="agentk-gitops-"))
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        # Tells `remove_leftovers` that somebody needs it; it ends with the process.
+        self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._lock = Lock()
         self._removed = False
 
@@ -224,6 +232,25 @@ class _Folder:
         self._removed = True
         with self._lock:
             shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._held)
+
+
+def remove_leftovers() -> None:
+    """Remove the folders of agentk processes of this user that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            if os.fstat(held).st_uid == os.geteuid():
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            # Another agentk of this machine renders in it.
+            continue
+        finally:
+            os.close(held)
 
 
 # Kustomize.

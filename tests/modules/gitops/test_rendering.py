@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -15,12 +16,17 @@ import pytest
 import pytest_twisted
 import yaml
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 
-from modules.gitops import children
+from modules.gitops import children, launcher
 from modules.gitops.children import Children
 from modules.gitops.reconcile import read_snapshot
-from modules.gitops.rendering import Capabilities, Renderer, _helm_problems
+from modules.gitops.rendering import (
+    Capabilities,
+    Renderer,
+    _helm_problems,
+    remove_leftovers,
+)
 from modules.gitops.settings import ManifestProject, SourceKind
 from modules.gitops.snapshot import Snapshot
 from tests.integration import needs
@@ -386,6 +392,75 @@ async def test_no_place_to_render_in(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.status is Status.UNAVAILABLE
 
 
+def without_namespaces(children_: Children) -> Any:
+    """As on a kernel that gives no network namespace."""
+    started: Any = children_._started
+
+    def start(command: Any, folder: Path, *, network: bool) -> Any:
+        if network:
+            return started(command, folder, network=True)
+        return succeed(children._Ended(launcher.NO_NAMESPACE, b"", b"", ""))
+
+    return start
+
+
+@async_test
+async def test_a_network_namespace_that_is_not_given_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the kernel gave one before nothing runs with agentk's network."""
+    made = renderer()
+    kind = SourceKind(kind="kustomize", path="prod")
+    whole = list(encoded(OVERLAY).items())
+    started = made.children._started
+    monkeypatch.setattr(made.children, "_started", without_namespaces(made.children))
+    assert await made.render(kind, "here", whole, None)
+    monkeypatch.setattr(made.children, "_started", started)
+    await made.render(kind, "here", whole, None)
+    if not made.children._has_namespaces:
+        needs.missing("a network namespace", "run as root, or allow user namespaces")
+    monkeypatch.setattr(made.children, "_started", without_namespaces(made.children))
+    with pytest.raises(CallError, match="no network namespace now") as caught:
+        await made.render(kind, "here", whole, None)
+    assert caught.value.status is Status.UNAVAILABLE
+    monkeypatch.setattr(made.children, "_started", started)
+    assert await made.render(kind, "here", whole, None)
+
+
+def test_what_a_killed_agentk_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes at the next start; what another process renders in stays."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = (
+        "import os, signal, sys\n"
+        "from modules.gitops.rendering import _Folder\n"
+        "folder = _Folder()\n"
+        "folder.write([('a/b', b'x')])\n"
+        "print(folder.path, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    ran = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        text=True,
+    )
+    assert ran.stdout is not None
+    folder = Path(ran.stdout.readline().strip())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "agentk-gitops-link").symlink_to(elsewhere)
+    remove_leftovers()
+    assert (folder / "files" / "a" / "b").exists()
+    ran.kill()
+    ran.communicate()
+    remove_leftovers()
+    assert not folder.exists()
+    assert elsewhere.exists()
+
+
 @async_test
 async def test_an_object_of_kustomize_that_names_a_url(
     monkeypatch: pytest.MonkeyPatch,
@@ -402,7 +477,7 @@ async def test_an_object_of_kustomize_that_names_a_url(
         "prod/g.yaml": yaml.safe_dump(generator),
     }
     made = renderer()
-    monkeypatch.setattr(made.children, "_has_namespaces", False)
+    monkeypatch.setattr(made.children, "_started", without_namespaces(made.children))
     whole = list(encoded(files).items())
     with pytest.raises(CallError, match=r"127\.0\.0\.1:9"):
         await made.render(
