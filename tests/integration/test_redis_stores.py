@@ -271,6 +271,9 @@ async def count():
     settings = Redis(server=RedisServer(address=sys.argv[1]))
     make = lambda: RedisBackend(settings, reactor, random.random)
     store = Stores(make, reactor).open("mod", "one")
+    # Neither begins before the other is there.
+    print("ready", flush=True)
+    sys.stdin.readline()
     won = lost = 0
     while won + lost < 500:
         try:
@@ -300,8 +303,18 @@ def test_one_wins_each_round(redis: redisserver.RedisServer) -> None:
     address = f"127.0.0.1:{redis.port}"
     command = [sys.executable, "-c", _COUNTER, address]
     counters = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) for _ in range(2)
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+        )
+        for _ in range(2)
     ]
+    for one in counters:
+        assert one.stdout is not None
+        assert one.stdout.readline() == b"ready\n"
+    for one in counters:
+        assert one.stdin is not None
+        one.stdin.write(b"go\n")
+        one.stdin.flush()
     results = [json.loads(one.communicate(timeout=120)[0]) for one in counters]
     stored = redis("HGET", "gitlab-kas:txkas1:store:mod/one", "=round")
     assert int(stored.split(b":")[2]) == sum(won for won, _ in results)
