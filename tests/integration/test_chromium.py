@@ -215,6 +215,7 @@ class Stand:
             f"chromium-{who}",
             [
                 *(self.browser, *_FLAGS, f"--user-data-dir={folder}"),
+                f"--log-net-log={self._net_log(who)}",
                 self.pages[who].origin + "/",
             ],
             self.folder / f"{who}.log",
@@ -224,6 +225,16 @@ class Stand:
         finally:
             process.stop(signal.SIGKILL)
         return found
+
+    def _net_log(self, who: str) -> Path:
+        return self.folder / f"{who}.net.json"
+
+    def trouble(self, who: str) -> str:
+        """What its network says of requests that failed; one event is a line."""
+        lines = self._net_log(who).read_text(errors="replace").splitlines()
+        parts = ("/frame", '"net_error":-', '":status:')
+        found = [one for one in lines if any(part in one for part in parts)]
+        return "\n".join(one[:300] for one in found if "cert" not in one)
 
 
 @pytest.fixture
@@ -293,7 +304,7 @@ def test_page_of_gitlab(stand: Stand) -> None:
     reached = {path for path, _, _ in mine}
     assert reached == {
         f"/gitlab/{name}" for name in ("read", "write", "socket", "query", "frame")
-    }
+    }, stand.trouble("gitlab")
     assert not any(query for _, _, query in mine)
 
 
