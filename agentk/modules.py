@@ -85,6 +85,12 @@ class AgentModuleApi(ModuleApi):
         """The API server, with the rights of a caller."""
         return self._kubernetes.acting_for(access)
 
+    def kubernetes_as_service_account(
+        self, namespace: str, name: str
+    ) -> KubernetesClient:
+        """The API server, with the rights of a ServiceAccount."""
+        return self._kubernetes.as_service_account(namespace, name)
+
     def kubernetes_as_agentk(self) -> KubernetesClient:
         """The API server, with all the rights of agentk."""
         return self._kubernetes.as_agentk()

@@ -198,6 +198,27 @@ def test_groups_to_act_as() -> None:
     assert {verb for rule in rules for verb in rule["verbs"]} == {"impersonate"}
 
 
+def test_accounts_to_act_as() -> None:
+    """Each by its name, in its namespace alone."""
+    documents = rendered(
+        "agentk", {"rbac": {"scope": "none", "serviceAccounts": ["web/deployer"]}}
+    )
+    name = "txkas-agentk-as-deployer"
+    assert rights(documents) == {LEADER, ("RoleBinding", "web", name, name)}
+    (role,) = (
+        one for one in documents if one["metadata"]["name"] == name and "rules" in one
+    )
+    assert role["kind"] == "Role"
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["serviceaccounts"],
+            "resourceNames": ["deployer"],
+            "verbs": ["impersonate"],
+        }
+    ]
+
+
 def test_token_of_the_values() -> None:
     documents = rendered("agentk", {"config": {"token": "hush", "secretName": None}})
     secret = of_kind(documents, "Secret")

@@ -1266,6 +1266,12 @@ class IAgentModuleApi(_IModuleApi):
         :raises CallError: PERMISSION_DENIED, *access* is None.
         """
 
+    def kubernetes_as_service_account(namespace: str, name: str) -> IKubernetesClient:
+        """
+        The API server, with the rights of a ServiceAccount that agentk may impersonate:
+        for what an operator's configuration says, never for what a user asks.
+        """
+
     def kubernetes_as_agentk() -> IKubernetesClient:
         """
         The API server, with all the rights of agentk: never for what a user asks.

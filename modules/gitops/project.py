@@ -170,8 +170,15 @@ class Project:
         self._random = random
         self._now = now
         self._claim = claim
+        account = settings.service_account
+        #: What changes objects; inventories are agentk's own.
+        self._client = (
+            api.kubernetes_as_service_account(*account.split("/"))
+            if account
+            else api.kubernetes_as_agentk()
+        )
         self.drifts = Drifts(
-            api.kubernetes_as_agentk(),
+            self._client,
             watches,
             api.clock,
             now,
@@ -533,7 +540,7 @@ class Project:
     def _reconciler(self, snapshot: Snapshot, store: InventoryStore) -> Reconciler:
         settings = self.settings
         return Reconciler(
-            client=self._api.kubernetes_as_agentk(),
+            client=self._client,
             store=store,
             settings=SourceSettings(
                 inventory_id=self._inventory_id(snapshot),

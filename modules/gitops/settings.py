@@ -16,6 +16,9 @@ __all__ = ["GitopsSection", "ManifestPath", "ManifestProject", "ManifestRef"]
 #: Projects of one agent: as many as GitLab has.
 MAX_PROJECTS = 500
 
+#: What a namespace is called, and a part of other names.
+_LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+
 #: Which files a project without ``paths`` has.
 EVERYTHING = "**/*.{yaml,yml,json}"
 
@@ -61,6 +64,11 @@ class ManifestPath:
     """One of ``paths`` of a manifest project."""
 
     glob: str = field(doc="which files, such as /prod/**/*.yaml", validator=_not_empty)
+
+
+def _is_account(instance: object, attribute: object, value: str) -> None:
+    if value and re.fullmatch(rf"{_LABEL}/{_LABEL}(\.{_LABEL})*", value) is None:
+        raise ValueError("must be namespace/name of a ServiceAccount")
 
 
 @attrs.frozen(kw_only=True)
@@ -179,7 +187,7 @@ class ManifestProject:
     One of ``gitops.manifest_projects``.
 
     Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *prune_limits*,
-    *conflicts* and *drift* are ours.
+    *service_account*, *conflicts* and *drift* are ours.
     """
 
     id: str = field(default="", doc="full path; empty: the project of this file")
@@ -201,6 +209,11 @@ class ManifestProject:
     )
     inventory_policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = (
         field(default="must_match", doc="which objects may be taken over")
+    )
+    service_account: str = field(
+        default="",
+        doc="namespace/name: as whom objects are read, changed and deleted; agentk",
+        validator=_is_account,
     )
     conflicts: Literal["fail", "force"] = field(
         default="fail", doc="what becomes of fields that others have set"

@@ -283,6 +283,54 @@ def test_one_that_cannot_be_applied(stand: Stand) -> None:
     assert len(stand.config_maps()) == 40
 
 
+def test_as_a_service_account(stand: Stand) -> None:
+    """What its account may not do the project cannot, whatever agentk may."""
+    space, call = stand.namespace, stand.cluster.call
+    rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}"
+    called = {"metadata": {"name": "deployer"}}
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}
+    subject = {"kind": "ServiceAccount", "name": "deployer", "namespace": space}
+    role = {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "Role",
+        "name": "deployer",
+    }
+    call("POST", f"/api/v1/namespaces/{space}/serviceaccounts", called)
+    call("POST", f"{rights}/roles", {**called, "rules": [rule]})
+    binding = {**called, "roleRef": role, "subjects": [subject]}
+    call("POST", f"{rights}/rolebindings", binding)
+    audit = stand.cluster.audit()
+    stand.configure(service_account=f"{space}/deployer")
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s", "namespace": space},
+    }
+    elsewhere = config_map(f"of-{space}", "default")
+    commit = stand.commit(
+        *(config_map("stays", space), config_map("goes", space)), secret, elsewhere
+    )
+    stand.settled(commit)
+    account = f"system:serviceaccount:{space}:deployer"
+    for what in ("secrets", "configmaps"):
+        stand.says(f'User \\"{account}\\" cannot get resource \\"{what}\\"')
+    assert stand.config_maps() == {"stays", "goes"}
+    assert stand.live(f"/api/v1/namespaces/default/configmaps/of-{space}") is None
+    stand.settled(stand.commit(config_map("stays", space)))
+    eventually(lambda: stand.config_maps() == {"stays"}, 30)
+    written = [
+        one
+        for one in audit.about(f"/namespaces/{space}/configmaps/")
+        if one["verb"] in ("patch", "delete", "create")
+        and "inventory-" not in one["requestURI"]
+    ]
+    assert {one["verb"] for one in written} >= {"patch", "delete"}
+    by = {one.get("impersonatedUser", one["user"])["username"] for one in written}
+    # It ends what is deleted in the foreground.
+    by.discard("system:serviceaccount:kube-system:generic-garbage-collector")
+    assert by == {account}, [(one["verb"], one["requestURI"]) for one in written]
+
+
 def test_kustomize_and_helm(stand: Stand) -> None:
     """An overlay, then a chart: rendered by agentk's children, applied, and pruned."""
     space = stand.namespace

@@ -19,6 +19,7 @@ from tunnel.interfaces import (
     Access,
     ICluster,
     IKubernetesClient,
+    Impersonation,
     KubernetesObject,
     KubernetesResource,
     KubernetesResponse,
@@ -102,6 +103,14 @@ class KubernetesClients:
                 "api.client(service, agent_id, access=access)",
             )
         return KubernetesClient(self, access)
+
+    def as_service_account(self, namespace: str, name: str) -> KubernetesClient:
+        """A client with the rights of a ServiceAccount, as agentk impersonates it."""
+        username = f"system:serviceaccount:{namespace}:{name}"
+        # The API server adds the groups of such accounts by itself.
+        return KubernetesClient(
+            self, Access(username, "", "", impersonation=Impersonation(username))
+        )
 
     def as_agentk(self) -> KubernetesClient:
         """A client with the rights of agentk's own account."""

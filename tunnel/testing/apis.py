@@ -340,6 +340,11 @@ class FakeAgentModuleApi(_FakeApi):
     def kubernetes_for(self, access: Access | None) -> KubernetesClient:
         return self._kubernetes.acting_for(access)
 
+    def kubernetes_as_service_account(
+        self, namespace: str, name: str
+    ) -> KubernetesClient:
+        return self._kubernetes.as_service_account(namespace, name)
+
     def kubernetes_as_agentk(self) -> KubernetesClient:
         return self._kubernetes.as_agentk()
 
