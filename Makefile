@@ -33,8 +33,8 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself, GITLAB=1 with GitLab
-	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(CLUSTER),--cluster $(CLUSTER))
+demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself, GITLAB=1 and GITOPS=1 show more
+	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(GITOPS),--gitops) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 test: $(STAMP)  ## all tests that can run here; tells which could not
 	failed=0; $(experiments); $(call part,$(WORKERS),not faults and not alone); exit $$failed

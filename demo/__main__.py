@@ -11,8 +11,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from demo.cluster import CHOICES, Cluster, choose
+from demo.gitops import GitopsStory
 from demo.processes import DemoError, Program, end_all
 from demo.screen import Screen, milliseconds
 from demo.stack import Stack, child_environment, find_ports
@@ -38,6 +40,12 @@ def _options() -> argparse.Namespace:
         help="show what GitLab has of kas: agents, configuration from Git, CI jobs and "
         "people, with a stand-in for GitLab",
     )
+    parser.add_argument(
+        "--gitops",
+        action="store_true",
+        help="show how a Git repository rules a cluster: preview, drift, a held prune, "
+        "undo; needs a real Kubernetes API, and uses the namespace kas-demo",
+    )
     parser.add_argument("--once", action="store_true", help="end after the last step")
     parser.add_argument(
         "--cluster",
@@ -59,6 +67,8 @@ def _options() -> argparse.Namespace:
         help="use any free ports, even if those of kas are free",
     )
     options = parser.parse_args()
+    if options.gitlab and options.gitops:
+        parser.error("--gitlab and --gitops are two stories; choose one")
     if options.cluster not in (None, *CHOICES):
         parser.error(f"$KAS_DEMO_CLUSTER: choose from {', '.join(CHOICES)}")
     return options
@@ -98,7 +108,9 @@ def _show(
 ) -> Stack:
     """Everything up to where the user takes over."""
     environment = child_environment(os.environ)
-    ports = find_ports(any_free=options.free_ports or options.gitlab)
+    story_of_its_own = options.gitlab or options.gitops
+    free = options.free_ports or story_of_its_own
+    ports = find_ports(any_free=free)
     cluster = choose(options.cluster, environment, state, state / "logs")
     if cluster.program is not None:
         programs.append(cluster.program)
@@ -109,11 +121,8 @@ def _show(
         screen.say(f"{'':16}shell in a pod; KAS_DEMO_CLUSTER=sandbox leaves it alone")
     screen.say()
     stack = Stack(state, ports, environment)
-    if options.gitlab:
-        # Here: the fake of the tests needs more than the demo does.
-        from demo.gitlab import GitLabStory
-
-        story = GitLabStory(screen, stack, cluster)
+    if story_of_its_own:
+        story = _story(options, screen, stack, cluster)
         story.run(programs)
         if not options.once:
             story.advise()
@@ -143,6 +152,25 @@ def _show(
     if not options.once:
         _advise(screen, stack, client.server, cluster)
     return stack
+
+
+class _Story(Protocol):
+    """One that has steps of its own."""
+
+    def run(self, programs: list[Program]) -> None: ...
+
+    def advise(self) -> None: ...
+
+
+def _story(
+    options: argparse.Namespace, screen: Screen, stack: Stack, cluster: Cluster
+) -> _Story:
+    if options.gitops:
+        return GitopsStory(screen, stack, cluster)
+    # Here: the fake of the tests needs more than the demo does.
+    from demo.gitlab import GitLabStory
+
+    return GitLabStory(screen, stack, cluster)
 
 
 def _advise(screen: Screen, stack: Stack, server: str, cluster: Cluster) -> None:

@@ -58,7 +58,7 @@ class Client:
         return self._authorization() | {"Accept": "application/json"}
 
     def _authorization(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}"}
+        return {"Authorization": f"Bearer {self.token}", "User-Agent": "kas-demo"}
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         """

@@ -141,7 +141,8 @@ class Stack:
         """:raises DemoError: kas does not come up."""
         self.kas.wait_until(lambda: _is_ready(self.ports.health), "kas", TIMEOUT)
 
-    def _kasctl(self, *arguments: str | Path) -> str:
+    def kasctl(self, *arguments: str | Path) -> str:
+        """What it prints; :raises DemoError: it failed."""
         command = [sys.executable, self._script("kasctl"), *arguments]
         command += ["--state-directory", self.kas_state]
         name = " ".join(["kasctl", *map(str, arguments[:2])])
@@ -152,22 +153,22 @@ class Stack:
         options: list[str | Path] = [AGENT, "--token-file", self.token_file]
         agents = {}
         if (self.kas_state / "identity.json").exists():
-            listed = json.loads(self._kasctl("agent", "list", "--output", "json"))
+            listed = json.loads(self.kasctl("agent", "list", "--output", "json"))
             agents = {found["name"]: found for found in listed}
         if AGENT in agents and agents[AGENT]["revoked_at"]:
-            self._kasctl("agent", "remove", AGENT)
+            self.kasctl("agent", "remove", AGENT)
             del agents[AGENT]
         if AGENT in agents:
-            self._kasctl("agent", "rotate", *options, "--grace", "0")
+            self.kasctl("agent", "rotate", *options, "--grace", "0")
             return f"kasctl agent rotate {AGENT}   (it was there from the last time)"
-        self._kasctl("agent", "add", *options)
+        self.kasctl("agent", "add", *options)
         return f"kasctl agent add {AGENT}"
 
     def write_kubeconfig(self) -> Client:
         """A kubeconfig, the same for curl, and a client that uses it."""
         server = f"https://127.0.0.1:{self.ports.kubectl}"
         options = ["--agent", AGENT, "--as-agent", "--rotate", "--server", server]
-        text = self._kasctl("kubeconfig", *options)
+        text = self.kasctl("kubeconfig", *options)
         write_secret(self.kubeconfig, text)
         client = Client(self.kubeconfig)
         write_secret(
@@ -183,7 +184,9 @@ class Stack:
             lambda: client.status("/version", 0.05) != 401, "the new token", TIMEOUT
         )
 
-    def start_agentk(self, cluster: Cluster, programs: list[Program]) -> str:
+    def start_agentk(
+        self, cluster: Cluster, programs: list[Program], *more: str | Path
+    ) -> str:
         """Start agentk, add it to *programs*, and wait until bytes flow."""
         (health,) = free_ports(1)
         options: list[str | Path] = [
@@ -196,6 +199,7 @@ class Stack:
         ]
         if cluster.kubeconfig is not None:
             options += ["--kubeconfig", cluster.kubeconfig]
+        options += more
         health_options = ["--observability-listen-address", f"127.0.0.1:{health}"]
         self.agentk = self._twistd("agentk", [*options, *health_options])
         programs.append(self.agentk)

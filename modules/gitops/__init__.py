@@ -13,7 +13,8 @@ What is in a Git repository lives in the cluster.
     control.py      in agentk: answers it
     settings.py     ``gitops`` in the agent's file: which projects, and how
     agent.py        the half in agentk: all projects, while it leads
-    project.py      one project: what kas sends, and when it is worked on
+    project.py      one project: when it is worked on, and what people say of it
+    commits.py      the commits of a project, as kas sends them, each read once
     snapshot.py     the files of one commit, whole or not at all
     reconcile.py    from the files of a commit to the cluster, once
     documents.py    YAML and JSON text as the values that kubectl reads from it

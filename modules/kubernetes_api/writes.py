@@ -25,6 +25,9 @@ READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 #: Characters of a field manager, as API servers take them.
 MAX_MANAGER = 128
 
+#: What API servers call the field manager of a client that says nothing of itself.
+UNKNOWN = "unknown"
+
 _DATE = re.compile(rb"\r\nDate: ?([^\r\n]{1,40})", re.IGNORECASE)
 _USER_AGENT = re.compile(rb"\r\nUser-Agent: ?([^\r\n/]{1,128})", re.IGNORECASE)
 
@@ -63,7 +66,7 @@ class Write:
             return None
         agent = _USER_AGENT.search(b"\r\n" + self._head.fields)
         manager = query.get("fieldManager") or (
-            agent[1].decode("latin-1") if agent is not None else ""
+            agent[1].decode("latin-1") if agent is not None else UNKNOWN
         )
         try:
             time = parsedate_to_datetime(date[1].decode("latin-1")).timestamp()

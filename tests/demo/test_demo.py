@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import needs
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.integration
 
@@ -62,11 +64,13 @@ def _environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
 
 
-def _once(state: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def _once(
+    state: Path, *options: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         _command(state, "--once", *options),
         cwd=ROOT,
-        env=_environment(),
+        env=_environment() | environment,
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
@@ -128,6 +132,32 @@ def test_with_gitlab(state: Path) -> None:
     logs = "".join(log.read_text() for log in (state / "logs").iterdir())
     for secret in ("glagent-", "glcbt-", "glpat-"):
         assert secret not in done.stdout + logs
+    assert _users(state) == []
+
+
+def test_with_gitops(state: Path) -> None:
+    """Each step with a real API server, and with the words of a real kasctl."""
+    assets = str(needs.kubernetes())
+    done = _once(state, "--cluster", "kube", "--gitops", KUBEBUILDER_ASSETS=assets)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert len(_times(done.stdout)) == 10, done.stdout
+    for said in (
+        "1 change, 1 create, 1 prune, 4 unchanged",
+        "(user:kubectl-demo): /data/value",
+        "5 of 6 objects would go, more than 50 %",
+        "1 object is left",
+        "6 objects are there again",
+    ):
+        assert said in done.stdout, said
+    assert _users(state) == []
+
+
+def test_gitops_without_kubernetes(state: Path) -> None:
+    """It says what it needs, and leaves nothing running."""
+    done = _once(state, "--gitops")
+    assert done.returncode == 1
+    assert "make kube" in done.stderr
     assert _users(state) == []
 
 

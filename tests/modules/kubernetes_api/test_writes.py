@@ -44,6 +44,9 @@ class WriteTests(ProxyCase):
     def test_the_manager_of_a_client_that_names_none(self) -> None:
         self.ask(b"DELETE " + MAP, b"User-Agent: curl/8 (x)")
         self.assertEqual(self.told[0].manager, "curl")
+        # As API servers have it.
+        self.ask(b"DELETE " + MAP)
+        self.assertEqual(self.told[1].manager, "unknown")
 
     def test_what_changes_nothing(self) -> None:
         self.ask(b"GET " + MAP)
