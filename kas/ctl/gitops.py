@@ -132,6 +132,7 @@ _SIGNS = {
     **dict.fromkeys((*_BAD, "blocked"), "!"),
     **dict.fromkeys(("unknown",), "?"),
     "change": "~",
+    "recreate": "-/+",
 }
 
 

@@ -21,6 +21,7 @@ from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.ownership import taken_over
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
+from modules.gitops.recreate import restorable, why_not_anew
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.util.backoff import Backoff
@@ -50,12 +51,17 @@ KIND_SECONDS = 30.0
 #: first and at most, and how often.
 BUSY_FIRST, BUSY_MOST, BUSY_TIMES = 0.5, 8.0, 8
 
+#: Seconds for an object to go that is made anew: what it ran may take that long to end.
+ANEW_SECONDS = 120.0
+
 
 class Outcome(Enum):
     """What became of an object."""
 
     CREATED = "created"
     CHANGED = "changed"
+    #: Deleted and made anew: it could not be changed.
+    RECREATED = "recreated"
     UNCHANGED = "unchanged"
     #: Others have changed it, and that is only reported.
     LEFT = "left"
@@ -96,10 +102,12 @@ class Settled:
     What an object was applied with.
 
     :ivar version: its ``resourceVersion`` since then.
+    :ivar problem: why it is not so, and is not tried again before Git has another.
     """
 
     digest: bytes
     version: str
+    problem: str = ""
 
 
 class Superseded(Exception):
@@ -134,6 +142,8 @@ class Act:
     _needed_by: dict[ObjectKey, list[ObjectKey]] = attrs.field(factory=dict, init=False)
     #: The ``default_namespace`` that all of these are of.
     _namespace: str = attrs.field(default="", init=False)
+    #: How many objects were, for which there was no other way.
+    _made_anew: int = attrs.field(default=0, init=False)
     #: As it was written last.
     _inventory: Inventory = attrs.field(init=False)
 
@@ -242,6 +252,10 @@ class Act:
         ):
             self._came_to(key, Outcome.UNCHANGED)
             return
+        before = self._settled.get(key)
+        if before is not None and before.problem and before.digest == digest:
+            self._came_to(key, Outcome.FAILED, before.problem)
+            return
         try:
             if action.verb in (Verb.CREATE, Verb.ADOPT) and (
                 why := await self._changed(action)
@@ -255,13 +269,95 @@ class Act:
             applied = await self._applied(action.manifest, action.uid, force)
         except CallError as error:
             self._settled.pop(key, None)
-            self._came_to(key, Outcome.FAILED, words_of(key, error))
-            return
+            anew = await self._anew(action, error)
+            if anew is None:
+                return
+            applied = anew
         version = applied["metadata"].get("resourceVersion", "")
         self._settled[key] = Settled(digest, version)
         self._entries[key] = InventoryEntry(applied["metadata"].get("uid", ""))
         self._applied_one(action.manifest, applied)
         self._came_to(key, _outcome(action, applied))
+
+    async def _anew(
+        self, action: Action, refused: CallError
+    ) -> KubernetesObject | None:
+        """
+        The object, made anew because it cannot be changed.
+
+        None: it was not; the result says why.
+        """
+        key, manifest = action.key, action.manifest
+        assert manifest is not None
+        why: str | None = words_of(key, refused)
+        try:
+            if action.verb is Verb.APPLY:
+                wanted = marked(manifest, self._settings.inventory_id, "")
+                found = await why_not_anew(
+                    self._client, manifest, wanted, refused, FIELD_MANAGER
+                )
+                if found == "":
+                    return await self._recreated(action, manifest)
+                why = f"{why}: {found}" if found else why
+        except CallError as error:
+            why = words_of(key, error)
+        self._came_to(key, Outcome.FAILED, why or "")
+        return None
+
+    async def _recreated(self, action: Action, manifest: Manifest) -> KubernetesObject:
+        """:raises CallError: a brake keeps it, or it did not come to be."""
+        key = action.key
+        resource = await self._client.resource(manifest.api_version, key.kind)
+        live = await live_object(self._client, resource, key)
+        if live is not None:
+            if live["metadata"].get("uid", "") != action.uid:
+                raise _held("another object of this name came meanwhile")
+            if owner_of(live) != self._settings.inventory_id:
+                raise _held("others have it since then")
+            if stays := await self._braked(live):
+                raise _held(f"it would have to be made anew, and is kept: {stays}")
+            if self._made_anew >= self._settings.limits.count:
+                most = self._settings.limits.count
+                raise _held(f"{most} objects were made anew; it is one of the next")
+            self._made_anew += 1
+            await self._delete_and_wait(key, resource, live)
+        try:
+            return await self._applied(manifest, "", self._settings.force)
+        except CallError as error:
+            if live is None or error.status in AWAY:
+                raise
+            # What was there is better than nothing, and than trying it each minute.
+            self._check_leads()
+            await self._client.apply(restorable(live), field_manager=FIELD_MANAGER)
+            why = (
+                "it was deleted, could not be made anew, and was restored: "
+                f"{words_of(key, error)}"
+            )
+            self._settled[key] = Settled(_digest(manifest), "", why)
+            raise CallError(error.status, why) from None
+
+    async def _delete_and_wait(
+        self, key: ObjectKey, resource: KubernetesResource, live: KubernetesObject
+    ) -> None:
+        metadata = live["metadata"]
+        self._check_leads()
+        await self._client.delete(
+            resource,
+            key.name,
+            key.namespace,
+            uid=metadata.get("uid", ""),
+            resource_version=metadata.get("resourceVersion", ""),
+        )
+        until, backoff = self._clock.seconds() + ANEW_SECONDS, self._looks()
+        while (found := await live_object(self._client, resource, key)) is not None:
+            if found["metadata"].get("uid", "") != metadata.get("uid", ""):
+                raise _held("another object of this name came meanwhile")
+            if self._clock.seconds() >= until:
+                raise _held(
+                    f"it was deleted to be made anew, and is still there after "
+                    f"{ANEW_SECONDS:g} s"
+                )
+            await deferLater(self._clock, backoff.failed())
 
     async def _take_over(self, action: Action) -> None:
         """Have the fields be ours that were applied from files by other means."""
@@ -517,6 +613,10 @@ class Act:
         return health_of(live, self._now()).reason or "it is still there"
 
 
+def _held(why: str) -> CallError:
+    return CallError(Status.FAILED_PRECONDITION, why)
+
+
 def marked(manifest: Manifest, inventory_id: str, uid: str) -> KubernetesObject:
     """
     What is sent to the API server.
@@ -570,6 +670,8 @@ def words_of(key: ObjectKey, error: CallError) -> str:
 def _outcome(action: Action, applied: KubernetesObject) -> Outcome:
     if action.live is None:
         return Outcome.CREATED
+    if action.uid != applied["metadata"].get("uid", ""):
+        return Outcome.RECREATED
     versions = {
         one["metadata"].get("resourceVersion", "") for one in (action.live, applied)
     }

@@ -20,6 +20,7 @@ from modules.gitops.differences import ChangedField, changed_fields
 from modules.gitops.manifests import ObjectKey, Origin, SourceProblem
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
+from modules.gitops.recreate import why_not_anew
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject
 
@@ -31,6 +32,8 @@ class Effect(Enum):
 
     CREATE = "create"
     CHANGE = "change"
+    #: It cannot be changed, and would be deleted and made anew.
+    RECREATE = "recreate"
     NONE = "unchanged"
     #: It would become ours.
     ADOPT = "adopt"
@@ -134,7 +137,14 @@ def _looking(
                 return came(Effect.UNKNOWN, f"what it needs is new, too: {names}")
             if "does not support dry run" in error.message:
                 return came(Effect.UNKNOWN, error.message)
-            return came(Effect.DENIED, words_of(action.key, error))
+            why: str | None = None
+            if action.verb is Verb.APPLY:
+                wanted = marked(manifest, settings.inventory_id, "")
+                why = await why_not_anew(client, manifest, wanted, error, FIELD_MANAGER)
+            said = words_of(action.key, error)
+            if why == "":
+                return came(Effect.RECREATE, said)
+            return came(Effect.DENIED, f"{said}: {why}" if why else said)
         if action.verb is Verb.CREATE:
             return came(Effect.CREATE)
         if action.verb is Verb.ADOPT:

@@ -15,7 +15,7 @@ import yaml
 
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
-from tests.integration.processes import eventually
+from tests.integration.processes import eventually, kasctl
 from tests.integration.stack import Agentk, Kas
 from tests.modules.gitops.test_rendering import CHART
 from tools.git_repository import GitRepository
@@ -329,6 +329,86 @@ def test_as_a_service_account(stand: Stand) -> None:
     # It ends what is deleted in the foreground.
     by.discard("system:serviceaccount:kube-system:generic-garbage-collector")
     assert by == {account}, [(one["verb"], one["requestURI"]) for one in written]
+
+
+def immutable(namespace: str, value: str, port: int = 80) -> list[dict[str, Any]]:
+    """A Job, Deployments and a Service with *value* where none of it can be changed."""
+
+    def metadata(name: str) -> dict[str, Any]:
+        annotations = {"txkas/recreate": "true"} if name != "keeps" else {}
+        return {"name": name, "namespace": namespace, "annotations": annotations}
+
+    container = {"name": "main", "image": "example.org/none:1", "args": [value]}
+    # No node has it: nothing runs.
+    pod = {"containers": [container], "nodeSelector": {"no": "node"}}
+    labels = {"app": value}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    selected = {"selector": {"matchLabels": labels}, "template": template}
+    once = {"template": {"spec": {**pod, "restartPolicy": "Never"}}}
+    apps, batch = "apps/v1", "batch/v1"
+    ports = {"ports": [{"port": port}], "clusterIP": value}
+    return [
+        {"apiVersion": batch, "kind": "Job", "metadata": metadata("job"), "spec": once},
+        {
+            "apiVersion": apps,
+            "kind": "Deployment",
+            "metadata": metadata("web"),
+            "spec": selected,
+        },
+        {
+            "apiVersion": apps,
+            "kind": "Deployment",
+            "metadata": metadata("keeps"),
+            "spec": selected,
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata("web"),
+            "spec": {**ports, "clusterIP": "None" if value == "a" else ""},
+        },
+    ]
+
+
+def test_what_cannot_be_changed(stand: Stand) -> None:
+    """It is made anew where Git allows that, and never where it is only wrong."""
+    space = stand.namespace
+    paths = {
+        "job": f"/apis/batch/v1/namespaces/{space}/jobs/job",
+        "web": f"/apis/apps/v1/namespaces/{space}/deployments/web",
+        "keeps": f"/apis/apps/v1/namespaces/{space}/deployments/keeps",
+        "service": f"/api/v1/namespaces/{space}/services/web",
+    }
+
+    def uids() -> dict[str, str]:
+        return {name: stand.live(one)["metadata"]["uid"] for name, one in paths.items()}
+
+    stand.settled(stand.commit(*immutable(space, "a")))
+    first = uids()
+    # Only wrong: nothing is deleted, though Git would allow it.
+    stand.commit(*immutable(space, "a", 99999999))
+    stand.says("must be between 1 and 65535")
+    assert uids() == first
+    text = yaml.safe_dump_all(immutable(space, "b"))
+    stand.origin.commit({"apps/all.yaml": text}, branch="next")
+    # A commit that cannot be applied as a whole.
+    shown = kasctl(
+        *("gitops", "preview", "main", stand.repository, "--ref", "next"),
+        state=stand.kas.state,
+        check=False,
+    ).stdout
+    assert f"-/+ Job.batch {space}/job  recreate" in shown
+    assert f"-/+ Deployment.apps {space}/web  recreate" in shown
+    assert f"! Deployment.apps {space}/keeps  denied" in shown
+    assert uids() == first
+    stand.settled(stand.commit(*immutable(space, "b")))
+    stand.says("which it is if it is annotated with txkas/recreate")
+    second = uids()
+    assert second["keeps"] == first["keeps"]
+    assert {one for one in paths if second[one] != first[one]} >= {"job", "web"}
+    live = stand.live(paths["web"])
+    assert live["spec"]["selector"]["matchLabels"] == {"app": "b"}
+    stand.says("2 recreated")
 
 
 def test_kustomize_and_helm(stand: Stand) -> None:

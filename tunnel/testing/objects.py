@@ -441,6 +441,7 @@ class FakeObjects:
         before = stored.object if stored is not None else {"metadata": {}}
         old, new = dict(_fields(before)), dict(_fields(found))
         changes = {field for field in new if old.get(field) != new[field]}
+        _validate(resource, key, before, found)
         if dry:
             return found
         owners = stored.owners if stored is not None else {}
@@ -532,6 +533,34 @@ def _metadata_of(found: KubernetesObject) -> KubernetesObject:
 def _name(found: KubernetesObject) -> str:
     name: str = found["metadata"]["name"]
     return name
+
+
+def _validate(
+    resource: KubernetesResource,
+    key: _Key,
+    before: KubernetesObject,
+    found: KubernetesObject,
+) -> None:
+    """
+    As API servers have it of ConfigMaps and Secrets.
+
+    :raises Refusal: *found* cannot be, or *before* cannot become it.
+    """
+    if resource.group or resource.kind not in ("ConfigMap", "Secret"):
+        return
+    why = ""
+    for name in found.get("data") or ():
+        if _DATA_KEY.fullmatch(name) is None:
+            why = f'data[{name}]: Invalid value: "{name}": a valid config key must ...'
+    if before.get("immutable") and before.get("data") != found.get("data"):
+        why = why or "data: Forbidden: field is immutable when `immutable` is set"
+    if why:
+        message = f'{resource.kind} "{key[3]}" is invalid: {why}'
+        raise Refusal(422, "Invalid", message)
+
+
+#: What a key of ``data`` can be.
+_DATA_KEY = re.compile("[-._a-zA-Z0-9]{1,253}")
 
 
 def _how(query: Mapping[str, str]) -> tuple[str, bool]:
