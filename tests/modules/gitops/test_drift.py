@@ -315,13 +315,13 @@ class ReportTests(DriftTestCase):
         self.assertIsNotNone(self.live("m001"))
 
     def test_ignored_fields(self) -> None:
-        ignored = {"kind": "ConfigMap", "name": "a*", "fields": ["/data/x~1y"]}
+        ignored = {"kind": "ConfigMap", "name": "a*", "fields": ["/spec/x~1y"]}
         self.begin(
-            object_("ab", data={"x/y": "1", "z": "1"}),
-            object_("b", data={"x/y": "1"}),
+            object_("ab", spec={"x/y": "1", "z": "1"}),
+            object_("b", spec={"x/y": "1"}),
             drift={"ignore": [ignored]},
         )
-        self.assertEqual(self.live("ab")["data"], {"z": "1"})
-        self.assertEqual(self.live("b")["data"], {"x/y": "1"})
-        self.edit("ab", data={"x/y": "theirs", "z": "2"})
-        self.assertEqual(self.live("ab")["data"], {"x/y": "theirs", "z": "1"})
+        self.assertEqual(self.live("ab")["spec"], {"z": "1"})
+        self.assertEqual(self.live("b")["spec"], {"x/y": "1"})
+        self.edit("ab", spec={"x/y": "theirs", "z": "2"})
+        self.assertEqual(self.live("ab")["spec"], {"x/y": "theirs", "z": "1"})
