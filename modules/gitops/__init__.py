@@ -15,6 +15,7 @@ What is in a Git repository lives in the cluster.
     agent.py        the half in agentk: all projects, while it leads
     project.py      one project: when it is worked on, and what people say of it
     commits.py      the commits of a project, as kas sends them, each read once
+    dependencies.py which projects wait for which others
     snapshot.py     the files of one commit, whole or not at all
     reconcile.py    from the files of a commit to the cluster, once
     documents.py    YAML and JSON text as the values that kubectl reads from it

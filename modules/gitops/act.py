@@ -174,7 +174,9 @@ class Act:
                 del self._settled[key]
         for layer in plan.order.layers:
             await in_parallel(partial(self._apply, key) for key in layer)
-            await self._wait_for([key for key in layer if key in plan.order.awaited])
+            every = self._settings.awaits_all
+            awaited = [key for key in layer if every or key in plan.order.awaited]
+            await self._wait_for(awaited)
         await self._write()
         failed = any(
             one.outcome in (Outcome.FAILED, Outcome.SKIPPED)

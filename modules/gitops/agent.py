@@ -16,6 +16,7 @@ from zope.interface import implementer, provider
 from modules.gitops import control_pb2, reports_pb2, rpc_pb2
 from modules.gitops.children import Children
 from modules.gitops.control import Control
+from modules.gitops.dependencies import Dependencies
 from modules.gitops.metrics import GitopsMetrics
 from modules.gitops.people import Writes
 from modules.gitops.project import Project
@@ -149,6 +150,7 @@ class GitopsAgent:
                 self._writes,
                 self._reports.add,
                 self._renderer,
+                Dependencies(self.projects),
             )
             try:
                 await project.run()

@@ -129,6 +129,8 @@ class SourceSettings:
     :ivar force: take fields from whoever has them.
     :ivar reconcile_timeout: seconds until what others wait for has to be current; 0
         does not wait.
+    :ivar awaits_all: everything has to become current, and not only what others of the
+        source wait for: other sources do.
     :ivar prune_timeout: seconds until what is deleted has to be gone, and what it needs
         stays; 0 does not wait.
     """
@@ -137,6 +139,7 @@ class SourceSettings:
     policy: Literal["must_match", "adopt_if_no_inventory", "adopt_all"] = "must_match"
     force: bool = False
     reconcile_timeout: float = 3600.0
+    awaits_all: bool = False
     prune_timeout: float = 3600.0
     propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
     default_namespace: str = "default"

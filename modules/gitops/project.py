@@ -27,6 +27,7 @@ from modules.gitops import rpc_pb2
 from modules.gitops.act import Settled, Superseded
 from modules.gitops.allowance import Allowance
 from modules.gitops.commits import Commits
+from modules.gitops.dependencies import Dependencies
 from modules.gitops.drift import Drift, Drifts, DriftState
 from modules.gitops.inventory import (
     APPROVED,
@@ -111,7 +112,7 @@ def inventory_id(agent_id: str, project_id: int, project: str) -> str:
 class State(Enum):
     """How far a project is."""
 
-    #: No commit has come yet, or it cannot be read.
+    #: No commit has come yet, or it cannot be read, or another project comes first.
     WAITING = "waiting"
     WORKING = "working"
     #: All is as Git has it.
@@ -139,6 +140,7 @@ class Project:
     :param drifted: is told of drift, and whose it is.
     :param writes: what clients of kas wrote lately.
     :param renderer: runs kustomize and Helm.
+    :param dependencies: on other projects of this agent, and theirs on this one.
     :ivar orders: what people have said of it, as it was read last.
     :ivar report: what became of the last commit that was worked on.
     :ivar drifts: what others have changed since then.
@@ -160,6 +162,7 @@ class Project:
         writes: Writes,
         drifted: Callable[[str, Drift], None],
         renderer: Renderer,
+        dependencies: Dependencies,
     ) -> None:
         self.settings = settings
         self.orders = Orders()
@@ -196,7 +199,10 @@ class Project:
         self._source: Source | None = None
         self._store: InventoryStore | None = None
         self._working: Deferred[Any] | None = None
+        self._dependencies = dependencies
         self._busy = False
+        #: Another project has to be current first.
+        self._waits = False
         self._settled: dict[ObjectKey, Settled] = {}
         #: What the commit has that `orders` pin it to.
         self._pinned: tuple[Snapshot, Source] | None = None
@@ -234,11 +240,24 @@ class Project:
             return State.SUSPENDED
         if self._busy:
             return State.WORKING
+        if self._waits:
+            return State.WAITING
         if self.report is None:
             return State.FAILED if self._said else State.WAITING
         if self.report.release:
             return State.HELD
         return State.FAILED if self._said else State.CURRENT
+
+    @property
+    def is_current(self) -> bool:
+        """All of the last commit, or of the one it is pinned to, is as Git has it."""
+        done = not self.next_commit or bool(self.orders.pinned)
+        return self.state is State.CURRENT and done
+
+    def dependency_worked(self) -> None:
+        """Look again, where this one waits for others."""
+        if self._waits:
+            self._interrupt()
 
     async def approve(self, release: str) -> None:
         """
@@ -446,6 +465,11 @@ class Project:
             why = "another project of this agent is the same source; remove one"
             self._tell(snapshot.commit, [why])
             return False
+        missing = self._dependencies.missing(self.settings.depends_on)
+        self._waits = bool(missing)
+        if missing:
+            self._tell(snapshot.commit, [f"it waits for {', '.join(missing)}"])
+            return False
         self._busy = True
         try:
             self._store = self._inventory(snapshot)
@@ -484,6 +508,7 @@ class Project:
         self._tell(snapshot.commit, lines)
         if not report.problems:
             self._summarize(report)
+        self._dependencies.worked(self.settings.id)
         return not report.problems and not report.failed
 
     async def _of_pinned(self, commit: str) -> tuple[Snapshot, Source]:
@@ -550,6 +575,7 @@ class Project:
                 limits=settings.prune_limits,
                 force=settings.conflicts == "force",
                 reconcile_timeout=settings.reconcile_timeout,
+                awaits_all=self._dependencies.is_needed(settings.id),
                 prune_timeout=settings.prune_timeout,
                 propagation=_PROPAGATION[settings.prune_propagation_policy],
             ),

@@ -195,7 +195,9 @@ class Reconciler:
         inventory = await self.store.read()
         plan = await plan_some(self.client, commit, resolved, inventory, self.settings)
         timeout = min(self.settings.reconcile_timeout, REPAIR_SECONDS)
-        settings = attrs.evolve(self.settings, force=True, reconcile_timeout=timeout)
+        settings = attrs.evolve(
+            self.settings, force=True, reconcile_timeout=timeout, awaits_all=False
+        )
         act = await self._act(plan, settings)
         return act.results
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -187,7 +188,7 @@ class ManifestProject:
     One of ``gitops.manifest_projects``.
 
     Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *prune_limits*,
-    *service_account*, *conflicts* and *drift* are ours.
+    *service_account*, *depends_on*, *conflicts* and *drift* are ours.
     """
 
     id: str = field(default="", doc="full path; empty: the project of this file")
@@ -214,6 +215,9 @@ class ManifestProject:
         default="",
         doc="namespace/name: as whom objects are read, changed and deleted; agentk",
         validator=_is_account,
+    )
+    depends_on: tuple[str, ...] = field(
+        default=(), doc="ids of projects that have to be current before"
     )
     conflicts: Literal["fail", "force"] = field(
         default="fail", doc="what becomes of fields that others have set"
@@ -243,3 +247,21 @@ class GitopsSection:
         twice = next((one for one in ids if ids.count(one) > 1), None)
         if twice is not None:
             raise Invalid(f"the project {twice!r} is here twice", "manifest_projects")
+        needs = {one.id: one.depends_on for one in self.manifest_projects}
+        for name, needed in needs.items():
+            for other in needed:
+                if other not in needs:
+                    why = f"{name!r} depends on {other!r}, which is not here"
+                    raise Invalid(why, "manifest_projects")
+        if circle := _circle(needs):
+            why = f"these depend on each other: {', '.join(map(repr, circle))}"
+            raise Invalid(why, "manifest_projects")
+
+
+def _circle(needs: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Those that are in a circle, or wait for one; none: there is no circle."""
+    left = dict(needs)
+    while free := [one for one in left if not any(each in left for each in left[one])]:
+        for one in free:
+            del left[one]
+    return sorted(left)

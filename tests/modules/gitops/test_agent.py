@@ -8,10 +8,10 @@ from twisted.internet.defer import Deferred
 from zope.interface.verify import verifyObject
 
 from modules.gitops.commits import ASK_MOST
-from modules.gitops.project import AGAIN, ASK_APPROVAL, inventory_id
+from modules.gitops.project import AGAIN, ASK_APPROVAL, State, inventory_id
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
-from tunnel.errors import CallError, Status
+from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import IAgentModule
 
 
@@ -72,6 +72,21 @@ class HalvesTests(HalvesTestCase):
         self.assertIsNotNone(self.live("a", "here"))
         self.assertIsNone(self.live("b", "here"))
 
+    def test_settings_that_cannot_be(self) -> None:
+        for projects, says in (
+            ([{"id": "a", "depends_on": ["b"]}], "'b', which is not here"),
+            (
+                [{"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a"]}],
+                "these depend on each other: 'a', 'b'",
+            ),
+            ([{"id": "a", "depends_on": ["a"]}], "depend on each other: 'a'"),
+            ([{"id": "a", "service_account": "a"}], "namespace/name"),
+            ([{"id": "a", "service_account": "a/b/c"}], "namespace/name"),
+        ):
+            with self.assertRaises(ConfigurationError) as caught:
+                self.configure(*projects)
+            self.assertIn(says, str(caught.exception))
+
     def test_nothing_is_changed_in_a_dry_run(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1))})
         self.configure({"id": "apps", "dry_run_strategy": "server"})
@@ -99,6 +114,31 @@ class HalvesTests(HalvesTestCase):
         self.apps.commit({"a.yaml": text(*config_maps(1))})
         self.pushed()
         self.assertIsNotNone(self.live("m001"))
+
+    def test_one_that_depends_on_another(self) -> None:
+        """It waits until all of the other is current, and not only applied."""
+        operator = object_("d", "Deployment", "apps/v1", spec={"replicas": 1})
+        self.apps.commit({"a.yaml": text(operator)})
+        self.other.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "other", "depends_on": ["apps"]}, {"id": "apps"})
+        self.passes(60)
+        (other,) = [one for one in self.agent.projects.values() if one.name == "other"]
+        self.assertIs(other.state, State.WAITING)
+        self.assertEqual(other.problems, ["it waits for apps"])
+        self.assertIsNone(self.live("m001"))
+        live = self.cluster.objects.find("apps/v1", "Deployment", "d", "default")
+        assert live is not None
+        counts = ("replicas", "updatedReplicas", "availableReplicas", "readyReplicas")
+        live["status"] = {
+            "observedGeneration": live["metadata"].get("generation", 1),
+            "conditions": [{"type": "Available", "status": "True"}],
+            **dict.fromkeys(counts, 1),
+        }
+        self.cluster.objects.put(live)
+        self.passes(10)
+        self.assertIsNotNone(self.live("m001"))
+        self.assertIs(other.state, State.CURRENT)
+        self.assertEqual(other.problems, [])
 
     def test_a_project_that_leaves_the_configuration(self) -> None:
         """Its objects stay."""
