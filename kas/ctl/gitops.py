@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import click
+import yaml
 
 from kas.ctl.calls import Callee, callee_options
 from kas.ctl.common import Ctl, command, printable
@@ -249,6 +251,40 @@ def _history(ctl: Ctl, callee: Callee, agent: str, project: str) -> None:
         ctl.result(answer, "nothing was applied yet")
         return
     ctl.table(answer, ("COMMIT", "APPLIED", "OBJECTS"), rows)
+
+
+@command(gitops, "kept")
+@agent_argument
+@project_argument
+@click.argument("state", default="")
+@callee_options
+def _kept(ctl: Ctl, callee: Callee, agent: str, project: str, state: str) -> None:
+    """
+    Show what objects were before agentk deleted them or took their fields.
+
+    With STATE, the id of one: its manifest, as `kubectl apply -f -` takes it.
+    """
+    request = {"agent": agent, "project": project, "id": state}
+    answer = callee.call(f"{_SERVICE}/GetKept", request, TIMEOUT)
+    states = answer.get("states", [])
+    if state:
+        (found,) = states
+        manifest = json.loads(found.get("manifest", "{}"))
+        ctl.result(manifest, yaml.safe_dump(manifest, allow_unicode=False).rstrip())
+        return
+    rows = [
+        (
+            printable(one.get("id", "")),
+            _second(one.get("at", "")),
+            printable(one.get("why", "")),
+            printable(_object_name(one.get("object", {}))),
+        )
+        for one in states
+    ]
+    if not rows:
+        ctl.result(answer, "nothing was deleted or taken over lately")
+        return
+    ctl.table(answer, ("STATE", "KEPT", "BEFORE IT WAS", "OBJECT"), rows)
 
 
 @command(gitops, "undo")

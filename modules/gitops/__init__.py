@@ -30,6 +30,7 @@ What is in a Git repository lives in the cluster.
     listing.py      looks at many objects with one request
     plan.py         what has to be done
     act.py          does it
+    kept.py         what objects were before they were deleted or taken over
     recreate.py     which objects can only be changed by making them anew
     allowance.py    how often something may happen
     reports.py      tells kas, and the objects themselves, of drift

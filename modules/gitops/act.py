@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from hashlib import sha256
@@ -17,6 +17,7 @@ from twisted.internet.task import deferLater
 from modules.gitops.brakes import AWAY, OWNER, brake_of_object, is_kept, owner_of
 from modules.gitops.health import HealthStatus, health_of
 from modules.gitops.inventory import Inventory, InventoryEntry, InventoryStore
+from modules.gitops.kept import KeptStates, Replaced
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.ownership import taken_over
 from modules.gitops.parallel import in_parallel
@@ -121,6 +122,7 @@ class Act:
 
     :param leads: asked before each change.
     :param applied_one: told of each object that was applied, as it is since then.
+    :param kept: is told what objects were; None: nobody wants to know.
     :param settled: what was applied before, and is not applied again while the object
         has the version that it got then; kept from one plan to the next.
     :ivar results: of every object, once `run` has returned.
@@ -136,6 +138,7 @@ class Act:
     _now: Callable[[], float]
     _applied_one: Callable[[Manifest, KubernetesObject], None] = lambda one, live: None
     _settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
+    _kept: KeptStates | None = None
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
     _entries: dict[ObjectKey, InventoryEntry] = attrs.field(factory=dict, init=False)
     #: Of what leaves, by what each needs.
@@ -173,6 +176,7 @@ class Act:
             for key in [key for key in self._settled if key not in plan.wanted]:
                 del self._settled[key]
         for layer in plan.order.layers:
+            await self._keep_others(layer)
             await in_parallel(partial(self._apply, key) for key in layer)
             every = self._settings.awaits_all
             awaited = [key for key in layer if every or key in plan.order.awaited]
@@ -188,6 +192,8 @@ class Act:
             for other, needs in plan.leaving_order.needs.items():
                 for key in needs:
                     self._needed_by.setdefault(key, []).append(other)
+            pruned = (one for one in plan.leaving.values() if one.verb is Verb.PRUNE)
+            await self._keep(Replaced.PRUNED, (one.live for one in pruned))
             for layer in reversed(plan.leaving_order.layers):
                 await in_parallel(partial(self._prune, key) for key in layer)
                 await self._wait_until_gone(layer)
@@ -227,6 +233,38 @@ class Act:
         manifest = action.manifest if action is not None else None
         origin = manifest.origin if manifest is not None else None
         self.results[key] = Result(key, outcome, reason, origin)
+
+    # What objects were.
+
+    async def _keep(
+        self, why: Replaced, objects: Iterable[KubernetesObject | None]
+    ) -> None:
+        if self._kept is not None:
+            self._check_leads()
+            await self._kept.keep(why, (one for one in objects if one is not None))
+
+    async def _keep_others(self, layer: Collection[ObjectKey]) -> None:
+        """What others have set, of objects whose fields are taken."""
+        if self._kept is None:
+            return
+        verb = Verb.APPLY if self._settings.repairs else Verb.ADOPT
+        why = Replaced.REPAIRED if self._settings.repairs else Replaced.ADOPTED
+        taken = [one for key in layer if (one := self._plan.wanted[key]).verb is verb]
+        if taken:
+            await self._keep(why, await in_parallel(self._whole(one) for one in taken))
+
+    def _whole(
+        self, action: Action
+    ) -> Callable[[], Coroutine[Any, Any, KubernetesObject | None]]:
+        async def look() -> KubernetesObject | None:
+            assert action.manifest is not None
+            key = action.key
+            resource = await self._client.resource(
+                action.manifest.api_version, key.kind
+            )
+            return await live_object(self._client, resource, key)
+
+        return look
 
     # What is applied.
 
@@ -322,6 +360,7 @@ class Act:
                 most = self._settings.limits.count
                 raise _held(f"{most} objects were made anew; it is one of the next")
             self._made_anew += 1
+            await self._keep(Replaced.RECREATED, [live])
             await self._delete_and_wait(key, resource, live)
         try:
             return await self._applied(manifest, "", self._settings.force)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -77,6 +78,29 @@ class Control:
             commits=[
                 pb.AppliedCommit(
                     commit=one.commit, at=timestamp(one.at), summary=one.summary
+                )
+                for one in found
+            ]
+        )
+
+    async def get_kept(
+        self, request: pb.GetKeptRequest, call: Any
+    ) -> pb.GetKeptResponse:
+        """What objects were."""
+        found = await self._project(request.project).kept()
+        if request.id:
+            found = [one for one in found if one.state_id == request.id]
+            if not found:
+                text = f"there is no state {request.id[:64]!r}, or no more"
+                raise CallError(Status.NOT_FOUND, text)
+        return pb.GetKeptResponse(
+            states=[
+                pb.KeptState(
+                    id=one.state_id,
+                    at=timestamp(one.at),
+                    why=one.why,
+                    object=object_reference(one.key),
+                    manifest=json.dumps(one.object) if request.id else "",
                 )
                 for one in found
             ]

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from modules.gitops import rpc_pb2 as modules_dot_gitops_dot_rpc__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cmodules/gitops/control.proto\x12\x0ftxkas.gitops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18modules/gitops/rpc.proto\"C\n\x10GetStatusRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x0f\n\x07objects\x18\x03 \x01(\x08\"E\n\x11GetStatusResponse\x12\x30\n\x08projects\x18\x01 \x03(\x0b\x32\x1e.txkas.gitops.v1.ProjectStatus\"\xb7\x04\n\rProjectStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nrepository\x18\x02 \x01(\t\x12\x33\n\x05state\x18\x03 \x01(\x0e\x32$.txkas.gitops.v1.ProjectStatus.State\x12\x0e\n\x06\x63ommit\x18\x04 \x01(\t\x12-\n\tworked_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bnext_commit\x18\x06 \x01(\t\x12P\n\x12objects_by_outcome\x18\x07 \x03(\x0b\x32\x34.txkas.gitops.v1.ProjectStatus.ObjectsByOutcomeEntry\x12\x10\n\x08problems\x18\x08 \x03(\t\x12\x0f\n\x07release\x18\t \x01(\t\x12.\n\x07objects\x18\n \x03(\x0b\x32\x1d.txkas.gitops.v1.ObjectStatus\x12\x0e\n\x06pinned\x18\x0b \x01(\t\x1a\x37\n\x15ObjectsByOutcomeEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x8e\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_WAITING\x10\x01\x12\x11\n\rSTATE_WORKING\x10\x02\x12\x11\n\rSTATE_CURRENT\x10\x03\x12\x10\n\x0cSTATE_FAILED\x10\x04\x12\x0e\n\nSTATE_HELD\x10\x05\x12\x13\n\x0fSTATE_SUSPENDED\x10\x06\"O\n\x0fObjectReference\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\"p\n\x0cObjectStatus\x12\x30\n\x06object\x18\x01 \x01(\x0b\x32 .txkas.gitops.v1.ObjectReference\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\r\n\x05place\x18\x04 \x01(\t\"A\n\x0e\x41pproveRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\"\x11\n\x0f\x41pproveResponse\"3\n\x11GetHistoryRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\"E\n\x12GetHistoryResponse\x12/\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x1e.txkas.gitops.v1.AppliedCommit\"X\n\rAppliedCommit\x12\x0e\n\x06\x63ommit\x18\x01 \x01(\t\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07summary\x18\x03 \x01(\t\"=\n\x0bUndoRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\t\"\x1e\n\x0cUndoResponse\x12\x0e\n\x06\x63ommit\x18\x01 \x01(\t\"0\n\x0eSuspendRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\"\x11\n\x0fSuspendResponse\"/\n\rResumeRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\"\x10\n\x0eResumeResponse\"@\n\x0fGetDriftRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\"@\n\x10GetDriftResponse\x12,\n\x06\x64rifts\x18\x01 \x03(\x0b\x32\x1c.txkas.gitops.v1.ObjectDrift\"\xbc\x06\n\x0bObjectDrift\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x30\n\x06object\x18\x02 \x01(\x0b\x32 .txkas.gitops.v1.ObjectReference\x12/\n\x04kind\x18\x03 \x01(\x0e\x32!.txkas.gitops.v1.ObjectDrift.Kind\x12\x31\n\x05state\x18\x04 \x01(\x0e\x32\".txkas.gitops.v1.ObjectDrift.State\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x32\n\x06\x66ields\x18\x06 \x03(\x0b\x32\".txkas.gitops.v1.ObjectDrift.Field\x12\x13\n\x0bmore_fields\x18\x07 \x01(\r\x12\x34\n\x07writers\x18\x08 \x03(\x0b\x32#.txkas.gitops.v1.ObjectDrift.Writer\x12,\n\x08\x66ound_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x63ommit\x18\n \x01(\t\x12\r\n\x05place\x18\x0b \x01(\t\x12\x13\n\x0b\x63redentials\x18\x0c \x03(\t\x1a\x33\n\x05\x46ield\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06wanted\x18\x02 \x01(\t\x12\x0c\n\x04live\x18\x03 \x01(\t\x1ak\n\x06Writer\x12\x0f\n\x07manager\x18\x01 \x01(\t\x12\x11\n\toperation\x18\x02 \x01(\t\x12\x13\n\x0bsubresource\x18\x03 \x01(\t\x12(\n\x04time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"f\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n\x0cKIND_CHANGED\x10\x01\x12\x10\n\x0cKIND_DELETED\x10\x02\x12\x11\n\rKIND_DELETING\x10\x03\x12\x11\n\rKIND_REPLACED\x10\x04\"\x8a\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_REPORTED\x10\x01\x12\r\n\tSTATE_DUE\x10\x02\x12\x12\n\x0eSTATE_REPAIRED\x10\x03\x12\x10\n\x0cSTATE_PAUSED\x10\x04\x12\x10\n\x0cSTATE_FAILED\x10\x05\x12\x0f\n\x0bSTATE_ENDED\x10\x06\"[\n\x0ePreviewRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12)\n\x03ref\x18\x03 \x01(\x0b\x32\x1c.gitlab.agent.gitops.rpc.Ref\"d\n\x0fPreviewResponse\x12\x0e\n\x06\x63ommit\x18\x01 \x01(\t\x12\x10\n\x08problems\x18\x02 \x03(\t\x12/\n\x07objects\x18\x03 \x03(\x0b\x32\x1e.txkas.gitops.v1.ObjectPreview\"\xb4\x01\n\rObjectPreview\x12\x30\n\x06object\x18\x01 \x01(\x0b\x32 .txkas.gitops.v1.ObjectReference\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\r\n\x05place\x18\x04 \x01(\t\x12-\n\x06\x66ields\x18\x05 \x03(\x0b\x32\x1d.txkas.gitops.v1.FieldPreview\x12\x13\n\x0bmore_fields\x18\x06 \x01(\r\";\n\x0c\x46ieldPreview\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\t2\x85\x05\n\rGitopsControl\x12R\n\tGetStatus\x12!.txkas.gitops.v1.GetStatusRequest\x1a\".txkas.gitops.v1.GetStatusResponse\x12L\n\x07\x41pprove\x12\x1f.txkas.gitops.v1.ApproveRequest\x1a .txkas.gitops.v1.ApproveResponse\x12U\n\nGetHistory\x12\".txkas.gitops.v1.GetHistoryRequest\x1a#.txkas.gitops.v1.GetHistoryResponse\x12\x43\n\x04Undo\x12\x1c.txkas.gitops.v1.UndoRequest\x1a\x1d.txkas.gitops.v1.UndoResponse\x12L\n\x07Suspend\x12\x1f.txkas.gitops.v1.SuspendRequest\x1a .txkas.gitops.v1.SuspendResponse\x12I\n\x06Resume\x12\x1e.txkas.gitops.v1.ResumeRequest\x1a\x1f.txkas.gitops.v1.ResumeResponse\x12O\n\x08GetDrift\x12 .txkas.gitops.v1.GetDriftRequest\x1a!.txkas.gitops.v1.GetDriftResponse\x12L\n\x07Preview\x12\x1f.txkas.gitops.v1.PreviewRequest\x1a .txkas.gitops.v1.PreviewResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cmodules/gitops/control.proto\x12\x0ftxkas.gitops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18modules/gitops/rpc.proto\"C\n\x10GetStatusRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x0f\n\x07objects\x18\x03 \x01(\x08\"E\n\x11GetStatusResponse\x12\x30\n\x08projects\x18\x01 \x03(\x0b\x32\x1e.txkas.gitops.v1.ProjectStatus\"\xb7\x04\n\rProjectStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nrepository\x18\x02 \x01(\t\x12\x33\n\x05state\x18\x03 \x01(\x0e\x32$.txkas.gitops.v1.ProjectStatus.State\x12\x0e\n\x06\x63ommit\x18\x04 \x01(\t\x12-\n\tworked_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bnext_commit\x18\x06 \x01(\t\x12P\n\x12objects_by_outcome\x18\x07 \x03(\x0b\x32\x34.txkas.gitops.v1.ProjectStatus.ObjectsByOutcomeEntry\x12\x10\n\x08problems\x18\x08 \x03(\t\x12\x0f\n\x07release\x18\t \x01(\t\x12.\n\x07objects\x18\n \x03(\x0b\x32\x1d.txkas.gitops.v1.ObjectStatus\x12\x0e\n\x06pinned\x18\x0b \x01(\t\x1a\x37\n\x15ObjectsByOutcomeEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x8e\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_WAITING\x10\x01\x12\x11\n\rSTATE_WORKING\x10\x02\x12\x11\n\rSTATE_CURRENT\x10\x03\x12\x10\n\x0cSTATE_FAILED\x10\x04\x12\x0e\n\nSTATE_HELD\x10\x05\x12\x13\n\x0fSTATE_SUSPENDED\x10\x06\"O\n\x0fObjectReference\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\"p\n\x0cObjectStatus\x12\x30\n\x06object\x18\x01 \x01(\x0b\x32 .txkas.gitops.v1.ObjectReference\x12\x0f\n\x07outcome\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\r\n\x05place\x18\x04 \x01(\t\"A\n\x0e\x41pproveRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x0f\n\x07release\x18\x03 \x01(\t\"\x11\n\x0f\x41pproveResponse\"<\n\x0eGetKeptRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\"=\n\x0fGetKeptResponse\x12*\n\x06states\x18\x01 \x03(\x0b\x32\x1a.txkas.gitops.v1.KeptState\"\x90\x01\n\tKeptState\x12\n\n\x02id\x18\x01 \x01(\t\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x30\n\x06object\x18\x04 \x01(\x0b\x32 .txkas.gitops.v1.ObjectReference\x12\x10\n\x08manifest\x18\x05 \x01(\t\"3\n\x11GetHistoryRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\"E\n\x12GetHistoryResponse\x12/\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x1e.txkas.gitops.v1.AppliedCommit\"X\n\rAppliedCommit\x12\x0e\n\x06\x63ommit\x18\x01 \x01(\t\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07summary\x18\x03 \x01(\t\"=\n\x0bUndoRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\t\"\x1e\n\x0cUndoResponse\x12\x0e\n\x06\x63ommit\x18\x01 \x01(\t\"0\n\x0eSuspendRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\"\x11\n\x0fSuspendResponse\"/\n\rResumeRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\"\x10\n\x0eResumeResponse\"@\n\x0fGetDriftRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\r\n\x05\x65nded\x18\x03 \x01(\x08\"@\n\x10GetDriftResponse\x12,\n\x06\x64rifts\x18\x01 \x03(\x0b\x32\x1c.txkas.gitops.v1.ObjectDrift\"\xbc\x06\n\x0bObjectDrift\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x30\n\x06object\x18\x02 \x01(\x0b\x32 .txkas.gitops.v1.ObjectReference\x12/\n\x04kind\x18\x03 \x01(\x0e\x32!.txkas.gitops.v1.ObjectDrift.Kind\x12\x31\n\x05state\x18\x04 \x01(\x0e\x32\".txkas.gitops.v1.ObjectDrift.State\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x32\n\x06\x66ields\x18\x06 \x03(\x0b\x32\".txkas.gitops.v1.ObjectDrift.Field\x12\x13\n\x0bmore_fields\x18\x07 \x01(\r\x12\x34\n\x07writers\x18\x08 \x03(\x0b\x32#.txkas.gitops.v1.ObjectDrift.Writer\x12,\n\x08\x66ound_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x63ommit\x18\n \x01(\t\x12\r\n\x05place\x18\x0b \x01(\t\x12\x13\n\x0b\x63redentials\x18\x0c \x03(\t\x1a\x33\n\x05\x46ield\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06wanted\x18\x02 \x01(\t\x12\x0c\n\x04live\x18\x03 \x01(\t\x1ak\n\x06Writer\x12\x0f\n\x07manager\x18\x01 \x01(\t\x12\x11\n\toperation\x18\x02 \x01(\t\x12\x13\n\x0bsubresource\x18\x03 \x01(\t\x12(\n\x04time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"f\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n\x0cKIND_CHANGED\x10\x01\x12\x10\n\x0cKIND_DELETED\x10\x02\x12\x11\n\rKIND_DELETING\x10\x03\x12\x11\n\rKIND_REPLACED\x10\x04\"\x8a\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_REPORTED\x10\x01\x12\r\n\tSTATE_DUE\x10\x02\x12\x12\n\x0eSTATE_REPAIRED\x10\x03\x12\x10\n\x0cSTATE_PAUSED\x10\x04\x12\x10\n\x0cSTATE_FAILED\x10\x05\x12\x0f\n\x0bSTATE_ENDED\x10\x06\"[\n\x0ePreviewRequest\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12)\n\x03ref\x18\x03 \x01(\x0b\x32\x1c.gitlab.agent.gitops.rpc.Ref\"d\n\x0fPreviewResponse\x12\x0e\n\x06\x63ommit\x18\x01 \x01(\t\x12\x10\n\x08problems\x18\x02 \x03(\t\x12/\n\x07objects\x18\x03 \x03(\x0b\x32\x1e.txkas.gitops.v1.ObjectPreview\"\xb4\x01\n\rObjectPreview\x12\x30\n\x06object\x18\x01 \x01(\x0b\x32 .txkas.gitops.v1.ObjectReference\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\r\n\x05place\x18\x04 \x01(\t\x12-\n\x06\x66ields\x18\x05 \x03(\x0b\x32\x1d.txkas.gitops.v1.FieldPreview\x12\x13\n\x0bmore_fields\x18\x06 \x01(\r\";\n\x0c\x46ieldPreview\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\t2\xd3\x05\n\rGitopsControl\x12R\n\tGetStatus\x12!.txkas.gitops.v1.GetStatusRequest\x1a\".txkas.gitops.v1.GetStatusResponse\x12L\n\x07\x41pprove\x12\x1f.txkas.gitops.v1.ApproveRequest\x1a .txkas.gitops.v1.ApproveResponse\x12U\n\nGetHistory\x12\".txkas.gitops.v1.GetHistoryRequest\x1a#.txkas.gitops.v1.GetHistoryResponse\x12L\n\x07GetKept\x12\x1f.txkas.gitops.v1.GetKeptRequest\x1a .txkas.gitops.v1.GetKeptResponse\x12\x43\n\x04Undo\x12\x1c.txkas.gitops.v1.UndoRequest\x1a\x1d.txkas.gitops.v1.UndoResponse\x12L\n\x07Suspend\x12\x1f.txkas.gitops.v1.SuspendRequest\x1a .txkas.gitops.v1.SuspendResponse\x12I\n\x06Resume\x12\x1e.txkas.gitops.v1.ResumeRequest\x1a\x1f.txkas.gitops.v1.ResumeResponse\x12O\n\x08GetDrift\x12 .txkas.gitops.v1.GetDriftRequest\x1a!.txkas.gitops.v1.GetDriftResponse\x12L\n\x07Preview\x12\x1f.txkas.gitops.v1.PreviewRequest\x1a .txkas.gitops.v1.PreviewResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -53,46 +53,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPROVEREQUEST']._serialized_end=1078
   _globals['_APPROVERESPONSE']._serialized_start=1080
   _globals['_APPROVERESPONSE']._serialized_end=1097
-  _globals['_GETHISTORYREQUEST']._serialized_start=1099
-  _globals['_GETHISTORYREQUEST']._serialized_end=1150
-  _globals['_GETHISTORYRESPONSE']._serialized_start=1152
-  _globals['_GETHISTORYRESPONSE']._serialized_end=1221
-  _globals['_APPLIEDCOMMIT']._serialized_start=1223
-  _globals['_APPLIEDCOMMIT']._serialized_end=1311
-  _globals['_UNDOREQUEST']._serialized_start=1313
-  _globals['_UNDOREQUEST']._serialized_end=1374
-  _globals['_UNDORESPONSE']._serialized_start=1376
-  _globals['_UNDORESPONSE']._serialized_end=1406
-  _globals['_SUSPENDREQUEST']._serialized_start=1408
-  _globals['_SUSPENDREQUEST']._serialized_end=1456
-  _globals['_SUSPENDRESPONSE']._serialized_start=1458
-  _globals['_SUSPENDRESPONSE']._serialized_end=1475
-  _globals['_RESUMEREQUEST']._serialized_start=1477
-  _globals['_RESUMEREQUEST']._serialized_end=1524
-  _globals['_RESUMERESPONSE']._serialized_start=1526
-  _globals['_RESUMERESPONSE']._serialized_end=1542
-  _globals['_GETDRIFTREQUEST']._serialized_start=1544
-  _globals['_GETDRIFTREQUEST']._serialized_end=1608
-  _globals['_GETDRIFTRESPONSE']._serialized_start=1610
-  _globals['_GETDRIFTRESPONSE']._serialized_end=1674
-  _globals['_OBJECTDRIFT']._serialized_start=1677
-  _globals['_OBJECTDRIFT']._serialized_end=2505
-  _globals['_OBJECTDRIFT_FIELD']._serialized_start=2100
-  _globals['_OBJECTDRIFT_FIELD']._serialized_end=2151
-  _globals['_OBJECTDRIFT_WRITER']._serialized_start=2153
-  _globals['_OBJECTDRIFT_WRITER']._serialized_end=2260
-  _globals['_OBJECTDRIFT_KIND']._serialized_start=2262
-  _globals['_OBJECTDRIFT_KIND']._serialized_end=2364
-  _globals['_OBJECTDRIFT_STATE']._serialized_start=2367
-  _globals['_OBJECTDRIFT_STATE']._serialized_end=2505
-  _globals['_PREVIEWREQUEST']._serialized_start=2507
-  _globals['_PREVIEWREQUEST']._serialized_end=2598
-  _globals['_PREVIEWRESPONSE']._serialized_start=2600
-  _globals['_PREVIEWRESPONSE']._serialized_end=2700
-  _globals['_OBJECTPREVIEW']._serialized_start=2703
-  _globals['_OBJECTPREVIEW']._serialized_end=2883
-  _globals['_FIELDPREVIEW']._serialized_start=2885
-  _globals['_FIELDPREVIEW']._serialized_end=2944
-  _globals['_GITOPSCONTROL']._serialized_start=2947
-  _globals['_GITOPSCONTROL']._serialized_end=3592
+  _globals['_GETKEPTREQUEST']._serialized_start=1099
+  _globals['_GETKEPTREQUEST']._serialized_end=1159
+  _globals['_GETKEPTRESPONSE']._serialized_start=1161
+  _globals['_GETKEPTRESPONSE']._serialized_end=1222
+  _globals['_KEPTSTATE']._serialized_start=1225
+  _globals['_KEPTSTATE']._serialized_end=1369
+  _globals['_GETHISTORYREQUEST']._serialized_start=1371
+  _globals['_GETHISTORYREQUEST']._serialized_end=1422
+  _globals['_GETHISTORYRESPONSE']._serialized_start=1424
+  _globals['_GETHISTORYRESPONSE']._serialized_end=1493
+  _globals['_APPLIEDCOMMIT']._serialized_start=1495
+  _globals['_APPLIEDCOMMIT']._serialized_end=1583
+  _globals['_UNDOREQUEST']._serialized_start=1585
+  _globals['_UNDOREQUEST']._serialized_end=1646
+  _globals['_UNDORESPONSE']._serialized_start=1648
+  _globals['_UNDORESPONSE']._serialized_end=1678
+  _globals['_SUSPENDREQUEST']._serialized_start=1680
+  _globals['_SUSPENDREQUEST']._serialized_end=1728
+  _globals['_SUSPENDRESPONSE']._serialized_start=1730
+  _globals['_SUSPENDRESPONSE']._serialized_end=1747
+  _globals['_RESUMEREQUEST']._serialized_start=1749
+  _globals['_RESUMEREQUEST']._serialized_end=1796
+  _globals['_RESUMERESPONSE']._serialized_start=1798
+  _globals['_RESUMERESPONSE']._serialized_end=1814
+  _globals['_GETDRIFTREQUEST']._serialized_start=1816
+  _globals['_GETDRIFTREQUEST']._serialized_end=1880
+  _globals['_GETDRIFTRESPONSE']._serialized_start=1882
+  _globals['_GETDRIFTRESPONSE']._serialized_end=1946
+  _globals['_OBJECTDRIFT']._serialized_start=1949
+  _globals['_OBJECTDRIFT']._serialized_end=2777
+  _globals['_OBJECTDRIFT_FIELD']._serialized_start=2372
+  _globals['_OBJECTDRIFT_FIELD']._serialized_end=2423
+  _globals['_OBJECTDRIFT_WRITER']._serialized_start=2425
+  _globals['_OBJECTDRIFT_WRITER']._serialized_end=2532
+  _globals['_OBJECTDRIFT_KIND']._serialized_start=2534
+  _globals['_OBJECTDRIFT_KIND']._serialized_end=2636
+  _globals['_OBJECTDRIFT_STATE']._serialized_start=2639
+  _globals['_OBJECTDRIFT_STATE']._serialized_end=2777
+  _globals['_PREVIEWREQUEST']._serialized_start=2779
+  _globals['_PREVIEWREQUEST']._serialized_end=2870
+  _globals['_PREVIEWRESPONSE']._serialized_start=2872
+  _globals['_PREVIEWRESPONSE']._serialized_end=2972
+  _globals['_OBJECTPREVIEW']._serialized_start=2975
+  _globals['_OBJECTPREVIEW']._serialized_end=3155
+  _globals['_FIELDPREVIEW']._serialized_start=3157
+  _globals['_FIELDPREVIEW']._serialized_end=3216
+  _globals['_GITOPSCONTROL']._serialized_start=3219
+  _globals['_GITOPSCONTROL']._serialized_end=3942
 # @@protoc_insertion_point(module_scope)

@@ -114,6 +114,36 @@ class ApproveResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class GetKeptRequest(_message.Message):
+    __slots__ = ("agent", "project", "id")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    project: str
+    id: str
+    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class GetKeptResponse(_message.Message):
+    __slots__ = ("states",)
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    states: _containers.RepeatedCompositeFieldContainer[KeptState]
+    def __init__(self, states: _Optional[_Iterable[_Union[KeptState, _Mapping]]] = ...) -> None: ...
+
+class KeptState(_message.Message):
+    __slots__ = ("id", "at", "why", "object", "manifest")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    at: _timestamp_pb2.Timestamp
+    why: str
+    object: ObjectReference
+    manifest: str
+    def __init__(self, id: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., why: _Optional[str] = ..., object: _Optional[_Union[ObjectReference, _Mapping]] = ..., manifest: _Optional[str] = ...) -> None: ...
+
 class GetHistoryRequest(_message.Message):
     __slots__ = ("agent", "project")
     AGENT_FIELD_NUMBER: _ClassVar[int]

@@ -37,6 +37,7 @@ class Operators:
     get_status = _passed("GetStatus")
     approve = _passed("Approve")
     get_history = _passed("GetHistory")
+    get_kept = _passed("GetKept")
     undo = _passed("Undo")
     suspend = _passed("Suspend")
     resume = _passed("Resume")

@@ -131,6 +131,7 @@ class SourceSettings:
         does not wait.
     :ivar awaits_all: everything has to become current, and not only what others of the
         source wait for: other sources do.
+    :ivar repairs: what is changed was changed by others.
     :ivar prune_timeout: seconds until what is deleted has to be gone, and what it needs
         stays; 0 does not wait.
     """
@@ -140,6 +141,7 @@ class SourceSettings:
     force: bool = False
     reconcile_timeout: float = 3600.0
     awaits_all: bool = False
+    repairs: bool = False
     prune_timeout: float = 3600.0
     propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
     default_namespace: str = "default"

@@ -37,6 +37,7 @@ from modules.gitops.inventory import (
     InventoryStore,
     Orders,
 )
+from modules.gitops.kept import KeptState, KeptStates
 from modules.gitops.manifests import Manifest, ObjectKey, Source
 from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Writes
@@ -316,6 +317,13 @@ class Project:
         """Commits that were applied, the last one last; :raises CallError: likewise."""
         return (await self._said_store().orders()).history
 
+    async def kept(self) -> list[KeptState]:
+        """What objects were; :raises CallError: as `suspend`."""
+        store = self._said_store()
+        await store.orders()
+        assert self._snapshot is not None
+        return await self._kept(self._snapshot, store).read()
+
     def _said_store(self) -> InventoryStore:
         if self._snapshot is None:
             text = "no commit of the project has come yet"
@@ -562,6 +570,15 @@ class Project:
             self.settings.default_namespace,
         )
 
+    def _kept(self, snapshot: Snapshot, store: InventoryStore) -> KeptStates:
+        return KeptStates(
+            self._api.kubernetes_as_agentk(),
+            self._inventory_id(snapshot),
+            lambda: store.namespace,
+            self._now,
+            self.settings.keep_states,
+        )
+
     def _reconciler(self, snapshot: Snapshot, store: InventoryStore) -> Reconciler:
         settings = self.settings
         return Reconciler(
@@ -585,6 +602,7 @@ class Project:
             planned=partial(self._planned, self._inventory_id(snapshot)),
             applied=self._applied,
             settled=self._settled,
+            kept=self._kept(snapshot, store),
             leaves=self.drifts.leaves,
         )
 

@@ -10,6 +10,7 @@ from twisted.internet.threads import deferToThread
 
 from modules.gitops.act import Act, Outcome, Result, Settled
 from modules.gitops.inventory import InventoryStore
+from modules.gitops.kept import KeptStates
 from modules.gitops.manifests import (
     Manifest,
     ObjectKey,
@@ -115,7 +116,7 @@ class Reconciler:
     :param now: seconds since 1970.
     :param planned: told what is about to be done.
     :param applied: told of each object that was applied, as it is since then.
-    :param settled: see `Act`.
+    :param settled: see `Act`; likewise *kept*.
     :param leaves: whether an object stays as others have changed it.
     """
 
@@ -128,6 +129,7 @@ class Reconciler:
     planned: Callable[[Plan], None] = lambda plan: None
     applied: Callable[[Manifest, KubernetesObject], None] = lambda manifest, live: None
     settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
+    kept: KeptStates | None = None
     leaves: Callable[[Manifest], bool] = lambda manifest: False
 
     async def plan(self, commit: str, source: Source) -> Plan | Report:
@@ -196,7 +198,11 @@ class Reconciler:
         plan = await plan_some(self.client, commit, resolved, inventory, self.settings)
         timeout = min(self.settings.reconcile_timeout, REPAIR_SECONDS)
         settings = attrs.evolve(
-            self.settings, force=True, reconcile_timeout=timeout, awaits_all=False
+            self.settings,
+            force=True,
+            reconcile_timeout=timeout,
+            awaits_all=False,
+            repairs=True,
         )
         act = await self._act(plan, settings)
         return act.results
@@ -213,6 +219,7 @@ class Reconciler:
             self.now,
             self.applied,
             self.settled,
+            self.kept,
         )
         await act.run()
         return act

@@ -188,7 +188,8 @@ class ManifestProject:
     One of ``gitops.manifest_projects``.
 
     Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *prune_limits*,
-    *service_account*, *depends_on*, *conflicts* and *drift* are ours.
+    *service_account*, *depends_on*, *conflicts*,
+    *keep_states* and *drift* are ours.
     """
 
     id: str = field(default="", doc="full path; empty: the project of this file")
@@ -221,6 +222,10 @@ class ManifestProject:
     )
     conflicts: Literal["fail", "force"] = field(
         default="fail", doc="what becomes of fields that others have set"
+    )
+    keep_states: Literal["without_secrets", "all", "none"] = field(
+        default="without_secrets",
+        doc="what is kept of objects that are deleted or taken over, as they were",
     )
     drift: DriftSettings = field(
         factory=DriftSettings, doc="what others change once it is applied"

@@ -222,6 +222,14 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     eventually(lambda: stand.config_maps() == {"m0"}, 60)
     eventually(lambda: len(stand.live(path)["data"]) == 1, 30)
 
+    # What they were is known, and one of them comes back by hand.
+    shown = stand.kas.ctl("gitops", "kept", "main", stand.repository)
+    assert f"ConfigMap {space}/m5" in shown
+    found = re.search(rf"(?m)^(\w+) .* pruned +ConfigMap {space}/m4$", shown)
+    assert found is not None, shown
+    text = stand.kas.ctl("gitops", "kept", "main", stand.repository, found[1])
+    assert yaml.safe_load(text)["data"] == {"value": "new"}
+
     # Back to the commit before, which brings what went; then Git rules again.
     shown = stand.kas.ctl("gitops", "undo", "main", stand.repository, second[:12])
     assert f"goes back to commit {second[:12]}" in shown

@@ -1,0 +1,219 @@
+"""
+What objects were before agentk deleted them or took their fields from others.
+
+    ConfigMap kept-ID    binaryData, one key for each: <seconds>-<which one>
+
+It is written before what it is about is done.  Git does not have these states, so that
+nothing else could bring them back.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from hashlib import sha256
+from typing import Any, Literal
+
+import attrs
+
+from modules.gitops.brakes import OWNER
+from modules.gitops.manifests import ObjectKey
+from modules.gitops.recreate import restorable
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
+
+__all__ = ["KeptState", "KeptStates", "Replaced"]
+
+#: States of one source that are kept, the newest ones; and for how many seconds.
+MAX_STATES, MAX_AGE = 200, 30 * 24 * 3600.0
+
+#: Bytes of all of them, as they stand there: a ConfigMap has room for a megabyte.
+MAX_BYTES = 700 * 1024
+
+#: Bytes of one, compressed; what is larger is not kept.
+MAX_ONE = 100 * 1024
+
+#: Bytes of one that is read: people may write there.
+MAX_READ = 4 * 1024**2
+
+#: Tries where another agentk writes at the same time.
+TRIES = 3
+
+_CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
+
+_LABEL = "txkas/kept-of"
+
+
+class Replaced(Enum):
+    """What was about to happen to it."""
+
+    PRUNED = "pruned"
+    ADOPTED = "adopted"
+    RECREATED = "recreated"
+    REPAIRED = "repaired"
+
+
+@attrs.frozen
+class KeptState:
+    """
+    One object as it was.
+
+    :ivar state_id: how people name it.
+    :ivar at: seconds since 1970.
+    :ivar object: as it can be made again.
+    """
+
+    state_id: str
+    at: float
+    why: str
+    key: ObjectKey
+    object: KubernetesObject = attrs.field(repr=False)
+
+
+class KeptStates:
+    """
+    Those of one source.
+
+    :param namespace: that of the inventory.
+    :param now: seconds since 1970.
+    :param what: ``without_secrets``, ``all`` or ``none``.
+    """
+
+    def __init__(
+        self,
+        client: IKubernetesClient,
+        inventory_id: str,
+        namespace: Callable[[], str],
+        now: Callable[[], float],
+        what: Literal["without_secrets", "all", "none"],
+    ) -> None:
+        self._client = client
+        self._id = inventory_id
+        self._namespace = namespace
+        self._now = now
+        self._what = what
+
+    async def read(self) -> list[KeptState]:
+        """
+        All of them, the newest last.
+
+        :raises CallError: the cluster cannot be asked now.
+        """
+        there = await self._get()
+        data = (there or {}).get("binaryData") or {}
+        found = (_read(name, value) for name, value in data.items())
+        return sorted((one for one in found if one is not None), key=lambda one: one.at)
+
+    async def keep(self, why: Replaced, objects: Iterable[KubernetesObject]) -> None:
+        """
+        Write down what *objects* are now.
+
+        :raises CallError: it cannot be written, and they should stay as they are.
+        """
+        new = dict(self._written(why, objects))
+        for _ in range(TRIES if new else 0):
+            there = await self._get()
+            before = (there or {}).get("binaryData") or {}
+            known = {name.partition("-")[2] for name in before}
+            data = before | {
+                name: value
+                for name, value in new.items()
+                if name.partition("-")[2] not in known
+            }
+            data = self._limited(data)
+            if data == before:
+                return
+            try:
+                await self._put(there, data)
+                return
+            except CallError as error:
+                if error.status is not Status.ABORTED:
+                    raise
+        if new:
+            text = "others write what objects were at the same time"
+            raise CallError(Status.UNAVAILABLE, text)
+
+    def _written(
+        self, why: Replaced, objects: Iterable[KubernetesObject]
+    ) -> Iterator[tuple[str, str]]:
+        if self._what == "none":
+            return
+        for live in objects:
+            secret = (live.get("apiVersion"), live.get("kind")) == ("v1", "Secret")
+            if secret and self._what != "all":
+                continue
+            found = restorable(live)
+            annotations = found["metadata"].get("annotations") or {}
+            annotations.pop(OWNER, None)
+            text = json.dumps({"why": why.value, "object": found})
+            packed = zlib.compress(text.encode())
+            if len(packed) > MAX_ONE:
+                continue
+            metadata = live["metadata"]
+            names = (metadata.get("uid", ""), metadata.get("resourceVersion", ""))
+            digest = sha256("\0".join(names).encode()).hexdigest()[:12]
+            yield f"{self._now():.0f}-{digest}", base64.b64encode(packed).decode()
+
+    def _limited(self, data: dict[str, str]) -> dict[str, str]:
+        """The newest ones."""
+        kept: dict[str, str] = {}
+        size, oldest = 0, self._now() - MAX_AGE
+        for name in sorted(data, key=_time_in, reverse=True):
+            size += len(name) + len(data[name])
+            if len(kept) == MAX_STATES or size > MAX_BYTES or _time_in(name) < oldest:
+                break
+            kept[name] = data[name]
+        return kept
+
+    @property
+    def _name(self) -> str:
+        return f"kept-{self._id}"
+
+    async def _get(self) -> dict[str, Any] | None:
+        try:
+            return await self._client.get(_CONFIG_MAPS, self._name, self._namespace())
+        except CallError as error:
+            if error.status is Status.NOT_FOUND:
+                return None
+            raise
+
+    async def _put(self, there: dict[str, Any] | None, data: dict[str, str]) -> None:
+        path = f"/api/v1/namespaces/{self._namespace()}/configmaps"
+        metadata = {"name": self._name, "labels": {_LABEL: self._id}}
+        object_ = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "binaryData": data,
+        }
+        if there is None:
+            await self._client.json("POST", path, object_)
+            return
+        metadata["resourceVersion"] = there["metadata"]["resourceVersion"]
+        await self._client.json("PUT", f"{path}/{self._name}", object_)
+
+
+def _time_in(name: str) -> float:
+    text = name.partition("-")[0]
+    return float(text) if text.isdecimal() and len(text) < 20 else 0.0
+
+
+def _read(name: str, value: str) -> KeptState | None:
+    """None: nobody but a person wrote that."""
+    try:
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(base64.b64decode(value, validate=True), MAX_READ)
+        found = json.loads(text)
+        live = found["object"]
+        metadata = live["metadata"]
+        group, _, _ = live["apiVersion"].rpartition("/")
+        key = ObjectKey(
+            group, live["kind"], metadata.get("namespace", ""), metadata["name"]
+        )
+        why = Replaced(found["why"]).value
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error):
+        return None
+    return KeptState(name.partition("-")[2], _time_in(name), why, key, live)

@@ -1,0 +1,181 @@
+"""What objects were before they were deleted or taken over."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any
+
+from modules.gitops import control_pb2 as pb
+from modules.gitops import kept
+from modules.gitops.brakes import OWNER
+from modules.gitops.kept import KeptState, KeptStates, Replaced
+from modules.gitops.manifests import read_source
+from modules.gitops.operators import CONTROL
+from tests.modules.gitops.halves import HalvesTestCase, text
+from tests.modules.gitops.test_reconcile import ReconcileCase, config_maps, object_
+from tests.modules.gitops.test_recreate import ALLOWED, fixed
+from tunnel.errors import CallError, Status
+from tunnel.testing.objects import Refusal
+
+ID = "kept-tests"
+
+
+def secret(value: str) -> dict[str, Any]:
+    return object_("s", "Secret", data={"password": value})
+
+
+class KeptTests(ReconcileCase):
+    def states(self, what: Any = "without_secrets") -> KeptStates:
+        return KeptStates(
+            self.client, ID, lambda: "default", lambda: self.clock.seconds(), what
+        )
+
+    def read(self) -> list[KeptState]:
+        found: list[KeptState] = self.pair.run(self.states().read())
+        return found
+
+    def names(self) -> set[str]:
+        return {one.key.name for one in self.read()}
+
+    def keep(self, *objects: Any, what: Any = "all") -> None:
+        self.pair.run(self.states(what).keep(Replaced.PRUNED, objects))
+
+    def test_pruned(self) -> None:
+        """As it was in the cluster, and it can be applied again."""
+        kept_ = self.states()
+        self.commit(*config_maps(1, 2), kept=kept_)
+        live = self.live("m002")
+        live["data"]["more"] = "by hand"
+        self.objects.put(live)
+        self.commit(*config_maps(1), kept=kept_)
+        self.assertIsNone(self.live("m002"))
+        (state,) = self.read()
+        self.assertEqual((state.why, state.key.name), ("pruned", "m002"))
+        self.assertEqual(state.object["data"], {"n": "2", "more": "by hand"})
+        metadata = state.object["metadata"]
+        self.assertFalse({"uid", "resourceVersion", "managedFields"} & set(metadata))
+        self.assertNotIn(OWNER, metadata.get("annotations", {}))
+        self.pair.run(self.client.apply(state.object, field_manager="kubectl"))
+        self.assertEqual(self.live("m002")["data"]["more"], "by hand")
+
+    def test_adopted_made_anew_and_repaired(self) -> None:
+        kept_ = self.states()
+        self.objects.put(object_("theirs", metadata={"namespace": "default"}))
+        settings: dict[str, Any] = {"kept": kept_, "policy": "adopt_all"}
+        self.commit(fixed("1", **ALLOWED), object_("theirs"), **settings)
+        self.commit(fixed("2", **ALLOWED), object_("theirs"), **settings)
+        (source,) = (read_source([("a.json", json.dumps(object_("theirs")).encode())]),)
+        reconciler = self.reconciler(**settings)
+        self.pair.run(reconciler.repair("c2", list(source.manifests)))
+        self.assertEqual(
+            [(one.why, one.key.name) for one in self.read()],
+            [("adopted", "theirs"), ("recreated", "fixed"), ("repaired", "theirs")],
+        )
+
+    def test_secrets_only_where_an_operator_wants_them(self) -> None:
+        for what, found in (
+            ("without_secrets", set()),
+            ("none", set()),
+            ("all", {"s"}),
+        ):
+            self.commit(secret("aA=="), *config_maps(1), kept=self.states(what))
+            self.commit(*config_maps(1), kept=self.states(what))
+            self.assertEqual(self.names(), found, what)
+
+    def test_nothing_goes_that_cannot_be_kept(self) -> None:
+        self.commit(*config_maps(1, 2))
+        respond = self.objects.respond
+
+        def refuse(method: str, path: str, *rest: Any) -> Any:
+            if method != "GET" and b"kept-tests" in rest[1]:
+                raise Refusal(403, "Forbidden", "no ConfigMaps")
+            return respond(method, path, *rest)
+
+        self.patch(self.objects, "respond", refuse)
+        with self.assertRaises(CallError):
+            self.commit(*config_maps(1), kept=self.states())
+        self.assertIsNotNone(self.live("m002"))
+
+    def test_the_same_state_is_kept_once(self) -> None:
+        self.commit(*config_maps(1))
+        live = self.live("m001")
+        self.keep(live)
+        self.clock.advance(60)
+        self.keep(live)
+        self.assertEqual([one.at for one in self.read()], [0.0])
+
+    def test_limits(self) -> None:
+        """The oldest go."""
+        self.patch(kept, "MAX_STATES", 3)
+
+        def made(name: str, size: int = 0) -> Any:
+            # What cannot be compressed.
+            data = "".join(sha256(b"%d" % n).hexdigest() for n in range(size // 64))
+            metadata = {"namespace": "default", "uid": name, "resourceVersion": "1"}
+            return object_(name, metadata=metadata, data={"a": data})
+
+        for number in range(5):
+            self.clock.advance(1)
+            self.keep(made(f"m{number}"))
+        self.assertEqual(self.names(), {"m2", "m3", "m4"})
+        self.patch(kept, "MAX_ONE", 200)
+        self.keep(made("large", 1000))
+        self.assertEqual(self.names(), {"m2", "m3", "m4"})
+        self.clock.advance(kept.MAX_AGE)
+        self.keep(made("new"))
+        self.assertEqual(self.names(), {"m4", "new"})
+        self.patch(kept, "MAX_BYTES", 300)
+        self.clock.advance(1)
+        self.keep(made("newer"))
+        self.assertEqual(self.names(), {"newer"})
+
+    def test_what_people_write_there(self) -> None:
+        self.commit(*config_maps(1))
+        self.keep(self.live("m001"))
+        there = self.live(f"kept-{ID}")
+        there["binaryData"] |= {"a": "?", "9-b": "aGk=", "8-c": "eJyrAgAAewB7"}
+        self.objects.put(there)
+        self.assertEqual(self.names(), {"m001"})
+
+    def test_two_write_at_once(self) -> None:
+        """Both are there; without end nobody tries."""
+        self.commit(*config_maps(1, 2))
+        self.keep(self.live("m001"))
+        respond, conflicts = self.objects.respond, [1]
+
+        def refuse(method: str, path: str, *rest: Any) -> Any:
+            if method == "PUT" and conflicts:
+                conflicts.pop()
+                raise Refusal(409, "Conflict", "has been modified")
+            return respond(method, path, *rest)
+
+        self.patch(self.objects, "respond", refuse)
+        self.keep(self.live("m002"))
+        self.assertEqual(self.names(), {"m001", "m002"})
+        conflicts += [1] * kept.TRIES
+        with self.assertRaises(CallError):
+            self.keep(object_("x", metadata={"uid": "x"}))
+
+
+class GetKeptTests(HalvesTestCase):
+    """`GitopsControl.GetKept`."""
+
+    def ask(self, state: str = "") -> Any:
+        request = pb.GetKeptRequest(agent="1", project="apps", id=state)
+        return self.pair.run(self.pair.external(CONTROL).call("GetKept", request))
+
+    def test_from_git_to_the_manifest(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps"})
+        self.assertEqual(list(self.ask().states), [])
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.pushed()
+        (state,) = self.ask().states
+        self.assertEqual((state.why, state.object.name), ("pruned", "m002"))
+        self.assertEqual(state.manifest, "")
+        (whole,) = self.ask(state.id).states
+        self.assertEqual(json.loads(whole.manifest)["data"], {"n": "2"})
+        with self.assertRaises(CallError) as caught:
+            self.ask("other")
+        self.assertIs(caught.exception.status, Status.NOT_FOUND)
