@@ -118,7 +118,7 @@ class Stand:
         return self.live(f"/api/v1/namespaces/{self.namespace}/configmaps/{name}")
 
     def config_maps(self) -> set[str]:
-        """Names of those that are no inventory."""
+        """Names of those that are not of agentk itself."""
         path = f"/api/v1/namespaces/{self.namespace}/configmaps"
         names = {
             one["metadata"]["name"] for one in self.cluster.call("GET", path)["items"]
@@ -126,7 +126,7 @@ class Stand:
         return {
             one
             for one in names
-            if one != "kube-root-ca.crt" and not one.startswith("inventory-")
+            if one != "kube-root-ca.crt" and not one.startswith(("inventory-", "kept-"))
         }
 
     def inventories(self) -> set[str]:
