@@ -12,12 +12,14 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from hashlib import sha256
 from typing import Any, Literal
 
 import attrs
+from twisted.internet.threads import deferToThread
 
 from modules.gitops.brakes import OWNER
 from modules.gitops.manifests import ObjectKey
@@ -36,8 +38,8 @@ MAX_BYTES = 700 * 1024
 #: Bytes of one, compressed; what is larger is not kept.
 MAX_ONE = 100 * 1024
 
-#: Bytes of one that is read: people may write there.
-MAX_READ = 4 * 1024**2
+#: Bytes of all that are read, unpacked: people may write there.
+MAX_READ = 32 * 1024**2
 
 #: Tries where another agentk writes at the same time.
 TRIES = 3
@@ -104,8 +106,7 @@ class KeptStates:
         """
         there = await self._get()
         data = (there or {}).get("binaryData") or {}
-        found = (_read(name, value) for name, value in data.items())
-        return sorted((one for one in found if one is not None), key=lambda one: one.at)
+        return await deferToThread(_read_all, data)
 
     async def keep(self, why: Replaced, objects: Iterable[KubernetesObject]) -> None:
         """
@@ -113,7 +114,8 @@ class KeptStates:
 
         :raises CallError: it cannot be written, and they should stay as they are.
         """
-        new = dict(self._written(why, objects))
+        # Beside the reactor: they may be large, and many.
+        new = await deferToThread(lambda: dict(self._written(why, objects)))
         for _ in range(TRIES if new else 0):
             there = await self._get()
             before = (there or {}).get("binaryData") or {}
@@ -141,7 +143,7 @@ class KeptStates:
     ) -> Iterator[tuple[str, str]]:
         if self._what == "none":
             return
-        for live in objects:
+        for live in deque(objects, MAX_STATES):
             secret = (live.get("apiVersion"), live.get("kind")) == ("v1", "Secret")
             if secret and self._what != "all":
                 continue
@@ -201,11 +203,28 @@ def _time_in(name: str) -> float:
     return float(text) if text.isdecimal() and len(text) < 20 else 0.0
 
 
-def _read(name: str, value: str) -> KeptState | None:
+def _read_all(data: Mapping[str, str]) -> list[KeptState]:
+    """The newest last; without what nobody but a person wrote."""
+    found: list[KeptState] = []
+    left = MAX_READ
+    for name in reversed(sorted(data, key=_time_in)):
+        try:
+            packed = base64.b64decode(data[name], validate=True)
+            text = zlib.decompressobj().decompress(packed, left)
+        except (ValueError, zlib.error):
+            continue
+        left -= len(text)
+        if left <= 0:
+            break
+        state = _read(name, text)
+        if state is not None:
+            found.append(state)
+    return found[::-1]
+
+
+def _read(name: str, text: bytes) -> KeptState | None:
     """None: nobody but a person wrote that."""
     try:
-        unpacking = zlib.decompressobj()
-        text = unpacking.decompress(base64.b64decode(value, validate=True), MAX_READ)
         found = json.loads(text)
         live = found["object"]
         metadata = live["metadata"]
@@ -214,6 +233,6 @@ def _read(name: str, value: str) -> KeptState | None:
             group, live["kind"], metadata.get("namespace", ""), metadata["name"]
         )
         why = Replaced(found["why"]).value
-    except (ValueError, KeyError, TypeError, AttributeError, zlib.error):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return KeptState(name.partition("-")[2], _time_in(name), why, key, live)

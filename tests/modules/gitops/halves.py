@@ -11,7 +11,7 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.gitops import reconcile
+from modules.gitops import kept, reconcile
 from modules.gitops.agent import GitopsAgent
 from modules.gitops.refs import MIN_PAUSE
 from modules.gitops.server import GitopsServer
@@ -31,7 +31,8 @@ class HalvesTestCase(SynchronousTestCase):
     """One agent, two repositories, one cluster."""
 
     def setUp(self) -> None:
-        self.patch(reconcile, "deferToThread", maybeDeferred)
+        for module in (kept, reconcile):
+            self.patch(module, "deferToThread", maybeDeferred)
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
         self.pair = ModulePair(self.clock, cluster=self.cluster)

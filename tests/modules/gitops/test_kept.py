@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from hashlib import sha256
 from typing import Any
 
@@ -137,6 +139,11 @@ class KeptTests(ReconcileCase):
         there["binaryData"] |= {"a": "?", "9-b": "aGk=", "8-c": "eJyrAgAAewB7"}
         self.objects.put(there)
         self.assertEqual(self.names(), {"m001"})
+        # What is little in there, and much when it is unpacked.
+        bomb = base64.b64encode(zlib.compress(b"[" * kept.MAX_READ)).decode()
+        there["binaryData"] |= {"9999-d": bomb}
+        self.objects.put(there)
+        self.assertEqual(self.names(), set())
 
     def test_two_write_at_once(self) -> None:
         """Both are there; without end nobody tries."""

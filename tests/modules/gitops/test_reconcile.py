@@ -10,7 +10,7 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from modules.gitops import act, reconcile
+from modules.gitops import act, kept, reconcile
 from modules.gitops.act import Outcome, Superseded
 from modules.gitops.brakes import OWNER
 from modules.gitops.inventory import APPROVED, LABEL, InventoryStore
@@ -59,7 +59,8 @@ class ReconcileCase(SynchronousTestCase):
     """One source, and an API server in memory."""
 
     def setUp(self) -> None:
-        self.patch(reconcile, "deferToThread", maybeDeferred)
+        for module in (kept, reconcile):
+            self.patch(module, "deferToThread", maybeDeferred)
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
         self.objects = self.cluster.objects
