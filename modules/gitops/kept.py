@@ -207,7 +207,7 @@ def _read_all(data: Mapping[str, str]) -> list[KeptState]:
     """The newest last; without what nobody but a person wrote."""
     found: list[KeptState] = []
     left = MAX_READ
-    for name in reversed(sorted(data, key=_time_in)):
+    for name in sorted(data, key=_time_in, reverse=True):
         try:
             packed = base64.b64decode(data[name], validate=True)
             text = zlib.decompressobj().decompress(packed, left)
@@ -219,7 +219,7 @@ def _read_all(data: Mapping[str, str]) -> list[KeptState]:
         state = _read(name, text)
         if state is not None:
             found.append(state)
-    return found[::-1]
+    return sorted(found, key=lambda one: one.at)
 
 
 def _read(name: str, text: bytes) -> KeptState | None:
