@@ -162,6 +162,29 @@ class RepairTests(DriftTestCase):
         self.passes(1)
         self.assertEqual(len(self.cluster.objects.watchers), 0)
 
+    def test_a_list_that_is_one_field(self) -> None:
+        """Another program appends to it each minute: one wins, and both are named."""
+        mine = [{"key": "a"}]
+        spec = {"tolerations": mine}
+        self.begin(object_("d", "Deployment", "apps/v1", spec=spec))
+        path = "/apis/apps/v1/namespaces/default/deployments/d"
+        before = len(self.cluster.requests)
+        for minute in range(30):
+            live = self.cluster.objects.find("apps/v1", "Deployment", "d", "default")
+            assert live is not None
+            live["spec"]["tolerations"] = [*mine, {"key": f"b{minute}"}]
+            self.cluster.objects.put(live)
+            self.passes(60)
+        applied = [
+            one
+            for one in self.asked(before, "PATCH")
+            if one.path.startswith(path) and "dryRun" not in one.path
+        ]
+        self.assertEqual(len(applied), 5)
+        self.assertIn(": /spec/tolerations; it is repaired", self.said("repaired")[0])
+        (line,) = self.said("keep changing it: repaired 5 times")
+        self.assertIn("agentk and test", line)
+
     def test_two_engines_fight(self) -> None:
         """It is told apart and left; all others are repaired."""
         self.begin(object_("a", data={"x": "1"}), object_("b", data={"x": "1"}))
