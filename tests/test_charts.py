@@ -128,7 +128,16 @@ def test_agentk_is_that_of_the_manifest() -> None:
     # There by the chart, or not mounted at all.
     (ca,) = (one for one in expected["volumes"] if one["name"] == "ca")
     assert ca["configMap"].pop("optional")
-    assert pod(documents) == expected
+    found = pod(documents)
+    environment = found["containers"][0]["env"]
+    # How it was installed, which GitLab is told.
+    told = {one["name"]: one["value"] for one in environment if "value" in one}
+    assert told == {
+        "GITLAB_AGENT_TELEMETRY_INSTALLATION_METHOD": "helm",
+        "GITLAB_AGENT_TELEMETRY_HELM_CHART_VERSION": "0.1.0",
+    }
+    environment[:] = [one for one in environment if one["name"] not in told]
+    assert found == expected
     own = of_kind(documents, "Deployment")["spec"]
     assert own["replicas"] == of_kind(manifest, "Deployment")["spec"]["replicas"]
     (role,) = (one for one in manifest if one["kind"] == "Role")
