@@ -15,11 +15,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from modules.gitops.brakes import AWAY, OWNER, brake_of_object, is_kept, owner_of
+from modules.gitops.differences import AppliedVersion, applied_version
 from modules.gitops.health import HealthStatus, health_of
 from modules.gitops.inventory import Inventory, InventoryEntry, InventoryStore
 from modules.gitops.kept import KeptStates, Replaced
+from modules.gitops.listing import Seen
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
-from modules.gitops.ownership import taken_over
+from modules.gitops.ownership import FIELD_MANAGER, taken_over
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
 from modules.gitops.recreate import restorable, why_not_anew
@@ -28,7 +30,6 @@ from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesRes
 from tunnel.util.backoff import Backoff
 
 __all__ = [
-    "FIELD_MANAGER",
     "Act",
     "Outcome",
     "Result",
@@ -37,9 +38,6 @@ __all__ = [
     "marked",
     "words_of",
 ]
-
-#: Under which name the API server knows what we set.
-FIELD_MANAGER = "agentk"
 
 #: Seconds between two looks at what is waited for: at first, and at most.
 LOOK_FIRST, LOOK_MOST = 0.25, 5.0
@@ -97,18 +95,35 @@ class Result:
         return f"{where}{self.key} {self.outcome.value}{why}"
 
 
+#: Another one says that objects are marked in another way, and applies all once more.
+_FORM = "1"
+
+
 @attrs.frozen
 class Settled:
     """
     What an object was applied with.
 
+    :ivar digest: of the manifest.
     :ivar version: its ``resourceVersion`` since then.
     :ivar problem: why it is not so, and is not tried again before Git has another.
     """
 
-    digest: bytes
+    digest: str
     version: str
     problem: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Settled | None:
+        """What `text` wrote; None: it is not that."""
+        form, _, rest = text.partition(":")
+        digest, _, version = rest.partition(":")
+        return cls(digest, version) if form == _FORM and digest and version else None
+
+    @property
+    def text(self) -> str:
+        """For the inventory."""
+        return f"{_FORM}:{self.digest}:{self.version}"
 
 
 class Superseded(Exception):
@@ -136,7 +151,7 @@ class Act:
     _clock: IReactorTime
     #: Seconds since 1970.
     _now: Callable[[], float]
-    _applied_one: Callable[[Manifest, KubernetesObject], None] = lambda one, live: None
+    _applied_one: Callable[[Manifest, AppliedVersion], None] = lambda one, found: None
     _settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
     _kept: KeptStates | None = None
     results: dict[ObjectKey, Result] = attrs.field(factory=dict, init=False)
@@ -145,6 +160,8 @@ class Act:
     _needed_by: dict[ObjectKey, list[ObjectKey]] = attrs.field(factory=dict, init=False)
     #: The ``default_namespace`` that all of these are of.
     _namespace: str = attrs.field(default="", init=False)
+    #: What another agentk has applied, and this one has not looked at yet.
+    _inherited: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: How many objects were, for which there was no other way.
     _made_anew: int = attrs.field(default=0, init=False)
     #: As it was written last.
@@ -168,7 +185,12 @@ class Act:
         for key, action in plan.wanted.items():
             if action.verb is not Verb.REFUSE:
                 # With the uid of now: one of before may have been deleted by others.
-                self._entries[key] = InventoryEntry(action.uid)
+                applied = self._entries.get(key, InventoryEntry()).applied
+                self._entries[key] = InventoryEntry(action.uid, applied=applied)
+                # What another agentk has applied is known as well.
+                if key not in self._settled and (known := Settled.read(applied)):
+                    self._settled[key] = known
+                    self._inherited.add(key)
         for key, action in plan.leaving.items():
             self._entries[key] = attrs.evolve(self._entries[key], held=action.held)
         await self._write()
@@ -283,13 +305,19 @@ class Act:
                 self._came_to(key, Outcome.SKIPPED, why)
                 return
         digest = _digest(action.manifest)
-        known = Settled(digest, action.version)
+        seen = action.seen
+        known = Settled(digest, seen.version if seen is not None else "")
         # Without a version, as some aggregated APIs have none, nothing is known.
         if (
             action.verb is Verb.APPLY
+            and seen is not None
             and known.version
             and self._settled.get(key) == known
         ):
+            self._note_applied(key, action.manifest, seen.uid, known)
+            if key in self._inherited:
+                found = AppliedVersion(seen.uid, seen.version, seen.owned)
+                self._applied_one(action.manifest, found)
             self._came_to(key, Outcome.UNCHANGED)
             return
         before = self._settled.get(key)
@@ -306,7 +334,9 @@ class Act:
                 await self._take_over(action)
             # What is adopted is taken over from whoever has its fields.
             force = self._settings.force or action.verb is Verb.ADOPT
-            applied = await self._applied(action.manifest, action.uid, force)
+            applied = await self._applied_or_taken_back(
+                action, force, before is not None and before.digest == digest
+            )
         except CallError as error:
             self._settled.pop(key, None)
             anew = await self._anew(action, error)
@@ -314,10 +344,43 @@ class Act:
                 return
             applied = anew
         version = applied["metadata"].get("resourceVersion", "")
-        self._settled[key] = Settled(digest, version)
-        self._entries[key] = InventoryEntry(applied["metadata"].get("uid", ""))
-        self._applied_one(action.manifest, applied)
-        self._came_to(key, _outcome(action, applied))
+        known = self._settled[key] = Settled(digest, version)
+        uid = applied["metadata"].get("uid", "")
+        self._note_applied(key, action.manifest, uid, known)
+        self._applied_one(action.manifest, applied_version(applied["metadata"]))
+        self._came_to(key, _outcome(action.seen, applied))
+
+    async def _applied_or_taken_back(
+        self, action: Action, force: bool, same: bool
+    ) -> KubernetesObject:
+        """
+        The object, as it is now.
+
+        :param same: it was applied before as it is in Git now, so that what others have
+            set is drift.
+        """
+        manifest = action.manifest
+        assert manifest is not None
+        try:
+            return await self._applied(manifest, action.uid, force)
+        except CallError as error:
+            drift = same and self._settings.takes_back
+            if error.status is not Status.ABORTED or not drift:
+                raise
+        await self._keep(Replaced.REPAIRED, [await self._whole(action)()])
+        return await self._applied(manifest, action.uid, True)
+
+    def _note_applied(
+        self, key: ObjectKey, manifest: Manifest, uid: str, known: Settled
+    ) -> None:
+        """For the inventory, which the next agentk reads."""
+        applied = self._entries[key].applied
+        # A repair is no reason to write the inventory.
+        if self._plan.whole:
+            # Who may read ConfigMaps could try out what a Secret holds.
+            secret = (key.group, key.kind) == ("", "Secret")
+            applied = "" if secret or not known.version else known.text
+        self._entries[key] = InventoryEntry(uid, applied=applied)
 
     async def _anew(
         self, action: Action, refused: CallError
@@ -693,9 +756,9 @@ def _with_data(found: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "data": {**data, **coded}}
 
 
-def _digest(manifest: Manifest) -> bytes:
+def _digest(manifest: Manifest) -> str:
     text = json.dumps(manifest.object, sort_keys=True, separators=(",", ":"))
-    return sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def words_of(key: ObjectKey, error: CallError) -> str:
@@ -708,12 +771,11 @@ def words_of(key: ObjectKey, error: CallError) -> str:
     )
 
 
-def _outcome(action: Action, applied: KubernetesObject) -> Outcome:
-    if action.live is None:
+def _outcome(seen: Seen | None, applied: KubernetesObject) -> Outcome:
+    if seen is None:
         return Outcome.CREATED
-    if action.uid != applied["metadata"].get("uid", ""):
+    metadata = applied["metadata"]
+    if seen.uid != metadata.get("uid", ""):
         return Outcome.RECREATED
-    versions = {
-        one["metadata"].get("resourceVersion", "") for one in (action.live, applied)
-    }
-    return Outcome.UNCHANGED if len(versions) == 1 else Outcome.CHANGED
+    same = seen.version == metadata.get("resourceVersion", "")
+    return Outcome.UNCHANGED if same else Outcome.CHANGED

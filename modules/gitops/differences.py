@@ -10,9 +10,18 @@ from typing import Any
 import attrs
 
 from modules.gitops.manifests import ObjectKey
+from modules.gitops.ownership import FIELD_MANAGER
 from tunnel.interfaces import KubernetesObject
 
-__all__ = ["ChangedField", "Writer", "changed_fields", "owned_fields", "writers_of"]
+__all__ = [
+    "AppliedVersion",
+    "ChangedField",
+    "Writer",
+    "applied_version",
+    "changed_fields",
+    "owned_fields",
+    "writers_of",
+]
 
 #: Fields of one object that are named; the rest is counted.
 MAX_FIELDS = 20
@@ -71,6 +80,28 @@ class Writer:
     def __str__(self) -> str:
         how = f"{self.manager} ({self.operation})" if self.operation else self.manager
         return f"{how} at {self.time}" if self.time else how
+
+
+@attrs.frozen
+class AppliedVersion:
+    """
+    An object as it was after it had been applied.
+
+    :ivar fields: see `owned_fields`.
+    """
+
+    uid: str
+    version: str
+    fields: str
+
+
+def applied_version(metadata: Mapping[str, Any]) -> AppliedVersion:
+    """That of an object, as it is now."""
+    return AppliedVersion(
+        metadata.get("uid", ""),
+        metadata.get("resourceVersion", ""),
+        owned_fields(metadata, FIELD_MANAGER),
+    )
 
 
 def owned_fields(metadata: Mapping[str, Any], manager: str) -> str:

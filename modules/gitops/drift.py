@@ -22,10 +22,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from modules.gitops.act import FIELD_MANAGER, Outcome, Result, marked
+from modules.gitops.act import Outcome, Result, marked
 from modules.gitops.allowance import Allowance
 from modules.gitops.brakes import AWAY
 from modules.gitops.differences import (
+    AppliedVersion,
     ChangedField,
     Writer,
     changed_fields,
@@ -33,12 +34,13 @@ from modules.gitops.differences import (
     writers_of,
 )
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
+from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Changes, Writes
 from modules.gitops.plan import Plan, Verb, live_object
 from modules.gitops.watches import Kind, KindWatches
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject
+from tunnel.interfaces import IKubernetesClient
 
 __all__ = ["Drift", "DriftKind", "DriftState", "Drifts"]
 
@@ -162,16 +164,6 @@ class _Applied:
         )
 
 
-def _applied(manifest: Manifest, live: KubernetesObject) -> _Applied:
-    metadata = live["metadata"]
-    return _Applied(
-        manifest,
-        metadata.get("uid", ""),
-        metadata.get("resourceVersion", ""),
-        owned_fields(metadata, FIELD_MANAGER),
-    )
-
-
 @attrs.define(eq=False)
 class Drifts:
     """
@@ -249,10 +241,11 @@ class Drifts:
                     del allowances[key]
         self._watches.follow(self, kinds)
 
-    def applied(self, manifest: Manifest, live: KubernetesObject) -> None:
+    def applied(self, manifest: Manifest, found: AppliedVersion) -> None:
         """One of them is as Git has it."""
         key = manifest.key
-        self._applied[key] = _applied(manifest, live)
+        state = found.uid, found.version, found.fields
+        self._applied[key] = _Applied(manifest, *state)
         self._keys.setdefault((key.group, key.kind), set()).add(key)
         self._ours.discard(key)
         self._changes.forget(key)

@@ -89,10 +89,12 @@ class InventoryEntry:
 
     :ivar uid: of the live object that was applied; empty: it was about to be.
     :ivar held: why a limit of the source keeps it, until a person says otherwise.
+    :ivar applied: what it was applied with, as `Settled` writes it; empty: not known.
     """
 
     uid: str = ""
     held: str = ""
+    applied: str = ""
 
 
 @attrs.frozen(eq=False)
@@ -396,6 +398,8 @@ def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
     known: dict[str, Any] = {"uid": entry.uid} if entry.uid else {}
     if entry.held:
         known["held"] = entry.held
+    if entry.applied:
+        known["applied"] = entry.applied
     name = key.name.replace(":", "__")
     text = f"{key.namespace}_{name}_{key.group}_{key.kind}"
     if _DATA_KEY.fullmatch(text) is None or "_" in key.name:
@@ -414,7 +418,8 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     # The status that newer cli-utils keep there is of no use here.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"the value of {text!r} is not what agentk wrote")
-    entry = InventoryEntry(known.get("uid", ""), str(known.get("held", "")))
+    said = (str(known.get(name, "")) for name in ("held", "applied"))
+    entry = InventoryEntry(known.get("uid", ""), *said)
     if text.startswith(_ODD):
         parts = known.get("key")
         if isinstance(parts, list) and [type(one) for one in parts] == [str] * 4:

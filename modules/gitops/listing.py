@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+import attrs
+
+from modules.gitops.brakes import owner_of
+from modules.gitops.differences import owned_fields
 from modules.gitops.manifests import ObjectKey
+from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
 from tunnel.errors import CallError
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
-__all__ = ["list_where_many"]
+__all__ = ["Seen", "list_where_many"]
 
 #: Objects of a kind in a Namespace from which on they are listed.
 MANY = 5
@@ -19,12 +24,39 @@ MANY = 5
 #: would be asked for otherwise: a page costs the API server about 20 single requests.
 PAGE, PAGES_EACH = 500, 1 / 20
 
+
+@attrs.frozen(eq=False)
+class Seen:
+    """
+    An object that is there: thousands of whole ones would not fit into memory.
+
+    :ivar owner: the inventory that has it; empty: none.
+    :ivar owned: see `owned_fields`.
+    """
+
+    uid: str
+    version: str
+    owner: str
+    owned: str
+
+    @classmethod
+    def of(cls, live: KubernetesObject) -> Seen:
+        """What is needed of it later."""
+        metadata = live["metadata"]
+        return cls(
+            metadata.get("uid", ""),
+            metadata.get("resourceVersion", ""),
+            owner_of(live),
+            owned_fields(metadata, FIELD_MANAGER),
+        )
+
+
 _Kind = tuple[KubernetesResource, str]
 
 
 async def list_where_many(
     client: IKubernetesClient, wanted: Iterable[tuple[KubernetesResource, ObjectKey]]
-) -> dict[ObjectKey, KubernetesObject | None]:
+) -> dict[ObjectKey, Seen | None]:
     """
     What there is of *wanted*, its ``metadata`` alone; None: it is not there.
 
@@ -33,7 +65,7 @@ async def list_where_many(
     kinds: dict[_Kind, set[ObjectKey]] = {}
     for resource, key in wanted:
         kinds.setdefault((resource, key.namespace), set()).add(key)
-    found: dict[ObjectKey, KubernetesObject | None] = {}
+    found: dict[ObjectKey, Seen | None] = {}
     lists = await in_parallel(
         _listing(client, resource, namespace, keys)
         for (resource, namespace), keys in kinds.items()
@@ -49,11 +81,11 @@ def _listing(
     resource: KubernetesResource,
     namespace: str,
     keys: set[ObjectKey],
-) -> Callable[[], Coroutine[Any, Any, dict[ObjectKey, KubernetesObject | None]]]:
+) -> Callable[[], Coroutine[Any, Any, dict[ObjectKey, Seen | None]]]:
     names = {key.name: key for key in keys}
 
-    async def read() -> dict[ObjectKey, KubernetesObject | None]:
-        found: dict[ObjectKey, KubernetesObject | None] = dict.fromkeys(keys)
+    async def read() -> dict[ObjectKey, Seen | None]:
+        found: dict[ObjectKey, Seen | None] = dict.fromkeys(keys)
         left = max(1, int(len(keys) * PAGES_EACH))
         pages = client.list(resource, namespace, limit=PAGE, metadata_only=True)
         try:
@@ -61,7 +93,7 @@ def _listing(
                 for one in page:
                     key = names.get(one["metadata"]["name"])
                     if key is not None:
-                        found[key] = one
+                        found[key] = Seen.of(one)
                 left -= 1
                 if len(page) == PAGE and not left:
                     # Mostly objects of others; what is not seen may be there.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["taken_over"]
+__all__ = ["FIELD_MANAGER", "taken_over"]
+
+#: Under which name the API server knows what we set.
+FIELD_MANAGER = "agentk"
 
 #: Managers that stand for files that a person or a pipeline applied; what people set by
 #: hand (``kubectl-edit``, ``kubectl-patch``) and controllers is theirs.

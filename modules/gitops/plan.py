@@ -23,7 +23,7 @@ from modules.gitops.brakes import (
     owner_of,
 )
 from modules.gitops.inventory import Inventory
-from modules.gitops.listing import list_where_many
+from modules.gitops.listing import Seen, list_where_many
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.order import Order, order_of
 from modules.gitops.parallel import in_parallel
@@ -69,8 +69,8 @@ class Action:
     """
     What happens to one object.
 
-    :ivar live: the object as it was when the plan was made; of one that is wanted only
-        its uid and version.
+    :ivar live: the object as it was when the plan was made, of one that is leaving.
+    :ivar seen: what is there, of one that is wanted; None: nothing is.
     :ivar held: why a limit of the source keeps it.
     """
 
@@ -80,18 +80,14 @@ class Action:
     manifest: Manifest | None = None
     live: KubernetesObject | None = attrs.field(default=None, repr=False)
     held: str = ""
+    seen: Seen | None = None
 
     @property
     def uid(self) -> str:
-        """Of the live object; empty: there was none."""
+        """Of what is there; empty: there was nothing."""
+        if self.seen is not None:
+            return self.seen.uid
         return self.live["metadata"].get("uid", "") if self.live is not None else ""
-
-    @property
-    def version(self) -> str:
-        """``resourceVersion`` of the live object; empty: there was none."""
-        metadata = self.live["metadata"] if self.live is not None else {}
-        found: str = metadata.get("resourceVersion", "")
-        return found
 
 
 @attrs.frozen(eq=False)
@@ -131,6 +127,8 @@ class SourceSettings:
         does not wait.
     :ivar awaits_all: everything has to become current, and not only what others of the
         source wait for: other sources do.
+    :ivar takes_back: fields that others have set of what was applied before, and is in
+        Git as it was.
     :ivar repairs: what is changed was changed by others.
     :ivar prune_timeout: seconds until what is deleted has to be gone, and what it needs
         stays; 0 does not wait.
@@ -141,6 +139,7 @@ class SourceSettings:
     force: bool = False
     reconcile_timeout: float = 3600.0
     awaits_all: bool = False
+    takes_back: bool = False
     repairs: bool = False
     prune_timeout: float = 3600.0
     propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"
@@ -259,7 +258,7 @@ def _wanting(
     resolved: Resolved,
     manifest: Manifest,
     settings: SourceSettings,
-    listed: Mapping[ObjectKey, KubernetesObject | None],
+    listed: Mapping[ObjectKey, Seen | None],
 ) -> Callable[[], Coroutine[Any, Any, Action]]:
     key = manifest.key
 
@@ -269,34 +268,28 @@ def _wanting(
         resource = resolved.resources.get((manifest.api_version, key.kind))
         try:
             if key in listed:
-                live = listed[key]
+                seen = listed[key]
             else:
                 live = await live_object(client, resource, key)
+                seen = None if live is None else Seen.of(live)
         except CallError as error:
             if error.status in AWAY:
                 raise
             return Action(Verb.REFUSE, key, error.message, manifest)
-        if live is None:
+        if seen is None:
             return Action(Verb.CREATE, key, "", manifest)
-        owner = owner_of(live)
+        owner = seen.owner
         if owner == settings.inventory_id:
-            return Action(Verb.APPLY, key, "", manifest, _known(live))
+            return Action(Verb.APPLY, key, "", manifest, seen=seen)
         adopts = settings.policy == "adopt_all" or (
             not owner and settings.policy == "adopt_if_no_inventory"
         )
         if adopts:
-            return Action(Verb.ADOPT, key, _of(owner), manifest, _known(live))
+            return Action(Verb.ADOPT, key, _of(owner), manifest, seen=seen)
         why = f"it is {_of(owner)}, and inventory_policy is {settings.policy}"
         return Action(Verb.REFUSE, key, why, manifest)
 
     return look
-
-
-def _known(live: KubernetesObject) -> KubernetesObject:
-    """What is needed later: thousands of whole objects would not fit into memory."""
-    metadata = live["metadata"]
-    kept = ("uid", "resourceVersion")
-    return {"metadata": {key: metadata.get(key, "") for key in kept}}
 
 
 def _of(owner: str) -> str:

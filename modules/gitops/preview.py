@@ -14,10 +14,11 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.act import FIELD_MANAGER, marked, words_of
+from modules.gitops.act import marked, words_of
 from modules.gitops.brakes import AWAY
 from modules.gitops.differences import ChangedField, changed_fields
 from modules.gitops.manifests import ObjectKey, Origin, SourceProblem
+from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
 from modules.gitops.recreate import why_not_anew

@@ -28,6 +28,7 @@ from modules.gitops.act import Settled, Superseded
 from modules.gitops.allowance import Allowance
 from modules.gitops.commits import Commits
 from modules.gitops.dependencies import Dependencies
+from modules.gitops.differences import AppliedVersion
 from modules.gitops.drift import Drift, Drifts, DriftState
 from modules.gitops.inventory import (
     APPROVED,
@@ -49,7 +50,7 @@ from modules.gitops.settings import ManifestProject
 from modules.gitops.snapshot import Snapshot
 from modules.gitops.watches import KindWatches
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
+from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.util.backoff import Backoff
 
 __all__ = ["Project", "State", "inventory_id"]
@@ -591,6 +592,7 @@ class Project:
                 prune=settings.prune,
                 limits=settings.prune_limits,
                 force=settings.conflicts == "force",
+                takes_back=settings.drift.mode == "repair",
                 reconcile_timeout=settings.reconcile_timeout,
                 awaits_all=self._dependencies.is_needed(settings.id),
                 prune_timeout=settings.prune_timeout,
@@ -612,9 +614,9 @@ class Project:
         if self.settings.drift.mode != "off":
             self.drifts.planned(plan, name)
 
-    def _applied(self, manifest: Manifest, live: KubernetesObject) -> None:
+    def _applied(self, manifest: Manifest, found: AppliedVersion) -> None:
         if self.settings.drift.mode != "off":
-            self.drifts.applied(manifest, live)
+            self.drifts.applied(manifest, found)
 
     def _note_sync(self) -> None:
         report = self.report

@@ -9,6 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 
 from modules.gitops.act import Act, Outcome, Result, Settled
+from modules.gitops.differences import AppliedVersion
 from modules.gitops.inventory import InventoryStore
 from modules.gitops.kept import KeptStates
 from modules.gitops.manifests import (
@@ -26,7 +27,7 @@ from modules.gitops.resolve import resolve
 from modules.gitops.settings import ManifestProject
 from modules.gitops.snapshot import Snapshot
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject
+from tunnel.interfaces import IKubernetesClient
 
 __all__ = ["Reconciler", "Report", "read_snapshot"]
 
@@ -127,7 +128,7 @@ class Reconciler:
     clock: IReactorTime
     now: Callable[[], float]
     planned: Callable[[Plan], None] = lambda plan: None
-    applied: Callable[[Manifest, KubernetesObject], None] = lambda manifest, live: None
+    applied: Callable[[Manifest, AppliedVersion], None] = lambda manifest, live: None
     settled: dict[ObjectKey, Settled] = attrs.field(factory=dict)
     kept: KeptStates | None = None
     leaves: Callable[[Manifest], bool] = lambda manifest: False

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import os
 import queue
 import shutil
 import signal
@@ -225,7 +226,9 @@ class Stand:
         try:
             found: dict[str, Any] = self.reports.get(timeout=PATIENCE)
         finally:
-            process.stop(signal.SIGKILL)
+            # What Debian installs is a script that starts the browser.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
         return found
 
 

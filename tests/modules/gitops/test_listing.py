@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from modules.gitops import listing
@@ -33,8 +34,48 @@ class ListingTests(HalvesTestCase):
         collection = "/api/v1/namespaces/default/configmaps"
         self.assertEqual(self.asked("GET").count(collection), 1)
         self.assertEqual([one for one in self.asked("GET") if "/m0" in one], [])
-        self.assertEqual(len(self.asked("PATCH")), 20)
+        # The inventory says that they are as the last one applied them.
+        self.assertEqual(self.asked("PATCH"), [])
         self.assertEqual(len(self.said("20 unchanged")), 1)
+
+    def test_what_a_new_agentk_takes_over(self) -> None:
+        """It sends what has changed meanwhile, and sees what changes from then on."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(20)))})
+        self.configure({"id": "apps"})
+        self.leave()
+        self.edit("m003")
+        self.cluster.requests.clear()
+        self.lead()
+        self.passes(5)
+        # Refused as a conflict, which is drift, and taken back.
+        paths = [one for one in self.asked("PATCH") if "/m0" in one]
+        self.assertEqual([one[-5:] for one in paths], ["/m003"] * 2)
+        self.assertEqual(self.live("m003")["data"], {"n": "3"})
+        self.edit("m007")
+        self.passes(5)
+        self.assertEqual(self.live("m007")["data"], {"n": "7"})
+        # And once more.
+        self.again()
+        self.assertEqual([one for one in self.asked("PATCH") if "/m0" in one], [])
+
+    def edit(self, name: str) -> None:
+        live = self.live(name)
+        live["data"] = {"n": "theirs"}
+        self.cluster.objects.put(live)
+
+    def test_no_word_of_secrets(self) -> None:
+        """Who may read the inventory could try out what they hold."""
+        secret = object_("s", "Secret", data={"password": "MTIzNA=="})
+        self.apps.commit({"a.yaml": text(secret, *config_maps(1))})
+        self.configure({"id": "apps"})
+        (name,) = [
+            one.path.rpartition("/")[2]
+            for one in self.cluster.requests
+            if one.method == "PUT" and "/inventory-" in one.path
+        ][-1:]
+        data = self.live(name)["data"]
+        self.assertNotIn("applied", json.loads(data["default_s__Secret"]))
+        self.assertIn("applied", json.loads(data["default_m001__ConfigMap"]))
 
     def test_few_are_asked_for(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
