@@ -105,25 +105,25 @@ class Settled:
     What an object was applied with.
 
     :ivar digest: of the manifest.
-    :ivar version: its ``resourceVersion`` since then.
+    :ivar owned: see `owned_fields`: it is another one once our fields are others.
     :ivar problem: why it is not so, and is not tried again before Git has another.
     """
 
     digest: str
-    version: str
+    owned: str
     problem: str = ""
 
     @classmethod
     def read(cls, text: str) -> Settled | None:
         """What `text` wrote; None: it is not that."""
         form, _, rest = text.partition(":")
-        digest, _, version = rest.partition(":")
-        return cls(digest, version) if form == _FORM and digest and version else None
+        digest, _, owned = rest.partition(":")
+        return cls(digest, owned) if form == _FORM and digest and owned else None
 
     @property
     def text(self) -> str:
         """For the inventory."""
-        return f"{_FORM}:{self.digest}:{self.version}"
+        return f"{_FORM}:{self.digest}:{self.owned}"
 
 
 class Superseded(Exception):
@@ -139,7 +139,7 @@ class Act:
     :param applied_one: told of each object that was applied, as it is since then.
     :param kept: is told what objects were; None: nobody wants to know.
     :param settled: what was applied before, and is not applied again while the object
-        has the version that it got then; kept from one plan to the next.
+        has the fields that it got then; kept from one plan to the next.
     :ivar results: of every object, once `run` has returned.
     """
 
@@ -306,12 +306,12 @@ class Act:
                 return
         digest = _digest(action.manifest)
         seen = action.seen
-        known = Settled(digest, seen.version if seen is not None else "")
-        # Without a version, as some aggregated APIs have none, nothing is known.
+        known = Settled(digest, seen.owned if seen is not None else "")
+        # Where nothing is owned, as in some aggregated APIs, nothing is known.
         if (
             action.verb is Verb.APPLY
             and seen is not None
-            and known.version
+            and known.owned
             and self._settled.get(key) == known
         ):
             self._note_applied(key, action.manifest, seen.uid, known)
@@ -343,11 +343,10 @@ class Act:
             if anew is None:
                 return
             applied = anew
-        version = applied["metadata"].get("resourceVersion", "")
-        known = self._settled[key] = Settled(digest, version)
-        uid = applied["metadata"].get("uid", "")
-        self._note_applied(key, action.manifest, uid, known)
-        self._applied_one(action.manifest, applied_version(applied["metadata"]))
+        found = applied_version(applied["metadata"])
+        known = self._settled[key] = Settled(digest, found.fields)
+        self._note_applied(key, action.manifest, found.uid, known)
+        self._applied_one(action.manifest, found)
         self._came_to(key, _outcome(action.seen, applied))
 
     async def _applied_or_taken_back(
@@ -379,7 +378,7 @@ class Act:
         if self._plan.whole:
             # Who may read ConfigMaps could try out what a Secret holds.
             secret = (key.group, key.kind) == ("", "Secret")
-            applied = "" if secret or not known.version else known.text
+            applied = "" if secret or not known.owned else known.text
         self._entries[key] = InventoryEntry(uid, applied=applied)
 
     async def _anew(

@@ -105,12 +105,18 @@ def applied_version(metadata: Mapping[str, Any]) -> AppliedVersion:
 
 
 def owned_fields(metadata: Mapping[str, Any], manager: str) -> str:
-    """A short text that is another one once *manager*'s applied fields are others."""
+    """
+    A short text that is another one once *manager*'s applied fields are others.
+
+    Who changes a value has the field from then on.  Empty: *manager* has applied none.
+    """
     mine = [
         (one.get("time"), one.get("fieldsV1"))
         for one in metadata.get("managedFields") or ()
         if one.get("manager") == manager and one.get("operation") == "Apply"
     ]
+    if not mine:
+        return ""
     return sha256(json.dumps(mine, sort_keys=True).encode()).hexdigest()[:24]
 
 
