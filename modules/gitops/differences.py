@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -20,6 +20,7 @@ __all__ = [
     "applied_version",
     "changed_fields",
     "owned_fields",
+    "writers_named",
     "writers_of",
 ]
 
@@ -140,6 +141,12 @@ def changed_fields(
     return found, more
 
 
+def writers_named(live: KubernetesObject, names: Collection[str]) -> list[Writer]:
+    """Of field managers with these names, how and when each wrote last."""
+    found = live["metadata"].get("managedFields") or ()
+    return [_writer(one) for one in found if one.get("manager") in names]
+
+
 def writers_of(
     live: KubernetesObject, paths: Sequence[_Path], ours: str
 ) -> list[Writer]:
@@ -163,15 +170,16 @@ def writers_of(
     if not found and others:
         last = max(one.get("time") or "" for one in others)
         found = [one for one in others if (one.get("time") or "") == last]
-    return [
-        Writer(
-            one.get("manager", ""),
-            one.get("operation", ""),
-            one.get("subresource", ""),
-            one.get("time") or "",
-        )
-        for one in found
-    ]
+    return [_writer(one) for one in found]
+
+
+def _writer(entry: Mapping[str, Any]) -> Writer:
+    return Writer(
+        entry.get("manager", ""),
+        entry.get("operation", ""),
+        entry.get("subresource", ""),
+        entry.get("time") or "",
+    )
 
 
 def _compared(found: KubernetesObject) -> dict[str, Any]:

@@ -213,7 +213,10 @@ class ApplyTests(ReconcileCase):
             self.outcomes(report), {"a": Outcome.FAILED, "b": Outcome.CHANGED}
         )
         (failed,) = report.failed
-        self.assertIn("conflict", str(failed))
+        self.assertIn('conflict with "test": .data.x', str(failed))
+        self.assertRegex(
+            str(failed), r"written by test \(Update\) at 1970-\S+Z: leave these fields"
+        )
         self.assertTrue(str(failed).startswith("all.yaml:1: ConfigMap default/a"))
         self.assertEqual(self.live("a")["data"]["x"], "theirs")
         self.commit(*objects, force=True)
