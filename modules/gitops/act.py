@@ -168,8 +168,6 @@ class Act:
     _needed_by: dict[ObjectKey, list[ObjectKey]] = attrs.field(factory=dict, init=False)
     #: The ``default_namespace`` that all of these are of.
     _namespace: str = attrs.field(default="", init=False)
-    #: What another agentk has applied, and this one has not looked at yet.
-    _inherited: set[ObjectKey] = attrs.field(factory=set, init=False)
     #: How many objects were, for which there was no other way.
     _made_anew: int = attrs.field(default=0, init=False)
     #: As it was written last.
@@ -198,7 +196,6 @@ class Act:
                 # What another agentk has applied is known as well.
                 if key not in self._settled and (known := Settled.read(applied)):
                     self._settled[key] = known
-                    self._inherited.add(key)
         for key, action in plan.leaving.items():
             self._entries[key] = attrs.evolve(self._entries[key], held=action.held)
         await self._write()
@@ -323,14 +320,17 @@ class Act:
             and self._settled.get(key) == known
         ):
             self._note_applied(key, action.manifest, seen.uid, known)
-            if key in self._inherited:
-                found = AppliedVersion(seen.uid, seen.version, seen.owned)
-                self._applied_one(action.manifest, found)
             self._came_to(key, Outcome.UNCHANGED)
             return
         before = self._settled.get(key)
         if before is not None and before.problem and before.digest == digest:
             self._came_to(key, Outcome.FAILED, before.problem)
+            return
+        same = before is not None and before.digest == digest
+        ours = action.verb in (Verb.APPLY, Verb.CREATE)
+        if same and ours and self._settings.only_reports:
+            # Others have changed or deleted it, and nobody has looked yet.
+            self._came_to(key, Outcome.LEFT)
             return
         try:
             if action.verb in (Verb.CREATE, Verb.ADOPT) and (
@@ -342,9 +342,7 @@ class Act:
                 await self._take_over(action)
             # What is adopted is taken over from whoever has its fields.
             force = self._settings.force or action.verb is Verb.ADOPT
-            applied = await self._applied_or_taken_back(
-                action, force, before is not None and before.digest == digest
-            )
+            applied = await self._applied_or_taken_back(action, force, same)
         except CallError as error:
             self._settled.pop(key, None)
             anew = await self._anew(action, error)

@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from modules.gitops.act import Outcome, Result, marked
+from modules.gitops.act import Outcome, Result, Settled, marked
 from modules.gitops.allowance import Allowance
 from modules.gitops.brakes import AWAY
 from modules.gitops.differences import (
@@ -33,11 +33,12 @@ from modules.gitops.differences import (
     owned_fields,
     writers_of,
 )
+from modules.gitops.inventory import InventoryEntry
 from modules.gitops.manifests import Manifest, ObjectKey, Origin
 from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Changes, Writes
-from modules.gitops.plan import Plan, Verb, live_object
+from modules.gitops.plan import Action, Plan, Verb, live_object
 from modules.gitops.watches import Kind, KindWatches
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient
@@ -239,14 +240,29 @@ class Drifts:
             for key, one in tuple(allowances.items()):
                 if not one.wait(now) and not one.is_spent and key not in self.present:
                     del allowances[key]
+        for key, action in wanted.items():
+            if key not in self._applied:
+                self._inherit(action, plan.inventory.entries.get(key))
         self._watches.follow(self, kinds)
+
+    def _inherit(self, action: Action, entry: InventoryEntry | None) -> None:
+        """What another agentk applied is compared with what is there from now on."""
+        known = Settled.read(entry.applied) if entry is not None else None
+        if known is None or entry is None or action.manifest is None:
+            return
+        seen = action.seen
+        version = seen.version if seen and seen.owned == known.owned else ""
+        self._know(_Applied(action.manifest, entry.uid, version, known.owned))
+
+    def _know(self, known: _Applied) -> None:
+        key = known.manifest.key
+        self._applied[key] = known
+        self._keys.setdefault((key.group, key.kind), set()).add(key)
 
     def applied(self, manifest: Manifest, found: AppliedVersion) -> None:
         """One of them is as Git has it."""
         key = manifest.key
-        state = found.uid, found.version, found.fields
-        self._applied[key] = _Applied(manifest, *state)
-        self._keys.setdefault((key.group, key.kind), set()).add(key)
+        self._know(_Applied(manifest, found.uid, found.version, found.fields))
         self._ours.discard(key)
         self._changes.forget(key)
         self._ended(key, DriftState.REPAIRED)

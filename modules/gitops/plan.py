@@ -129,6 +129,7 @@ class SourceSettings:
         source wait for: other sources do.
     :ivar takes_back: fields that others have set of what was applied before, and is in
         Git as it was.
+    :ivar only_reports: what others have changed stays as it is.
     :ivar repairs: what is changed was changed by others.
     :ivar prune_timeout: seconds until what is deleted has to be gone, and what it needs
         stays; 0 does not wait.
@@ -140,6 +141,7 @@ class SourceSettings:
     reconcile_timeout: float = 3600.0
     awaits_all: bool = False
     takes_back: bool = False
+    only_reports: bool = False
     repairs: bool = False
     prune_timeout: float = 3600.0
     propagation: Literal["Background", "Foreground", "Orphan"] = "Foreground"

@@ -593,6 +593,7 @@ class Project:
                 limits=settings.prune_limits,
                 force=settings.conflicts == "force",
                 takes_back=settings.drift.mode == "repair",
+                only_reports=settings.drift.mode == "report",
                 reconcile_timeout=settings.reconcile_timeout,
                 awaits_all=self._dependencies.is_needed(settings.id),
                 prune_timeout=settings.prune_timeout,

@@ -298,6 +298,20 @@ class ReportTests(DriftTestCase):
         self.assertEqual(len(self.said("it is left as it is")), 2)
         self.assertIsNotNone(self.agent.projects["apps"].out_of_sync_since)
 
+    def test_it_stays_while_agentk_starts(self) -> None:
+        """What others did while nobody looked is told, too."""
+        self.begin(*config_maps(1, 2, 3), drift={"mode": "report"})
+        self.leave()
+        self.edit("m001", data={"n": "other"})
+        self.remove("m002")
+        self.lead()
+        self.passes(WATCHED_AGAIN * 2)
+        self.assertEqual(self.live("m001")["data"], {"n": "other"})
+        self.assertIsNone(self.live("m002"))
+        kinds = {one.key.name: one.kind for one in self.present}
+        self.assertEqual(kinds, {"m001": DriftKind.CHANGED, "m002": DriftKind.DELETED})
+        self.assertEqual(len(self.said("it is left as it is")), 2)
+
     def test_it_stays_while_another_fails(self) -> None:
         """Until Git changes it, however often all of it is tried again."""
         bad = object_("t", "Thing", "x.io/v1")
