@@ -15,7 +15,15 @@ from modules.gitops.settings import PruneLimits
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
-__all__ = ["AWAY", "OWNER", "brake_of_object", "brake_of_set", "is_kept", "owner_of"]
+__all__ = [
+    "AWAY",
+    "OWNER",
+    "brake_of_object",
+    "brake_of_set",
+    "engine_of",
+    "is_kept",
+    "owner_of",
+]
 
 #: On each object, the inventory that has it.  Source: cli-utils, pkg/inventory.
 OWNER = "config.k8s.io/owning-inventory"
@@ -45,6 +53,12 @@ _KEEP: Mapping[str, Collection[str]] = {
 }
 _SYNC_OPTIONS = "argocd.argoproj.io/sync-options"
 
+#: How the labels begin with which Flux marks objects, and of what.
+_FLUX = {
+    "kustomize.toolkit.fluxcd.io": "Kustomization",
+    "helm.toolkit.fluxcd.io": "HelmRelease",
+}
+
 #: What an API server or its controllers put into each Namespace.
 _USUAL = frozenset(
     {
@@ -68,6 +82,24 @@ def owner_of(live: KubernetesObject) -> str:
     annotations = live["metadata"].get("annotations") or {}
     owner: str = annotations.get(OWNER, "")
     return owner
+
+
+def engine_of(live: KubernetesObject) -> str:
+    """
+    Which other engine applies an object, and for what; empty: none that is known.
+
+    Sources: Flux, kustomize-controller and helm-controller; Argo CD, resource tracking.
+    """
+    metadata = live["metadata"]
+    labels = metadata.get("labels") or {}
+    for domain, kind in _FLUX.items():
+        if name := labels.get(f"{domain}/name"):
+            return f"Flux ({kind} {labels.get(f'{domain}/namespace', '')}/{name})"
+    annotations = metadata.get("annotations") or {}
+    application = annotations.get("argocd.argoproj.io/tracking-id", "").partition(":")[
+        0
+    ] or labels.get("argocd.argoproj.io/instance", "")
+    return f"Argo CD (Application {application})" if application else ""
 
 
 def is_kept(live: KubernetesObject) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.brakes import owner_of
+from modules.gitops.brakes import engine_of, owner_of
 from modules.gitops.differences import owned_fields
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.ownership import FIELD_MANAGER
@@ -31,12 +31,14 @@ class Seen:
     An object that is there: thousands of whole ones would not fit into memory.
 
     :ivar owner: the inventory that has it; empty: none.
+    :ivar engine: another one that applies it, as `engine_of` has it.
     :ivar owned: see `owned_fields`.
     """
 
     uid: str
     version: str
     owner: str
+    engine: str
     owned: str
 
     @classmethod
@@ -47,6 +49,7 @@ class Seen:
             metadata.get("uid", ""),
             metadata.get("resourceVersion", ""),
             owner_of(live),
+            engine_of(live),
             owned_fields(metadata, FIELD_MANAGER),
         )
 

@@ -283,6 +283,10 @@ def _wanting(
         owner = seen.owner
         if owner == settings.inventory_id:
             return Action(Verb.APPLY, key, "", manifest, seen=seen)
+        if seen.engine:
+            # Each would take back what the other one sets.
+            why = f"{seen.engine} applies it; take it out of there first"
+            return Action(Verb.REFUSE, key, why, manifest)
         adopts = settings.policy == "adopt_all" or (
             not owner and settings.policy == "adopt_if_no_inventory"
         )

@@ -202,6 +202,39 @@ class ApplyTests(ReconcileCase):
         self.commit(object_("a", data={"x": "2"}))
         self.assertEqual(self.live("a")["data"], {"x": "2", "theirs": "1"})
 
+    def test_what_other_engines_have(self) -> None:
+        """It is not fought over, whatever may be adopted."""
+        marks: dict[str, dict[str, Any]] = {
+            "Flux (Kustomization flux/apps)": {
+                "labels": {
+                    "kustomize.toolkit.fluxcd.io/name": "apps",
+                    "kustomize.toolkit.fluxcd.io/namespace": "flux",
+                }
+            },
+            "Flux (HelmRelease web/shop)": {
+                "labels": {
+                    "helm.toolkit.fluxcd.io/name": "shop",
+                    "helm.toolkit.fluxcd.io/namespace": "web",
+                }
+            },
+            "Argo CD (Application shop)": {
+                "annotations": {
+                    "argocd.argoproj.io/tracking-id": "shop:/ConfigMap:default/a"
+                }
+            },
+            "Argo CD (Application old)": {
+                "labels": {"argocd.argoproj.io/instance": "old"}
+            },
+        }
+        for engine, marked in marks.items():
+            metadata = {"namespace": "default", **marked}
+            self.objects.put(object_("a", metadata=metadata, data={"x": "theirs"}))
+            report = self.commit(object_("a", data={"x": "1"}), policy="adopt_all")
+            (failed,) = report.failed
+            self.assertIn(f"{engine} applies it", failed.reason)
+            self.assertEqual(self.live("a")["data"], {"x": "theirs"})
+            self.remove("a")
+
     def test_conflicts_are_reported_and_not_forced(self) -> None:
         self.commit(object_("a", data={"x": "1"}), object_("b", data={"x": "1"}))
         live = self.live("a")
