@@ -44,11 +44,23 @@ def _status(ctl: Ctl, callee: Callee, agent: str, project: str, objects: bool) -
     request = {"agent": agent, "project": project, "objects": objects}
     answer = callee.call(f"{_SERVICE}/GetStatus", request, TIMEOUT)
     projects = answer.get("projects", [])
-    if not projects:
+    receivers = answer.get("receivers", [])
+    if not projects and not receivers:
         ctl.result(answer, f"agent {agent} has no projects in gitops.manifest_projects")
         return
     lines = [line for one in projects for line in _lines(agent, one)]
+    lines += [line for one in receivers for line in _receiver_lines(one)]
     ctl.result(answer, "\n".join(lines))
+
+
+def _receiver_lines(receiver: dict[str, Any]) -> Iterator[str]:
+    name = _object_name(receiver.get("object", {}))
+    commit = receiver.get("commit", "")[:12] or "no commit yet"
+    health = receiver.get("health") or "not known"
+    reason = f": {receiver['reason']}" if receiver.get("reason") else ""
+    yield printable(f"{name}  {health}  told of {commit}{reason}")
+    if problem := receiver.get("problem"):
+        yield f"  {printable(problem)}"
 
 
 def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:

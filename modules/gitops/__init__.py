@@ -16,6 +16,7 @@ What is in a Git repository lives in the cluster.
     project.py      one project: when it is worked on, and what people say of it
     commits.py      the commits of a project, as kas sends them, each read once
     dependencies.py which projects wait for which others
+    receivers.py    tells objects of Flux and Argo CD of commits
     snapshot.py     the files of one commit, whole or not at all
     reconcile.py    from the files of a commit to the cluster, once
     documents.py    YAML and JSON text as the values that kubectl reads from it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from functools import partial
 from random import SystemRandom
 from typing import Any
@@ -11,6 +12,7 @@ import attrs
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer, provider
 
 from modules.gitops import control_pb2, reports_pb2, rpc_pb2
@@ -20,9 +22,10 @@ from modules.gitops.dependencies import Dependencies
 from modules.gitops.metrics import GitopsMetrics
 from modules.gitops.people import Writes
 from modules.gitops.project import Project
+from modules.gitops.receivers import Receiver
 from modules.gitops.rendering import Renderer, remove_leftovers
 from modules.gitops.reports import DriftReports
-from modules.gitops.settings import GitopsSection, ManifestProject
+from modules.gitops.settings import GitopsSection, ManifestProject, ReceiverSettings
 from modules.gitops.watches import KindWatches
 from tunnel.config import field
 from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
@@ -65,6 +68,8 @@ class GitopsAgent:
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
         #: Those that are worked on, by id.
         self.projects: dict[str, Project] = {}
+        self._receivers: dict[ReceiverSettings, tuple[Receiver, Deferred[Any]]] = {}
+        self._wanted_receivers: tuple[ReceiverSettings, ...] = ()
         self._metrics = GitopsMetrics(self.projects, time.time)
         self._counting = False
         self._reports = DriftReports(
@@ -84,7 +89,9 @@ class GitopsAgent:
         self._leading = False
         api.follow_section("gitops", GitopsSection, self._configured)
         api.lead(self._lead)
-        api.handle_as_leader(CONTROL, Control(self.projects))
+        receiving = self._receivers.values()
+        control = Control(self.projects, lambda: [one for one, _ in receiving])
+        api.handle_as_leader(CONTROL, control)
 
     async def start(self) -> None:
         """Work begins when this agentk leads."""
@@ -100,6 +107,7 @@ class GitopsAgent:
 
     def _configured(self, section: GitopsSection) -> None:
         self._wanted = {one.id: one for one in section.manifest_projects}
+        self._wanted_receivers = section.receivers
         if self._leading:
             self._update()
 
@@ -110,6 +118,7 @@ class GitopsAgent:
             await self._reports.run()
         finally:
             self._leading = False
+            self._receive(())
             for project_id in tuple(self._running):
                 self._end(project_id)
 
@@ -123,6 +132,27 @@ class GitopsAgent:
                 running = Deferred.fromCoroutine(self._run(settings))
                 running.addErrback(lambda failure: failure.trap(CancelledError))
                 self._running[project_id] = (settings, running)
+        self._receive(self._wanted_receivers)
+
+    def _receive(self, wanted: Collection[ReceiverSettings]) -> None:
+        """Have these objects be told of commits, and no others."""
+        for settings, (_, running) in tuple(self._receivers.items()):
+            if settings not in wanted:
+                del self._receivers[settings]
+                running.cancel()
+        service = self._api.client(GITOPS)
+        for settings in wanted:
+            if settings not in self._receivers:
+                receiver = Receiver(
+                    settings, self._api, service, self._random, time.time
+                )
+                running = Deferred.fromCoroutine(receiver.run())
+                running.addErrback(self._receiver_failed)
+                self._receivers[settings] = (receiver, running)
+
+    def _receiver_failed(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("telling objects of commits failed", failure)
 
     def _end(self, project_id: str) -> None:
         _, running = self._running.pop(project_id)

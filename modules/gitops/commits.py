@@ -24,7 +24,7 @@ from modules.gitops.parallel import in_parallel
 from modules.gitops.reconcile import read_snapshot
 from modules.gitops.rendering import Renderer
 from modules.gitops.settings import ManifestProject
-from modules.gitops.snapshot import Snapshot, receive
+from modules.gitops.snapshot import Snapshot, receive, ref_message
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.util.backoff import Backoff
@@ -82,7 +82,7 @@ class Commits:
         :param ref: None: that which is followed.
         :raises CallError: there is none; it cannot be had or read now.
         """
-        asked = self._followed() if ref is None else ref
+        asked = ref_message(self._settings.ref) if ref is None else ref
         snapshot = await receive(self._asked(asked, ""))
         if snapshot is None:
             text = "kas stops, and another one has to be asked"
@@ -93,7 +93,8 @@ class Commits:
         backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
         while True:
             try:
-                snapshot = await receive(self._asked(self._followed(), self.seen))
+                asked = ref_message(self._settings.ref)
+                snapshot = await receive(self._asked(asked, self.seen))
             except CallError as error:
                 self._not_sent = self._complain(self._not_sent, error)
                 await deferLater(self._api.clock, backoff.pause())
@@ -153,12 +154,6 @@ class Commits:
         settings, client = self._settings, self._api.kubernetes_as_agentk()
         source = await read_snapshot(snapshot, settings, self._renderer, client)
         return without_ignored(source, settings.drift.ignore)
-
-    def _followed(self) -> rpc_pb2.Ref:
-        if self._settings.ref is None:
-            return rpc_pb2.Ref()
-        said = attrs.asdict(self._settings.ref)
-        return rpc_pb2.Ref(**{key: one for key, one in said.items() if one is not None})
 
     def _asked(
         self, ref: rpc_pb2.Ref, known: str

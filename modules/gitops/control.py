@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -12,8 +13,11 @@ import attrs
 from modules.gitops import control_pb2 as pb
 from modules.gitops.act import Result
 from modules.gitops.messages import drift_message, object_reference, timestamp
+from modules.gitops.parallel import in_parallel
 from modules.gitops.preview import ObjectPreview
 from modules.gitops.project import MAX_LINES, Project, State
+from modules.gitops.receivers import Receiver, key_of
+from modules.gitops.settings import ReceiverObject
 from tunnel.errors import CallError, Status
 
 __all__ = ["Control"]
@@ -50,6 +54,7 @@ class Control:
     """
 
     projects: Mapping[str, Project]
+    _receivers: Callable[[], list[Receiver]]
     #: The calls that wait for one.
     _previews: set[Any] = attrs.field(factory=set, init=False)
 
@@ -58,8 +63,14 @@ class Control:
     ) -> pb.GetStatusResponse:
         """How far each project is."""
         found = self._asked(request.project)
+        receivers = [] if request.project else self._receivers()
+        told = await in_parallel(
+            partial(_received, receiver, one)
+            for receiver in receivers
+            for one in receiver.settings.objects
+        )
         return pb.GetStatusResponse(
-            projects=[_status(one, request.objects) for one in found]
+            projects=[_status(one, request.objects) for one in found], receivers=told
         )
 
     async def approve(
@@ -204,6 +215,23 @@ def _status(project: Project, objects: bool) -> pb.ProjectStatus:
     if objects:
         keys = sorted(report.results)[:MAX_OBJECTS]
         status.objects.extend(_object(report.results[key]) for key in keys)
+    return status
+
+
+async def _received(receiver: Receiver, one: ReceiverObject) -> pb.ReceiverStatus:
+    status = pb.ReceiverStatus(
+        project=receiver.settings.project,
+        object=object_reference(key_of(one)),
+        commit=receiver.commit,
+        problem=receiver.problems.get(one, receiver.problem)[:MAX_REASON],
+    )
+    try:
+        health = await receiver.health(one)
+    except CallError as error:
+        status.reason = error.message[:MAX_REASON]
+    else:
+        status.health = health.status.value
+        status.reason = health.reason[:MAX_REASON]
     return status
 
 

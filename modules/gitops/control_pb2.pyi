@@ -22,10 +22,28 @@ class GetStatusRequest(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., objects: bool = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("projects",)
+    __slots__ = ("projects", "receivers")
     PROJECTS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVERS_FIELD_NUMBER: _ClassVar[int]
     projects: _containers.RepeatedCompositeFieldContainer[ProjectStatus]
-    def __init__(self, projects: _Optional[_Iterable[_Union[ProjectStatus, _Mapping]]] = ...) -> None: ...
+    receivers: _containers.RepeatedCompositeFieldContainer[ReceiverStatus]
+    def __init__(self, projects: _Optional[_Iterable[_Union[ProjectStatus, _Mapping]]] = ..., receivers: _Optional[_Iterable[_Union[ReceiverStatus, _Mapping]]] = ...) -> None: ...
+
+class ReceiverStatus(_message.Message):
+    __slots__ = ("project", "object", "commit", "problem", "health", "reason")
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    project: str
+    object: ObjectReference
+    commit: str
+    problem: str
+    health: str
+    reason: str
+    def __init__(self, project: _Optional[str] = ..., object: _Optional[_Union[ObjectReference, _Mapping]] = ..., commit: _Optional[str] = ..., problem: _Optional[str] = ..., health: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ProjectStatus(_message.Message):
     __slots__ = ("id", "repository", "state", "commit", "worked_at", "next_commit", "objects_by_outcome", "problems", "release", "objects", "pinned")

@@ -102,7 +102,7 @@ class GitopsServer:
         if self._draining:
             return
         name, address, project_id = self._repository_of(agent, request.project_id)
-        globs = self._globs(request)
+        globs = [] if request.only_commit else self._globs(request)
         count = self._streams.get(agent.instance_id, 0)
         if count >= MAX_STREAMS:
             text = f"one agentk has at most {MAX_STREAMS} sources"
@@ -115,6 +115,9 @@ class GitopsServer:
                 commit_id=commit, project_id=project_id, project_path=name
             )
             yield _Response(header=header)
+            if request.only_commit:
+                yield _trailer(Fingerprint())
+                return
             async for response in self._files(repository, commit, globs):
                 yield response
         finally:
@@ -131,11 +134,7 @@ class GitopsServer:
             for begin in range(0, len(data) or 1, PART):
                 part = data[begin : begin + PART]
                 yield _Response(object=_Response.Object(source=path, data=part))
-        yield _Response(
-            trailer=_Response.Trailer(
-                files=fingerprint.files, sha256=fingerprint.digest()
-            )
-        )
+        yield _trailer(fingerprint)
 
     def _globs(self, request: rpc_pb2.ObjectsToSynchronizeRequest) -> list[Glob]:
         if not 0 < len(request.paths) <= self._settings.max_number_of_paths:
@@ -234,3 +233,8 @@ class GitopsServer:
         self._draining = True
         for followed in self._refs.values():
             followed.stop()
+
+
+def _trailer(fingerprint: Fingerprint) -> rpc_pb2.ObjectsToSynchronizeResponse:
+    files, sha256 = fingerprint.files, fingerprint.digest()
+    return _Response(trailer=_Response.Trailer(files=files, sha256=sha256))

@@ -12,7 +12,14 @@ import attrs
 
 from tunnel.config import Duration, Invalid, field
 
-__all__ = ["GitopsSection", "ManifestPath", "ManifestProject", "ManifestRef"]
+__all__ = [
+    "GitopsSection",
+    "ManifestPath",
+    "ManifestProject",
+    "ManifestRef",
+    "ReceiverObject",
+    "ReceiverSettings",
+]
 
 #: Projects of one agent: as many as GitLab has.
 MAX_PROJECTS = 500
@@ -239,6 +246,61 @@ class ManifestProject:
         return found or (every,)
 
 
+def _is_annotation(instance: object, attribute: object, value: str) -> None:
+    if (
+        value
+        and re.fullmatch(rf"{_LABEL}(\.{_LABEL})*/[A-Za-z0-9][-\w.]*", value) is None
+    ):
+        raise ValueError("must be the whole name of an annotation, example.org/name")
+
+
+@attrs.frozen(kw_only=True)
+class ReceiverObject:
+    """One of ``objects`` of a receiver."""
+
+    api_version: str = field(doc="such as source.toolkit.fluxcd.io/v1")
+    kind: str = field(doc="such as GitRepository", validator=_not_empty)
+    name: str = field(doc="of the object", validator=_not_empty)
+    namespace: str = field(default="", doc="of the object")
+    annotation: str = field(
+        default="",
+        doc="what the commit is written to; known for Flux and Argo CD",
+        validator=_is_annotation,
+    )
+
+    def __attrs_post_init__(self) -> None:
+        group, _, _ = self.api_version.rpartition("/")
+        known = ""
+        if group.endswith(".toolkit.fluxcd.io"):
+            known = "reconcile.fluxcd.io/requestedAt"
+        elif group == "argoproj.io":
+            known = "argocd.argoproj.io/refresh"
+        if not self.annotation and not known:
+            why = f"say which annotation of a {self.kind} the commit is written to"
+            raise Invalid(why, "annotation")
+        object.__setattr__(self, "annotation", self.annotation or known)
+
+    def value(self, commit: str) -> str:
+        """Of the annotation: Argo CD takes two words alone."""
+        return "normal" if self.annotation == "argocd.argoproj.io/refresh" else commit
+
+
+def _are_some(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
+    if not 0 < len(value) <= MAX_PROJECTS:
+        raise ValueError(f"1 to {MAX_PROJECTS} entries, and not {len(value)}")
+
+
+@attrs.frozen(kw_only=True)
+class ReceiverSettings:
+    """One of ``gitops.receivers``: what of other engines is told of commits."""
+
+    project: str = field(default="", doc="as id of a manifest project")
+    ref: ManifestRef | None = field(default=None, doc="of which; default branch")
+    objects: tuple[ReceiverObject, ...] = field(
+        doc="what is told of each commit", validator=_are_some
+    )
+
+
 @attrs.frozen(kw_only=True)
 class GitopsSection:
     """``gitops``."""
@@ -246,8 +308,17 @@ class GitopsSection:
     manifest_projects: tuple[ManifestProject, ...] = field(
         default=(), doc="projects with manifests", validator=_at_most
     )
+    receivers: tuple[ReceiverSettings, ...] = field(
+        default=(),
+        doc="what other engines have in the cluster, and is told of commits",
+        validator=_at_most,
+    )
 
     def __attrs_post_init__(self) -> None:
+        told = sum(len(one.objects) for one in self.receivers)
+        if told > MAX_PROJECTS:
+            why = f"at most {MAX_PROJECTS} objects are told, here are {told}"
+            raise Invalid(why, "receivers")
         ids = [one.id for one in self.manifest_projects]
         twice = next((one for one in ids if ids.count(one) > 1), None)
         if twice is not None:

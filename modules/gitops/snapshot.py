@@ -8,9 +8,10 @@ import attrs
 
 from modules.gitops import rpc_pb2
 from modules.gitops.fingerprint import Fingerprint
+from modules.gitops.settings import ManifestRef
 from tunnel.errors import CallError, Status
 
-__all__ = ["Snapshot", "receive"]
+__all__ = ["Snapshot", "receive", "ref_message"]
 
 #: Bytes of all files that agentk takes, whatever kas is configured with.
 MAX_BYTES = 64 * 1024**2
@@ -35,6 +36,12 @@ class Snapshot:
     files: tuple[tuple[str, bytes], ...] = attrs.field(
         repr=lambda files: f"{len(files)} files"
     )
+
+
+def ref_message(ref: ManifestRef | None) -> rpc_pb2.Ref:
+    """Which commit kas is asked for; None: that of the default branch."""
+    said = {} if ref is None else attrs.asdict(ref)
+    return rpc_pb2.Ref(**{key: one for key, one in said.items() if one is not None})
 
 
 async def receive(

@@ -110,7 +110,8 @@ class Stand:
         try:
             return self.cluster.call("GET", path)
         except urllib.error.HTTPError as error:
-            if error.code == 404:
+            # 429: of a kind that has just been defined.
+            if error.code in (404, 429):
                 return None
             raise
 
@@ -272,6 +273,41 @@ def test_a_definition_and_its_objects_at_once(stand: Stand) -> None:
                  "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
                  f"things.{stand.group}"):  # fmt: skip
         stand.cluster.call("DELETE", last)
+
+
+def test_objects_that_are_told_of_commits(stand: Stand) -> None:
+    """Of a kind that another engine has, by its annotation; with what they are."""
+    call, space = stand.cluster.call, stand.namespace
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    call("POST", path, definition(stand.group))
+    things = f"/apis/{stand.group}/v1/namespaces/{space}/things"
+    thing = {
+        "apiVersion": f"{stand.group}/v1",
+        "kind": "Thing",
+        "metadata": {"name": "source"},
+    }
+    eventually(lambda: stand.live(things) is not None, 30, "the new kind")
+    call("POST", things, thing)
+    told = {
+        "api_version": f"{stand.group}/v1",
+        "kind": "Thing",
+        "namespace": space,
+        "name": "source",
+        "annotation": "example.org/commit",
+    }
+    section = {"gitops": {"receivers": [{"objects": [told]}]}}
+    try:
+        commit = stand.origin.commit({FILE: yaml.safe_dump(section)})
+        for _ in range(2):
+            stand.says(f"is told of commit {commit}")
+            metadata = stand.live(f"{things}/source")["metadata"]
+            assert metadata["annotations"] == {"example.org/commit": commit}
+            shown = stand.kas.ctl("gitops", "status", "main")
+            name = f"Thing.{stand.group} {space}/source"
+            assert f"{name}  current  told of {commit[:12]}" in shown
+            commit = stand.origin.commit({"other": commit})
+    finally:
+        call("DELETE", f"{path}/things.{stand.group}")
 
 
 def test_one_that_cannot_be_applied(stand: Stand) -> None:

@@ -1,0 +1,147 @@
+"""
+Objects of other engines, told of each commit when it comes.
+
+A GitRepository of Flux or an Application of Argo CD looks at Git every few minutes, and
+nothing outside reaches a cluster behind NAT to tell it earlier.  kas knows of the push:
+
+    kas ──which commit──> an annotation of the object, which its engine takes as a sign
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from modules.gitops import rpc_pb2
+from modules.gitops.health import ObjectHealth, health_of
+from modules.gitops.manifests import ObjectKey
+from modules.gitops.ownership import FIELD_MANAGER
+from modules.gitops.settings import ReceiverObject, ReceiverSettings
+from modules.gitops.snapshot import receive, ref_message
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IAgentModuleApi, IServiceClient
+from tunnel.util.backoff import Backoff
+
+__all__ = ["Receiver", "key_of"]
+
+#: Seconds before kas or the API server is asked again, at first and at most.
+ASK_FIRST, ASK_MOST = 10.0, 300.0
+
+#: Seconds between two commits at the least.
+BETWEEN = 1.0
+
+
+@attrs.define(eq=False)
+class Receiver:
+    """
+    The objects that are told of the commits of one ref.
+
+    :param service: what asks kas for commits.
+    :param now: seconds since 1970.
+    :ivar commit: the one that all of them were told of last; empty: none yet.
+    :ivar problems: why one was not told of the last commit.
+    :ivar problem: why kas names no commit; empty: it does.
+    """
+
+    settings: ReceiverSettings
+    _api: IAgentModuleApi
+    _service: IServiceClient
+    _random: Callable[[], float]
+    _now: Callable[[], float]
+    commit: str = attrs.field(default="", init=False)
+    problem: str = attrs.field(default="", init=False)
+    problems: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
+    _log = Logger()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        backoff = Backoff(self._random, ASK_FIRST, ASK_MOST)
+        while True:
+            try:
+                commit = await self._next()
+            except CallError as error:
+                self._complain(error.message)
+                await deferLater(self._api.clock, backoff.pause())
+                continue
+            self._complain("")
+            if not commit:
+                # kas stops, and another one answers.
+                await deferLater(self._api.clock, ASK_FIRST * self._random())
+                continue
+            for one in self.settings.objects:
+                await self._tell(one, commit)
+            if self.problems:
+                await deferLater(self._api.clock, backoff.pause())
+                continue
+            backoff.reset()
+            self.commit = commit
+            await deferLater(self._api.clock, BETWEEN)
+
+    async def _next(self) -> str:
+        """The commit that the ref is at, once it is another one; empty: ask again."""
+        request = rpc_pb2.ObjectsToSynchronizeRequest(
+            project_id=self.settings.project,
+            commit_id=self.commit,
+            ref=ref_message(self.settings.ref),
+            only_commit=True,
+        )
+        found = await receive(self._service.stream("GetObjectsToSynchronize", request))
+        return found.commit if found is not None else ""
+
+    async def _tell(self, one: ReceiverObject, commit: str) -> None:
+        client = self._api.kubernetes_as_agentk()
+        change = {"metadata": {"annotations": {one.annotation: one.value(commit)}}}
+        try:
+            resource = await client.resource(one.api_version, one.kind)
+            await client.patch(
+                resource, one.name, change, one.namespace, field_manager=FIELD_MANAGER
+            )
+        except (CallError, ValueError) as error:
+            # ValueError: a namespace where there is none, or the other way round.
+            if self.problems.get(one) != str(error):
+                self._log.warn(
+                    "{object} is not told of commit {commit}: {reason}",
+                    object=str(key_of(one)),
+                    commit=commit,
+                    reason=str(error),
+                )
+            self.problems[one] = str(error)
+            return
+        self.problems.pop(one, None)
+        self._log.info(
+            "{object} is told of commit {commit}",
+            object=str(key_of(one)),
+            commit=commit,
+        )
+
+    async def health(self, one: ReceiverObject) -> ObjectHealth:
+        """
+        What one of them is now.
+
+        :raises CallError: it cannot be read.
+        """
+        client = self._api.kubernetes_as_agentk()
+        try:
+            resource = await client.resource(one.api_version, one.kind)
+            live = await client.get(resource, one.name, one.namespace)
+        except ValueError as error:
+            raise CallError(Status.INVALID_ARGUMENT, str(error)) from None
+        return health_of(live, self._now())
+
+    def _complain(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            self._log.warn(
+                "commits of {project} cannot be had: {reason}",
+                project=self.settings.project or "the agent's repository",
+                reason=problem,
+            )
+        self.problem = problem
+
+
+def key_of(one: ReceiverObject) -> ObjectKey:
+    """What it is called."""
+    group = one.api_version.rpartition("/")[0]
+    return ObjectKey(group, one.kind, one.namespace, one.name)
