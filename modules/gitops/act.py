@@ -197,7 +197,9 @@ class Act:
                 if key not in self._settled and (known := Settled.read(applied)):
                     self._settled[key] = known
         for key, action in plan.leaving.items():
-            self._entries[key] = attrs.evolve(self._entries[key], held=action.held)
+            self._entries[key] = attrs.evolve(
+                self._entries[key], held=action.held, released=action.released
+            )
         await self._write()
         if plan.whole:
             for key in [key for key in self._settled if key not in plan.wanted]:
@@ -238,6 +240,7 @@ class Act:
             before,
             entries=dict(self._entries),
             commit=self._plan.commit,
+            approved=self._plan.approved,
             default_namespace=self._namespace,
         )
         if attrs.astuple(after, recurse=False) == attrs.astuple(before, recurse=False):

@@ -73,7 +73,7 @@ HISTORY = "txkas/history"
 MAX_HISTORY = 20
 
 #: What stays when an inventory is written.
-_KEPT = (APPROVED, SUSPENDED, PINNED, HISTORY)
+_KEPT = (SUSPENDED, PINNED, HISTORY)
 
 #: What a key of ``data`` can be.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -90,11 +90,13 @@ class InventoryEntry:
     :ivar uid: of the live object that was applied; empty: it was about to be.
     :ivar held: why a limit of the source keeps it, until a person says otherwise.
     :ivar applied: what it was applied with, as `Settled` writes it; empty: not known.
+    :ivar released: the commit with which a person has let it go all the same.
     """
 
     uid: str = ""
     held: str = ""
     applied: str = ""
+    released: str = ""
 
 
 @attrs.frozen(eq=False)
@@ -103,8 +105,8 @@ class Inventory:
     What a source has in the cluster, or is about to have.
 
     :ivar commit: the last one that was written down.
-    :ivar approved: the deletes that no limit holds back, as `Plan.release` names them:
-        a person said so.
+    :ivar approved: the deletes that a person lets go, as `Plan.release` names them,
+        until it is noted at each of them.
     :ivar default_namespace: what it was when objects were last applied and pruned;
         empty: there is no inventory yet.
     """
@@ -251,6 +253,8 @@ class InventoryStore:
             change nothing before.  RESOURCE_EXHAUSTED, it is too large.
         """
         facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
+        if inventory.approved:
+            facts[APPROVED] = inventory.approved
         count, datas = self._split(inventory.entries)
         before = len(self._parts)
         if count < before:
@@ -400,6 +404,8 @@ def _written(key: ObjectKey, entry: InventoryEntry) -> tuple[str, str]:
         known["held"] = entry.held
     if entry.applied:
         known["applied"] = entry.applied
+    if entry.released:
+        known["released"] = entry.released
     name = key.name.replace(":", "__")
     text = f"{key.namespace}_{name}_{key.group}_{key.kind}"
     if _DATA_KEY.fullmatch(text) is None or "_" in key.name:
@@ -418,7 +424,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     # The status that newer cli-utils keep there is of no use here.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):
         raise ValueError(f"the value of {text!r} is not what agentk wrote")
-    said = (str(known.get(name, "")) for name in ("held", "applied"))
+    said = (str(known.get(name, "")) for name in ("held", "applied", "released"))
     entry = InventoryEntry(known.get("uid", ""), *said)
     if text.startswith(_ODD):
         parts = known.get("key")

@@ -72,6 +72,7 @@ class Action:
     :ivar live: the object as it was when the plan was made, of one that is leaving.
     :ivar seen: what is there, of one that is wanted; None: nothing is.
     :ivar held: why a limit of the source keeps it.
+    :ivar released: see `InventoryEntry`.
     """
 
     verb: Verb
@@ -81,6 +82,7 @@ class Action:
     live: KubernetesObject | None = attrs.field(default=None, repr=False)
     held: str = ""
     seen: Seen | None = None
+    released: str = ""
 
     @property
     def uid(self) -> str:
@@ -102,6 +104,7 @@ class Plan:
     :ivar leaving_order: of what is pruned of *leaving*, which goes the other way round.
     :ivar release: what a person writes to let go what a limit of the source holds back;
         empty: nothing is held.
+    :ivar approved: what stays to be done of `Inventory.approved`.
     :ivar whole: *wanted* is all that is in Git.
     """
 
@@ -112,6 +115,7 @@ class Plan:
     order: Order
     leaving_order: Order
     release: str = ""
+    approved: str = ""
     whole: bool = True
 
 
@@ -201,20 +205,31 @@ async def make_plan(
     leaving = await in_parallel(
         _leaving(client, kinds, unseen, key, inventory, settings) for key in gone
     )
-    held, release = _held(commit, leaving, inventory, len(keys), settings)
+    held = _held(commit, leaving, inventory, len(keys), settings)
+    stays = [one.key for one in leaving if one.verb is Verb.PRUNE and one.key in held]
+    release = _release(commit, stays)
+    released, approved = [], inventory.approved
+    # A person may have written anything there.
+    if release and compare_digest(approved.encode(), release.encode()):
+        # Once: what is let go is noted with it, and nothing else is.
+        released, release, approved = stays, "", ""
     why = ""
     if not settings.prune:
         why = "prune is false"
     elif not complete:
         why = "not all objects of the source can be applied"
     else:
-        leaving = await _braked(client, leaving, held, settings)
+        kept = {key: held[key] for key in stays if key not in released}
+        leaving = await _braked(client, leaving, kept, settings)
     leaving = [
         attrs.evolve(
             one,
             verb=Verb.BLOCK if one.verb is Verb.PRUNE and why else one.verb,
             reason=one.reason or why,
-            held=held.get(one.key, ""),
+            held=held.get(one.key) or inventory.entries[one.key].held,
+            released=commit
+            if one.key in released
+            else inventory.entries[one.key].released,
         )
         for one in leaving
     ]
@@ -226,6 +241,7 @@ async def make_plan(
         order,
         _leaving_order(leaving),
         release,
+        approved,
     )
 
 
@@ -251,6 +267,7 @@ async def plan_some(
         {},
         _order_of_some(resolved.manifests),
         Order(),
+        approved=inventory.approved,
         whole=False,
     )
 
@@ -355,35 +372,44 @@ def _leaving(
 
 def _held(
     commit: str,
-    leaving: Iterable[Action],
+    leaving: Collection[Action],
     inventory: Inventory,
     wanted: int,
     settings: SourceSettings,
-) -> tuple[dict[ObjectKey, str], str]:
+) -> dict[ObjectKey, str]:
     """
-    What the limits of the source keep, each with why; and what lets all of it go.
+    What the limits of the source keep, each with why.
 
-    What was held stays held, however many objects have come since then.
+    What was held stays held, however many objects have come since then, until a person
+    lets it go with this commit.
     """
-    prune = [one.key for one in leaving if one.verb is Verb.PRUNE]
     entries = inventory.entries
-    held = {key: entries[key].held for key in prune if entries[key].held}
-    others = [key for key in prune if key not in held]
-    count = sum(not one.held for one in entries.values())
+    going = {one.key for one in leaving if one.verb is Verb.PRUNE}
+    held = {
+        key: entries[key].held
+        for key in going
+        if entries[key].held and entries[key].released != commit
+    }
+    others = [key for key in going if not entries[key].held]
+    # What is not there any more, or never was, makes no share smaller.
+    gone = {one.key for one in leaving if one.verb is Verb.FORGET}
+    count = sum(not one.held and key not in gone for key, one in entries.items())
     was = inventory.default_namespace
     if others and was not in ("", settings.default_namespace):
         why = f"default_namespace was {was}: objects would go there, and come anew"
     else:
         why = brake_of_set(len(others), count, wanted, settings.limits)
-    if why:
-        held |= dict.fromkeys(others, why)
-    if not held:
-        return {}, ""
+    return held | dict.fromkeys(others, why) if why else held
+
+
+def _release(commit: str, held: Collection[ObjectKey]) -> str:
+    """
+    What a person writes to let these go with this commit; empty: nothing is held.
+
+    Long enough that nobody finds two commits with the same.
+    """
     names = "\0".join([commit, *(str(key) for key in sorted(held))])
-    release = sha256(names.encode()).hexdigest()[:16]
-    if compare_digest(inventory.approved, release):
-        return {}, ""
-    return held, release
+    return sha256(names.encode()).hexdigest()[:40] if held else ""
 
 
 async def _braked(

@@ -44,6 +44,24 @@ DEFINITION = KubernetesResource(
 )
 
 
+SERVICES = KubernetesResource(
+    "apiregistration.k8s.io",
+    "v1",
+    "APIService",
+    "apiservices",
+    False,
+    frozenset(("get", "list")),
+)
+
+#: An API server of its own has the kinds of x.io.
+SERVICE = {
+    "apiVersion": "apiregistration.k8s.io/v1",
+    "kind": "APIService",
+    "metadata": {"name": "v1.x.io"},
+    "spec": {"group": "x.io", "service": {"name": "a"}},
+}
+
+
 def object_(
     name: str, kind: str = "ConfigMap", api_version: str = "v1", **fields: Any
 ) -> dict[str, Any]:
@@ -509,6 +527,75 @@ class PruneTests(ReconcileCase):
         self.assertEqual(len(self.names()), 3)
         self.assertEqual(self.commit(*three, commit="x").release, "")
 
+    def test_an_approval_lasts_no_longer_than_its_commit(self) -> None:
+        """Where nothing could go with it, nothing goes with the next one."""
+        self.commit(*config_maps(*range(30)))
+        rest = config_maps(*range(3), *range(100, 300))
+        self.approve(self.commit(*rest, commit="x").release)
+        refused = _Refused(self.client, "m001", "a webhook denies it", "apply")
+        report = self.commit(*rest, commit="x", client=refused)
+        self.assertEqual((len(report.blocked), report.release), (27, ""))
+        report = self.commit(*rest, commit="y")
+        self.assertEqual(len(report.blocked), 27)
+        self.assertEqual(len(self.names()), 230)
+        # With its own commit, they still go.
+        self.commit(*rest, commit="x")
+        self.assertEqual(len(self.names()), 203)
+
+    def test_an_approval_counts_once(self) -> None:
+        """Not when the commit comes a second time, after the one before was undone."""
+        three, every = config_maps(*range(3)), config_maps(*range(30))
+        self.commit(*every, commit="a")
+        self.approve(self.commit(*three, commit="x").release)
+        self.commit(*three, commit="x")
+        self.assertEqual(len(self.names()), 3)
+        metadata = self.live(f"inventory-{ID}")["metadata"]
+        self.assertNotIn(APPROVED, metadata["annotations"])
+        self.commit(*every, commit="a")
+        report = self.commit(*three, commit="x")
+        self.assertEqual(len(report.blocked), 27)
+        self.assertEqual(len(self.names()), 30)
+
+    def test_an_approval_that_is_none(self) -> None:
+        """Copied from where it is cut off, or longer than it can be."""
+        self.commit(*config_maps(*range(30)))
+        three = config_maps(*range(3))
+        release = self.commit(*three, commit="x").release
+        self.assertEqual(len(release), 40)
+        for text in ("…", release[:16] + "…", release + "0"):
+            self.approve(text)
+            self.assertEqual(len(self.commit(*three, commit="x").blocked), 27)
+
+    def test_what_never_was_makes_no_share_smaller(self) -> None:
+        """A commit whose hundred objects are all refused, and is taken back."""
+        self.commit(*config_maps(*range(30)))
+        bad = [object_(f"t{n}", metadata={"namespace": "no"}) for n in range(100)]
+        for one in bad:
+            name = one["metadata"]["name"]
+            self.client = _Refused(self.client, name, "no", "apply")
+        self.commit(*config_maps(*range(30)), *bad)
+        self.assertEqual(len(self.inventory()), 130)
+        report = self.commit(*config_maps(*range(3)))
+        self.assertEqual(len(report.blocked), 27)
+
+    def test_held_while_its_api_server_is_away(self) -> None:
+        """It is held afterwards, too, however many objects came meanwhile."""
+        self.objects.add_kind(THING)
+        self.objects.add_kind(SERVICES)
+        self.objects.put(SERVICE)
+        things = [object_(f"t{n}", "Thing", "x.io/v1") for n in range(10)]
+        self.commit(*things, *config_maps(1))
+        many = config_maps(*range(100))
+        self.assertEqual(len(self.commit(*many).blocked), 10)
+        del self.objects._kinds["x.io/v1", "things"]
+        self.clock.advance(60)
+        self.assertEqual(len(self.commit(*many).blocked), 10)
+        self.objects.add_kind(THING)
+        self.clock.advance(60)
+        report = self.commit(*many)
+        self.assertEqual(len(report.blocked), 10)
+        self.assertIn("10 of 11 objects", report.blocked[0].reason)
+
     def test_everything_is_renamed(self) -> None:
         """What came in its place does not make it a smaller share."""
         self.commit(*config_maps(*range(30)))
@@ -694,24 +781,9 @@ class PruneTests(ReconcileCase):
 
     def test_an_api_server_that_is_away(self) -> None:
         """Its kinds are not to be seen, and nothing is forgotten."""
-        services = KubernetesResource(
-            "apiregistration.k8s.io",
-            "v1",
-            "APIService",
-            "apiservices",
-            False,
-            frozenset(("get", "list")),
-        )
-        self.objects.add_kind(services)
+        self.objects.add_kind(SERVICES)
         self.objects.add_kind(THING)
-        self.objects.put(
-            object_(
-                "v1.x.io",
-                "APIService",
-                "apiregistration.k8s.io/v1",
-                spec={"group": "x.io", "service": {"name": "a"}},
-            )
-        )
+        self.objects.put(SERVICE)
         self.commit(object_("t", "Thing", "x.io/v1"), *config_maps(1))
         del self.objects._kinds["x.io/v1", "things"]
         self.clock.advance(60)
