@@ -135,7 +135,7 @@ class Settled:
 
 
 class Superseded(Exception):
-    """Another agentk leads now: nothing more may be changed."""
+    """Another agentk leads now, or a person spoke: nothing more may be changed."""
 
 
 @attrs.define(eq=False)
@@ -179,7 +179,8 @@ class Act:
 
         What fails of a single object is a result.
 
-        :raises Superseded: another agentk leads; it reads what is written down.
+        :raises Superseded: another agentk leads, which reads what is written down; or
+            a person has said something meanwhile.
         :raises CallError: the inventory cannot be written.
         """
         plan = self._plan
@@ -208,13 +209,16 @@ class Act:
             await self._keep_others(layer)
             await in_parallel(partial(self._apply, key) for key in layer)
             every = self._settings.awaits_all
-            awaited = [key for key in layer if every or key in plan.order.awaited]
-            await self._wait_for(awaited)
+            if awaited := [k for k in layer if every or k in plan.order.awaited]:
+                await self._wait_for(awaited)
+                await self._check_inventory()
         await self._write()
         failed = any(
             one.outcome in (Outcome.FAILED, Outcome.SKIPPED)
             for one in self.results.values()
         )
+        if plan.leaving:
+            await self._check_inventory()
         for key, action in plan.leaving.items():
             await self._leave(key, action, failed)
         if not failed:
@@ -253,6 +257,19 @@ class Act:
                 raise Superseded from None
             raise
         self._inventory = after
+
+    async def _check_inventory(self) -> None:
+        """
+        End where another agentk, or a person, has written into it.
+
+        Hours may have passed since it was written, and there may be nothing to write.
+        """
+        try:
+            await self._store.check()
+        except CallError as error:
+            if error.status is Status.ABORTED:
+                raise Superseded from None
+            raise
 
     def _check_leads(self) -> None:
         if not self._leads():
@@ -669,6 +686,7 @@ class Act:
         if stays := await self._braked(live):
             self._came_to(key, Outcome.BLOCKED, stays)
             return True
+        await self._check_inventory()
         self._check_leads()
         try:
             await self._client.delete(

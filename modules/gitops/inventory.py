@@ -11,7 +11,8 @@ An inventory is never less than what exists: what is about to be applied is writ
 before, what was deleted is taken out after.  An object's part is a hash of its key, so
 a write that stops in the middle leaves each part at what it was or will be, and both
 are enough.  Part 0 is written first, with the version that was read: an agentk that has
-lost its leadership fails there, where what it does differs from what is written.
+lost its leadership fails there.  As it may have nothing to write, it asks before each
+delete, too, and after it has waited.
 """
 
 from __future__ import annotations
@@ -147,6 +148,11 @@ class Orders:
     pinned: str = ""
     history: tuple[AppliedCommit, ...] = ()
 
+    @property
+    def bound(self) -> tuple[bool, str]:
+        """What binds whoever works on the source."""
+        return self.suspended, self.pinned
+
 
 class InventoryStore:
     """
@@ -165,13 +171,16 @@ class InventoryStore:
         self.namespace = namespace
         #: Parts as they were read or written last, with their versions.
         self._parts: list[dict[str, Any]] = []
+        #: What people had said when it was asked last.
+        self._orders: Orders | None = None
 
     async def read(self) -> Inventory:
         """
         What is written down now.
 
         :raises CallError: FAILED_PRECONDITION, it cannot be read, and nothing may be
-            deleted; as `IKubernetesClient`.
+            deleted; ABORTED, people have said otherwise since `orders` was asked; as
+            `IKubernetesClient`.
         """
         first = await self._get(0)
         if first is None:
@@ -182,6 +191,9 @@ class InventoryStore:
         self.namespace = first["metadata"]["namespace"]
         parts = [first]
         annotations = first["metadata"].get("annotations") or {}
+        said, known = _orders(annotations), self._orders
+        if known is not None and known.bound != said.bound:
+            raise CallError(Status.ABORTED, "people have said otherwise meanwhile")
         count = annotations.get(PARTS, "1")
         if count not in {str(2**power) for power in range(MAX_PARTS.bit_length())}:
             raise self._unreadable(f"{PARTS} cannot be {count[:40]!r}")
@@ -217,13 +229,24 @@ class InventoryStore:
         if first is None:
             return Orders()
         self.namespace = first["metadata"]["namespace"]
-        annotations = first["metadata"].get("annotations") or {}
-        return Orders(
-            annotations.get(APPROVED, ""),
-            annotations.get(SUSPENDED, "") not in ("", "false"),
-            annotations.get(PINNED, ""),
-            _history(annotations.get(HISTORY, "")),
-        )
+        self._orders = _orders(first["metadata"].get("annotations") or {})
+        return self._orders
+
+    async def check(self) -> None:
+        """
+        Ask whether it is as it was read or written last.
+
+        :raises CallError: ABORTED, another agentk or a person wrote since then: read it
+            again, and change nothing before.
+        """
+        first = await self._get(0)
+        versions = [
+            one["metadata"]["resourceVersion"]
+            for one in (first, *self._parts[:1])
+            if one
+        ]
+        if len(versions) == 1 or len(set(versions)) > 1:
+            raise CallError(Status.ABORTED, "the inventory has changed meanwhile")
 
     async def order(self, changes: Mapping[str, str | None]) -> None:
         """
@@ -379,6 +402,15 @@ class InventoryStore:
             Status.FAILED_PRECONDITION,
             f"the inventory {self.namespace}/{self._name(0)} cannot be read: {why}",
         )
+
+
+def _orders(annotations: Mapping[str, str]) -> Orders:
+    return Orders(
+        annotations.get(APPROVED, ""),
+        annotations.get(SUSPENDED, "") not in ("", "false"),
+        annotations.get(PINNED, ""),
+        _history(annotations.get(HISTORY, "")),
+    )
 
 
 def _history(text: str) -> tuple[AppliedCommit, ...]:

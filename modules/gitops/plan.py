@@ -205,6 +205,13 @@ async def make_plan(
     leaving = await in_parallel(
         _leaving(client, kinds, unseen, key, inventory, settings) for key in gone
     )
+    ours = {one.uid: one.key for one in wanted if one.uid}
+    leaving = [
+        Action(Verb.FORGET, one.key, f"it is {ours[one.uid]} as well", live=one.live)
+        if one.uid in ours
+        else one
+        for one in leaving
+    ]
     held = _held(commit, leaving, inventory, len(keys), settings)
     stays = [one.key for one in leaving if one.verb is Verb.PRUNE and one.key in held]
     release = _release(commit, stays)

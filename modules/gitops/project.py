@@ -492,7 +492,8 @@ class Project:
             await self._remember(report)
         except Superseded:
             self._log.info(
-                "project {project}: another agentk has worked on it; looking again",
+                "project {project}: another agentk has worked on it, or a person has "
+                "said otherwise; looking again",
                 project=self.name,
             )
             return False

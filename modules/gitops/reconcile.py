@@ -8,7 +8,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThread
 
-from modules.gitops.act import Act, Outcome, Result, Settled
+from modules.gitops.act import Act, Outcome, Result, Settled, Superseded
 from modules.gitops.differences import AppliedVersion
 from modules.gitops.inventory import InventoryStore
 from modules.gitops.kept import KeptStates
@@ -156,10 +156,13 @@ class Reconciler:
         """
         Do it.
 
-        :raises Superseded: another agentk leads.
+        :raises Superseded: another agentk leads, or people have said otherwise.
         :raises CallError: the cluster cannot be asked, or the inventory not written.
         """
-        plan = await self.plan(commit, source)
+        try:
+            plan = await self.plan(commit, source)
+        except CallError as error:
+            raise _superseded(error) from None
         if isinstance(plan, Report):
             return plan
         act = await self._act(self._without_left(plan), self.settings)
@@ -195,7 +198,10 @@ class Reconciler:
         resolved = await resolve(
             self.client, manifests, self.settings.default_namespace
         )
-        inventory = await self.store.read()
+        try:
+            inventory = await self.store.read()
+        except CallError as error:
+            raise _superseded(error) from None
         plan = await plan_some(self.client, commit, resolved, inventory, self.settings)
         timeout = min(self.settings.reconcile_timeout, REPAIR_SECONDS)
         settings = attrs.evolve(
@@ -224,3 +230,8 @@ class Reconciler:
         )
         await act.run()
         return act
+
+
+def _superseded(error: CallError) -> Exception:
+    """What comes of an inventory that cannot be read."""
+    return Superseded() if error.status is Status.ABORTED else error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -13,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from modules.gitops import act, kept, reconcile
 from modules.gitops.act import Outcome, Superseded
 from modules.gitops.brakes import OWNER
-from modules.gitops.inventory import APPROVED, LABEL, InventoryStore
+from modules.gitops.inventory import APPROVED, LABEL, SUSPENDED, InventoryStore
 from modules.gitops.manifests import read_source
 from modules.gitops.order import DEPENDS_ON
 from modules.gitops.plan import Plan, SourceSettings, Verb
@@ -652,6 +654,28 @@ class PruneTests(ReconcileCase):
         self.assertIsNotNone(self.live("m002"))
         self.assertEqual(self.inventory(), {"m001"})
 
+    def test_one_object_with_two_names(self) -> None:
+        """As of an API that shows objects of another one, with the same uid."""
+        self.objects.add_kind(THING)
+        self.objects.add_kind(attrs.evolve(THING, group="new.x.io"))
+        thing = object_("t", "Thing", "x.io/v1")
+        self.commit(thing, *config_maps(1))
+        uid = self.live("t", "Thing", api_version="x.io/v1")["metadata"]["uid"]
+        renamed = object_("t", "Thing", "new.x.io/v1")
+        shown = copy.deepcopy(renamed)
+        shown["metadata"] |= {"namespace": "default", "annotations": {OWNER: ID}}
+        self.objects.put(shown)
+        for stored in self.objects._stored.values():
+            if stored.resource.group == "new.x.io":
+                stored.object["metadata"]["uid"] = uid
+        report = self.commit(renamed, *config_maps(1))
+        (forgotten,) = (
+            one for one in report.results.values() if one.outcome is Outcome.FORGOTTEN
+        )
+        self.assertEqual(forgotten.key.group, "x.io")
+        self.assertIn("it is Thing.new.x.io default/t as well", forgotten.reason)
+        self.assertIsNotNone(self.live("t", "Thing", api_version="x.io/v1"))
+
     def test_gone_already(self) -> None:
         self.commit(*config_maps(1, 2))
         self.remove("m002")
@@ -889,6 +913,67 @@ class LeaderTests(ReconcileCase):
             self.pair.run(acting.run())
         self.assertEqual(self.names(), {"m001", "m003"})
 
+    def ends_at(self, delete: str, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        """*meanwhile* comes while the delete of an object is prepared."""
+        looks = 0
+
+        async def look(name: str) -> None:
+            nonlocal looks
+            looks += name == delete
+            if name == delete and looks == 2:
+                await meanwhile()
+
+        client = _Watched(self.client, look)
+        with self.assertRaises(Superseded):
+            self.commit(*config_maps(1, 2), client=client)
+        self.assertEqual(looks, 2)
+        self.assertIsNotNone(self.live(delete))
+
+    def test_frozen_before_a_delete(self) -> None:
+        """The next one has a commit with that object, and changes nothing of it."""
+        self.commit(*config_maps(1, 2, 3))
+        text = "\n---\n".join(json.dumps(one) for one in config_maps(1, 2, 3))
+        source = read_source([("all.yaml", text.encode())])
+        self.ends_at("m003", lambda: self.reconciler().run("next", source))
+
+    def test_suspended_before_a_delete(self) -> None:
+        """As with kubectl: agentk hears nothing of it but where it asks."""
+        self.commit(*config_maps(1, 2, 3))
+        store = self.reconciler().store
+        self.ends_at("m003", lambda: store.order({SUSPENDED: "true"}))
+
+    def test_suspended_while_it_waits(self) -> None:
+        """What comes after what is waited for is not applied."""
+        first = object_("a", metadata={"annotations": {"x": "1"}})
+        needs = {DEPENDS_ON: "/namespaces/default/ConfigMap/a"}
+        second = object_("b", metadata={"annotations": needs})
+        self.commit(first, second)
+        self.remove("b")
+        store = self.reconciler().store
+        looks = []
+
+        async def look(name: str) -> None:
+            looks.append(name)
+            if looks.count("a") == 2:
+                await store.order({SUSPENDED: "true"})
+
+        with self.assertRaises(Superseded):
+            self.commit(first, second, commit="c1", client=_Watched(self.client, look))
+        self.assertIsNone(self.live("b"))
+
+    def test_suspended_since_it_was_asked(self) -> None:
+        """A commit may take minutes to be read: nothing is applied then."""
+        self.commit(*config_maps(1))
+        late = self.reconciler()
+        self.pair.run(late.store.orders())
+        self.pair.run(self.reconciler().store.order({SUSPENDED: "true"}))
+        source = read_source([("a.yaml", json.dumps(config_maps(2)[0]).encode())])
+        with self.assertRaises(Superseded):
+            self.pair.run(late.run("late", source))
+        with self.assertRaises(Superseded):
+            self.pair.run(late.repair("late", source.manifests))
+        self.assertEqual(self.names(), {"m001"})
+
 
 class CrashTests(ReconcileCase):
     """agentk is killed at each of its requests, before it and after it."""
@@ -946,6 +1031,22 @@ class _Refused:
             return await method(*given, **more)
 
         return call
+
+
+class _Watched:
+    """A client, of which each look at an object is told before it is made."""
+
+    def __init__(self, client: Any, look: Callable[[str], Awaitable[object]]) -> None:
+        self._client, self._look = client, look
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def get(
+        self, resource: KubernetesResource, name: str, namespace: str = ""
+    ) -> Any:
+        await self._look(name)
+        return await self._client.get(resource, name, namespace)
 
 
 class _Dead(Exception):
