@@ -21,6 +21,7 @@ __all__ = [
     "brake_of_object",
     "brake_of_set",
     "engine_of",
+    "groups_elsewhere",
     "is_kept",
     "owner_of",
 ]
@@ -43,8 +44,9 @@ NAMED = 5
 #: Objects of one kind that are looked through; where there are more a person has to.
 LOOKED_AT = 10_000
 
-#: Annotations that keep a live object, and the values that do.  Sources: cli-utils,
-#: Argo CD, Flux and Helm, as their documentation has them.
+#: Annotations (of Flux labels, too) that keep a live object, and the values that do, in
+#: small letters: Flux and Helm take any.  Sources: cli-utils, Argo CD, Flux and Helm,
+#: as their documentation has them.
 _KEEP: Mapping[str, Collection[str]] = {
     "cli-utils.sigs.k8s.io/on-remove": ("keep",),
     "client.lifecycle.config.k8s.io/deletion": ("detach",),
@@ -52,6 +54,9 @@ _KEEP: Mapping[str, Collection[str]] = {
     "kustomize.toolkit.fluxcd.io/prune": ("disabled",),
 }
 _SYNC_OPTIONS = "argocd.argoproj.io/sync-options"
+_STAYING = frozenset(
+    f"{what}={how}" for what in ("prune", "delete") for how in ("false", "confirm")
+)
 
 #: How the labels begin with which Flux marks objects, and of what.
 _FLUX = {
@@ -74,6 +79,11 @@ _USUAL_KINDS = frozenset(
         ("events.k8s.io", "Event"),
         ("metrics.k8s.io", "PodMetrics"),
     }
+)
+
+#: Groups whose objects nobody stores.
+_MEASURED = frozenset(
+    ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
 )
 
 
@@ -104,14 +114,44 @@ def engine_of(live: KubernetesObject) -> str:
 
 def is_kept(live: KubernetesObject) -> str:
     """The annotation that keeps a live object; empty: none."""
-    annotations = live.get("metadata", {}).get("annotations") or {}
-    for name, values in _KEEP.items():
-        if annotations.get(name) in values:
-            return f"{name}: {annotations[name]}"
-    options = str(annotations.get(_SYNC_OPTIONS, "")).split(",")
-    if any(one.strip() in ("Prune=false", "Delete=false") for one in options):
-        return f"{_SYNC_OPTIONS}: {annotations[_SYNC_OPTIONS]}"
+    metadata = live.get("metadata", {})
+    for said in (metadata.get("annotations") or {}, metadata.get("labels") or {}):
+        for name, values in _KEEP.items():
+            if str(said.get(name, "")).strip().lower() in values:
+                return f"{name}: {said[name]}"
+        options = str(said.get(_SYNC_OPTIONS, "")).lower().split(",")
+        if any(one.strip() in _STAYING for one in options):
+            return f"{_SYNC_OPTIONS}: {said[_SYNC_OPTIONS]}"
     return ""
+
+
+async def groups_elsewhere(client: IKubernetesClient) -> dict[str, bool]:
+    """
+    Groups that another API server has, and whether it is said to be there.
+
+    Where it is away nothing is gone.
+
+    :raises CallError: the API server does not say.
+    """
+    try:
+        services = await client.resource("apiregistration.k8s.io/v1", "APIService")
+    except CallError as error:
+        if error.status is not Status.NOT_FOUND:
+            raise
+        return {}
+    found: dict[str, bool] = {}
+    async for page in client.list(services):
+        for one in page:
+            spec = one.get("spec") or {}
+            if spec.get("service"):
+                group = spec.get("group", "")
+                conditions = (one.get("status") or {}).get("conditions") or ()
+                there = any(
+                    (each.get("type"), each.get("status")) == ("Available", "True")
+                    for each in conditions
+                )
+                found[group] = found.get(group, True) and there
+    return found
 
 
 def brake_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) -> str:
@@ -148,7 +188,7 @@ async def brake_of_object(
     made = definition_of(live)
     try:
         if made is not None:
-            return await _instances(client, made, owner, going)
+            return await _instances(client, live, made, owner, going)
         if (live.get("apiVersion"), live.get("kind")) == ("v1", "Namespace"):
             return await _content(client, live["metadata"]["name"], owner, going)
     except CallError as error:
@@ -160,6 +200,7 @@ async def brake_of_object(
 
 async def _instances(
     client: IKubernetesClient,
+    live: KubernetesObject,
     made: Definition,
     owner: str,
     going: Callable[[ObjectKey], bool],
@@ -172,6 +213,10 @@ async def _instances(
                 if not _goes(key, one, owner, going)
             ]
             return _named("objects of this kind would go, too", staying)
+    conditions = (live.get("status") or {}).get("conditions") or ()
+    if any(one.get("type") == "Established" for one in conditions):
+        # It was, so there may be objects, in no version that is served.
+        return "whether there are objects of this kind cannot be seen: none is served"
     return ""
 
 
@@ -183,7 +228,15 @@ async def _content(
 ) -> str:
     staying: list[ObjectKey] = []
     resources = await client.resources()
-    wide = {(one.api_version, one.kind) for one in resources if not one.namespaced}
+    groups = {one.group for one in resources} | _MEASURED
+    elsewhere = await groups_elsewhere(client)
+    # One that is there and shows no kind, as some do, has none.
+    if away := {group for group, there in elsewhere.items() if not there} - groups:
+        names = ", ".join(sorted(away)[:NAMED])
+        return (
+            f"what would go with it cannot be seen: the API server of {names} is away"
+        )
+    inside = {(one.group, one.kind) for one in resources if one.namespaced}
     seen: set[tuple[str, str]] = set()
     for resource in resources:
         kind = (resource.group, resource.kind)
@@ -195,13 +248,15 @@ async def _content(
         async for key, one in _listed(client, resource, namespace):
             owners = one["metadata"].get("ownerReferences") or ()
             # What another object of this Namespace owns is as that one is.
-            owned = owners and not any(
-                (each.get("apiVersion"), each.get("kind")) in wide for each in owners
-            )
+            owned = owners and all(_kind_of(each) in inside for each in owners)
             usual = (key.group, key.kind, key.name) in _USUAL
             if not (usual or owned or _goes(key, one, owner, going)):
                 staying.append(key)
     return _named("objects in it would go, too", staying)
+
+
+def _kind_of(owner: Mapping[str, Any]) -> tuple[str, str]:
+    return str(owner.get("apiVersion", "")).rpartition("/")[0], owner.get("kind", "")
 
 
 def _goes(

@@ -19,6 +19,7 @@ from modules.gitops.brakes import (
     AWAY,
     brake_of_object,
     brake_of_set,
+    groups_elsewhere,
     is_kept,
     owner_of,
 )
@@ -201,7 +202,7 @@ async def make_plan(
     kinds = {(one.group, one.kind): one for one in await client.resources()}
     gone = [key for key in inventory.entries if key not in keys]
     absent = {key.group for key in gone if (key.group, key.kind) not in kinds}
-    unseen = await _unseen_groups(client) if absent else frozenset[str]()
+    unseen = await _unseen(client, absent)
     leaving = await in_parallel(
         _leaving(client, kinds, unseen, key, inventory, settings) for key in gone
     )
@@ -326,27 +327,24 @@ def _of(owner: str) -> str:
     return f"of the inventory {owner}" if owner else "of no inventory"
 
 
-async def _unseen_groups(client: IKubernetesClient) -> frozenset[str]:
-    """Groups that another API server has: it may be away, and nothing gone."""
+async def _unseen(client: IKubernetesClient, absent: Collection[str]) -> dict[str, str]:
+    """Groups of no kind that may be there all the same, each with why."""
+    if not absent:
+        return {}
     try:
-        services = await client.resource("apiregistration.k8s.io/v1", "APIService")
+        elsewhere = await groups_elsewhere(client)
     except CallError as error:
-        if error.status is not Status.NOT_FOUND:
+        if error.status is not Status.PERMISSION_DENIED:
             raise
-        return frozenset()
-    found: set[str] = set()
-    async for page in client.list(services):
-        for one in page:
-            spec = one.get("spec") or {}
-            if spec.get("service"):
-                found.add(spec.get("group", ""))
-    return frozenset(found)
+        why = "its kind is gone, or the API server of it is away: "
+        return dict.fromkeys(absent, why + error.message)
+    return dict.fromkeys(elsewhere, "the API server of its kind is away")
 
 
 def _leaving(
     client: IKubernetesClient,
     kinds: Mapping[tuple[str, str], KubernetesResource],
-    unseen: Collection[str],
+    unseen: Mapping[str, str],
     key: ObjectKey,
     inventory: Inventory,
     settings: SourceSettings,
@@ -354,7 +352,7 @@ def _leaving(
     async def look() -> Action:
         resource = kinds.get((key.group, key.kind))
         if resource is None and key.group in unseen:
-            return Action(Verb.BLOCK, key, "the API server of its kind is away")
+            return Action(Verb.BLOCK, key, unseen[key.group])
         try:
             live = await live_object(client, resource, key)
         except CallError as error:

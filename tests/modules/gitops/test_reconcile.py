@@ -691,6 +691,9 @@ class PruneTests(ReconcileCase):
             ("helm.sh/resource-policy", "keep"),
             ("kustomize.toolkit.fluxcd.io/prune", "disabled"),
             ("argocd.argoproj.io/sync-options", "Validate=false, Prune=false"),
+            ("argocd.argoproj.io/sync-options", "Delete=confirm"),
+            ("helm.sh/resource-policy", " Keep"),
+            ("kustomize.toolkit.fluxcd.io/prune", "Disabled"),
         ):
             self.commit(object_("a"), *config_maps(1))
             live = self.live("a")
@@ -830,6 +833,69 @@ class PruneTests(ReconcileCase):
         report = self.commit(*config_maps(1))
         self.assertEqual(self.outcomes(report)["things.x.io"], Outcome.BLOCKED)
         self.assertIn("Thing.x.io there/t", report.blocked[0].reason)
+
+    def test_a_label_that_keeps(self) -> None:
+        self.commit(object_("a"), *config_maps(1))
+        live = self.live("a")
+        live["metadata"]["labels"] = {"kustomize.toolkit.fluxcd.io/prune": "disabled"}
+        self.objects.put(live)
+        outcomes = self.outcomes(self.commit(*config_maps(1)))
+        self.assertEqual(outcomes["a"], Outcome.DETACHED)
+
+    def test_a_definition_of_which_nothing_is_served(self) -> None:
+        """Its objects are in no list, and would go with it."""
+        self.objects.add_kind(DEFINITION)
+        spec = {"group": "x.io", "names": {"kind": "Thing", "plural": "things"}}
+        kind, api_version = DEFINITION.kind, DEFINITION.api_version
+        self.commit(object_("things.x.io", kind, api_version, spec=spec), object_("a"))
+        live = self.live("things.x.io", kind, api_version=api_version, namespace="")
+        live["status"] = {"conditions": [{"type": "Established", "status": "True"}]}
+        self.objects.put(live)
+        report = self.commit(object_("a"))
+        self.assertEqual(self.outcomes(report)["things.x.io"], Outcome.BLOCKED)
+        self.assertIn("cannot be seen", report.blocked[0].reason)
+
+    def test_a_namespace_of_which_not_all_is_seen(self) -> None:
+        """An API server that is away may have objects in it."""
+        self.objects.add_kind(SERVICES)
+        self.objects.put(SERVICE)
+        self.commit(object_("here", "Namespace"), *config_maps(1))
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.outcomes(report)["here"], Outcome.BLOCKED)
+        self.assertIn("the API server of x.io is away", report.blocked[0].reason)
+        conditions = [{"type": "Available", "status": "True"}]
+        self.objects.put({**SERVICE, "status": {"conditions": conditions}})
+        outcomes = self.outcomes(self.commit(*config_maps(1)))
+        self.assertEqual(outcomes["here"], Outcome.PRUNED)
+
+    def test_owners_that_are_not_in_the_namespace(self) -> None:
+        """Of the whole cluster in an older version, or of a kind that is gone."""
+        self.objects.add_kind(attrs.evolve(THING, kind="Wide", namespaced=False))
+        for api_version, kind in (("x.io/v1beta1", "Wide"), ("gone.io/v1", "Gone")):
+            self.commit(object_("here", "Namespace"), *config_maps(1))
+            owned = object_("owned", metadata={"namespace": "here"})
+            owner = {"apiVersion": api_version, "kind": kind}
+            owned["metadata"]["ownerReferences"] = [owner]
+            self.objects.put(owned)
+            report = self.commit(*config_maps(1))
+            self.assertEqual(self.outcomes(report)["here"], Outcome.BLOCKED, kind)
+            self.assertIn("ConfigMap here/owned", report.blocked[0].reason)
+
+    def test_a_kind_that_is_gone_where_agentk_may_not_ask_why(self) -> None:
+        """All else is applied and pruned; of its objects nothing is forgotten."""
+        self.objects.add_kind(SERVICES)
+        self.objects.add_kind(THING)
+        self.commit(object_("t", "Thing", "x.io/v1"), *config_maps(1, 2))
+        del self.objects._kinds["x.io/v1", "things"]
+        self.clock.advance(60)
+        path = "/apis/apiregistration.k8s.io/v1/apiservices?limit=500"
+        denied = {"kind": "Status", "message": "may not", "code": 403}
+        self.cluster.answer("GET", path, denied, 403)
+        report = self.commit(*config_maps(1, 3))
+        self.assertEqual(self.outcomes(report)["t"], Outcome.BLOCKED)
+        self.assertIn("may not", report.blocked[0].reason)
+        self.assertEqual(self.names(), {"m001", "m003"})
+        self.assertEqual(self.inventory(), {"t", "m001", "m003"})
 
     def test_content_goes_before_its_namespace(self) -> None:
         inside = object_("ours", metadata={"namespace": "here"})
