@@ -533,8 +533,9 @@ class PruneTests(ReconcileCase):
         """Where nothing could go with it, nothing goes with the next one."""
         self.commit(*config_maps(*range(30)))
         rest = config_maps(*range(3), *range(100, 300))
-        self.approve(self.commit(*rest, commit="x").release)
+        rest[1]["data"] = {"n": "another"}
         refused = _Refused(self.client, "m001", "a webhook denies it", "apply")
+        self.approve(self.commit(*rest, commit="x", client=refused).release)
         report = self.commit(*rest, commit="x", client=refused)
         self.assertEqual((len(report.blocked), report.release), (27, ""))
         report = self.commit(*rest, commit="y")
