@@ -237,7 +237,16 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     eventually(lambda: stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}, 60)
     shown = stand.kas.ctl("gitops", "history", "main", stand.repository)
     assert third[:12] in shown
+    # What was approved once is asked for again.
     stand.kas.ctl("gitops", "resume", "main", stand.repository)
+
+    def held() -> re.Match[str] | None:
+        shown = stand.kas.ctl("gitops", "status", "main")
+        return re.search(r"kasctl (gitops approve main \S+ \w+)", shown)
+
+    found = eventually(held, 60, "what is held again")
+    assert stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}
+    stand.kas.ctl(*found[1].split())
     eventually(lambda: stand.config_maps() == {"m0"}, 60)
 
 
