@@ -26,6 +26,7 @@ from typing import Any
 
 import attrs
 
+from modules.gitops.brakes import OWNER, owner_of
 from modules.gitops.manifests import ObjectKey
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
@@ -70,6 +71,9 @@ SUSPENDED, PINNED = "txkas/suspended", "txkas/pinned"
 #: Commits that were applied, the last one last.
 HISTORY = "txkas/history"
 
+#: Seconds since 1970 before which a commit was applied: years have four digits.
+MAX_TIME = 253_402_300_800
+
 #: So many are remembered.
 MAX_HISTORY = 20
 
@@ -78,6 +82,9 @@ _KEPT = (SUSPENDED, PINNED, HISTORY)
 
 #: What a key of ``data`` can be.
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+#: What agentk counts to; people may have written anything there.
+_COUNT = re.compile(r"[0-9]{1,18}")
 
 #: How keys begin that hold a name which no key can.
 _ODD = "odd."
@@ -321,13 +328,19 @@ class InventoryStore:
 
     async def _get(self, number: int) -> dict[str, Any] | None:
         try:
-            return await self._client.get(
+            found = await self._client.get(
                 _CONFIG_MAPS, self._name(number), self.namespace
             )
         except CallError as error:
             if error.status is Status.NOT_FOUND:
                 return None
             raise
+        if owner := owner_of(found):
+            # Whoever may write to Git could say there what a person has to.
+            raise self._unreadable(
+                f"{self._name(number)} has {OWNER}: {owner}, as it was applied from Git"
+            )
+        return found
 
     async def _elsewhere(self) -> dict[str, Any] | None:
         """
@@ -373,7 +386,7 @@ class InventoryStore:
             writes = before.get(WRITES, "0")
             metadata["annotations"] = {
                 PARTS: str(count),
-                WRITES: str(int(writes) + 1 if writes.isdecimal() else 1),
+                WRITES: str(int(writes) + 1 if _COUNT.fullmatch(writes) else 1),
                 **facts,
             }
             for key in _KEPT:
@@ -420,7 +433,9 @@ def _history(text: str) -> tuple[AppliedCommit, ...]:
             AppliedCommit(str(commit), float(at), str(summary))
             for commit, at, summary in json.loads(text or "[]")
         )
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return ()
+    if not all(0 <= one.at < MAX_TIME for one in found):
         return ()
     return found[-MAX_HISTORY:]
 
@@ -451,7 +466,7 @@ def _read(text: str, value: str) -> tuple[ObjectKey, InventoryEntry]:
     """:raises ValueError: nobody but a person wrote that."""
     try:
         known = json.loads(value) if value else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         known = None
     # The status that newer cli-utils keep there is of no use here.
     if not isinstance(known, dict) or not isinstance(known.get("uid", ""), str):

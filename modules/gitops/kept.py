@@ -27,7 +27,7 @@ from modules.gitops.recreate import restorable
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 
-__all__ = ["KeptState", "KeptStates", "Replaced"]
+__all__ = ["KEPT_LABEL", "KeptState", "KeptStates", "Replaced"]
 
 #: States of one source that are kept, the newest ones; and for how many seconds.
 MAX_STATES, MAX_AGE = 200, 30 * 24 * 3600.0
@@ -46,7 +46,8 @@ TRIES = 3
 
 _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
-_LABEL = "txkas/kept-of"
+#: On the ConfigMap, of which inventory it is.
+KEPT_LABEL = "txkas/kept-of"
 
 
 class Replaced(Enum):
@@ -184,7 +185,7 @@ class KeptStates:
 
     async def _put(self, there: dict[str, Any] | None, data: dict[str, str]) -> None:
         path = f"/api/v1/namespaces/{self._namespace()}/configmaps"
-        metadata = {"name": self._name, "labels": {_LABEL: self._id}}
+        metadata = {"name": self._name, "labels": {KEPT_LABEL: self._id}}
         object_ = {
             "apiVersion": "v1",
             "kind": "ConfigMap",

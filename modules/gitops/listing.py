@@ -9,6 +9,8 @@ import attrs
 
 from modules.gitops.brakes import engine_of, owner_of
 from modules.gitops.differences import owned_fields
+from modules.gitops.inventory import LABEL
+from modules.gitops.kept import KEPT_LABEL
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
@@ -31,6 +33,7 @@ class Seen:
     An object that is there: thousands of whole ones would not fit into memory.
 
     :ivar owner: the inventory that has it; empty: none.
+    :ivar is_bookkeeping: it is agentk's own, and of no source.
     :ivar engine: another one that applies it, as `engine_of` has it.
     :ivar owned: see `owned_fields`.
     """
@@ -38,6 +41,7 @@ class Seen:
     uid: str
     version: str
     owner: str
+    is_bookkeeping: bool
     engine: str
     owned: str
 
@@ -49,6 +53,7 @@ class Seen:
             metadata.get("uid", ""),
             metadata.get("resourceVersion", ""),
             owner_of(live),
+            bool({LABEL, KEPT_LABEL} & (metadata.get("labels") or {}).keys()),
             engine_of(live),
             owned_fields(metadata, FIELD_MANAGER),
         )

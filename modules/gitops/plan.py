@@ -306,6 +306,10 @@ def _wanting(
         if seen is None:
             return Action(Verb.CREATE, key, "", manifest)
         owner = seen.owner
+        if seen.is_bookkeeping:
+            # Whoever may write to Git could say there what a person has to.
+            why = "agentk itself writes it: it is an inventory, or what objects were"
+            return Action(Verb.REFUSE, key, why, manifest)
         if owner == settings.inventory_id:
             return Action(Verb.APPLY, key, "", manifest, seen=seen)
         if seen.engine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from modules.gitops import control_pb2 as pb
-from modules.gitops.inventory import HISTORY, MAX_HISTORY, PINNED, SUSPENDED
+from modules.gitops.inventory import HISTORY, MAX_HISTORY, PINNED, SUSPENDED, WRITES
 from modules.gitops.operators import CONTROL
 from modules.gitops.project import AGAIN
 from tests.modules.gitops.halves import HalvesTestCase, text
@@ -141,9 +141,18 @@ class OrdersTests(HalvesTestCase):
     def test_a_history_that_cannot_be_read(self) -> None:
         """It is none; the next one begins again."""
         self.begin()
-        broken = self.inventory
-        broken["metadata"]["annotations"][HISTORY] = "{"
-        self.cluster.objects.put(broken)
-        self.assertEqual(len(self.ask("GetHistory").commits), 0)
-        self.commit(*config_maps(1, 2, 3, 4))
-        self.assertEqual(len(self.ask("GetHistory").commits), 1)
+        for number, written in enumerate(
+            (
+                "{",
+                '[["c", NaN, ""]]',
+                '[["c", 1e300, ""]]',
+                f'[["c", {"9" * 400}, ""]]',
+                "[" * 100_000,
+            )
+        ):
+            broken = self.inventory
+            broken["metadata"]["annotations"] |= {HISTORY: written, WRITES: "9" * 5000}
+            self.cluster.objects.put(broken)
+            self.assertEqual(len(self.ask("GetHistory").commits), 0, written[:20])
+            self.commit(*config_maps(1, 2, 3, 4 + number))
+            self.assertEqual(len(self.ask("GetHistory").commits), 1, written[:20])

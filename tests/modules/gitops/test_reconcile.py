@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from modules.gitops import act, kept, reconcile
 from modules.gitops.act import Outcome, Superseded
 from modules.gitops.brakes import OWNER
-from modules.gitops.inventory import APPROVED, LABEL, SUSPENDED, InventoryStore
+from modules.gitops.inventory import APPROVED, LABEL, PINNED, SUSPENDED, InventoryStore
 from modules.gitops.manifests import read_source
 from modules.gitops.order import DEPENDS_ON
 from modules.gitops.plan import Plan, SourceSettings, Verb
@@ -373,6 +373,31 @@ class ApplyTests(ReconcileCase):
         labels = {"labels": {LABEL: "7-9"}}
         report = self.commit(object_("mine", metadata=labels), *config_maps(1))
         self.assertEqual(self.outcomes(report), {"m001": Outcome.CREATED})
+
+    def test_an_inventory_in_git_that_has_no_label(self) -> None:
+        """Git cannot approve, resume or forget what only people may."""
+        self.commit(*config_maps(1), inventory_id="8-8")
+        self.commit(*config_maps(2))
+        said = {"annotations": {APPROVED: "by Git", SUSPENDED: "false"}}
+        for name in (f"inventory-{ID}", "inventory-8-8"):
+            before = self.live(name)["metadata"]["annotations"]
+            report = self.commit(
+                object_(name, metadata=said), *config_maps(2), policy="adopt_all"
+            )
+            (failed,) = report.failed
+            self.assertEqual(failed.reason, "it is an inventory")
+            after = self.live(name)["metadata"]["annotations"]
+            self.assertEqual(before.keys(), after.keys())
+
+    def test_an_inventory_that_another_source_put_there(self) -> None:
+        """Before the one whose it would be has its own: it is not believed."""
+        said = {"annotations": {PINNED: "theirs"}}
+        self.commit(object_("inventory-8-8", metadata=said))
+        with self.assertRaises(CallError) as caught:
+            self.commit(*config_maps(1), inventory_id="8-8")
+        self.assertIn("applied from Git", caught.exception.message)
+        with self.assertRaises(CallError):
+            self.pair.run(self.reconciler(inventory_id="8-8").store.orders())
 
     def test_what_is_waited_for_in_vain(self) -> None:
         deployment = object_("d", "Deployment", "apps/v1", spec={"replicas": 1})
