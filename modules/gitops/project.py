@@ -208,6 +208,10 @@ class Project:
         self._settled: dict[ObjectKey, Settled] = {}
         #: What the commit has that `orders` pin it to.
         self._pinned: tuple[Snapshot, Source] | None = None
+        #: The commit that was worked on last.  Another may have come, and wait.
+        self._worked = ""
+        #: What a person writes to let go what a limit held then; empty: nothing.
+        self._release = ""
         #: There is another commit than the work at hand is of.
         self._changed = False
         #: What is wrong with them; said once.
@@ -268,7 +272,7 @@ class Project:
         :param release: as the report has it.
         :raises CallError: FAILED_PRECONDITION, it is of other objects, or of none.
         """
-        wanted = self.report.release if self.report is not None else ""
+        wanted = self._release
         if self._store is None or not wanted:
             raise CallError(Status.FAILED_PRECONDITION, "nothing is held")
         if not compare_digest(wanted.encode(), release.encode()):
@@ -419,13 +423,11 @@ class Project:
 
     async def _rest(self, seconds: float) -> None:
         """
-        So long, or until a person lets go what a limit holds.
+        So long, or until a person says something.
 
         What others change meanwhile is repaired.
         """
-        release, store = (
-            (self.report.release, self._store) if self.report else ("", None)
-        )
+        release, store = self._release, self._store
         until = self._api.clock.seconds() + seconds
         while (left := until - self._api.clock.seconds()) > 0:
             pause = min(left, ASK_APPROVAL if release else REST)
@@ -435,30 +437,34 @@ class Project:
                 continue
             await self.drifts.wait(pause)
             if due := self.drifts.due():
-                await self._repair(due)
+                if not await self._repair(due):
+                    return
                 continue
-            if not release or store is None:
+            if store is None or self._api.clock.seconds() >= until:
                 continue
             try:
-                approved = (await store.orders()).approved
-                if compare_digest(approved.encode(), release.encode()):
-                    return
+                orders = await store.orders()
             except CallError:
                 # The next run says what is wrong.
                 return
+            if orders.bound != self.orders.bound or (
+                release and compare_digest(orders.approved.encode(), release.encode())
+            ):
+                return
 
-    async def _repair(self, manifests: list[Manifest]) -> None:
-        """Apply again what others have changed."""
+    async def _repair(self, manifests: list[Manifest]) -> bool:
+        """Apply again what others have changed; False: a person wants it otherwise."""
         snapshot = self._snapshot
         assert snapshot is not None
         keys = [one.key for one in manifests]
         reconciler = self._reconciler(snapshot, self._inventory(snapshot))
         try:
-            self.orders = await reconciler.store.orders()
-            if self.orders.suspended:
-                self.drifts.could_not_repair(keys, "the project is suspended")
-                return
-            results = await reconciler.repair(snapshot.commit, manifests)
+            orders = await reconciler.store.orders()
+            if orders.bound != self.orders.bound:
+                why = "a person has suspended the project, or wants another commit"
+                self.drifts.could_not_repair(keys, why)
+                return False
+            results = await reconciler.repair(self._worked, manifests)
         except Superseded:
             self.drifts.could_not_repair(keys, "another agentk leads")
         except CallError as error:
@@ -467,6 +473,7 @@ class Project:
             self.drifts.repaired(results)
         finally:
             self.drifts.worked()
+        return True
 
     async def _reconciled(self, snapshot: Snapshot, source: Source) -> bool:
         """Whether all is as Git has it."""
@@ -488,6 +495,7 @@ class Project:
                 return False
             if self.orders.pinned not in ("", snapshot.commit):
                 snapshot, source = await self._of_pinned(self.orders.pinned)
+            self._worked = snapshot.commit
             report = await self._reported(snapshot, source)
             await self._remember(report)
         except Superseded:
@@ -508,7 +516,7 @@ class Project:
         finally:
             self._busy = False
             self.drifts.worked()
-        self.report = report
+        self.report, self._release = report, report.release
         self.worked_at = self._now()
         self._note_sync()
         lines = [str(one) for one in report.problems]

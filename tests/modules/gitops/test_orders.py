@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from modules.gitops import control_pb2 as pb
-from modules.gitops.inventory import HISTORY, MAX_HISTORY, PINNED, SUSPENDED, WRITES
+from modules.gitops.inventory import (
+    APPROVED,
+    COMMIT,
+    HISTORY,
+    MAX_HISTORY,
+    PINNED,
+    SUSPENDED,
+    WRITES,
+)
 from modules.gitops.operators import CONTROL
-from modules.gitops.project import AGAIN
+from modules.gitops.project import AGAIN, REST
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
@@ -40,6 +48,22 @@ class OrdersTests(HalvesTestCase):
         self.configure({"id": "apps"})
         return commit
 
+    def annotate(self, **said: str) -> None:
+        """As ``kubectl annotate`` does; what is empty is taken away."""
+        names = {"suspended": SUSPENDED, "pinned": PINNED, "approved": APPROVED}
+        found = self.inventory
+        annotations = found["metadata"]["annotations"]
+        annotations |= {names[name]: value for name, value in said.items()}
+        for name in [name for name, value in annotations.items() if not value]:
+            del annotations[name]
+        self.cluster.objects.put(found)
+
+    def change(self, name: str) -> None:
+        """As somebody else does."""
+        changed = self.live(name)
+        changed["data"] = {"n": "theirs"}
+        self.cluster.objects.put(changed)
+
     @property
     def inventory(self) -> Any:
         path = "/api/v1/namespaces/default/configmaps"
@@ -56,9 +80,7 @@ class OrdersTests(HalvesTestCase):
         self.begin()
         self.ask("Suspend")
         self.assertEqual(self.status().state, pb.ProjectStatus.STATE_SUSPENDED)
-        changed = self.live("m001")
-        changed["data"] = {"n": "theirs"}
-        self.cluster.objects.put(changed)
+        self.change("m001")
         self.commit(*config_maps(1, 2, 4))
         self.passes(AGAIN)
         self.assertEqual(self.live("m001")["data"], {"n": "theirs"})
@@ -101,6 +123,56 @@ class OrdersTests(HalvesTestCase):
         self.assertNotIn(PINNED, self.inventory["metadata"]["annotations"])
         commits = [one.commit for one in self.ask("GetHistory").commits]
         self.assertEqual(commits[:3], [first, second, first])
+
+    def test_kubectl_suspends_and_resumes(self) -> None:
+        """agentk hears of it where it repairs, and in the minute after it."""
+        self.begin()
+        self.annotate(suspended="true")
+        self.change("m001")
+        self.passes(30)
+        self.assertEqual(self.live("m001")["data"], {"n": "theirs"})
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_SUSPENDED)
+        self.annotate(suspended="")
+        self.passes(120)
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_CURRENT)
+
+    def test_kubectl_pins(self) -> None:
+        """Within the hour, even where nothing else makes it work."""
+        first = self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
+        self.configure({"id": "apps", "drift": {"mode": "report"}})
+        self.commit(*config_maps(1, 2, 4))
+        self.annotate(pinned=first)
+        self.passes(REST + 60)
+        self.assertIsNone(self.live("m004"))
+        self.assertIsNotNone(self.live("m003"))
+        self.annotate(pinned="")
+        self.passes(REST + 60)
+        self.assertIsNotNone(self.live("m004"))
+
+    def test_a_repair_where_it_is_pinned(self) -> None:
+        """It is of the commit that is there, and the inventory says so."""
+        first = self.begin()
+        self.commit(*config_maps(1, 2))
+        self.ask("Undo")
+        self.passes(5)
+        self.change("m001")
+        self.passes(30)
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+        self.assertEqual(self.inventory["metadata"]["annotations"][COMMIT], first)
+
+    def test_approved_after_a_commit_that_cannot_be_read(self) -> None:
+        """What was held before it still is, and goes when a person says so."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.commit(*config_maps(1))
+        release = self.status().release
+        self.apps.commit({"a.yaml": "a: ["})
+        self.pushed()
+        self.ask("Approve", release=release)
+        self.passes(5)
+        self.assertIsNone(self.live("m002"))
+        self.assertIsNotNone(self.live("m001"))
 
     def test_a_commit_that_is_lost(self) -> None:
         """Rewritten history: it is said, and nothing is deleted or changed."""
