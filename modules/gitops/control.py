@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import attrs
 
 from modules.gitops import control_pb2 as pb
-from modules.gitops.act import Result
+from modules.gitops.act import Outcome, Result
 from modules.gitops.messages import drift_message, object_reference, timestamp
 from modules.gitops.parallel import in_parallel
-from modules.gitops.preview import ObjectPreview
+from modules.gitops.preview import Effect, ObjectPreview
 from modules.gitops.project import MAX_LINES, Project, State
 from modules.gitops.receivers import Receiver, key_of
 from modules.gitops.settings import ReceiverObject
 from tunnel.errors import CallError, Status
 
 __all__ = ["Control"]
+
+_Found = TypeVar("_Found")
 
 _STATES = {
     State.WAITING: pb.ProjectStatus.STATE_WAITING,
@@ -31,8 +34,12 @@ _STATES = {
     State.SUSPENDED: pb.ProjectStatus.STATE_SUSPENDED,
 }
 
-#: Objects of one answer: what has more fits into no message.
+#: Objects of one answer.
 MAX_OBJECTS = 5000
+
+#: Bytes of objects in one answer, and those after which their fields are only counted:
+#: a message of a call has at most 4 MiB, and what else is in it needs some.
+MAX_BYTES, MAX_FIELD_BYTES = 3 * 1024**2, 2 * 1024**2
 
 #: Drifts of one answer, likewise.
 MAX_DRIFTS = 1000
@@ -41,8 +48,58 @@ MAX_DRIFTS = 1000
 #: API server up to three times for each object.
 MAX_PREVIEWS = 2
 
-#: Characters of a reason there.
-MAX_REASON = 300
+#: Characters of a reason there, and of a line about a problem: API servers say a lot.
+MAX_REASON, MAX_PROBLEM = 300, 1000
+
+#: What is never left out while there is something else to leave out, and what is first.
+_BAD = frozenset(
+    (
+        *(Effect.DENIED, Effect.REFUSED, Effect.BLOCKED),
+        *(Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED),
+    )
+)
+_USUAL = frozenset((Effect.NONE, Outcome.UNCHANGED))
+
+
+class _Room:
+    """What there is for objects in one answer."""
+
+    def __init__(self) -> None:
+        self._left = MAX_BYTES
+
+    def some(
+        self, found: Iterable[Any], made: Callable[[Any], Any], most: int
+    ) -> Iterator[Any]:
+        """Messages of as many as there is room for, *most* of them."""
+        for one in islice(found, most):
+            message = made(one)
+            if self._left < MAX_BYTES - MAX_FIELD_BYTES and hasattr(message, "fields"):
+                message.more_fields += len(message.fields)
+                message.ClearField("fields")
+            self._left -= message.ByteSize() + _HEAD
+            if self._left < 0:
+                return
+            yield message
+
+
+#: Bytes that a message costs within another.
+_HEAD = 8
+
+
+def _weighed(
+    room: _Room,
+    found: Iterable[_Found],
+    what: Callable[[_Found], Any],
+    made: Callable[[_Found], Any],
+) -> list[Any]:
+    """In the order of their names; where there is not room for all, what matters."""
+    found = sorted(found, key=lambda one: (what(one) not in _BAD, what(one) in _USUAL))
+    return sorted(room.some(found, made, MAX_OBJECTS), key=_name)
+
+
+def _name(message: Any) -> tuple[str, ...]:
+    named = message.object
+    return named.group, named.kind, named.namespace, named.name
 
 
 @attrs.frozen
@@ -62,7 +119,7 @@ class Control:
         self, request: pb.GetStatusRequest, call: Any
     ) -> pb.GetStatusResponse:
         """How far each project is."""
-        found = self._asked(request.project)
+        found, room = self._asked(request.project), _Room()
         receivers = [] if request.project else self._receivers()
         told = await in_parallel(
             partial(_received, receiver, one)
@@ -70,7 +127,10 @@ class Control:
             for one in receiver.settings.objects
         )
         return pb.GetStatusResponse(
-            projects=[_status(one, request.objects) for one in found], receivers=told
+            projects=[
+                _status(one, room if request.objects else None) for one in found
+            ],
+            receivers=told,
         )
 
     async def approve(
@@ -138,15 +198,14 @@ class Control:
         self, request: pb.GetDriftRequest, call: Any
     ) -> pb.GetDriftResponse:
         """What others have changed since it was applied."""
-        response = pb.GetDriftResponse()
+        response, room = pb.GetDriftResponse(), _Room()
         for project in self._asked(request.project):
             drifts = list(project.drifts.present.values())
             if request.ended:
                 drifts += project.drifts.lately
-            response.drifts.extend(
-                drift_message(project.name, one)
-                for one in drifts[: MAX_DRIFTS - len(response.drifts)]
-            )
+            most = MAX_DRIFTS - len(response.drifts)
+            message = partial(drift_message, project.name)
+            response.drifts.extend(room.some(drifts, message, most))
         return response
 
     async def preview(
@@ -164,8 +223,10 @@ class Control:
             self._previews.discard(call)
         return pb.PreviewResponse(
             commit=found.commit,
-            problems=[str(one) for one in found.problems[:MAX_LINES]],
-            objects=[_previewed(one) for one in found.objects[:MAX_OBJECTS]],
+            problems=[str(one)[:MAX_PROBLEM] for one in found.problems[:MAX_LINES]],
+            objects=_weighed(
+                _Room(), found.objects, lambda one: one.effect, _previewed
+            ),
         )
 
     def _asked(self, name: str) -> list[Project]:
@@ -194,13 +255,14 @@ class Control:
         return found
 
 
-def _status(project: Project, objects: bool) -> pb.ProjectStatus:
+def _status(project: Project, room: _Room | None) -> pb.ProjectStatus:
+    """:param room: for its objects; None: they are not asked for."""
     status = pb.ProjectStatus(
         id=project.settings.id,
         repository=project.repository,
         state=_STATES[project.state],
         next_commit=project.next_commit,
-        problems=project.problems[:MAX_LINES],
+        problems=[one[:MAX_PROBLEM] for one in project.problems[:MAX_LINES]],
         pinned=project.orders.pinned,
     )
     report = project.report
@@ -212,9 +274,9 @@ def _status(project: Project, objects: bool) -> pb.ProjectStatus:
         status.worked_at.CopyFrom(timestamp(project.worked_at))
     counts = Counter(one.outcome.value for one in report.results.values())
     status.objects_by_outcome.update(counts)
-    if objects:
-        keys = sorted(report.results)[:MAX_OBJECTS]
-        status.objects.extend(_object(report.results[key]) for key in keys)
+    if room is not None:
+        results = [report.results[key] for key in sorted(report.results)]
+        status.objects.extend(_weighed(room, results, lambda one: one.outcome, _object))
     return status
 
 

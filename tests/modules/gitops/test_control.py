@@ -6,10 +6,15 @@ from typing import Any
 
 from modules.gitops import control
 from modules.gitops import control_pb2 as pb
+from modules.gitops.control import MAX_OBJECTS, MAX_PROBLEM, _previewed
+from modules.gitops.differences import ChangedField
+from modules.gitops.manifests import ObjectKey, Origin
 from modules.gitops.operators import CONTROL
+from modules.gitops.preview import Effect, ObjectPreview
 from tests.modules.gitops.halves import HalvesTestCase, text
-from tests.modules.gitops.test_reconcile import config_maps
+from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
+from tunnel.rpc.messages import MAX_MESSAGE
 
 
 class ControlTests(HalvesTestCase):
@@ -88,6 +93,55 @@ class ControlTests(HalvesTestCase):
         self.patch(control, "MAX_OBJECTS", 2)
         (found,) = self.status(objects=True)
         self.assertEqual(len(found.objects), 2)
+        self.patch(control, "MAX_BYTES", 100)
+        (found,) = self.status(objects=True)
+        self.assertEqual([one.object.name for one in found.objects], ["m000"])
+
+    def test_what_matters_has_room(self) -> None:
+        """What failed is among the objects, however many there are besides."""
+        self.cluster.objects.put(object_("m009", metadata={"namespace": "default"}))
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.patch(control, "MAX_OBJECTS", 3)
+        (found,) = self.status(objects=True)
+        names = [one.object.name for one in found.objects]
+        self.assertEqual(names, ["m000", "m001", "m009"])
+        preview = self.ask("Preview", pb.PreviewRequest(agent="1", project="apps"))
+        self.assertEqual(
+            [(one.object.name, one.effect) for one in preview.objects],
+            [("m000", "unchanged"), ("m001", "unchanged"), ("m009", "refused")],
+        )
+
+    def test_fields_that_have_no_room(self) -> None:
+        """They are counted, and the objects are all there."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        changed = [object_(f"m{n:03}", data={"n": "new"}) for n in range(10)]
+        commit = self.apps.commit({"a.yaml": text(*changed)})
+        self.patch(control, "MAX_FIELD_BYTES", 200)
+        request = pb.PreviewRequest(agent="1", project="apps")
+        request.ref.commit = commit
+        objects = self.ask("Preview", request).objects
+        self.assertEqual(len(objects), 10)
+        self.assertEqual({len(one.fields) + one.more_fields for one in objects}, {1})
+        self.assertEqual(len(objects[0].fields), 1)
+        self.assertEqual(len(objects[9].fields), 0)
+
+    def test_as_much_as_there_can_be(self) -> None:
+        """It is less than a message of a call may have."""
+        key = ObjectKey("g" * 253, "K" * 63, "n" * 63, "o" * 253)
+        field = ChangedField("/" + "k" * 250, "a" * 200, "b" * 200)
+        found = [
+            ObjectPreview(
+                key, Effect.CHANGE, "r" * 300, Origin("f" * 200), (field,) * 20
+            )
+        ]
+        objects = control._weighed(
+            control._Room(), found * MAX_OBJECTS, lambda one: one.effect, _previewed
+        )
+        self.assertGreater(len(objects), 1000)
+        answer = pb.PreviewResponse(problems=["p" * MAX_PROBLEM] * 20, objects=objects)
+        self.assertLess(answer.ByteSize(), MAX_MESSAGE)
 
     def test_approval(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
