@@ -803,8 +803,9 @@ def _digest(manifest: Manifest) -> str:
 
 def words_of(key: ObjectKey, error: CallError) -> str:
     """What the API server says of an object, without what may be a secret's content."""
-    if (key.group, key.kind) != ("", "Secret") or error.status in AWAY:
+    if (key.group, key.kind) != ("", "Secret"):
         return error.message
+    # A webhook that has no room, or no time, may quote it as well.
     return (
         f"the API server refuses it ({error.status.name}); its words are left out, "
         "because they may quote the Secret"

@@ -132,12 +132,12 @@ def _looking(
             )
         except CallError as error:
             if error.status in AWAY:
-                raise
+                raise CallError(error.status, words_of(action.key, error)) from None
             if error.status is Status.NOT_FOUND and new:
                 names = ", ".join(map(str, sorted(new)))
                 return came(Effect.UNKNOWN, f"what it needs is new, too: {names}")
             if "does not support dry run" in error.message:
-                return came(Effect.UNKNOWN, error.message)
+                return came(Effect.UNKNOWN, words_of(action.key, error))
             why: str | None = None
             if action.verb is Verb.APPLY:
                 wanted = marked(manifest, settings.inventory_id, "")

@@ -14,11 +14,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from modules.gitops import act, kept, reconcile
 from modules.gitops.act import Outcome, Superseded
-from modules.gitops.brakes import OWNER
+from modules.gitops.brakes import AWAY, OWNER
 from modules.gitops.inventory import APPROVED, LABEL, PINNED, SUSPENDED, InventoryStore
 from modules.gitops.manifests import read_source
 from modules.gitops.order import DEPENDS_ON
 from modules.gitops.plan import Plan, SourceSettings, Verb
+from modules.gitops.preview import preview_of
 from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.settings import PruneLimits
 from tests.modules.gitops.test_server import Asker
@@ -362,12 +363,21 @@ class ApplyTests(ReconcileCase):
         self.assertEqual(self.outcomes(report)["m001"], Outcome.PRUNED)
 
     def test_words_about_a_secret(self) -> None:
-        client = _Refused(self.client, "s", "invalid: data: s3cret", "apply")
-        report = self.commit(
-            object_("s", "Secret", data={"a": "s3cret"}), client=client
-        )
-        self.assertIn("the API server refuses it", report.failed[0].reason)
-        self.assertNotIn("s3cret", str(report.failed))
+        secret = object_("s", "Secret", data={"a": "s3cret"})
+        for status in (Status.PERMISSION_DENIED, *AWAY - {Status.RESOURCE_EXHAUSTED}):
+            words = "a webhook says: s3cret"
+            client: Any = _Refused(self.client, "s", words, "apply", status)
+            report = self.commit(secret, client=client)
+            self.assertIn("the API server refuses it", report.failed[0].reason)
+            self.assertNotIn("s3cret", str(report.failed))
+            plan = self.planned(secret)
+            settings = self.reconciler().settings
+            try:
+                said = str(self.pair.run(preview_of(client, plan, settings)))
+            except CallError as error:
+                said = error.message
+            self.assertIn("the API server refuses it", said)
+            self.assertNotIn("s3cret", said)
 
     def test_an_inventory_in_git_is_none_of_its_objects(self) -> None:
         labels = {"labels": {LABEL: "7-9"}}
@@ -1102,10 +1112,15 @@ class _Refused:
     """A client that the API server refuses one object, by one method."""
 
     def __init__(
-        self, client: Any, refused: str, words: str, method: str = "get"
+        self,
+        client: Any,
+        refused: str,
+        words: str,
+        method: str = "get",
+        status: Status = Status.PERMISSION_DENIED,
     ) -> None:
         self._client, self._refused, self._words = client, refused, words
-        self._method = method
+        self._method, self._status = method, status
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
@@ -1119,7 +1134,7 @@ class _Refused:
                 if not isinstance(one, KubernetesResource)
             }
             if self._refused in names:
-                raise CallError(Status.PERMISSION_DENIED, self._words)
+                raise CallError(self._status, self._words)
             return await method(*given, **more)
 
         return call
