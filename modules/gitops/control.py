@@ -127,9 +127,7 @@ class Control:
             for one in receiver.settings.objects
         )
         return pb.GetStatusResponse(
-            projects=[
-                _status(one, room if request.objects else None) for one in found
-            ],
+            projects=[_status(one, room if request.objects else None) for one in found],
             receivers=told,
         )
 

@@ -83,6 +83,9 @@ class ChannelLimits:
     #: refused without having looked at it is made again, so many times.
     replay: int = 64 * 1024
     retries: int = 5
+    #: Seconds for which no call begins after the server refused one for want of room:
+    #: it counts those that are over for us until it has cleaned up behind them.
+    refused: float = 0.05
     #: Bytes of one response.
     message: int = MAX_MESSAGE
 
@@ -122,6 +125,8 @@ class GrpcChannel:
         #: All that are not closed.
         self._connections: set[Http2ClientConnection] = set()
         self._attempt: Deferred[Any] | None = None
+        #: The server has refused a call, and gets a moment.
+        self._held = False
         #: Why calls fail now; empty: they do not.
         self._broken = ""
         #: Once the channel is closed: the last connection is gone.
@@ -148,7 +153,8 @@ class GrpcChannel:
             raise CallError(Status.UNAVAILABLE, _CLOSED)
         stream = _CallStream(self, method, receiver, metadata, timeout)
         connection = self._connection
-        if connection is not None and connection.room and not self._waiting:
+        free = connection is not None and connection.room and not self._held
+        if connection is not None and free and not self._waiting:
             stream.attach(connection)
             return stream
         if connection is None and self._broken:
@@ -193,7 +199,15 @@ class GrpcChannel:
         self._waiting.appendleft(stream)
         if self._connection is None:
             self._connect()
+        else:
+            self._held = True
+            self._timers.later("refused", self.limits.refused, self._go_on)
         return True
+
+    def _go_on(self) -> None:
+        self._held = False
+        if self._connection is not None:
+            self.has_room(self._connection)
 
     # Connecting.
 
@@ -261,12 +275,18 @@ class GrpcChannel:
         self._timers.cancel("connect")
         self._backoff.reset()
         self._broken = ""
+        self._held = False
         self._connection = connection
         self.has_room(connection)
 
     def has_room(self, connection: Http2ClientConnection) -> None:
         """*connection* takes calls that wait."""
-        while self._waiting and connection.room and connection is self._connection:
+        while (
+            self._waiting
+            and not self._held
+            and connection.room
+            and connection is self._connection
+        ):
             self._waiting.popleft().attach(connection)
 
     def leaving(self, connection: Http2ClientConnection) -> None:

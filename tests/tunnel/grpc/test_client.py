@@ -572,6 +572,10 @@ class HostileTests(ClientCase):
             self.origin.flush()
             self.settle()
             self.assertNoResult(call)
+            # The server gets a moment, and no other call overtakes.
+            self.assertNotIn(stream + 2, self.origin.bodies)
+            self.clock.advance(self.channel.limits.refused)
+            self.settle()
         self.origin.answer(envelope(b""), ("grpc-status", "0"), stream=11)
         self.settle()
         self.successResultOf(call)
@@ -580,6 +584,8 @@ class HostileTests(ClientCase):
         for stream in range(13, 25, 2):
             self.origin.h2.reset_stream(stream, ErrorCodes.REFUSED_STREAM)
             self.origin.flush()
+            self.settle()
+            self.clock.advance(self.channel.limits.refused)
             self.settle()
         self.assert_fails(again, Status.UNAVAILABLE, "REFUSED_STREAM")
 
