@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
 import attrs
@@ -20,6 +20,10 @@ REPORTS = reports_pb2.DESCRIPTOR.services_by_name["GitopsReports"]
 
 #: Drifts of one report, and bytes of it.
 MAX_DRIFTS, MAX_BYTES = 100, 1024 * 1024
+
+#: Fields, writers and credentials of one drift, each: agentk names fewer.  A MiB has
+#: room for half a million empty ones, which take seconds to write down.
+MAX_PARTS = 50
 
 #: Reports of one agent, and seconds in which they are counted: agentk makes one each
 #: second at most.
@@ -77,6 +81,9 @@ class Reported:
         if len(request.drifts) > MAX_DRIFTS or request.ByteSize() > MAX_BYTES:
             text = f"a report has at most {MAX_DRIFTS} drifts and {MAX_BYTES} bytes"
             raise CallError(Status.INVALID_ARGUMENT, text)
+        if any(_has_many(one) for one in request.drifts):
+            text = f"a drift has at most {MAX_PARTS} fields, writers or credentials"
+            raise CallError(Status.INVALID_ARGUMENT, text)
         found = AgentDrift(
             agent.agent_id, agent.agent_name, tuple(request.drifts), request.left_out
         )
@@ -87,3 +94,8 @@ class Reported:
         )
         self._api.publish("gitops.drift", found)
         return reports_pb2.ReportDriftResponse()
+
+
+def _has_many(drift: control_pb2.ObjectDrift) -> bool:
+    parts: tuple[Sized, ...] = (drift.fields, drift.writers, drift.credentials)
+    return any(len(one) > MAX_PARTS for one in parts)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+import attrs
 from google.protobuf.json_format import MessageToDict
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IConsumer, IReactorTime
-from twisted.internet.protocol import Protocol
+from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.web.client import Agent
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer
@@ -28,8 +30,9 @@ from tunnel.util.backoff import Backoff
 
 __all__ = ["DriftWebhook", "webhook_agent"]
 
-#: Events that wait for one address; of more than that the first ones are dropped.
-MAX_WAITING = 100
+#: Events that wait for one address, and bytes of all of them; of more than that the
+#: first one is dropped of the agent that has the most.
+MAX_WAITING, MAX_WAITING_BYTES = 100, 16 * 1024 * 1024
 
 #: Attempts for one event, and the seconds of the first and the longest pause between.
 ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 1.0, 60.0
@@ -66,13 +69,34 @@ class _Body:
 class _Discard(Protocol):
     """Reads an answer to its end, if that comes soon."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: IReactorTime, reading: set[_Discard]) -> None:
         self._size = 0
+        self._reading = reading
+        reading.add(self)
+        # One that never ends would keep a connection for each event.
+        self._late = clock.callLater(SECONDS, self.close)
 
     def dataReceived(self, data: bytes) -> None:
         self._size += len(data)
-        if self._size > MAX_ANSWER and self.transport is not None:
+        if self._size > MAX_ANSWER:
+            self.close()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._reading.discard(self)
+        if self._late.active():
+            self._late.cancel()
+
+    def close(self) -> None:
+        """Read nothing more."""
+        self.connectionLost()
+        if self.transport is not None:
             self.transport.loseConnection()
+
+
+@attrs.frozen(eq=False)
+class _Event:
+    agent_id: str
+    body: bytes
 
 
 class DriftWebhook:
@@ -101,7 +125,9 @@ class DriftWebhook:
         self._now = now
         self._random = random
         self._http = http
-        self._waiting: deque[Mapping[str, Any]] = deque()
+        self._waiting: deque[_Event] = deque()
+        self._bytes = 0
+        self._reading: set[_Discard] = set()
         self._running: Deferred[Any] | None = None
         self._failing = False
 
@@ -109,26 +135,39 @@ class DriftWebhook:
         """Post it, once those before have been."""
         if not self._settings.has(event.agent_name):
             return
-        self._waiting.append(
-            {
-                "event": "gitops.drift",
-                "agent": {"id": event.agent_id, "name": event.agent_name},
-                "drifts": [MessageToDict(one) for one in event.drifts],
-                "leftOut": event.left_out,
-            }
-        )
-        if len(self._waiting) > MAX_WAITING:
-            self._waiting.popleft()
-            self._complain("too many events wait for it; the first are dropped")
+        said = {
+            "event": "gitops.drift",
+            "agent": {"id": event.agent_id, "name": event.agent_name},
+            "drifts": [MessageToDict(one) for one in event.drifts],
+            "leftOut": event.left_out,
+        }
+        made = _Event(event.agent_id, json.dumps(said).encode())
+        self._waiting.append(made)
+        self._bytes += len(made.body)
+        while len(self._waiting) > MAX_WAITING or self._bytes > MAX_WAITING_BYTES:
+            self._drop()
         if self._running is None:
             running = Deferred.fromCoroutine(self._run())
             running.addErrback(self._ended)
             self._running = None if running.called else running
 
+    def _drop(self) -> None:
+        """The first one of the agent that has the most of what waits."""
+        sizes: Counter[str] = Counter()
+        for one in self._waiting:
+            sizes[one.agent_id] += len(one.body)
+        ((most, _),) = sizes.most_common(1)
+        first = next(one for one in self._waiting if one.agent_id == most)
+        self._waiting.remove(first)
+        self._bytes -= len(first.body)
+        self._complain("too many events wait for it; some are dropped")
+
     def stop(self) -> None:
         """What waits is dropped."""
         if self._running is not None:
             self._running.cancel()
+        for one in tuple(self._reading):
+            one.close()
 
     def _ended(self, failure: Any) -> None:
         self._running = None
@@ -137,7 +176,8 @@ class DriftWebhook:
 
     async def _run(self) -> None:
         while self._waiting:
-            body = json.dumps(self._waiting.popleft()).encode()
+            body = self._waiting.popleft().body
+            self._bytes -= len(body)
             backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
             why, attempts = await self._posted(body), 1
             while why and attempts < ATTEMPTS:
@@ -176,7 +216,7 @@ class DriftWebhook:
         except Exception as error:
             # Of many kinds: no route, no name, a certificate, a time-out.
             return type(error).__name__
-        response.deliverBody(_Discard())
+        response.deliverBody(_Discard(self._clock, self._reading))
         return "" if 200 <= response.code < 300 else f"it answers {response.code}"
 
     def _complain(self, why: str) -> None:

@@ -108,8 +108,13 @@ class ReportTests(DriftTestCase):
         with self.assertRaises(CallError) as caught:
             self.pair.run(taking.report_drift(many, call))
         self.assertEqual(caught.exception.status, Status.INVALID_ARGUMENT)
+        parts = [pb.ObjectDrift.Field()] * (reported.MAX_PARTS + 1)
+        large = reports_pb2.ReportDriftRequest(drifts=[pb.ObjectDrift(fields=parts)])
+        with self.assertRaises(CallError) as caught:
+            self.pair.run(taking.report_drift(large, call))
+        self.assertEqual(caught.exception.status, Status.INVALID_ARGUMENT)
         few = reports_pb2.ReportDriftRequest()
-        for _ in range(reported.REPORTS_OF_ONE - 1):
+        for _ in range(reported.REPORTS_OF_ONE - 2):
             self.pair.run(taking.report_drift(few, call))
         with self.assertRaises(CallError) as caught:
             self.pair.run(taking.report_drift(few, call))
@@ -232,6 +237,32 @@ class TestWebhooks:
         webhook.send(self.event())
         webhook.stop()
         assert self.clock.getDelayedCalls() == []
+
+    def test_bytes_that_wait(self, tmp_path: Path) -> None:
+        """An agent that says much pushes out what it says itself."""
+        webhook = self.begin(tmp_path)
+        self.http.outcome = Deferred
+        webhook.send(self.event())
+        webhook.send(attrs.evolve(self.event(), agent_id="2"))
+        # Each of these is six bytes of JSON.
+        drift = pb.ObjectDrift(reason="\x01" * 1_000_000)
+        for _ in range(10):
+            webhook.send(attrs.evolve(self.event(), drifts=(drift,)))
+        waiting = [one.agent_id for one in webhook._waiting]
+        assert waiting == ["2", "1", "1"]
+        assert webhook._bytes == sum(len(one.body) for one in webhook._waiting)
+        assert webhook._bytes <= webhooks.MAX_WAITING_BYTES
+
+    def test_an_answer_that_does_not_end(self, tmp_path: Path) -> None:
+        """It keeps no connection."""
+        webhook = self.begin(tmp_path)
+        transport = StringTransport()
+        response = Response((b"HTTP", 1, 1), 200, b"", None, transport)
+        self.http.outcome = lambda: succeed(response)
+        webhook.send(self.event())
+        assert not transport.disconnecting
+        self.clock.advance(webhooks.SECONDS)
+        assert transport.disconnecting
 
     def test_a_secret_that_is_gone(self, tmp_path: Path) -> None:
         """Nothing is sent unsigned."""
