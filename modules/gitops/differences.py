@@ -227,6 +227,9 @@ def _shown(value: Any, masked: bool) -> str:
     if masked:
         return MASK
     text = json.dumps(value, ensure_ascii=False)
+    if _LAST_APPLIED in text:
+        # All annotations as one value: in it is the whole object of before.
+        return MASK
     return text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + "…"
 
 

@@ -163,6 +163,12 @@ class _Watch:
                         kind=self._kind[1],
                         reason=error.message,
                     )
+            except CancelledError:
+                raise
+            except Exception:
+                # What one object breaks must not hide the drift of all others.
+                self.synced = False
+                self._log.failure("watching {kind} failed", kind=self._kind[1])
             await deferLater(self._clock, backoff.pause())
 
     async def _catch_up(self, follower: KindFollower) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from modules.gitops import drift as module
 from modules.gitops.brakes import OWNER
+from modules.gitops.differences import changed_fields
 from modules.gitops.drift import Drift, DriftKind, DriftState
+from modules.gitops.manifests import ObjectKey
 from modules.gitops.project import AGAIN, WATCHED_AGAIN
 from modules.gitops.watches import RETRY_FIRST
 from tests.modules.gitops.halves import HalvesTestCase, text
@@ -161,6 +164,34 @@ class RepairTests(DriftTestCase):
         self.configure()
         self.passes(1)
         self.assertEqual(len(self.cluster.objects.watchers), 0)
+
+    def test_an_event_that_nobody_can_read(self) -> None:
+        """It is logged, and drift is seen again after a moment."""
+        self.begin(object_("a", data={"x": "1"}))
+        bad = {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": "9999"},
+        }
+        line = json.dumps({"type": "MODIFIED", "object": bad}).encode() + b"\n"
+        for watcher in tuple(self.cluster.objects.watchers):
+            assert watcher._send is not None
+            watcher._send(line)
+        self.passes(1)
+        self.assertEqual(len(self.said("watching ConfigMap failed")), 1)
+        self.flushLoggedErrors(KeyError)
+        self.passes(400)
+        self.edit("a", data={"x": "2"})
+        self.passes(7)
+        self.assertEqual(self.live("a")["data"], {"x": "1"})
+
+    def test_annotations_of_a_secret_that_are_all_gone(self) -> None:
+        """With what kubectl wrote there, which is the Secret."""
+        key = ObjectKey("", "Secret", "a", "s")
+        name = "kubectl.kubernetes.io/last-applied-configuration"
+        wanted = {"metadata": {"annotations": {name: '{"data":{"k":"b2xk"}}'}}}
+        fields, _ = changed_fields(key, wanted, {"metadata": {}})
+        self.assertEqual([field.wanted for _, field in fields], ["***"])
 
     def test_a_list_that_is_one_field(self) -> None:
         """Another program appends to it each minute: one wins, and both are named."""
