@@ -71,10 +71,10 @@ def test_discovery(both: Both) -> None:
         assert "FIELDS" in t.run("explain", "deployment", "--recursive")
         assert "Server Version" in t.run("version")
         assert t.run("get", "--raw", "/readyz") == "ok"
-        assert "paths" in t.run("get", "--raw", "/openapi/v3")
+        assert "paths" in t.run("get", "--raw", "/openapi/v3/apis/apps/v1")
         assert "gitVersion" in t.run("get", "--raw", "/version?pretty=true")
         t.run("get", "--raw", "/nowhere", code=1)
-        t.run("get", "things", code=1)
+        t.run("get", "nothings", code=1)
         assert "node-0" in t.run("get", "nodes", "-o", "wide")
 
     both(discovery)
