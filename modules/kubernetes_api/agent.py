@@ -24,6 +24,7 @@ from tunnel import __version__
 from tunnel.errors import ErrorCode
 from tunnel.http1 import (
     HeadError,
+    RequestHead,
     RequestParser,
     ResponseHead,
     ResponseParser,
@@ -49,6 +50,10 @@ __all__ = ["KubernetesApiAgent"]
 
 _PSEUDONYM = f"gitlab-agent/{__version__}".encode()
 
+#: Heads that are remembered, with 4 KiB of lines each at most.  The clients of one
+#: cluster that are busy at a time are few, and each has some two or three.
+MAX_KNOWN_HEADS = 100
+
 _API_SERVER = b"api-server"
 _AGENT = b"agent"
 
@@ -70,21 +75,29 @@ class KubernetesApiAgent:
         self.failures = FailureLog(api.clock)
         # kas has checked each request; what it sends is only read here.
         self.requests = RequestParser(
-            taken=[b"authorization", b"via", CREDENTIAL], host_required=False
+            taken=[b"authorization", b"via", CREDENTIAL],
+            host_required=False,
+            max_known=MAX_KNOWN_HEADS,
         )
+        #: Heads that came through the tunnel that is up.
+        self.known: dict[bytes, RequestHead] = {}
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
         self.pool = api.upstream
         #: Answers that are events.
         self.watches: set[AgentRequest] = set()
         self._counting = False
-        self._unsubscribe: Callable[[], None] | None = None
+        self._unsubscribe: list[Callable[[], None]] = []
         api.handle_stream(METHOD, self.accept)
 
     async def start(self) -> None:
         """Nothing is connected before the first request."""
         self.api.metrics.register(self.metrics)
         self._counting = True
-        self._unsubscribe = self.api.subscribe("agentk.draining", self._draining)
+        self._unsubscribe = [
+            self.api.subscribe("agentk.draining", self._draining),
+            # What clients sent stays here no longer than the connection it came by.
+            self.api.subscribe("tunnel.disconnected", lambda _: self.known.clear()),
+        ]
 
     def _draining(self, _: object) -> None:
         # Clients begin their watches again, at an agentk that stays.
@@ -97,9 +110,10 @@ class KubernetesApiAgent:
         if self._counting:
             self._counting = False
             self.api.metrics.unregister(self.metrics)
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-            self._unsubscribe = None
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        self._unsubscribe = []
+        self.known.clear()
 
     def _owns(self, receiver: ResponseReceiver) -> bool:
         return isinstance(receiver, AgentRequest) and receiver.belongs_to(self)
@@ -109,6 +123,26 @@ class KubernetesApiAgent:
         request = AgentRequest(self, stream)
         request.begin(opened.metadata)
         return request
+
+
+def _outgoing(head: RequestHead, cluster: ICluster) -> bytes:
+    """The fields of a request to the API server: kas', ``Host``, ``Via``, and ours."""
+    authorization = cluster.authorization()
+    noted = head.notes.get(_outgoing)
+    if noted is not None and noted[0] == authorization:
+        fields: bytes = noted[1]
+        return fields
+    if authorization is not None and not is_value(authorization):
+        raise ValueError("the token has bytes that no header can hold")
+    fields = b"%b\r\nHost: %b\r\nVia: %b" % (
+        head.fields,
+        cluster.host_header,
+        b", ".join([*head.taken.get(b"via", ()), b"1.1 " + _PSEUDONYM]),
+    )
+    if authorization is not None:
+        fields += b"\r\nAuthorization: " + authorization
+    head.notes[_outgoing] = authorization, fields
+    return fields
 
 
 @implementer(IStreamReceiver)
@@ -176,27 +210,18 @@ class AgentRequest:
         module = self._module
         cluster = module.cluster
         try:
-            head = module.requests.parse(block)
+            head = module.requests.parse(block, module.known)
         except HeadError as error:
             self._refuse(502, f"kas -> agent: {error}", _AGENT)
             return
         self._target = head.target
         self._fields = head.fields
         try:
-            authorization = cluster.authorization()
-            if authorization is not None and not is_value(authorization):
-                raise ValueError("the token has bytes that no header can hold")
+            fields = _outgoing(head, cluster)
         except Exception as error:
             self._log.failure("no credentials for the API server")
             self._refuse(502, f"agent -> API server: no credentials: {error}", _AGENT)
             return
-        fields = b"%b\r\nHost: %b\r\nVia: %b" % (
-            head.fields,
-            cluster.host_header,
-            b", ".join([*head.taken.get(b"via", ()), b"1.1 " + _PSEUDONYM]),
-        )
-        if authorization is not None:
-            fields += b"\r\nAuthorization: " + authorization
         target = head.target
         if cluster.path_prefix:
             target = cluster.path_prefix.rstrip("/").encode() + target

@@ -149,7 +149,12 @@ def enter(
         mark = b"?" if query else b""
         wants_token = ours.get(REQUEST) == [b"true"] and head.method == b"GET"
     values = head.taken.get(b"authorization", ())
-    bearer = _BEARER.fullmatch(values[0]) if len(values) == 1 else None
+    bearer = head.notes.get(_BEARER)
+    if bearer is None and len(values) == 1:
+        match = _BEARER.fullmatch(values[0])
+        if match is not None:
+            bearer = tuple(part and part.decode("ascii") for part in match.groups())
+            head.notes[_BEARER] = bearer
     if bearer is None:
         entry = None if values else _of_page(head, named, ours, path, tokens)
         if entry is None:
@@ -157,29 +162,23 @@ def enter(
         entry.target = path + mark + query
         entry.wants_token = wants_token
         return entry
-    kind, agent, token = bearer.groups()
+    kind, agent, token = bearer
     if kind is not None:
-        if named and agent != named:
+        if named and agent != named.decode("ascii"):
             raise Refused(
                 400, "client -> kas: the path and the credential name different agents"
             )
-    elif token.count(b":") > 1:
+    elif token.count(":") > 1:
         raise unauthorized("the bearer token is not <kind>:<agent id>:<token>")
     elif named:
-        kind, agent = b"", named
+        kind, agent = "", named.decode("ascii")
     else:
         raise unauthorized(
             "neither the bearer token (<kind>:<agent id>:<token>) nor the path "
             "(/agents/<name>/) names an agent; 'kasctl kubeconfig' makes a file with "
             "both, from the token of a user: that of an agent is for agentk only"
         )
-    return Entry(
-        kind.decode("ascii"),
-        agent.decode("ascii"),
-        token.decode("ascii"),
-        path + mark + query,
-        wants_token,
-    )
+    return Entry(kind, agent, token, path + mark + query, wants_token)
 
 
 def _of_page(
@@ -240,14 +239,19 @@ class OutgoingFields:
         :raises Refused: when the client wants to impersonate and may not, or the
             request goes in a circle.
         """
+        noted = head.notes.get(self)
+        if noted is not None and noted[0] is access:
+            fields: bytes = noted[1]
+            return fields
+        fields = self._made(head, access)
+        head.notes[self] = access, fields
+        return fields
+
+    def _made(self, head: RequestHead, access: Access) -> bytes:
         hops = head.taken.get(b"via")
         via = self._via if hops is None else self._behind(hops)
         fields = head.fields + via
-        # A comprehension would be one more call for each request.
-        wanted = []
-        for name in head.taken:
-            if name.startswith(b"impersonate-"):
-                wanted.append(name)
+        wanted = [name for name in head.taken if name.startswith(b"impersonate-")]
         impersonation = access.impersonation
         if impersonation is None:
             return fields + _own_impersonation(head, wanted) if wanted else fields

@@ -10,6 +10,10 @@ it, a second cuts out the few lines that a proxy must look at, and what remains 
 as one `bytes`.  Two parsers that read the same bytes differently are how requests are
 smuggled, therefore what is merely odd is refused: a bare CR or LF, folding, whitespace
 before a colon, two lengths, any coding but ``chunked``, an absolute target.
+
+A client repeats its header lines, byte for byte, with each request on a connection, and
+what reads them finds the same again: what was found out is remembered by these bytes,
+for as long as the owner of the table likes.  The request line is read each time.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -55,9 +59,9 @@ _TRAILERS = re.compile(_FIELDS)
 _MAX_METHOD: Final = 32
 _MAX_DIGITS: Final = 18  # of a length: more than any body has
 
-_REQUEST = re.compile(
-    rb"(%b{1,%d}+) (/[!\"$-~]*+) HTTP/1\.([01])%b\r\n" % (_TOKEN, _MAX_METHOD, _FIELDS)
-)
+#: Method and target; what follows them is the minor version and the header lines.
+_REQUEST = re.compile(rb"(%b{1,%d}+) (/[!\"$-~]*+) HTTP/1\." % (_TOKEN, _MAX_METHOD))
+_LINES = re.compile(rb"([01])" + _FIELDS + rb"\r\n")
 _RESPONSE = re.compile(
     rb"HTTP/1\.([01]) ([1-9][0-9]{2})( " + _TEXT + rb"*+)?" + _FIELDS + rb"\r\n"
 )
@@ -89,6 +93,10 @@ _REQUEST_ONLY = (b"host", b"expect")
 _INSPECTED = frozenset(
     [b"connection", b"content-length", b"expect", b"transfer-encoding", b"upgrade"]
 )
+
+#: Bytes of header lines that are remembered: kubectl's have some 400, those with a
+#: token of an OpenID provider up to 2,500.
+MAX_KNOWN: Final = 4096
 
 #: Named in Connection these would be taken away from the next hop, which would then
 #: decide without them.
@@ -139,6 +147,25 @@ class RequestHead:
     host: bytes = b""
     #: By lower-case name, the values of the lines that were cut out of *fields*.
     taken: dict[bytes, list[bytes]] = attrs.field(factory=dict)
+    #: What its readers found out from its header lines alone, each under a key of its
+    #: own: it is there again in the next head that has the same lines.
+    notes: dict[object, Any] = attrs.field(factory=dict, repr=False)
+
+    def again(self, method: bytes, target: bytes) -> RequestHead:
+        """The head of another request that has the same header lines."""
+        return RequestHead(
+            method,
+            target,
+            self.minor,
+            self.fields,
+            self.length,
+            self.keep_alive,
+            self.upgrade,
+            self.expect_continue,
+            self.host,
+            self.taken,
+            self.notes,
+        )
 
 
 @attrs.define(eq=False)
@@ -155,6 +182,7 @@ class ResponseHead:
     bodiless: bool = False
     keep_alive: bool = True
     upgrade: bytes = b""
+    #: As in `RequestHead`, but for the length.
     taken: dict[bytes, list[bytes]] = attrs.field(factory=dict)
 
     def block(self, extra: bytes = b"") -> bytes:
@@ -179,6 +207,7 @@ class RequestParser:
     :param protected: names that ``Connection`` must not mention, besides our own list.
     :param max_count: header lines in one head.
     :param host_required: ask for exactly one ``Host``, as HTTP/1.1 does.
+    :param max_known: heads that one table of known ones holds; see `parse`.
     """
 
     def __init__(
@@ -188,6 +217,7 @@ class RequestParser:
         protected: Iterable[bytes] = (),
         max_count: int = 200,
         host_required: bool = True,
+        max_known: int = 4,
     ) -> None:
         names = dict.fromkeys([*_HOP_BY_HOP, *_REQUEST_ONLY, *taken])
         self._lines = lines_of(names, underscores=True)
@@ -198,15 +228,39 @@ class RequestParser:
         self._protected = re.compile(_one_of(refused, underscores=True))
         self._max_count = max_count
         self._host_required = host_required
+        self._max_known = max_known
 
-    def parse(self, block: bytes) -> RequestHead:
+    def parse(
+        self, block: bytes, known: dict[bytes, RequestHead] | None = None
+    ) -> RequestHead:
         """
+        :param known: heads of before, by their header lines as they came, with
+            credentials and all.  It is kept here, and forgotten by its owner.
         :raises HeadError: for everything that two readers could understand differently.
         """
-        match = _REQUEST.fullmatch(block)
+        match = _REQUEST.match(block)
         if match is None:
             raise _explain(block)
-        method, target, minor, fields = match.groups()
+        method, target = match.groups()
+        lines = block[match.end() :]
+        if known is not None:
+            like = known.get(lines)
+            if like is not None and method not in _REFUSED_METHODS:
+                return like.again(method, target)
+        head = self._read(method, target, lines, block)
+        if known is not None and len(lines) <= MAX_KNOWN:
+            if len(known) >= self._max_known:
+                known.clear()
+            known[lines] = head
+        return head
+
+    def _read(
+        self, method: bytes, target: bytes, lines: bytes, block: bytes
+    ) -> RequestHead:
+        match = _LINES.fullmatch(lines)
+        if match is None:
+            raise _explain(block)
+        minor, fields = match.groups()
         if fields.count(b"\n") > self._max_count:
             raise HeadError(431, f"more than {self._max_count} header lines")
         if method in _REFUSED_METHODS:
@@ -281,7 +335,9 @@ class ResponseParser:
     """
 
     def __init__(self, *, taken: Iterable[bytes] = (), max_count: int = 256) -> None:
+        taken = dict.fromkeys(taken)
         self._lines = lines_of(dict.fromkeys([*_HOP_BY_HOP, *taken]))
+        self._usual = _usual_response(list(taken))
         self._max_count = max_count
 
     def parse(self, block: bytes, method: bytes = b"GET") -> ResponseHead:
@@ -289,12 +345,15 @@ class ResponseParser:
         :param method: of the request; there is no body in the answer to a HEAD.
         :raises HeadError: of status 502.
         """
+        if block.count(b"\n") > self._max_count + 1:
+            raise HeadError(502, f"more than {self._max_count} header lines")
+        match = self._usual.fullmatch(block)
+        if match is not None:
+            return _usual(match, method)
         match = _RESPONSE.fullmatch(block)
         if match is None:
             raise HeadError(502, "malformed response head")
         minor, code, reason, fields = match.groups()
-        if fields.count(b"\n") > self._max_count:
-            raise HeadError(502, f"more than {self._max_count} header lines")
         status = int(code)
         fields, taken = cut(self._lines, fields)
         start = b"HTTP/1.1 %b%b" % (code, reason or b" ")
@@ -321,7 +380,7 @@ class ResponseParser:
 
     def _measure(self, head: ResponseHead, minor: bytes) -> None:
         coding = head.taken.get(b"transfer-encoding")
-        sizes = head.taken.get(b"content-length")
+        sizes = head.taken.pop(b"content-length", None)
         if coding is not None:
             if sizes is not None:
                 raise HeadError(502, "both Content-Length and Transfer-Encoding")
@@ -333,6 +392,40 @@ class ResponseParser:
                 head.length = _length_of(sizes)
             except HeadError as error:
                 raise HeadError(502, str(error)) from None
+
+
+def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
+    """
+    What nearly all answers look like, to be read in one go: nothing of one connection
+    in it, but maybe a length, and at most one line before that of those that are taken.
+    """
+    special = _one_of(dict.fromkeys([*_HOP_BY_HOP, *taken]), underscores=False)
+    line = rb"\r\n(?!(?i:" + special + rb"):)" + _TOKEN + rb"++:" + _TEXT + rb"*+"
+    lines = rb"((?:" + line + rb")*+)"
+    of_ours = rb"\r\n((?i:" + _one_of(taken, underscores=False) + rb")):(" + _TEXT
+    return re.compile(
+        rb"HTTP/1\.1 ([2-5][0-9]{2})( " + _TEXT + rb"*+)?" + lines
+        # Nothing is an expression that matches anywhere.
+        + (rb"(?:" + of_ours + rb"*+))?+" if taken else rb"()()")
+        + rb"(?:\r\n(?i:content-length): ?([0-9]{1,%d}+))?+" % _MAX_DIGITS
+        + lines
+        + rb"\r\n"
+    )  # fmt: skip
+
+
+def _usual(match: re.Match[bytes], method: bytes) -> ResponseHead:
+    code, reason, fields, name, value, size, more = match.groups()
+    status = int(code)
+    return ResponseHead(
+        status,
+        b"HTTP/1.1 %b%b" % (code, reason or b" "),
+        fields + more,
+        UNTIL_CLOSE if size is None else int(size),
+        status == 204 or status == 304 or method == b"HEAD",
+        True,
+        b"",
+        {name.lower(): [value.strip(b" \t")]} if name else {},
+    )
 
 
 def encode_request(

@@ -38,6 +38,7 @@ __all__ = [
 
 _DRAIN_BYTES: Final = 1024 * 1024  # read and dropped so that an early answer arrives
 _UNREAD_BYTES: Final = 64 * 1024  # answers that wait for a client that asks for more
+_KNOWN_SECONDS: Final = 10.0  # without a request, after which its heads are forgotten
 
 # How the rest of an answer is delimited, where it is not by a length.
 _CHUNKS: Final = -1
@@ -383,6 +384,8 @@ class HttpServerConnection(HttpConnection):
         self._state = _HEAD
         #: How much of a head that began was searched for its end; None between two.
         self._scanned: int | None = None
+        #: Heads that came here before: of no other connection, since they are secret.
+        self._known: dict[bytes, RequestHead] = {}
         self._left = 0
         self._decoder = ChunkedDecoder()
         self._exchange: Exchange | None = None
@@ -469,7 +472,7 @@ class HttpServerConnection(HttpConnection):
             raise HeadError(431, f"a head beyond {limits.max_header_bytes} bytes")
         # RFC 9112 2.2: one empty line before a request is forgiven.
         start = 2 if data.startswith(b"\r\n") else 0
-        head = self.factory.parser.parse(data[start : end + 2])
+        head = self.factory.parser.parse(data[start : end + 2], self._known)
         self._fresh = False
         self.factory.idle.pop(self, None)
         exchange = self._exchange = Exchange(self, head)
@@ -665,6 +668,7 @@ class HttpServerConnection(HttpConnection):
     def _forget(self) -> None:
         self.factory.connections.discard(self)
         self.factory.idle.pop(self, None)
+        self._known.clear()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         super().connectionLost(reason)
@@ -679,6 +683,8 @@ class HttpServerConnection(HttpConnection):
         if self._clogged or state == _CLOSED:
             self._wait_for_reader(now, waited)
         elif state == _HEAD:
+            if waited >= _KNOWN_SECONDS:
+                self._known.clear()
             if self._buffer:
                 if waited >= limits.header_seconds:
                     self._refuse(408, "the head of the request did not arrive in time")

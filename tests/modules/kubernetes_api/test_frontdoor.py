@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from twisted.internet.defer import ensureDeferred
+
+from modules.kubernetes_api.agent import MAX_KNOWN_HEADS
 from modules.kubernetes_api.frontdoor import OutgoingFields, Refused, enter
 from tests.modules.kubernetes_api.cases import HELLO, ProxyCase, head_of
 from tests.modules.kubernetes_api.pair import World
@@ -63,6 +66,90 @@ class CredentialTests(ProxyCase):
         """Neither of the two is believed."""
         wire = self.world.request(b"GET /agents/2/api HTTP/1.1", token=b"user:1:alice")
         self.assert_error(wire, 400, "different agents")
+
+
+class KnownHeadTests(ProxyCase):
+    """The same header lines again, on the same connection."""
+
+    LINES = b"Host: a\r\nAuthorization: Bearer user:1:alice\r\nX: y\r\n\r\n"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.wire = self.world.client()
+
+    def ask(self, start: bytes = b"GET /api HTTP/1.1") -> bytes:
+        """What reaches the API server; empty: nothing."""
+        origins = self.world.cluster.connections.wires
+        self.wire.receive(start + b"\r\n" + self.LINES)
+        self.world.run()
+        sent = origins[-1].taken() if origins else b""
+        if sent:
+            origins[-1].receive(HELLO)
+            self.world.run()
+        return sent
+
+    def test_only_the_request_line_differs(self) -> None:
+        """All else is as it was the first time."""
+        first = self.ask()
+        self.assertIn(b"Impersonate-User: alice", first)
+        second = self.ask(b"DELETE /api/v1/pods/b?c=d HTTP/1.1")
+        start = b"DELETE /api/v1/pods/b?c=d "
+        self.assertEqual(second, first.replace(b"GET /api ", start))
+        self.assertEqual(self.wire.taken().count(b"200 OK"), 2)
+
+    def test_revoked(self) -> None:
+        """The next request is refused."""
+        self.assertNotEqual(self.ask(), b"")
+        self.wire.taken()
+        del self.world.server_api.access["alice"]
+        self.assertEqual(self.ask(), b"")
+        self.assert_error(self.wire, 401, "not known")
+
+    def test_changed(self) -> None:
+        """The next request runs as somebody else, or at another agent."""
+        self.ask()
+        changed = Access("user:alice", "2", "agent-2", Impersonation("bob"))
+        self.world.server_api.access["alice"] = changed
+        second = self.ask()
+        self.assertIn(b"Impersonate-User: bob", second)
+        self.assertNotIn(b"alice", second)
+
+    def test_agent_in_the_path(self) -> None:
+        """It is read each time."""
+        lines = self.LINES.replace(b"user:1:", b"")
+        self.LINES = lines
+        for agent in ("7", "8", "7"):
+            self.ask(b"GET /agents/" + agent.encode() + b"/api HTTP/1.1")
+            self.assertEqual(self.world.server_api.asked[-1], ("", agent, "alice"))
+
+    def test_new_token_of_agentk(self) -> None:
+        """agentk sends the credential that is good now."""
+        self.assertIn(b"Authorization: Bearer agent-token\r\n", self.ask())
+        self.world.cluster.token = b"Bearer rotated"
+        second = self.ask()
+        self.assertIn(b"Authorization: Bearer rotated\r\n", second)
+        self.assertNotIn(b"agent-token", second)
+        self.world.cluster.token = None
+        self.assertNotIn(b"Authorization", self.ask())
+
+    def test_agentk_forgets_with_the_tunnel(self) -> None:
+        """What clients sent is gone when the connection it came by is."""
+
+        async def started() -> None:
+            await self.world.agent.start()
+
+        ensureDeferred(started())
+        self.ask()
+        self.assertEqual(len(self.world.agent.known), 1)
+        self.world.agent_api.publish("tunnel.disconnected", "1")
+        self.assertEqual(len(self.world.agent.known), 0)
+
+    def test_agentk_is_bounded(self) -> None:
+        """Clients whose heads never repeat fill nothing."""
+        for number in range(MAX_KNOWN_HEADS + 10):
+            self.LINES = b"X: %d\r\n" % number + type(self).LINES
+            self.assertNotEqual(self.ask(), b"")
+            self.assertLessEqual(len(self.world.agent.known), MAX_KNOWN_HEADS)
 
 
 class P01Tests(ProxyCase):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from functools import partial
+
+import attrs
 import httptools
 import pytest
+from attrs import AttrsInstance
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.http1.head import (
     CHUNKED,
+    MAX_KNOWN,
     UNTIL_CLOSE,
     HeadError,
     RequestHead,
@@ -344,6 +351,137 @@ def test_llhttp_agrees_on_what_we_accept(bits: list[bytes]) -> None:
     lengths = [int(v) for n, v in seen.headers if n.lower() == b"content-length"]
     if lengths:
         assert lengths == [head.length]
+
+
+def _read(parse: Callable[[bytes], AttrsInstance], block: bytes) -> object:
+    """Everything that a parser says of *block*, be it a head or an error."""
+    try:
+        head = parse(block)
+    except HeadError as error:
+        return error.status, str(error)
+    return attrs.asdict(head, filter=lambda field, _: field.name != "notes")
+
+
+_LINES = st.sampled_from(
+    [
+        b"Content-Length: 5", b"content-length:7 ", b"Content-Length: 1,1",
+        b"Transfer-Encoding: chunked", b"Transfer_Encoding: chunked", b"Expect: x",
+        b"X: \0", b"Connection: close, x", b"Connection: upgrade", b"Upgrade: wibble",
+        b"Authorization: Bearer a", b"Impersonate-User:  b\t", b"X:\xff", b" X: a",
+        b"Via: 1.1 a", b"via: b ,c", b"Set-Cookie: a=b", b"Date: now", b"TE: trailers",
+        b"Access-Control-Allow-Origin: *", b"x : y", b"Keep-Alive: 5", b"y: a\rb: c",
+    ]
+)  # fmt: skip
+_STARTS = st.sampled_from(
+    [
+        b"GET / HTTP/1.1", b"GET /a?b HTTP/1.1", b"GET / HTTP/1.0", b"POST / HTTP/1.1",
+        b"TRACE / HTTP/1.1", b"GET a HTTP/1.1", b"GET / HTTP/1.2", b"GET / HTTP/1.11",
+    ]
+)  # fmt: skip
+_BLOCKS = st.tuples(
+    _STARTS, st.lists(_LINES, max_size=3), st.booleans(), st.lists(_BITS, max_size=2)
+).map(
+    lambda parts: b"".join(
+        [
+            parts[0] + b"\r\n",
+            b"Host: a\r\n" if parts[2] else b"",
+            *[line + b"\r\n" for line in parts[1]],
+            *parts[3],
+        ]
+    )
+)
+
+
+@given(st.lists(_BLOCKS, min_size=1, max_size=8), st.booleans())
+def test_known_heads_mean_the_same(blocks: list[bytes], host_required: bool) -> None:
+    """Whatever came before, each head is read as if it were the first."""
+    parser = RequestParser(
+        taken=[b"authorization", b"impersonate-*", b"via"],
+        host_required=host_required,
+        max_count=3,
+    )
+    known: dict[bytes, RequestHead] = {}
+    for block in [*blocks, *blocks]:
+        got = _read(lambda one: parser.parse(one, known), block)
+        assert got == _read(parser.parse, block)
+
+
+_ANSWERS = st.tuples(
+    st.sampled_from(
+        [
+            b"HTTP/1.1 200 OK", b"HTTP/1.1 404", b"HTTP/1.0 200 OK", b"HTTP/1.1 204 x",
+            b"HTTP/1.1 101 x", b"HTTP/1.1 100 x", b"HTTP/1.1 600 x",
+            b"HTTP/1.1 304 \xff",
+        ]
+    ),
+    st.lists(_LINES, max_size=5),
+    st.lists(_BITS, max_size=2),
+    st.sampled_from([b"GET", b"HEAD"]),
+)  # fmt: skip
+
+
+@given(_ANSWERS)
+def test_usual_answers_mean_the_same(
+    answer: tuple[bytes, list[bytes], list[bytes], bytes],
+) -> None:
+    """What is read in one go is what the closer look finds."""
+    start, lines, bits, method = answer
+    block = b"".join([start, b"\r\n", *[line + b"\r\n" for line in lines], *bits])
+    for taken in ([], [b"via"], [b"via", b"set-cookie", b"access-control-*"]):
+        quick = ResponseParser(taken=taken, max_count=4)
+        thorough = ResponseParser(taken=taken, max_count=4)
+        thorough._usual = re.compile(rb"(?!)")
+        found = [
+            _read(partial(parser.parse, method=method), block)
+            for parser in (quick, thorough)
+        ]
+        assert found[0] == found[1]
+
+
+class KnownTests(SynchronousTestCase):
+    """What `RequestParser` remembers of the heads before."""
+
+    def setUp(self) -> None:
+        self.known: dict[bytes, RequestHead] = {}
+
+    def parse(self, lines: bytes, start: bytes = b"GET / HTTP/1.1") -> RequestHead:
+        block = start + b"\r\nHost: a\r\n" + lines
+        return RequestParser(max_known=3).parse(block, self.known)
+
+    def test_notes(self) -> None:
+        """They are there again with the same lines, and with no others."""
+        self.parse(b"A: b\r\n").notes["x"] = 1
+        again = self.parse(b"A: b\r\n", b"DELETE /b?c HTTP/1.1")
+        self.assertEqual((again.method, again.target), (b"DELETE", b"/b?c"))
+        self.assertEqual(again.notes, {"x": 1})
+        for lines, start in (
+            (b"A: c\r\n", b"GET / HTTP/1.1"),
+            (b"a: b\r\n", b"GET / HTTP/1.1"),
+            (b"A: b\r\n", b"GET / HTTP/1.0"),
+        ):
+            self.assertEqual(self.parse(lines, start).notes, {})
+
+    def test_limits(self) -> None:
+        """So many heads, and none that is longer than most are."""
+        for number in range(10):
+            self.parse(b"A: %d\r\n" % number)
+            self.assertLessEqual(len(self.known), 3)
+        self.known.clear()
+        rest = MAX_KNOWN - len(b"1\r\nHost: a\r\nA: \r\n")
+        self.parse(b"A: " + b"x" * (rest + 1) + b"\r\n")
+        self.assertEqual(len(self.known), 0)
+        self.parse(b"A: " + b"x" * rest + b"\r\n")
+        self.assertEqual(len(self.known), 1)
+
+    def test_refused_is_not_remembered(self) -> None:
+        """Nor does it matter that its lines are known."""
+        self.assertRaises(HeadError, self.parse, b"A: \0\r\n")
+        self.assertEqual(self.known, {})
+        self.parse(b"A: b\r\n")
+        error = self.assertRaises(
+            HeadError, self.parse, b"A: b\r\n", b"TRACE / HTTP/1.1"
+        )
+        self.assertEqual(error.status, 405)
 
 
 @given(st.binary(max_size=200))

@@ -13,7 +13,12 @@ from twisted.internet.task import Clock
 from tests.tunnel.http1.servers import OK, FrontCase, Recorder
 from tests.tunnel.http1.wire import Wire
 from tests.tunnel.producers import Producer
-from tunnel.http1 import Exchange, HttpServerFactory, HttpServerLimits
+from tunnel.http1 import (
+    Exchange,
+    HttpServerFactory,
+    HttpServerLimits,
+    RequestHead,
+)
 
 
 class IsolationTests(FrontCase):
@@ -103,6 +108,47 @@ class GarbageTests(FrontCase):
                     holder.answer()
                 del holder
                 self.assertIsNone(handler.alive[-1]())
+
+
+class KnownHeadTests(FrontCase):
+    """Heads hold credentials: how long a connection remembers them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.heads: list[weakref.ref[RequestHead]] = []
+        holders = Holders(at_once=True)
+
+        def taken(exchange: Exchange) -> Holder:
+            self.heads.append(weakref.ref(exchange.head))
+            return holders.request_received(exchange)
+
+        self.handler.request_received = taken  # type: ignore[assignment,method-assign]
+
+    def ask(self, wire: Wire) -> None:
+        wire.receive(b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: b\r\n\r\n")
+        self.clock.advance(0)
+
+    @property
+    def remembered(self) -> list[bool]:
+        return [head() is not None for head in self.heads]
+
+    def test_not_without_requests(self) -> None:
+        """Ten seconds after the last one nothing is left."""
+        self.ask(self.wire)
+        self.clock.pump([1] * 9)
+        self.assertEqual(self.remembered, [True])
+        self.clock.pump([1] * 2)
+        self.assertEqual(self.remembered, [False])
+
+    def test_not_behind_the_connection(self) -> None:
+        """It goes with the connection, and no other connection knows of it."""
+        self.ask(self.wire)
+        other = self.connect()
+        self.ask(other)
+        # Of the same lines one is remembered, but for each connection its own.
+        self.assertEqual(self.remembered, [True, True])
+        self.wire.lose()
+        self.assertEqual(self.remembered, [False, True])
 
 
 class ExchangeTests(FrontCase):
