@@ -21,7 +21,9 @@ from tunnel.config import (
     Listen,
     PartlyRead,
     Section,
+    Sentry,
     Text,
+    Tracing,
     authorities,
     field,
     is_positive,
@@ -182,11 +184,24 @@ class ObservabilitySection:
 
 
 @attrs.frozen(kw_only=True)
+class AgentkObservability:
+    """``observability``: what others are told of agentk."""
+
+    tracing: Tracing | None = field(
+        default=None, doc="spans for OpenTelemetry, of requests that kas traces"
+    )
+    sentry: Sentry = field(factory=Sentry, doc="failures for Sentry; off by default")
+
+
+@attrs.frozen(kw_only=True)
 class AgentkConfiguration:
     """``--configuration-file``."""
 
     kubernetes: KubernetesConfiguration = field(
         factory=KubernetesConfiguration, doc="connections to the API server"
+    )
+    observability: AgentkObservability = field(
+        factory=AgentkObservability, doc="traces and failures"
     )
     modules: dict[str, Section] = field(
         factory=dict, doc="one section per agent module, by the module's name"

@@ -45,7 +45,9 @@ from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
 from tunnel.program.logs import LogsItsOwnWay
 from tunnel.program.process_metrics import register_process_metrics
+from tunnel.program.sentry import ErrorReports
 from tunnel.program.startup import start_or_exit
+from tunnel.program.tracing import Tracer
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
@@ -102,7 +104,17 @@ class AgentkService(LogsItsOwnWay, Service):
         )
         random = secrets.SystemRandom().random
         self.bus = EventBus()
-        self.dispatcher = Dispatcher(reactor, from_kas=True)
+        observability = configuration.observability
+        self._errors = ErrorReports(observability.sentry, "agentk", reactor)
+        self._tracer: Tracer | None = None
+        if observability.tracing is not None:
+            instance = self._instance_id.hex()
+            # Which traces begin is decided in kas.
+            self._tracer = Tracer(
+                observability.tracing, "agentk", instance, 0.0, random
+            )
+            self.metrics.register(self._tracer)
+        self.dispatcher = Dispatcher(reactor, from_kas=True, tracer=self._tracer)
         self._upstream = UpstreamPool(
             cluster.endpoint,
             reactor,
@@ -153,6 +165,7 @@ class AgentkService(LogsItsOwnWay, Service):
             dialer=self.dialer,
             sections=self.sections,
             election=self._election,
+            tracer=self._tracer,
         )
         self.modules = ModuleHost(
             modules,
@@ -170,6 +183,9 @@ class AgentkService(LogsItsOwnWay, Service):
         start_or_exit(self._start(), self._reactor)
 
     async def _start(self) -> None:
+        self._errors.start()
+        if self._tracer is not None:
+            self._tracer.start(self._reactor)
         options = self._options
         if options.kas.secure:
             self._context = self._make_context()
@@ -290,3 +306,6 @@ class AgentkService(LogsItsOwnWay, Service):
         self.reach.stop()
         self.cluster.stop()
         await self._listening.close_all()
+        if self._tracer is not None:
+            await self._tracer.stop(self._reactor)
+        await self._errors.stop(self._reactor)

@@ -36,7 +36,7 @@ from kas.config.gitlab import GitLab
 from kas.config.loading import listeners
 from kas.config.oidc import OpenIdConnect
 from kas.config.own_address import interface_addresses, own_address, own_names
-from kas.config.schema import KasConfiguration
+from kas.config.schema import KasConfiguration, KasTracing
 from kas.fleet.balance import PER_SECOND, Balance
 from kas.fleet.fleet import Fleet
 from kas.git.limits import GitLimits
@@ -83,7 +83,9 @@ from tunnel.program import sdnotify
 from tunnel.program.listening import Listening
 from tunnel.program.logs import LogsItsOwnWay
 from tunnel.program.process_metrics import register_process_metrics
+from tunnel.program.sentry import ErrorReports
 from tunnel.program.startup import start_or_exit
+from tunnel.program.tracing import Tracer
 from tunnel.program.tuning import settle
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
@@ -143,13 +145,15 @@ class KasService(LogsItsOwnWay, Service):
         self._reactor = reactor
         self._now = now
         self._names = _own_names(configuration, modules, environ)
+        self._kas_id = secrets.token_bytes(16)
         self.metrics = CollectorRegistry()
         self.registry = Registry()
         self.bus = EventBus()
-        self.dispatcher = Dispatcher(reactor)
+        self._errors = ErrorReports(configuration.observability.sentry, "kas", reactor)
+        self._tracer = self._trace(configuration.observability.tracing)
+        self.dispatcher = Dispatcher(reactor, tracer=self._tracer)
         self._keepalive = Keepalive(reactor)
         self._flusher = Flusher(reactor)
-        self._kas_id = secrets.token_bytes(16)
         random = secrets.SystemRandom().random
         self.fleet = Fleet(
             configuration,
@@ -164,6 +168,7 @@ class KasService(LogsItsOwnWay, Service):
             environ,
             interface_addresses,
             self._development_files,
+            self._tracer,
         )
         self.balance = Balance(self.registry, self.fleet.directory, reactor, random)
         self.identity = FileAuthenticator(
@@ -210,7 +215,7 @@ class KasService(LogsItsOwnWay, Service):
         self.listening = Listening(
             reactor, self._development_certificate, program="kas", now=now
         )
-        self.external_services = ExternalServices(reactor)
+        self.external_services = ExternalServices(reactor, self._tracer)
         self.external: ExternalApi | None = None
         if configuration.api is not None:
             self.external = ExternalApi(
@@ -256,6 +261,7 @@ class KasService(LogsItsOwnWay, Service):
             repositories=self._repositories,
             projects=self._projects,
             has_web=self.web is not None,
+            tracer=self._tracer,
             count_usage=None if self._usage is None else self._usage.count,
             page_origins=()
             if configuration.gitlab is None
@@ -311,6 +317,19 @@ class KasService(LogsItsOwnWay, Service):
         self._watchdog = sdnotify.Watchdog(reactor)
         self._renewal = LoopingCall(self._renew)
         self._renewal.clock = reactor
+
+    def _trace(self, settings: KasTracing | None) -> Tracer | None:
+        if settings is None:
+            return None
+        tracer = Tracer(
+            settings,
+            "kas",
+            self._kas_id.hex(),
+            settings.sample_ratio,
+            secrets.SystemRandom().random,
+        )
+        self.metrics.register(tracer)
+        return tracer
 
     def _ask_gitlab(
         self, settings: GitLab, modules: list[Prepared], environ: Mapping[str, str]
@@ -437,6 +456,9 @@ class KasService(LogsItsOwnWay, Service):
         start_or_exit(self._start(), self._reactor)
 
     async def _start(self) -> None:
+        self._errors.start()
+        if self._tracer is not None:
+            self._tracer.start(self._reactor)
         self.identity.start()
         self.identity.on_revoked(self._revoked)
         for renewal in self._gitlab_renewals:
@@ -724,6 +746,9 @@ class KasService(LogsItsOwnWay, Service):
             self._oidc.stop()
         for renewal in self._gitlab_renewals:
             renewal.stop()
+        if self._tracer is not None:
+            await self._tracer.stop(self._reactor)
+        await self._errors.stop(self._reactor)
 
     async def _end(self, listener: DrainingListener) -> None:
         await listener.drain()

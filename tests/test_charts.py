@@ -242,6 +242,10 @@ def test_options_of_agentk() -> None:
     """What the values become are options that agentk knows."""
     from agentk.tap import Options
 
+    told = {
+        "tracing": {"otlp_endpoint": "https://collector.example"},
+        "sentry": {"dsn": "https://key@sentry.example/1"},
+    }
     documents = rendered(
         "agentk",
         {
@@ -250,7 +254,10 @@ def test_options_of_agentk() -> None:
                 "kasCaCert": "PEM",
                 "kasHeaders": ["Cookie: a=b"],
                 "modules": {"kubernetes_api": {}},
-                "observability": {"tls": {"enabled": True, "secret": {"name": "own"}}},
+                "observability": {
+                    "tls": {"enabled": True, "secret": {"name": "own"}},
+                    **told,
+                },
             },
             "extraArgs": ["--log-level=debug"],
         },
@@ -274,7 +281,10 @@ def test_options_of_agentk() -> None:
         for one in documents
         if one["kind"] == "ConfigMap" and "agentk.yaml" in one["data"]
     )
-    assert yaml.safe_load(configuration) == {"modules": {"kubernetes_api": {}}}
+    assert yaml.safe_load(configuration) == {
+        "modules": {"kubernetes_api": {}},
+        "observability": told,
+    }
 
 
 def test_password_of_redis() -> None:

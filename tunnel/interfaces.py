@@ -82,6 +82,7 @@ __all__ = [
     "IServerModuleApi",
     "IServerModuleFactory",
     "IServiceClient",
+    "ISpan",
     "IStore",
     "IStream",
     "IStreamReceiver",
@@ -92,6 +93,7 @@ __all__ = [
     "KubernetesResponse",
     "KubernetesVersion",
     "KubernetesWrite",
+    "SpanKind",
     "StoreEvent",
     "StoreEventType",
     "StoredValue",
@@ -700,6 +702,53 @@ class IRepositories(Interface):
         """The repository there; nothing is asked yet, and the same is given again."""
 
 
+class SpanKind(Enum):
+    """What a span is about, as OpenTelemetry has it."""
+
+    #: A request of another, answered here.
+    SERVER = "server"
+    #: A request to another.
+    CLIENT = "client"
+    INTERNAL = "internal"
+
+
+class ISpan(Interface):
+    """What was done here for one request, for OpenTelemetry."""
+
+    traceparent: str = Attribute(
+        "What those who are asked on its behalf get in the header of that name."
+    )
+
+    def set(name: str, value: str | int | float | bool) -> None:
+        """Say something of it, by OpenTelemetry's name for that; never a secret."""
+
+    def rename(name: str) -> None:
+        """Give it another name."""
+
+    def end(problem: str = "") -> None:
+        """
+        It is over; repeating it does nothing.
+
+        :param problem: why it failed.
+        """
+
+
+class ITracer(Interface):
+    """Makes spans."""
+
+    def begin(
+        name: str,
+        kind: SpanKind,
+        parent: str | None = None,
+    ) -> ISpan | None:
+        """
+        A span that begins now; None: this one is not traced.
+
+        :param name: of few different ones: the method of a call, and not its path.
+        :param parent: the ``traceparent`` of who asked; what is no valid one is none.
+        """
+
+
 class _IModule(Interface):
     name: str = Attribute("The name under which the module is configured.")
 
@@ -746,6 +795,7 @@ class _IModuleApi(Interface):
     clock: IReactorTime = Attribute("The only source of time.")
     reactor: IReactorCore = Attribute("For endpoints that the module dials itself.")
     metrics: CollectorRegistry = Attribute("Where its collectors go.")
+    tracer: ITracer | None = Attribute("Makes spans for OpenTelemetry; None: no one.")
     write: Callable[[ITransport, bytes], None] = Attribute(
         "``write(transport, data)``: as ``transport.write``, but sent at once where "
         "possible; for a protocol that writes once per turn."

@@ -16,6 +16,7 @@ from tunnel.grpc import fields as grpc
 from tunnel.grpc.fields import Headers, media_type, metadata_from
 from tunnel.grpc.memory import RequestMemory
 from tunnel.grpc.server import CallTransport, Codec, GrpcCall
+from tunnel.interfaces import SpanKind
 from tunnel.util.failure_log import FailureLog
 from tunnel.util.traces import (
     TRACEPARENT,
@@ -106,6 +107,14 @@ class Front:
         except CallError as error:
             call.refuse(error)
             return Begun(None, authenticated)
+        if self.services.tracer is not None:
+            sent = fields.get(TRACEPARENT)
+            span = self.services.tracer.begin(path[1:], SpanKind.SERVER, sent)
+            if span is not None:
+                call.span = span
+                traceparent = span.traceparent
+                trace_id = trace_id_of(traceparent) or trace_id
+                call.told = partial(self._told, path[:SHOWN], trace_id)
         metadata = {**metadata_from(headers), TRACEPARENT: traceparent}
         call.open(self.services, path, metadata, timeout)
         return Begun(call, True)

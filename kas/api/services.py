@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from twisted.internet.interfaces import IReactorTime
 
-from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.interfaces import IStream, IStreamReceiver, ITracer
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.rpc.fields import encode_fields
@@ -26,8 +26,10 @@ class ExternalServices:
     can be in both: calls are made by the same machinery (`tunnel.rpc.server`).
     """
 
-    def __init__(self, clock: IReactorTime) -> None:
+    def __init__(self, clock: IReactorTime, tracer: ITracer | None = None) -> None:
         self.clock = clock
+        #: Makes a span of each call, where it comes in.
+        self.tracer = tracer
         self._dispatcher = Dispatcher(clock)
         self._methods: dict[str, tuple[str, MethodDescriptor]] = {}
 

@@ -7,10 +7,9 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from kas.config.checks import is_url
 from kas.identity.authenticators import FAILED_CHECKS_PER_MINUTE
 from kas.identity.jwt import read_secret
-from tunnel.config import ExistingFile, authorities, field, is_positive
+from tunnel.config import ExistingFile, authorities, field, is_positive, is_url
 
 __all__ = ["ApiRateLimit", "GitLab"]
 

@@ -7,7 +7,6 @@ from typing import Literal
 
 import attrs
 
-from kas.config.checks import is_url
 from tunnel.config import (
     Duration,
     ExistingFile,
@@ -15,6 +14,7 @@ from tunnel.config import (
     authorities,
     field,
     is_positive,
+    is_url,
 )
 from tunnel.util.urls import is_private
 

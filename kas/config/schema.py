@@ -30,7 +30,9 @@ from tunnel.config import (
     Listen,
     Remark,
     Section,
+    Sentry,
     Size,
+    Tracing,
     authorities,
     field,
     is_positive,
@@ -168,6 +170,23 @@ class Profile:
     )
 
 
+def _is_ratio(instance: object, attribute: object, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError("write 0 for none, 1 for all, or what is between")
+
+
+@attrs.frozen(kw_only=True)
+class KasTracing(Tracing):
+    """``observability.tracing``: spans for OpenTelemetry."""
+
+    sample_ratio: float = field(
+        default=1.0,
+        doc="the part of the requests that is traced where their clients do not say; "
+        "theirs are traced as their traceparent says",
+        validator=_is_ratio,
+    )
+
+
 @attrs.frozen(kw_only=True)
 class Audit:
     """``observability.audit``."""
@@ -186,8 +205,6 @@ class Observability:
 
     IGNORED_KEYS: ClassVar[Mapping[str, str]] = gitlabs(
         "event_reporting_period",
-        "tracing",
-        "sentry",
         "google_profiler",
     )
 
@@ -201,6 +218,10 @@ class Observability:
     profile: Profile = field(
         factory=Profile, doc="where kas spends its time; off by default"
     )
+    tracing: KasTracing | None = field(
+        default=None, doc="spans for OpenTelemetry; off by default"
+    )
+    sentry: Sentry = field(factory=Sentry, doc="failures for Sentry; off by default")
     usage_reporting_period: Duration = field(
         default=60.0,
         doc="how often GitLab is told how much is used; 0: never",

@@ -29,7 +29,7 @@ from kas.state.pki import ServerFiles
 from tunnel import __version__
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.hosting.events import EventBus
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver, ITracer
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.program.listening import Listening
 from tunnel.rpc.client import ServiceClient
@@ -76,6 +76,7 @@ class Fleet:
     addresses: Callable[[], Iterable[str]]
     #: Makes the development certificate, if need be, and returns it.
     development: Callable[[], ServerFiles]
+    tracer: ITracer | None = None
     directory: Directory = attrs.field(init=False)
     peers: Peers | None = attrs.field(init=False, default=None)
     gateway: Gateway | None = attrs.field(init=False, default=None)
@@ -96,9 +97,11 @@ class Fleet:
         self._secrets = _secrets(listen, self.reactor)
         if listen.tls or self._own.url.startswith("tls:"):
             self._tls_context()  # says now what is wrong with it
-        dispatcher = Dispatcher(self.reactor)
+        dispatcher = Dispatcher(self.reactor, tracer=self.tracer)
         dispatcher.handle("kas", _DIRECTORY, self)
-        self.gateway = Gateway(self._verify, self.registry, dispatcher, self.kas_id)
+        self.gateway = Gateway(
+            self._verify, self.registry, dispatcher, self.kas_id, self.tracer
+        )
         self.peers = Peers(
             endpoint=self._endpoint,
             hello=self._hello,

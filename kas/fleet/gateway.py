@@ -23,11 +23,18 @@ from tunnel.errors import (
     SessionClosed,
     StreamReset,
 )
-from tunnel.interfaces import IPathReceiver, IStreamReceiver
+from tunnel.interfaces import (
+    IPathReceiver,
+    ISpan,
+    IStreamReceiver,
+    ITracer,
+    SpanKind,
+)
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.protocol import TunnelFactory, TunnelOwner, TunnelProtocol
 from tunnel.session.stream import StreamTransport
+from tunnel.util.traces import traceparent_in
 
 __all__ = ["Gateway", "GatewayFactory", "Relay"]
 
@@ -41,23 +48,28 @@ class Relay:
     stands for *other*: the half that it receives from can be full as well.
     """
 
-    __slots__ = ("_acked", "idempotent", "other")
+    __slots__ = ("_acked", "_span", "idempotent", "other")
 
-    def __init__(self, other: StreamTransport) -> None:
+    def __init__(self, other: StreamTransport, span: ISpan | None = None) -> None:
         self.other = other
+        self._span = span
         #: Nothing came yet, and another instance may be asked instead.
         self.idempotent = False
         self._acked = 0
 
     @classmethod
     def join(
-        cls, near: StreamTransport, far: StreamTransport, idempotent: bool
+        cls,
+        near: StreamTransport,
+        far: StreamTransport,
+        idempotent: bool,
+        span: ISpan | None = None,
     ) -> Relay:
         """Join two streams; *near* has just been opened, and gets the result."""
-        back = cls(near)
+        back = cls(near, span)
         back.idempotent = idempotent
         far.receiver = far.resumable = back
-        forth = cls(far)
+        forth = cls(far, span)
         near.resumable = forth
         near.registerProducer(forth, True)
         far.registerProducer(back, True)
@@ -83,6 +95,8 @@ class Relay:
 
     def stream_closed(self, reason: Exception | None) -> None:
         """The other half learns why; one that finished ends by itself."""
+        if self._span is not None:
+            self._span.end("" if reason is None else str(reason))
         if isinstance(reason, StreamReset):
             self.other.reset(reason.code, str(reason))
         elif isinstance(reason, SessionClosed):
@@ -125,6 +139,8 @@ class Gateway(TunnelOwner):
     registry: Registry
     dispatcher: Dispatcher
     kas_id: bytes
+    #: Makes a span of each request that is relayed.
+    tracer: ITracer | None = None
     #: Relayed since the start, and refused because the agent is not here.
     relayed: int = 0
     refused: int = 0
@@ -171,6 +187,7 @@ class Gateway(TunnelOwner):
                 open_, receiver, fin=stream.opened_finished
             ),
             idempotent,
+            self._traced(open_),
         )
 
     def stream_resumed(
@@ -184,6 +201,15 @@ class Gateway(TunnelOwner):
             stream, lambda receiver: tunnel.open_stream(resume, receiver)
         )
 
+    def _traced(self, open_: pb.Open) -> ISpan | None:
+        """A span of what goes on a trace; none begins here."""
+        if self.tracer is None:
+            return None
+        parent = traceparent_in(b"\r\n" + open_.metadata)
+        if parent is None:
+            return None
+        return self.tracer.begin("relay", SpanKind.INTERNAL, parent)
+
     def _held(self, target: pb.Target) -> TunnelProtocol:
         connection = self.registry.instance(target.agent_id, target.instance_id)
         if connection is None or connection.agent.generation < target.generation:
@@ -196,6 +222,7 @@ class Gateway(TunnelOwner):
         near: StreamTransport,
         open_far: Callable[[IStreamReceiver], StreamTransport],
         idempotent: bool = False,
+        span: ISpan | None = None,
     ) -> IStreamReceiver:
         try:
             far = open_far(Relay(near))
@@ -205,7 +232,7 @@ class Gateway(TunnelOwner):
         except StreamReset as error:
             raise ProtocolError(error.code, str(error)) from None
         self.relayed += 1
-        return Relay.join(near, far, idempotent)
+        return Relay.join(near, far, idempotent, span)
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         self.tunnels.discard(tunnel)

@@ -19,6 +19,7 @@ The Kubernetes API of a cluster behind its agent, for kubectl and everything lik
     statuses.py        errors as a Kubernetes Status: JSON, YAML, protobuf
     agent.py           the agent half
     writes.py          which credential changed what, for modules of agentk
+    spans.py           spans of requests, for OpenTelemetry
     watch_boundary.py  where one event of a watch ends
     heartbeats.py      PINGs inside an upgraded connection, and who answers them
     metrics.py         what both count

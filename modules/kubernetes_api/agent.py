@@ -18,6 +18,7 @@ from modules.kubernetes_api.fields import (
 )
 from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
+from modules.kubernetes_api.spans import STATUS_CODE, begin_span
 from modules.kubernetes_api.watch_boundary import Boundary
 from modules.kubernetes_api.writes import CREDENTIAL, READS, Write
 from tunnel import __version__
@@ -39,12 +40,14 @@ from tunnel.interfaces import (
     IAgentModuleApi,
     IAgentModuleFactory,
     ICluster,
+    ISpan,
     IStream,
     IStreamReceiver,
+    SpanKind,
 )
 from tunnel.kubernetes import Lasts, lasts
 from tunnel.util.failure_log import FailureLog
-from tunnel.util.traces import new_trace_id, trace_id_in
+from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiAgent"]
 
@@ -83,6 +86,7 @@ class KubernetesApiAgent:
         self.known: dict[bytes, RequestHead] = {}
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
         self.pool = api.upstream
+        self.tracer = api.tracer
         #: Answers that are events.
         self.watches: set[AgentRequest] = set()
         self._counting = False
@@ -167,6 +171,7 @@ class AgentRequest:
         "_received",
         "_request",
         "_sent",
+        "_span",
         "_started_at",
         "_stream",
         "_target",
@@ -199,6 +204,7 @@ class AgentRequest:
         self._ending = False
         # Of a request that may change something, until it is answered.
         self._write: Write | None = None
+        self._span: ISpan | None = None
         module.metrics.in_flight += 1
 
     def belongs_to(self, module: KubernetesApiAgent) -> bool:
@@ -216,12 +222,19 @@ class AgentRequest:
             return
         self._target = head.target
         self._fields = head.fields
+        if module.tracer is not None:
+            # Which traces begin is decided in kas.
+            self._span = begin_span(
+                module.tracer, SpanKind.CLIENT, head.method, head.target, head.fields
+            )
         try:
             fields = _outgoing(head, cluster)
         except Exception as error:
             self._log.failure("no credentials for the API server")
             self._refuse(502, f"agent -> API server: no credentials: {error}", _AGENT)
             return
+        if self._span is not None:
+            fields = with_traceparent(fields, self._span.traceparent)
         target = head.target
         if cluster.path_prefix:
             target = cluster.path_prefix.rstrip("/").encode() + target
@@ -248,6 +261,9 @@ class AgentRequest:
 
     def _refuse(self, status: int, message: str, hop: bytes) -> None:
         """Answer in the place of the API server."""
+        if self._span is not None:
+            self._span.set(STATUS_CODE, status)
+            self._span.end(message)
         told = self._module.failures.told(
             message, self._trace_id(), ours=True, status=status
         )
@@ -280,6 +296,8 @@ class AgentRequest:
         if not self._over:
             self._over = True
             self._request = None
+            if self._span is not None:
+                self._span.end("the answer broke off" if broken else "")
             if self._heartbeats is not None:
                 self._heartbeats.stop()
             self._module.watches.discard(self)
@@ -341,6 +359,8 @@ class AgentRequest:
         metrics = module.metrics
         seconds = module.api.clock.seconds() - self._started_at
         metrics.head_passed(head.status, seconds)
+        if self._span is not None:
+            self._span.set(STATUS_CODE, head.status)
         if self._upgrade:
             metrics.upgrades["switched" if head.status == 101 else "refused"] += 1
         if head.status == 401:

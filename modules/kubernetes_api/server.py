@@ -31,6 +31,7 @@ from modules.kubernetes_api.frontdoor import (
 from modules.kubernetes_api.heartbeats import Heartbeats
 from modules.kubernetes_api.metrics import ProxyMetrics
 from modules.kubernetes_api.shares import Shares, TooMany
+from modules.kubernetes_api.spans import STATUS_CODE, begin_span
 from modules.kubernetes_api.statuses import status_answer
 from modules.kubernetes_api.watch_boundary import Boundary
 from modules.kubernetes_api.websocket_tokens import SealedCredential, WebSocketTokens
@@ -65,13 +66,16 @@ from tunnel.interfaces import (
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
+    ISpan,
     IStream,
+    ITracer,
+    SpanKind,
     StreamOptions,
     Usage,
 )
 from tunnel.kubernetes import Lasts, lasts, only_reads, request_info
 from tunnel.util.failure_log import FailureLog
-from tunnel.util.traces import new_trace_id, trace_id_in
+from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiServer"]
 
@@ -160,6 +164,7 @@ class KubernetesApiServer:
         self.pseudonym = f"gitlab-kas/{__version__}/{token()}".encode()
         self._outgoing = OutgoingFields(self.pseudonym)
         self._count = api.count_usage
+        self._tracer = api.tracer
         self.audits = api.audit_level is not AuditLevel.NONE
         #: Answers that are events.
         self.watches: set[ProxiedRequest] = set()
@@ -321,6 +326,8 @@ class KubernetesApiServer:
             return
         if request.exchange.head.method not in READS:
             fields += credential_field(access.credential_id)
+        if self._tracer is not None:
+            fields = request.trace(self._tracer, access, fields)
         if self._count is not None:
             self._count(access.usage or _USED)
         try:
@@ -432,6 +439,7 @@ class ProxiedRequest:
         "_informational",
         "_isolated",
         "_over",
+        "_span",
         "_stream",
         "_trailers",
         "_watch",
@@ -476,6 +484,7 @@ class ProxiedRequest:
         self._watch = False
         self._boundary: Boundary | None = None
         self._ending = False
+        self._span: ISpan | None = None
 
     @property
     def over(self) -> bool:
@@ -486,6 +495,16 @@ class ProxiedRequest:
         """It is for a page, which has the clusters of all agents as one origin."""
         self._isolated = True
         self._fields += ISOLATED
+
+    def trace(self, tracer: ITracer, access: Access, fields: bytes) -> bytes:
+        """Begin a span where this request is traced; *fields* that carry it on."""
+        method = self.exchange.head.method
+        span = begin_span(tracer, SpanKind.SERVER, method, self.target, fields)
+        if span is None:
+            return fields
+        self._span = span
+        span.set("txkas.agent.id", access.agent_id)
+        return with_traceparent(fields, span.traceparent)
 
     def hold(self) -> None:
         """Wait for `begin`."""
@@ -567,6 +586,9 @@ class ProxiedRequest:
             )
             if self.exchange.head.upgrade:
                 self.module.metrics.upgrades["failed"] += 1
+            if self._span is not None:
+                self._span.set(STATUS_CODE, status)
+                self._span.end(message if status >= 500 else "")
             self._end()
             fields += self._fields
             self.module.refuse(self.exchange, status, message, fields, self.access)
@@ -578,6 +600,8 @@ class ProxiedRequest:
         self._over = True
         if self._heartbeats is not None:
             self._heartbeats.stop()
+        if self._span is not None:
+            self._span.end("the answer broke off" if broken else "")
         self.module.watches.discard(self)
         self.module.ended(self, broken)
         stream, self._stream = self._stream, None
@@ -683,6 +707,8 @@ class ProxiedRequest:
     def _head_passed(self, status: int) -> None:
         module = self.module
         module.metrics.head_passed(status, module.clock.seconds() - self.started_at)
+        if self._span is not None:
+            self._span.set(STATUS_CODE, status)
         if module.audits:
             module.audit_answer(self.exchange.head, self.target, self.access, status)
 

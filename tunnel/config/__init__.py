@@ -34,6 +34,8 @@ How it is made::
     json_schema.py  the same for editors, and values as a file would have them
     listen.py       the schema of every listener
     caching.py      the schema of how long words on credentials count
+    telemetry.py    the schemas of where traces and failures go
+    urls.py         URLs of servers
     certificates.py checks the certificates that one names; they are followed elsewhere
     names.py        names that a certificate is made for
 """
@@ -53,7 +55,9 @@ from tunnel.config.problems import nearest
 from tunnel.config.reader import PartlyRead, Remark, Section
 from tunnel.config.reference import Key, keys
 from tunnel.config.schema import ExistingFile, Invalid, field, is_positive
+from tunnel.config.telemetry import Sentry, Tracing
 from tunnel.config.texts import Duration, Size, Text, parse_duration, parse_size
+from tunnel.config.urls import is_url
 
 __all__ = [
     "CredentialCaching",
@@ -65,14 +69,17 @@ __all__ = [
     "PartlyRead",
     "Remark",
     "Section",
+    "Sentry",
     "Size",
     "Text",
+    "Tracing",
     "as_written",
     "authorities",
     "expiry_problem",
     "field",
     "identity",
     "is_positive",
+    "is_url",
     "json_schema",
     "keys",
     "nearest",

@@ -20,7 +20,7 @@ from tunnel.errors import CallError, ErrorCode, Status, StreamReset, TunnelError
 from tunnel.grpc.fields import Headers, media_type, metadata_to, trailers_of
 from tunnel.grpc.memory import RequestMemory, RequestShare
 from tunnel.grpc.messages import COMPRESSED, Envelopes, envelope
-from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
+from tunnel.interfaces import ConnectedAgent, ISpan, IStream, IStreamReceiver
 from tunnel.rpc.fields import decode_fields
 from tunnel.rpc.messages import MAX_MESSAGE
 from tunnel.rpc.status import error_from_trailers, is_trailers
@@ -104,6 +104,8 @@ class Codec:
         #: Initial metadata of the answer, until that has begun.
         self.metadata: dict[str, str] = {}
         self.ended = False
+        #: Ended with the call.
+        self.span: ISpan | None = None
 
     @property
     def limit(self) -> int:
@@ -144,8 +146,9 @@ class Codec:
         """End the call, whether it has begun or not."""
         if not self.ended:
             self.ended = True
-            self.finished(self.told(error))
-            self._close(error)
+            told = self.told(error)
+            self.finished(told)
+            self._close(error, str(told))
 
     def respond(self, message: bytes) -> None:
         raise NotImplementedError
@@ -165,7 +168,7 @@ class Codec:
     def gone(self, reason: TunnelError) -> None:
         """The client gave up, or its connection is lost."""
         self.ended = True
-        self._close(reason)
+        self._close(reason, str(reason))
 
     def drop(self) -> None:
         """Forget what is not whole."""
@@ -178,9 +181,11 @@ class Codec:
         """A response as the client wants it."""
         return message
 
-    def _close(self, reason: Exception | None) -> None:
+    def _close(self, reason: Exception | None, problem: str = "") -> None:
         self.share.release()
         self.drop()
+        if self.span is not None:
+            self.span.end(problem)
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.stream_closed(reason)
@@ -194,8 +199,9 @@ class Codec:
         if is_trailers(block):
             self.ended = True
             error = error_from_trailers(block)
-            self.finished(None if error is None else self.told(error))
-            self._close(None)
+            told = None if error is None else self.told(error)
+            self.finished(told)
+            self._close(None, "" if told is None else str(told))
         else:
             self.metadata = decode_fields(block)
 
@@ -211,7 +217,7 @@ class Codec:
         if not self.ended:
             self.ended = True
             self.transport.reset()
-            self._close(StreamReset(ErrorCode(code), message, by_peer=False))
+            self._close(StreamReset(ErrorCode(code), message, by_peer=False), message)
 
     def pauseProducing(self) -> None:
         self.transport.pauseProducing()

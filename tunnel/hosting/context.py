@@ -15,6 +15,7 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IStream,
     IStreamReceiver,
+    ITracer,
     StreamOptions,
 )
 from tunnel.rpc.client import ServiceClient
@@ -30,6 +31,7 @@ class ModuleContext:
     dispatcher: Dispatcher
     bus: EventBus
     metrics: CollectorRegistry
+    tracer: ITracer | None = attrs.field(default=None, kw_only=True)
 
     def release(self, name: str) -> None:
         """Take back what a module registered."""
@@ -51,6 +53,7 @@ class ModuleApi:
         self.clock = context.reactor
         self.reactor = context.reactor
         self.metrics = context.metrics
+        self.tracer = context.tracer
         self.write = eager.write
         self._dispatcher = context.dispatcher
         self._bus = context.bus

@@ -12,5 +12,7 @@ What kas and agentk share around their services.
     handshakes.py   TLS handshakes that failed, counted, and logged once a minute
     site.py         small HTTP sites: health, metrics, the control socket
     profile.py      where the process spends its time
+    tracing.py      spans for OpenTelemetry
+    sentry.py       failures for Sentry
     process_metrics.py  metrics of the process and its certificates
 """

@@ -24,6 +24,7 @@ from tunnel.rpc.access import RESERVED, access_fields
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
 from tunnel.rpc.status import error_from_end, error_from_trailers, is_trailers
+from tunnel.util.traces import CURRENT, TRACEPARENT
 
 
 class StreamOpener(Protocol):
@@ -120,6 +121,9 @@ class ServiceClient:
             for name, value in (metadata or {}).items()
             if not name.lower().startswith(RESERVED)
         }
+        current = CURRENT.get()
+        if current is not None:
+            fields.setdefault(TRACEPARENT, current)
         return ClientCall(
             descriptor,
             self._opener,

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from twisted.internet.interfaces import IReactorTime
 
 from tunnel.errors import ErrorCode, ProtocolError
-from tunnel.interfaces import IStream, IStreamReceiver
+from tunnel.interfaces import IStream, IStreamReceiver, ITracer
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.server import acceptor, snake_case
 from tunnel.util.texts import clean
@@ -25,11 +25,19 @@ class Dispatcher:
     can be restarted while the tunnels stay.
 
     :param from_kas: all streams come from kas, whose word on a call's `Access` counts.
+    :param tracer: makes a span of each call.
     """
 
-    def __init__(self, clock: IReactorTime, *, from_kas: bool = False) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        *,
+        from_kas: bool = False,
+        tracer: ITracer | None = None,
+    ) -> None:
         self._clock = clock
         self._from_kas = from_kas
+        self.tracer = tracer
         self._accepts: dict[str, tuple[str, Accept]] = {}
 
     def handle(
@@ -54,7 +62,9 @@ class Dispatcher:
                     f"{snake_case(method.name)}, which {service.full_name} asks for"
                 )
             name = f"/{service.full_name}/{method.name}"
-            accept = acceptor(method, function, self._clock, self._from_kas)
+            accept = acceptor(
+                method, function, self._clock, self._from_kas, self.tracer
+            )
             if ready is not None:
                 accept = _where(ready, accept)
             self.handle_stream(owner, name, accept)

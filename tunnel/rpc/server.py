@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable
+from contextvars import Context, copy_context
 from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor
@@ -16,13 +17,21 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tunnel.errors import CallError, ErrorCode, Status
-from tunnel.interfaces import Access, ConnectedAgent, IStream, IStreamReceiver
+from tunnel.interfaces import (
+    Access,
+    ConnectedAgent,
+    ISpan,
+    IStream,
+    IStreamReceiver,
+    ITracer,
+    SpanKind,
+)
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
-from tunnel.util.traces import TRACEPARENT, trace_id_of
+from tunnel.util.traces import CURRENT, TRACEPARENT, trace_id_of
 
 # Before a capital after a small letter, and before the last capital of several, unless
 # only the s of a plural follows.
@@ -39,11 +48,12 @@ def acceptor(
     function: Callable[..., Any],
     clock: IReactorTime,
     from_kas: bool,
+    tracer: ITracer | None = None,
 ) -> Callable[[IStream, pb.Open], IStreamReceiver]:
     """What `Dispatcher.handle_stream` wants, for a method of a service."""
 
     def accept(stream: IStream, open_: pb.Open) -> IStreamReceiver:
-        return ServerCall(method, function, stream, open_, clock, from_kas)
+        return ServerCall(method, function, stream, open_, clock, from_kas, tracer)
 
     return accept
 
@@ -67,6 +77,7 @@ class ServerCall:
         open_: pb.Open,
         clock: IReactorTime,
         from_kas: bool,
+        tracer: ITracer | None,
     ) -> None:
         #: ``/package.Service/Method``
         self.method = open_.method
@@ -90,10 +101,25 @@ class ServerCall:
             seconds = open_.timeout_ms / 1000
             self._deadline = clock.seconds() + seconds
             self._timer = clock.callLater(seconds, self._late)
+        self._span: ISpan | None = None
         self._running: Deferred[None] | None = None
-        running = Deferred.fromCoroutine(self._run())
+        running = self._traced(tracer).run(Deferred.fromCoroutine, self._run())
         self._running = running
         running.addErrback(self._failed)
+
+    def _traced(self, tracer: ITracer | None) -> Context:
+        """What the handler runs in: calls that it makes carry the trace on."""
+        context = copy_context()
+        parent = self.metadata.get(TRACEPARENT)
+        if trace_id_of(parent) is None:
+            parent = None
+        if tracer is not None:
+            name = self.method.removeprefix("/")
+            self._span = tracer.begin(name, SpanKind.SERVER, parent)
+            if self._span is not None:
+                parent = self._span.traceparent
+        context.run(CURRENT.set, parent)
+        return context
 
     @property
     def agent(self) -> ConnectedAgent | None:
@@ -132,6 +158,8 @@ class ServerCall:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         if reason is not None:
+            if self._span is not None:
+                self._span.end("the caller gave up")
             self._inbox.end(error_from_end(reason))
             if self._running is not None:
                 self._running.cancel()
@@ -184,6 +212,8 @@ class ServerCall:
 
     def _end(self, error: CallError | None) -> None:
         self._running = None
+        if self._span is not None:
+            self._span.end("" if error is None else str(error))
         self._stream.unregisterProducer()
         self._stream.send_headers(trailers(error), fin=True)
 

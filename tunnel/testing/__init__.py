@@ -10,6 +10,7 @@ Both ends of a tunnel in memory, with back-pressure, for tests of modules.
     store.py    `FakeStore` keeps what modules store
     repositories.py  `FakeRepository`: Git as a test has it, commit by commit
     web.py      requests of modules' pages
+    spans.py    `FakeTracer` keeps the spans of modules
     pair.py     `ModulePair` runs both halves of a module against each other
 
 For example::
@@ -30,6 +31,7 @@ from tunnel.testing.memory import MemoryTransport, Pipe
 from tunnel.testing.objects import FakeObjects
 from tunnel.testing.pair import ModulePair
 from tunnel.testing.repositories import FakeRepositories, FakeRepository
+from tunnel.testing.spans import FakeSpan, FakeTracer
 from tunnel.testing.store import FakeStore
 
 __all__ = [
@@ -38,7 +40,9 @@ __all__ = [
     "FakeRepositories",
     "FakeRepository",
     "FakeRequest",
+    "FakeSpan",
     "FakeStore",
+    "FakeTracer",
     "MemoryTransport",
     "ModulePair",
     "Pipe",

@@ -49,6 +49,7 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IStream,
     IStreamReceiver,
+    ITracer,
     StreamOptions,
     Usage,
 )
@@ -71,6 +72,8 @@ class _FakeApi:
         self.clock = end.clock
         self.reactor = end.clock
         self.metrics = CollectorRegistry()
+        #: A `FakeTracer`, where the test wants spans; set before the module is made.
+        self.tracer: ITracer | None = end.dispatcher.tracer
         self.write = eager.write
         #: What the module said when it could not go on.
         self.failures: list[Exception] = []

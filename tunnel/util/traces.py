@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import re
 import secrets
+from contextvars import ContextVar
 from typing import Final
 
 __all__ = [
+    "CURRENT",
     "TRACEPARENT",
     "new_trace_id",
     "new_traceparent",
     "trace_id_in",
     "trace_id_of",
+    "traceparent_in",
+    "with_traceparent",
 ]
 
 #: The name of the header.
 TRACEPARENT: Final = "traceparent"
+
+#: The value for whom the code that runs asks on behalf of a traced call; None: there is
+#: no such call.  It follows coroutines.
+CURRENT: Final[ContextVar[str | None]] = ContextVar("traceparent", default=None)
 
 #: Characters of a value that is looked at: version 00 has 55, later ones may have more.
 _MAX_VALUE: Final = 200
@@ -46,8 +54,21 @@ def trace_id_of(value: str | None) -> str | None:
 
 def trace_id_in(fields: bytes) -> str | None:
     """The id in lines of a head, each with CR LF before it; of two of them neither."""
+    return trace_id_of(traceparent_in(fields))
+
+
+def traceparent_in(fields: bytes) -> str | None:
+    """The value in lines of a head, if there is one, and it is valid."""
     values = _FIELD.findall(fields)
-    return trace_id_of(values[0].decode("latin-1")) if len(values) == 1 else None
+    if len(values) != 1:
+        return None
+    value: str = values[0].decode("latin-1").strip(" \t")
+    return None if trace_id_of(value) is None else value
+
+
+def with_traceparent(fields: bytes, value: str) -> bytes:
+    """*fields* with this value, and no other."""
+    return _FIELD.sub(b"", fields) + b"\r\nTraceparent: " + value.encode("ascii")
 
 
 def new_trace_id() -> str:

@@ -18,7 +18,7 @@ from tests.proto.echo_pb2 import Text
 from tunnel.grpc.fields import metadata_from, metadata_to
 from tunnel.grpc.messages import Envelopes, envelope
 from tunnel.rpc.messages import MAX_MESSAGE
-from tunnel.testing import Pipe
+from tunnel.testing import FakeTracer, Pipe
 
 JSON = "application/json"
 PROTO = "application/proto"
@@ -169,6 +169,25 @@ class UnaryTests(_Case):
         self.assertEqual((answer.status, answer.code), (500, "internal"))
         self.assertNotIn(b"secret", answer.body)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_spans(self) -> None:
+        """From the caller's trace to the handler's calls; the answer has its id."""
+        tracer = self.services.tracer = FakeTracer()
+        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        self.ask("Say", b'{"text": "hi"}', Traceparent=parent)
+        answer = self.ask("Say", b'{"text": "refuse"}')
+        good, bad = tracer.spans
+        self.assertEqual((good.name, good.parent), ("tests.proto.Echo/Say", parent))
+        self.assertEqual((good.ended, good.problem), (True, ""))
+        heard = self.echo.calls[0].metadata["traceparent"]
+        self.assertEqual(heard, good.traceparent)
+        self.assertIsNone(bad.parent)
+        self.assertIn("not you", bad.problem)
+        self.assertIn(f"[trace {bad.traceparent[3:35]}]".encode(), answer.body)
+        # Who is a stranger, and what is not there, begins none.
+        self.ask("Say", b"{}", Authorization="Bearer x")
+        self.ask("Shout", b"{}")
+        self.assertEqual(len(tracer.spans), 2)
 
     def test_trace(self) -> None:
         """By its id in the answer the log has the error, and what failed."""

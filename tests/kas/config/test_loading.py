@@ -209,7 +209,7 @@ observability:
   usage_reporting_period: 60s
   listen: {network: tcp, address: 127.0.0.1:8151}
   prometheus: {url_path: /metrics}
-  tracing: {otlp_endpoint: "http://localhost:4317", otlp_token_secret_file: /none}
+  tracing: {otlp_endpoint: "http://localhost:4317", otlp_token_secret_file: secret}
   sentry: {dsn: "", environment: ""}
   logging: {level: info, grpc_level: error}
   google_profiler: {enabled: false, project_id: "", credentials_file: ""}
@@ -265,6 +265,6 @@ def test_a_file_of_gitlabs_kas(tmp_path: Path) -> None:
         *("max_connection_age", "remote_development"),
         *("project_info_cache_ttl", "project_info_cache_error_ttl"),
         *("redis_conn_info_ttl", "redis_conn_info_refresh", "redis_conn_info_gc"),
-        *("tracing", "sentry", "grpc_level"),
+        "grpc_level",
         *("google_profiler", "pool_size", "read_timeout", "idle_timeout"),
     }

@@ -80,8 +80,6 @@ def test_the_example_has_every_key() -> None:
         ("redis", "pool_size"),
         ("", "workspaces"),
         ("agent", "remote_development"),
-        ("observability", "tracing"),
-        ("observability", "sentry"),
         ("observability", "google_profiler"),
     ],
 )

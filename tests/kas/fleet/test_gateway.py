@@ -13,7 +13,7 @@ from tunnel.errors import CallError, ErrorCode, SessionClosed, Status, StreamRes
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
-from tunnel.testing import Pipe, RecordingReceiver
+from tunnel.testing import FakeTracer, Pipe, RecordingReceiver
 from tunnel.testing.ends import End
 from tunnel.util.flusher import Flusher
 from tunnel.wire.limits import DEFAULT_LIMITS
@@ -111,6 +111,24 @@ class OpenTests(_Case):
         self.dispatcher.handle_stream("kas", "/test", accept)
         self.open(self.dial(), target=None)
         self.assertEqual((seen, self.gateway.relayed), (["/test"], 0))
+
+    def test_traced(self) -> None:
+        """A span as long as the stream, of what is on a trace; no other begins one."""
+        tracer = self.gateway.tracer = FakeTracer()
+        agent = self.world.agent()
+        parent = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+        metadata = f"GET / HTTP/1.1\r\nTraceparent: {parent}\r\n".encode()
+        peer = self.dial()
+        stream = self.open(peer, metadata=metadata)
+        self.settle(agent)
+        (span,) = tracer.spans
+        self.assertEqual((span.name, span.parent), ("relay", parent))
+        self.assertFalse(span.ended)
+        stream.reset()
+        self.settle(agent)
+        self.assertTrue(span.ended)
+        self.open(peer, metadata=b"GET / HTTP/1.1\r\nHost: a\r\n")
+        self.assertEqual(len(tracer.spans), 1)
 
     def test_an_agent_here(self) -> None:
         agent = self.world.agent()

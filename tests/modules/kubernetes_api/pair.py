@@ -34,6 +34,7 @@ from tunnel.interfaces import (
     StreamOptions,
     Usage,
 )
+from tunnel.testing import FakeTracer
 
 WINDOW = 256 * 1024
 
@@ -230,6 +231,7 @@ class Api:
         self.configuration = configuration
         self.write = lambda transport, data: transport.write(data)
         self.metrics = CollectorRegistry()
+        self.tracer: FakeTracer | None = None
         self.name = "kubernetes_api"
         self.subscribers: dict[str, list[Callable[[Any], None]]] = {}
 
@@ -339,6 +341,7 @@ class World:
         self,
         audit_level: AuditLevel = AuditLevel.NONE,
         page_origins: tuple[str, ...] = (),
+        traced: bool = False,
         **settings: Any,
     ) -> None:
         self.clock = Clock()
@@ -353,6 +356,10 @@ class World:
         self.agent_api = AgentApi(
             self.link, self.clock, KubernetesApiAgentConfiguration(), self.cluster
         )
+        if traced:
+            self.server_api.tracer = FakeTracer()
+            # Which traces begin is decided in kas.
+            self.agent_api.tracer = FakeTracer(begins=False)
         self.server: Any = KubernetesApiServer(
             self.server_api,  # type: ignore[arg-type]
             token=lambda: "feed",

@@ -12,13 +12,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.proto.echo_pb2 import Text
 from tests.tunnel.rpc.echo import ECHO, Echo
 from tunnel.errors import CallError, ErrorCode, Status
+from tunnel.interfaces import SpanKind
 from tunnel.rpc.messages import MAX_MESSAGE, MAX_PENDING
-from tunnel.testing import RecordingReceiver, connected
+from tunnel.testing import FakeTracer, RecordingReceiver, connected
 
 
-class CallTests(SynchronousTestCase):
-    """kas calls a service of an agent."""
-
+class _Case(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.agent, self.kas, self.pipe = connected(self.clock)
@@ -44,6 +43,10 @@ class CallTests(SynchronousTestCase):
         self.pipe.flush()
         self.assertEqual((self.agent.tunnel.load, self.kas.tunnel.load), (0, 0))
         self.assertEqual(len(self.clock.getDelayedCalls()), 2)
+
+
+class CallTests(_Case):
+    """kas calls a service of an agent."""
 
     def test_unary(self) -> None:
         """One request, one response."""
@@ -316,3 +319,79 @@ class CallTests(SynchronousTestCase):
     def test_services_are_announced(self) -> None:
         """By their full names."""
         self.assertEqual(self.agent.dispatcher.services, ["tests.proto.Echo"])
+
+
+class TraceTests(_Case):
+    """Spans of calls, and the calls that are made on their behalf."""
+
+    PARENT = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.tracer = self.agent.dispatcher.tracer = FakeTracer(begins=False)
+        self.agent.dispatcher.handle("tests", ECHO, self.echo)
+
+    def say(self, text: str) -> Any:
+        metadata = {"traceparent": self.PARENT}
+        return self.client.call("Say", Text(text=text), timeout=5, metadata=metadata)
+
+    def test_span(self) -> None:
+        """From the request to the answer, below that of the caller."""
+        deferred = self.start(self.say("wait"))
+        (span,) = self.tracer.spans
+        self.assertEqual(
+            (span.name, span.parent), ("tests.proto.Echo/Say", self.PARENT)
+        )
+        self.assertEqual((span.kind, span.ended), (SpanKind.SERVER, False))
+        self.echo.waiting[0].callback(None)
+        self.pipe.flush()
+        self.successResultOf(deferred)
+        self.assertEqual((span.ended, span.problem), (True, ""))
+
+    def test_failed(self) -> None:
+        """It says why, in the words that the caller gets."""
+        self.fails(self.say("refuse"))
+        self.assertIn("not you", self.tracer.spans[0].problem)
+        self.fails(self.say("crash"))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertNotIn("secret", self.tracer.spans[1].problem)
+
+    def test_given_up(self) -> None:
+        """The caller did not wait."""
+        deferred = self.start(self.say("wait"))
+        deferred.addErrback(lambda _: None)
+        deferred.cancel()
+        self.pipe.flush()
+        self.assertEqual(self.tracer.spans[0].problem, "the caller gave up")
+
+    def test_carried_on(self) -> None:
+        """Calls of a handler carry its trace, across everything that it awaits."""
+        seen: list[dict[str, str]] = []
+        waiting: list[Deferred[None]] = []
+
+        class Passer(Echo):
+            async def say(self, request: Text, call: Any) -> Text:
+                waiting.append(Deferred())
+                await waiting[-1]
+                answer: Text = await client.call("Say", request)
+                return answer
+
+        class Seer(Echo):
+            async def say(self, request: Text, call: Any) -> Text:
+                seen.append(call.metadata)
+                return request
+
+        client = self.agent.client(ECHO)
+        self.kas.dispatcher.handle("tests", ECHO, Seer())
+        self.agent.dispatcher.handle("tests", ECHO, Passer())
+        others = "00-" + "c" * 32 + "-" + "d" * 16 + "-00"
+        for parent in (self.PARENT, others, "nonsense"):
+            metadata = {"traceparent": parent}
+            self.start(self.client.call("Say", Text(), metadata=metadata))
+        self.start(self.client.call("Say", Text()))
+        for one in waiting:
+            one.callback(None)
+            self.pipe.flush()
+        spans = [span.traceparent for span in self.tracer.spans]
+        self.assertEqual([one.get("traceparent") for one in seen], [*spans, None, None])
+        self.assertEqual(len(spans), 2)

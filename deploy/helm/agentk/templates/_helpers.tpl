@@ -53,3 +53,24 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   name: {{ include "agentk.serviceAccount" . }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}
+
+{{- /* agentk's own configuration file, without what is empty. */}}
+{{- define "agentk.configuration" }}
+{{- with .Values.config.modules }}
+modules:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.config.observability }}
+{{- if or .tracing .sentry }}
+observability:
+  {{- with .tracing }}
+  tracing:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .sentry }}
+  sentry:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

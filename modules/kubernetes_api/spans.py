@@ -1,0 +1,41 @@
+"""Spans of requests to the Kubernetes API, in either half."""
+
+from __future__ import annotations
+
+from tunnel.interfaces import ISpan, ITracer, SpanKind
+from tunnel.kubernetes import request_info
+from tunnel.util.traces import traceparent_in
+
+__all__ = ["STATUS_CODE", "begin_span"]
+
+#: The attribute with the status of the answer.
+STATUS_CODE = "http.response.status_code"
+
+
+def begin_span(
+    tracer: ITracer, kind: SpanKind, method: bytes, target: bytes, fields: bytes
+) -> ISpan | None:
+    """
+    A span that goes on the trace in *fields*; None: the request is not traced.
+
+    Its name has neither the namespace nor the name of an object: ``list deployments``.
+    """
+    verb = method.decode("latin-1")
+    span = tracer.begin(verb, kind, traceparent_in(fields))
+    if span is None:
+        return None
+    info = request_info(method, target)
+    if info.is_resource:
+        resource = "/".join(filter(None, (info.resource, info.subresource)))
+        span.rename(f"{info.verb or verb} {resource}")
+    attributes = {
+        "http.request.method": verb,
+        "url.path": info.path,
+        "k8s.api.group": info.group,
+        "k8s.namespace.name": info.namespace,
+        "k8s.object.name": info.name,
+    }
+    for name, value in attributes.items():
+        if value:
+            span.set(name, value)
+    return span

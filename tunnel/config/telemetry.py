@@ -1,0 +1,72 @@
+"""The schemas of what both programs tell others about themselves: traces, errors."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import attrs
+
+from tunnel.config.certificates import authorities
+from tunnel.config.schema import ExistingFile, Invalid, field
+from tunnel.config.urls import is_url
+
+__all__ = ["Sentry", "Tracing"]
+
+
+def _is_installed(package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise Invalid(
+            f"this needs packages that are not installed: pip install 'txkas[{extra}]'"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Tracing:
+    """``observability.tracing``: spans for OpenTelemetry."""
+
+    otlp_endpoint: str = field(
+        doc="URL that takes spans by OTLP over HTTP; without a path, /v1/traces",
+        validator=is_url,
+    )
+    otlp_token_secret_file: ExistingFile | None = field(
+        default=None, doc="a token for it: of GitLab (glpat-), or sent as Bearer"
+    )
+    otlp_ca_certificate_file: ExistingFile | None = field(
+        default=None,
+        doc="PEM certificates that sign its, in place of the usual ones",
+        validator=authorities,
+    )
+
+    def __attrs_post_init__(self) -> None:
+        _is_installed("opentelemetry", "tracing")
+
+
+@attrs.frozen(kw_only=True)
+class Sentry:
+    """``observability.sentry``: failures for Sentry."""
+
+    dsn: str = field(
+        default="",
+        doc="where Sentry, or GitLab's error tracking, takes them",
+        secret=True,
+    )
+    environment: str = field(default="", doc="which environment they are shown under")
+
+    def __attrs_post_init__(self) -> None:
+        if self.dsn:
+            _is_installed("sentry_sdk", "sentry")
+            _check_dsn(self.dsn)
+
+
+def _check_dsn(dsn: str) -> None:
+    from sentry_sdk.utils import BadDsn, Dsn
+
+    try:
+        Dsn(dsn)
+    except BadDsn:
+        # Its text may have a part of the key.
+        raise Invalid(
+            "this is no DSN; copy the one that Sentry shows for the project, such as "
+            "https://KEY@sentry.example.com/1",
+            "dsn",
+        ) from None

@@ -1,0 +1,25 @@
+"""URLs of servers."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+__all__ = ["is_url"]
+
+
+def is_url(instance: object, attribute: object, value: str) -> None:
+    """A validator: the URL of a server, without a secret in it."""
+    try:
+        url = urlsplit(value)
+        port = url.port
+    except ValueError as error:
+        raise ValueError(f"this is no URL ({error})") from None
+    # Without the value in any message: there may be a password in it.
+    if url.scheme not in ("http", "https"):
+        raise ValueError("write the whole URL, such as https://host.example.com")
+    if url.username or url.password:
+        raise ValueError("no user name or password belongs into it")
+    if not url.hostname or port == 0:
+        raise ValueError("there is no host in it, or no usable port")
+    if url.query or url.fragment:
+        raise ValueError("a part behind ? or # means nothing here")

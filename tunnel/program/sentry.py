@@ -1,0 +1,132 @@
+"""
+Failures for Sentry: what the log has of level error and above, with its traceback.
+
+The SDK of Sentry sends them in a thread of its own; while Sentry is slow or away they
+are dropped, and nothing waits.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import (
+    ILogObserver,
+    LogEvent,
+    LogLevel,
+    formatEvent,
+    globalLogPublisher,
+)
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tunnel import __version__
+from tunnel.config import Sentry
+from tunnel.program.logs import MAX_FIELD
+
+__all__ = ["ErrorReports"]
+
+#: Events in a minute: what fails with each request needs to be seen once.
+PER_MINUTE: Final = 30
+
+#: Seconds for what is left at the end.
+FAREWELL: Final = 3.0
+
+#: Fields of an event that Sentry can be searched by.
+_TAGS: Final = ("trace_id", "agent_name", "method", "name", "status")
+
+#: The port of a client is another one each time, and would make each error a new one.
+_PORT: Final = re.compile(r"(?<=\d|\])(:\d{1,5})(?=\D|$)")
+
+
+@implementer(ILogObserver)
+class ErrorReports:
+    """
+    Reports failures, from `start` to `stop`.
+
+    Neither variables nor requests are reported: there may be secrets in them.
+
+    :param program: ``kas`` or ``agentk``.
+    """
+
+    def __init__(self, settings: Sentry, program: str, clock: IReactorTime) -> None:
+        self._settings = settings
+        self._program = program
+        self._clock = clock
+        self._client: Any = None
+        self._minute = 0.0
+        self._left = PER_MINUTE
+
+    def start(self) -> None:
+        """Report from now on, if it is known where to."""
+        if not self._settings.dsn:
+            return
+        import sentry_sdk
+
+        self._client = sentry_sdk.Client(
+            dsn=self._settings.dsn,
+            environment=self._settings.environment or None,
+            release=f"txkas@{__version__}",
+            default_integrations=False,
+            auto_enabling_integrations=False,
+            auto_session_tracking=False,
+            include_local_variables=False,
+            max_breadcrumbs=0,
+            shutdown_timeout=0,
+        )
+        globalLogPublisher.addObserver(self)
+
+    async def stop(self, reactor: Any) -> None:
+        """Send what is left; waits for `FAREWELL` seconds at most."""
+        client, self._client = self._client, None
+        if client is None:
+            return
+        globalLogPublisher.removeObserver(self)
+        closed = deferToThreadPool(
+            reactor, reactor.getThreadPool(), client.close, timeout=FAREWELL
+        )
+        closed.addTimeout(FAREWELL, reactor)
+        await closed.addErrback(lambda _: None)
+
+    def __call__(self, event: LogEvent) -> None:
+        level = event.get("log_level")
+        if self._client is None or level not in (LogLevel.error, LogLevel.critical):
+            return
+        now = self._clock.seconds()
+        if now - self._minute >= 60:
+            self._minute, self._left = now, PER_MINUTE
+        if self._left:
+            self._left -= 1
+            self._report(event)
+
+    def _report(self, event: LogEvent) -> None:
+        from sentry_sdk.utils import event_from_exception
+
+        said = _without_ports(formatEvent(event)[:MAX_FIELD])
+        failure = event.get("log_failure")
+        report: Any = {}
+        hint: dict[str, Any] = {}
+        if isinstance(failure, Failure) and failure.value is not None:
+            traceback = failure.getTracebackObject()
+            report, hint = event_from_exception(
+                (type(failure.value), failure.value, traceback),
+                client_options=self._client.options,
+            )
+            for one in report["exception"]["values"]:
+                one["value"] = _without_ports(str(one.get("value"))[:MAX_FIELD])
+        tags = {name: str(event[name])[:200] for name in _TAGS if event.get(name)}
+        report |= {
+            "level": "error" if failure is None else "fatal",
+            "logger": event.get("log_namespace", ""),
+            "logentry": {"formatted": said},
+            "tags": {"program": self._program, **tags},
+        }
+        if event.get("agent_id"):
+            report["user"] = {"id": str(event["agent_id"])[:200]}
+        self._client.capture_event(report, hint=hint)
+
+
+def _without_ports(text: str) -> str:
+    return _PORT.sub("", text)

@@ -1,0 +1,291 @@
+"""
+Spans for OpenTelemetry: what a request did here, told to a collector.
+
+The SDK of OpenTelemetry makes them, and a thread of it sends them, by OTLP over HTTP:
+while the collector is slow or away they are dropped, and nothing waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+from twisted.internet.interfaces import IReactorCore
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from tunnel import __version__
+from tunnel.config import Tracing
+from tunnel.errors import ConfigurationError
+from tunnel.interfaces import ISpan, ITracer, SpanKind
+from tunnel.util.texts import clean
+from tunnel.util.traces import TRACEPARENT, trace_id_of
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+__all__ = ["Tracer"]
+
+#: Spans that wait to be sent; a busy kas makes so many in a second.  Further ones are
+#: dropped, as the SDK has it.
+MAX_WAITING: Final = 2048
+
+#: Seconds in which the collector has to answer.
+TIMEOUT: Final = 10.0
+
+#: Seconds for what is left at the end.
+FAREWELL: Final = 3.0
+
+#: Bytes of a token.
+MAX_TOKEN: Final = 4096
+
+#: Characters of a text in a span.
+MAX_TEXT: Final = 1000
+
+
+@implementer(ISpan)
+class Span:
+    """See `tunnel.interfaces.ISpan`."""
+
+    __slots__ = ("_ended", "_span", "traceparent")
+
+    def __init__(self, span: Any) -> None:
+        self._span = span
+        self._ended = False
+        context = span.get_span_context()
+        self.traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-01"
+
+    def set(self, name: str, value: str | int | float | bool) -> None:
+        """Say something more of it."""
+        self._span.set_attribute(name, value)
+
+    def rename(self, name: str) -> None:
+        """Give it another name."""
+        self._span.update_name(clean(name, MAX_TEXT))
+
+    def end(self, problem: str = "") -> None:
+        """It is over; repeating it does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        if problem:
+            from opentelemetry.trace import Status, StatusCode
+
+            self._span.set_status(Status(StatusCode.ERROR, clean(problem, MAX_TEXT)))
+        self._span.end()
+
+
+@implementer(ITracer)
+class Tracer(Collector):
+    """
+    Makes spans and has them sent, from `start` to `stop`.
+
+    :param program: ``kas`` or ``agentk``: the name of the service.
+    :param instance: tells several of them apart.
+    :param ratio: the part of what has no parent for which a trace begins here.
+    :param random: between 0 and 1.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Tracing,
+        program: str,
+        instance: str,
+        ratio: float,
+        random: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._program = program
+        self._instance = instance
+        self._ratio = ratio
+        self._random = random
+        self._provider: Any = None
+        self._tracer: Any = None
+        self._extract: Any = None
+        self._kinds: dict[SpanKind, Any] = {}
+        #: Spans that were sent, and those that the collector did not take.
+        self.sent = self.failed = 0
+        #: Why the last ones were not taken; empty: they were.
+        self._problem = ""
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        family = CounterMetricFamily(
+            f"{self._program}_spans",
+            "Spans for OpenTelemetry: sent, and not taken by the collector.",
+            labels=["result"],
+        )
+        family.add_metric(["sent"], self.sent)
+        family.add_metric(["failed"], self.failed)
+        yield family
+
+    def start(self, reactor: IReactorCore) -> None:
+        """
+        Make spans from now on.
+
+        :raises ConfigurationError: the file with the token cannot be used.
+        """
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
+            OTLPSpanExporter,
+        )
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
+        from opentelemetry.trace import SpanKind as Kind
+        from opentelemetry.trace.propagation.tracecontext import (
+            TraceContextTextMapPropagator,
+        )
+
+        # It would write into our log what is counted here.
+        library = logging.getLogger("opentelemetry")
+        library.addHandler(logging.NullHandler())
+        library.propagate = False
+        settings = self._settings
+        authority = settings.otlp_ca_certificate_file
+        exporter = OTLPSpanExporter(
+            endpoint=_endpoint(settings.otlp_endpoint),
+            certificate_file=None if authority is None else str(authority),
+            headers=_credential(settings.otlp_token_secret_file),
+            timeout=TIMEOUT,
+        )
+        self._provider = TracerProvider(
+            sampler=ParentBased(ALWAYS_ON),
+            resource=Resource.create(
+                {
+                    "service.name": self._program,
+                    "service.version": __version__,
+                    "service.instance.id": self._instance,
+                }
+            ),
+            span_limits=SpanLimits(max_span_attribute_length=MAX_TEXT),
+            shutdown_on_exit=False,
+        )
+        self._provider.add_span_processor(
+            BatchSpanProcessor(
+                _counting(exporter, self, reactor), max_queue_size=MAX_WAITING
+            )
+        )
+        self._extract = TraceContextTextMapPropagator().extract
+        self._kinds = {
+            SpanKind.SERVER: Kind.SERVER,
+            SpanKind.CLIENT: Kind.CLIENT,
+            SpanKind.INTERNAL: Kind.INTERNAL,
+        }
+        self._tracer = self._provider.get_tracer("txkas", __version__)
+
+    async def stop(self, reactor: Any) -> None:
+        """Send what is left; waits for `FAREWELL` seconds at most."""
+        provider, self._provider, self._tracer = self._provider, None, None
+        if provider is None:
+            return
+        flushed = deferToThreadPool(
+            reactor,
+            reactor.getThreadPool(),
+            provider.force_flush,
+            round(FAREWELL * 1000),
+        )
+        flushed.addTimeout(FAREWELL, reactor)
+        await flushed.addErrback(lambda _: None)
+
+    def begin(
+        self,
+        name: str,
+        kind: SpanKind,
+        parent: str | None = None,
+    ) -> ISpan | None:
+        """See `tunnel.interfaces.ITracer.begin`."""
+        if self._tracer is None:
+            return None
+        if trace_id_of(parent) is None:
+            # The SDK could decide it, too, and takes ten times as long for it.
+            if self._random() >= self._ratio:
+                return None
+            parent = None
+        context = self._extract({} if parent is None else {TRACEPARENT: parent})
+        span = self._tracer.start_span(
+            clean(name, MAX_TEXT), context, kind=self._kinds[kind]
+        )
+        return Span(span) if span.is_recording() else None
+
+    def told(self, count: int, problem: str) -> None:
+        """
+        What became of *count* spans.
+
+        :param problem: why they were not taken; empty: they were.
+        """
+        if not problem:
+            self.sent += count
+        else:
+            self.failed += count
+        before, self._problem = self._problem, problem
+        if problem and not before:
+            self._log.warn(
+                "spans cannot be sent to {endpoint}: {problem}; they are lost until "
+                "it takes them again",
+                endpoint=self._settings.otlp_endpoint,
+                problem=problem,
+            )
+        elif before and not problem:
+            self._log.info(
+                "spans are sent to {endpoint} again",
+                endpoint=self._settings.otlp_endpoint,
+            )
+
+
+def _endpoint(url: str) -> str:
+    return url if urlsplit(url).path.strip("/") else url.rstrip("/") + "/v1/traces"
+
+
+def _credential(file: Path | None) -> dict[str, str]:
+    if file is None:
+        return {}
+    try:
+        with file.open("rb") as source:
+            token = source.read(MAX_TOKEN + 1).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        token = ""
+    if not token.isprintable() or not 0 < len(token) <= MAX_TOKEN or " " in token:
+        message = (
+            f"observability.tracing.otlp_token_secret_file: {file} has no token in "
+            "it; write one line"
+        )
+        raise ConfigurationError([message])
+    # The tokens of GitLab have a header of their own.
+    if token.startswith("glpat-"):
+        return {"Private-Token": token}
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _counting(
+    exporter: SpanExporter, tracer: Tracer, reactor: IReactorCore
+) -> SpanExporter:
+    """*exporter*, telling *tracer* of what it does; called in the thread of the SDK."""
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+    class Counting(SpanExporter):
+        def export(self, spans: Any) -> SpanExportResult:
+            problem = "it does not take them, or cannot be reached"
+            result = SpanExportResult.FAILURE
+            try:
+                result = exporter.export(spans)
+                if result is SpanExportResult.SUCCESS:
+                    problem = ""
+            finally:
+                told: Any = reactor
+                told.callFromThread(tracer.told, len(spans), problem)
+            return result
+
+        def shutdown(self) -> None:
+            exporter.shutdown()
+
+    return Counting()

@@ -1,0 +1,68 @@
+"""A tracer that keeps its spans, for tests of what makes them."""
+
+from __future__ import annotations
+
+import attrs
+from zope.interface import implementer
+
+from tunnel.interfaces import ISpan, ITracer, SpanKind
+from tunnel.util.traces import trace_id_of
+
+__all__ = ["FakeSpan", "FakeTracer"]
+
+
+@implementer(ISpan)
+@attrs.define(eq=False)
+class FakeSpan:
+    """One span, and what was said of it."""
+
+    name: str
+    kind: SpanKind
+    parent: str | None
+    traceparent: str
+    attributes: dict[str, str | int | float | bool] = attrs.Factory(dict)
+    ended: bool = False
+    #: Why it failed, once it has ended.
+    problem: str = ""
+
+    def set(self, name: str, value: str | int | float | bool) -> None:
+        """See `tunnel.interfaces.ISpan`."""
+        self.attributes[name] = value
+
+    def rename(self, name: str) -> None:
+        """See `tunnel.interfaces.ISpan`."""
+        self.name = name
+
+    def end(self, problem: str = "") -> None:
+        """See `tunnel.interfaces.ISpan`."""
+        if not self.ended:
+            self.ended, self.problem = True, problem
+
+
+@implementer(ITracer)
+@attrs.define(eq=False)
+class FakeTracer:
+    """Traces all, or only what others trace."""
+
+    #: Traces may begin here.
+    begins: bool = True
+    #: Every span, in the order in which they began.
+    spans: list[FakeSpan] = attrs.Factory(list)
+
+    def begin(
+        self,
+        name: str,
+        kind: SpanKind,
+        parent: str | None = None,
+    ) -> FakeSpan | None:
+        """See `tunnel.interfaces.ITracer`."""
+        number = len(self.spans) + 1
+        trace_id = trace_id_of(parent)
+        if trace_id is None:
+            if not self.begins:
+                return None
+            trace_id = f"{number:032x}"
+        traceparent = f"00-{trace_id}-{number:016x}-01"
+        span = FakeSpan(name, kind, parent, traceparent)
+        self.spans.append(span)
+        return span
