@@ -20,6 +20,7 @@ from tunnel.config import (
     Invalid,
     Listen,
     PartlyRead,
+    Profile,
     Section,
     Sentry,
     Text,
@@ -191,6 +192,9 @@ class AgentkObservability:
         default=None, doc="spans for OpenTelemetry, of requests that kas traces"
     )
     sentry: Sentry = field(factory=Sentry, doc="failures for Sentry; off by default")
+    profile: Profile = field(
+        factory=Profile, doc="where agentk spends its time; off by default"
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""``/liveness``, ``/readiness`` and ``/metrics`` of agentk."""
+"""``/liveness``, ``/readiness``, ``/metrics`` and ``/debug/profile`` of agentk."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from prometheus_client import CollectorRegistry
 from twisted.internet.interfaces import IReactorTime
 
 from agentk.dialer import Dialer
-from tunnel.program.site import Page, Site, exposition, plain
+from tunnel.config import Profile
+from tunnel.program.profile import Profiler
+from tunnel.program.site import Make, Page, Site, exposition, plain
 
 
-def make_site(dialer: Dialer, metrics: CollectorRegistry, clock: IReactorTime) -> Site:
+def make_site(
+    dialer: Dialer, metrics: CollectorRegistry, profile: Profile, clock: IReactorTime
+) -> Site:
     """The site of agentk's observability listener."""
 
     def readiness() -> Page:
@@ -18,11 +22,11 @@ def make_site(dialer: Dialer, metrics: CollectorRegistry, clock: IReactorTime) -
             return plain("ready")
         return plain(f"not ready: {dialer.last_problem}", 503)
 
-    return Site(
-        {
-            "/liveness": lambda: plain("alive"),
-            "/readiness": readiness,
-            "/metrics": lambda: exposition(metrics),
-        },
-        clock,
-    )
+    pages: dict[str, Make] = {
+        "/liveness": lambda: plain("alive"),
+        "/readiness": readiness,
+        "/metrics": lambda: exposition(metrics),
+    }
+    if profile.enabled:
+        pages["/debug/profile"] = Profiler(clock, profile.duration).page
+    return Site(pages, clock)

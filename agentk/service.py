@@ -105,6 +105,7 @@ class AgentkService(LogsItsOwnWay, Service):
         random = secrets.SystemRandom().random
         self.bus = EventBus()
         observability = configuration.observability
+        self._profile = observability.profile
         self._errors = ErrorReports(observability.sentry, "agentk", reactor)
         self._tracer: Tracer | None = None
         if observability.tracing is not None:
@@ -197,7 +198,7 @@ class AgentkService(LogsItsOwnWay, Service):
             )
         await self._listening.listen(
             options.observability,
-            make_site(self.dialer, self.metrics, self._reactor),
+            make_site(self.dialer, self.metrics, self._profile, self._reactor),
             what="health and metrics",
             setting="--observability-listen-address",
             alpn=("http/1.1",),

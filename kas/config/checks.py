@@ -6,20 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kas.identity.jwt import read_secret
-from tunnel.program.profile import MAX_SECONDS
 
-__all__ = ["gitlabs", "is_duration_of_profile", "is_secret", "is_url_path"]
+__all__ = ["gitlabs", "is_secret", "is_url_path"]
 
 
 def gitlabs(*names: str) -> Mapping[str, str]:
     """Keys of GitLab's kas, for `IGNORED_KEYS`: its files start this kas, too."""
     return dict.fromkeys(names, "a key of GitLab's kas that changes nothing here")
-
-
-def is_duration_of_profile(instance: object, attribute: object, value: float) -> None:
-    """A validator: seconds that a profile may take."""
-    if not 0 < value <= MAX_SECONDS:
-        raise ValueError(f"write more than 0s, and at most {MAX_SECONDS}s")
 
 
 def is_url_path(instance: object, attribute: object, value: str) -> None:

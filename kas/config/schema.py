@@ -15,7 +15,6 @@ import attrs
 
 from kas.config.checks import (
     gitlabs,
-    is_duration_of_profile,
     is_secret,
     is_url_path,
 )
@@ -28,6 +27,7 @@ from tunnel.config import (
     ExistingFile,
     Invalid,
     Listen,
+    Profile,
     Remark,
     Section,
     Sentry,
@@ -152,21 +152,6 @@ class Logging:
 
     level: Literal["debug", "info", "warn", "error"] = field(
         default="info", doc="the least important events to write"
-    )
-
-
-@attrs.frozen(kw_only=True)
-class Profile:
-    """``observability.profile``."""
-
-    enabled: bool = field(
-        default=False,
-        doc="serve /debug/profile on the observability listener, to all who reach it",
-    )
-    duration: Duration = field(
-        default=10.0,
-        doc="how long a profile takes, at most 60s",
-        validator=is_duration_of_profile,
     )
 
 

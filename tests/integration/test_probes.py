@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -90,22 +91,30 @@ def _written(process: Process) -> int:
     return int(values["write_bytes"])
 
 
-def test_profile(lone_kas: Kas) -> None:
-    """Where kas spends its time, one profile at a time; off unless it is configured."""
+def test_profile(lone_kas: Kas, lone_agentk: Agentk, tmp_path: Path) -> None:
+    """Where a program spends its time, one profile at a time; off at first."""
     lone_kas.start()
-    port = lone_kas.observability
-    assert fetch(port, "/debug/profile")[0] == 404
+    assert fetch(lone_kas.observability, "/debug/profile")[0] == 404
     assert lone_kas.stop()
-    lone_kas.observability_settings = ("profile: {enabled: true, duration: 1s}",)
+    profile = "profile: {enabled: true, duration: 1s}"
+    lone_kas.observability_settings = (profile,)
     lone_kas.start()
-    with ThreadPoolExecutor() as pool:
-        both = [pool.submit(fetch, port, "/debug/profile") for _ in range(2)]
-        while not all(one.done() for one in both):
-            # Something to be seen.
-            fetch(port, "/metrics")
-    found = dict(one.result() for one in both)
-    assert set(found) == {200, 409}
-    lines = found[200].decode().splitlines()
-    assert any("site.py:exposition" in line for line in lines), lines
-    assert all(int(line.rpartition(" ")[2]) > 0 for line in lines)
-    assert lone_kas.stop()
+    lone_agentk.start()
+    assert fetch(lone_agentk.observability, "/debug/profile")[0] == 404
+    assert lone_agentk.stop()
+    options = tmp_path / "agentk.yaml"
+    options.write_text(f"observability: {{{profile}}}\n")
+    lone_agentk.start("--configuration-file", str(options))
+    for program in lone_kas, lone_agentk:
+        port = program.observability
+        with ThreadPoolExecutor() as pool:
+            both = [pool.submit(fetch, port, "/debug/profile") for _ in range(2)]
+            while not all(one.done() for one in both):
+                # Something to be seen.
+                fetch(port, "/metrics")
+        found = dict(one.result() for one in both)
+        assert set(found) == {200, 409}
+        lines = found[200].decode().splitlines()
+        assert any("site.py:exposition" in line for line in lines), lines
+        assert all(int(line.rpartition(" ")[2]) > 0 for line in lines)
+        assert program.stop()

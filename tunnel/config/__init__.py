@@ -55,7 +55,7 @@ from tunnel.config.problems import nearest
 from tunnel.config.reader import PartlyRead, Remark, Section
 from tunnel.config.reference import Key, keys
 from tunnel.config.schema import ExistingFile, Invalid, field, is_positive
-from tunnel.config.telemetry import Sentry, Tracing
+from tunnel.config.telemetry import Profile, Sentry, Tracing
 from tunnel.config.texts import Duration, Size, Text, parse_duration, parse_size
 from tunnel.config.urls import is_url
 
@@ -67,6 +67,7 @@ __all__ = [
     "Key",
     "Listen",
     "PartlyRead",
+    "Profile",
     "Remark",
     "Section",
     "Sentry",

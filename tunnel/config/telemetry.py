@@ -1,4 +1,6 @@
-"""The schemas of what both programs tell others about themselves: traces, errors."""
+"""
+The schemas of what both programs tell about themselves: traces, failures, profiles.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,13 @@ import attrs
 
 from tunnel.config.certificates import authorities
 from tunnel.config.schema import ExistingFile, Invalid, field
+from tunnel.config.texts import Duration
 from tunnel.config.urls import is_url
 
-__all__ = ["Sentry", "Tracing"]
+__all__ = ["MAX_PROFILE_SECONDS", "Profile", "Sentry", "Tracing"]
+
+#: Seconds of one profile; it holds a connection of the listener meanwhile.
+MAX_PROFILE_SECONDS = 60
 
 
 def _is_installed(package: str, extra: str) -> None:
@@ -70,3 +76,23 @@ def _check_dsn(dsn: str) -> None:
             "https://KEY@sentry.example.com/1",
             "dsn",
         ) from None
+
+
+def _is_duration(instance: object, attribute: object, value: float) -> None:
+    if not 0 < value <= MAX_PROFILE_SECONDS:
+        raise ValueError(f"write more than 0s, and at most {MAX_PROFILE_SECONDS}s")
+
+
+@attrs.frozen(kw_only=True)
+class Profile:
+    """``observability.profile``."""
+
+    enabled: bool = field(
+        default=False,
+        doc="serve /debug/profile on the observability listener, to all who reach it",
+    )
+    duration: Duration = field(
+        default=10.0,
+        doc="how long a profile takes, at most 60s",
+        validator=_is_duration,
+    )

@@ -19,10 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tunnel.program.site import Page, plain
 
-__all__ = ["MAX_SECONDS", "Profiler"]
-
-#: Seconds of one profile; it holds a connection of the listener meanwhile.
-MAX_SECONDS = 60
+__all__ = ["Profiler"]
 
 #: Samples in a second of CPU time: prime, to be in step with nothing.
 RATE = 97
