@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ import attrs
 import yaml
 
 from tests.integration.processes import (
+    ROOT,
     Process,
     eventually,
     kasctl,
@@ -280,6 +282,21 @@ class Agentk(Program):
     def wait_until_ready(self, seconds: float = 30) -> None:
         """Until `ready`."""
         eventually(self.ready, seconds, "agentk is ready")
+
+
+@contextmanager
+def sandbox(folder: Path) -> Iterator[Path]:
+    """The API server of the demo; its kubeconfig."""
+    process = Process(
+        "sandbox",
+        [sys.executable, "-m", "demo.sandbox", "--state-directory", folder / "state"],
+        folder / "sandbox.log",
+        environment={"PYTHONPATH": str(ROOT)},
+    )
+    try:
+        yield Path(process.wait_for(r"ready: (\S+)")[1])
+    finally:
+        process.kill()
 
 
 @contextmanager

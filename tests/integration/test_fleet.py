@@ -6,7 +6,6 @@ import json
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,24 +13,17 @@ import pytest
 
 from tests.faults.stand import Fleet, FleetKas
 from tests.integration import needs
-from tests.integration.processes import ROOT, Process, eventually, kasctl
+from tests.integration.processes import eventually, kasctl
 from tests.integration.rawhttp import Way
-from tests.integration.stack import Agentk, fetch
+from tests.integration.stack import Agentk, fetch, sandbox
 from tests.prometheus.rules import exposed_metrics, named_metrics
 
 
 @pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The API server of the demo; its kubeconfig."""
-    folder = tmp_path_factory.mktemp("sandbox")
-    process = Process(
-        "sandbox",
-        [sys.executable, "-m", "demo.sandbox", "--state-directory", folder / "state"],
-        folder / "sandbox.log",
-        environment={"PYTHONPATH": str(ROOT)},
-    )
-    yield Path(process.wait_for(r"ready: (\S+)")[1])
-    process.kill()
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of the API server of the demo."""
+    with sandbox(tmp_path_factory.mktemp("sandbox")) as kubeconfig:
+        yield kubeconfig
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +39,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 @pytest.fixture(scope="module")
-def agentk(fleet: Fleet, sandbox: Path) -> Agentk:
+def agentk(fleet: Fleet, kubeconfig: Path) -> Agentk:
     """Connected to the second of them."""
-    return fleet.agentk(fleet.kas[0].add_agent("main"), sandbox, at=fleet.kas[1])
+    return fleet.agentk(fleet.kas[0].add_agent("main"), kubeconfig, at=fleet.kas[1])
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +119,7 @@ def test_which_kas(fleet: Fleet) -> None:
 
 
 def test_certificates_for_each_other(
-    tmp_path_factory: pytest.TempPathFactory, sandbox: Path
+    tmp_path_factory: pytest.TempPathFactory, kubeconfig: Path
 ) -> None:
     """Kas that want to see certificates show theirs; nobody else gets in."""
     folder = tmp_path_factory.mktemp("mutual")
@@ -140,7 +132,7 @@ def test_certificates_for_each_other(
         fleet.start()
         fleet.know_each_other()
         one, two = fleet.kas
-        fleet.agentk(one.add_agent("main"), sandbox, at=two)
+        fleet.agentk(one.add_agent("main"), kubeconfig, at=two)
         one.add_user("me")
         way = Way("me", one.proxy, one.authority, one.bearer("me"))
         eventually(lambda: way.ask("GET", "/version").status == 200)

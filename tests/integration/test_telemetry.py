@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +9,9 @@ import pytest
 
 from tests.fakes.telemetry import Telemetry, TracedSpan
 from tests.faults.stand import Fleet
-from tests.integration.processes import ROOT, Process, eventually
+from tests.integration.processes import eventually
 from tests.integration.rawhttp import Way
-from tests.integration.stack import Agentk, Kas
+from tests.integration.stack import Agentk, Kas, sandbox
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE_ID = CALLER.split("-")[1]
@@ -27,17 +26,10 @@ def telemetry() -> Iterator[Telemetry]:
 
 
 @pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The API server of the demo; its kubeconfig."""
-    folder = tmp_path_factory.mktemp("sandbox")
-    process = Process(
-        "sandbox",
-        [sys.executable, "-m", "demo.sandbox", "--state-directory", folder / "state"],
-        folder / "sandbox.log",
-        environment={"PYTHONPATH": str(ROOT)},
-    )
-    yield Path(process.wait_for(r"ready: (\S+)")[1])
-    process.kill()
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of the API server of the demo."""
+    with sandbox(tmp_path_factory.mktemp("sandbox")) as kubeconfig:
+        yield kubeconfig
 
 
 def tracing(telemetry: Telemetry, folder: Path) -> str:
@@ -51,7 +43,7 @@ def tracing(telemetry: Telemetry, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def fleet(
-    tmp_path_factory: pytest.TempPathFactory, telemetry: Telemetry, sandbox: Path
+    tmp_path_factory: pytest.TempPathFactory, telemetry: Telemetry, kubeconfig: Path
 ) -> Iterator[Fleet]:
     """Two kas, of which the second has the agent."""
     folder = tmp_path_factory.mktemp("fleet")
@@ -65,7 +57,7 @@ def fleet(
         options = folder / "agentk.yaml"
         options.write_text(f"observability: {{{tracing(telemetry, folder)}}}}}\n")
         first, second = fleet.kas
-        agentk = Agentk(second, first.add_agent("main"), sandbox)
+        agentk = Agentk(second, first.add_agent("main"), kubeconfig)
         fleet.agentks.append(agentk)
         agentk.start("--configuration-file", str(options))
         yield fleet

@@ -320,6 +320,10 @@ class VerifyTests(_Case):
         self.assertIn("expired 70 s ago", said)
         said = self.refused_claims(nbf=NOW + LEEWAY + 10)
         self.assertIn("valid only in 70 s (nbf)", said)
+        # To a clock that is late it is valid for too long as well, which is no hint.
+        day = NOW + 86400
+        said = self.refused_claims(nbf=day, iat=day, exp=day + 60)
+        self.assertIn("valid only in 86400 s (nbf); check the clocks", said)
 
     def test_no_eternal_token(self) -> None:
         """There has to be an end, and a near one."""
