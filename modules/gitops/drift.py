@@ -298,10 +298,14 @@ class Drifts:
         known = self._applied.get(key)
         if known is None:
             return
-        if metadata.get("resourceVersion") != known.version:
-            self._changes.note(key, metadata)
-        if key not in self.present and known.is_as_before(metadata):
-            return
+        try:
+            if metadata.get("resourceVersion") != known.version:
+                self._changes.note(key, metadata)
+            if key not in self.present and known.is_as_before(metadata):
+                return
+        except RecursionError:
+            # Nested so deep that the look at it says more, or that it cannot be read.
+            pass
         self._look_at(key)
 
     def deleted(self, key: ObjectKey) -> None:
@@ -375,6 +379,9 @@ class Drifts:
         except CallError as error:
             if error.status in AWAY:
                 self._look_at(key, LOOK_AGAIN)
+            return
+        except RecursionError:
+            # What is nested so deep ends the look at itself, and at nothing else.
             return
         if self._applied.get(key) is not known or key in self._ours:
             # It was applied meanwhile.

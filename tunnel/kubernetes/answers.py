@@ -19,6 +19,7 @@ __all__ = [
     "WholeAnswer",
     "error_of",
     "object_in",
+    "shallow",
     "unavailable",
 ]
 
@@ -34,6 +35,10 @@ MAX_WAITING = 1024 * 1024
 
 #: Bytes of one line: etcd takes objects of 1.5 MiB, API servers requests of 3.
 MAX_LINE = 8 * 1024 * 1024
+
+#: Levels of an object that is asked for.  API servers take ten thousand; a copy in
+#: Python takes two frames for each, of a thousand.  Definitions of kinds have sixty.
+MAX_DEPTH = 200
 
 
 _STATUSES = {
@@ -54,15 +59,45 @@ def object_in(response: KubernetesResponse) -> Any:
     """
     The object in an answer; None where it is no JSON.
 
-    :raises CallError: the API server refused, with its message.
+    :raises CallError: the API server refused, with its message; FAILED_PRECONDITION:
+        the object is nested so deep that it cannot be read.
     """
+    found, deep = None, False
     try:
         found = json.loads(response.body) if response.body else None
     except ValueError:
-        found = None
+        pass
+    except RecursionError:
+        deep = True
     if not 200 <= response.status < 300:
         raise error_of(response.status, found)
+    if deep:
+        raise _too_deep()
     return found
+
+
+def shallow(found: Any) -> Any:
+    """
+    An object that can be copied and compared, level by level.
+
+    :raises CallError: FAILED_PRECONDITION, it has more than `MAX_DEPTH` levels.
+    """
+    level = [found]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for one in level
+            if one and isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return found
+    raise _too_deep()
+
+
+def _too_deep() -> CallError:
+    text = f"API server: an object of more than {MAX_DEPTH} levels cannot be read"
+    return CallError(Status.FAILED_PRECONDITION, text)
 
 
 def error_of(status: int, found: Any) -> CallError:

@@ -30,6 +30,7 @@ from tunnel.kubernetes.answers import (
     AnswerLines,
     WholeAnswer,
     object_in,
+    shallow,
     unavailable,
 )
 from tunnel.kubernetes.discovery import (
@@ -225,7 +226,7 @@ class KubernetesClient:
         response = await self.request(
             method, path, data, content_type=content_type, timeout=timeout
         )
-        return object_in(response)
+        return shallow(object_in(response))
 
     # -- kinds
 

@@ -143,6 +143,10 @@ async def _changes(lines: AnswerLines) -> AsyncGenerator[WatchEvent, None]:
             raise CallError(
                 Status.UNAVAILABLE, "API server: an event that cannot be read"
             ) from None
+        except RecursionError:
+            # It is nested too deep, and would be read again from there on for ever: of
+            # this object nothing is told, and of all others everything.
+            continue
         whole = None if kind is WatchEventType.BOOKMARK else changed
         yield WatchEvent(kind, whole, version)
     if lines.status not in (0, 200):

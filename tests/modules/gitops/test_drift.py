@@ -14,6 +14,7 @@ from modules.gitops.project import AGAIN, WATCHED_AGAIN
 from modules.gitops.watches import RETRY_FIRST
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.testing import FakeRequest
 
 
 class DriftTestCase(HalvesTestCase):
@@ -183,6 +184,45 @@ class RepairTests(DriftTestCase):
         self.passes(400)
         self.edit("a", data={"x": "2"})
         self.passes(7)
+        self.assertEqual(self.live("a")["data"], {"x": "1"})
+
+    def test_objects_nested_deep(self) -> None:
+        """One that cannot be read, whatever the depth, fails alone."""
+        self.begin(object_("a", data={"x": "1"}), object_("b", data={"x": "1"}))
+        take, depth = self.cluster.take, 0
+
+        def nested(request: FakeRequest) -> Any:
+            answer = take(request)
+            if "/configmaps/b" not in request.path or not isinstance(answer, tuple):
+                return answer
+            status, body = answer
+            deep = b', "deep":' + b'{"a":' * depth + b"{}" + b"}" * depth + b"}"
+            return status, body[:-1] + deep
+
+        self.cluster.take = nested  # type: ignore[method-assign]
+        for depth in (150, 400, 900, 200_000):
+            self.edit("b", data={"x": f"{depth}"})
+            self.edit("a", data={"x": "2"})
+            self.assertEqual(self.live("a")["data"], {"x": "1"})
+            self.passes(module.REPAIRS_SECONDS)
+        self.assertEqual(self.flushLoggedErrors(), [])
+
+    def test_events_nested_deep(self) -> None:
+        """Fields of managers are, too."""
+        self.begin(object_("a", data={"x": "1"}))
+        for number, depth in enumerate((400, *range(800, 1000, 10), 200_000)):
+            line = (
+                b'{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":'
+                b'"default","resourceVersion":"%d","managedFields":[{"manager":'
+                b'"agentk","operation":"Apply","fieldsV1":%b{}%b}]}}}\n'
+            ) % (9000 + number, b'{"f:a":' * depth, b"}" * depth)
+            (watcher,) = self.cluster.objects.watchers
+            assert watcher._send is not None
+            watcher._send(line)
+            self.passes(1)
+        self.assertEqual(self.flushLoggedErrors(), [])
+        self.edit("a", data={"x": "2"})
+        self.passes(60)
         self.assertEqual(self.live("a")["data"], {"x": "1"})
 
     def test_annotations_of_a_secret_that_are_all_gone(self) -> None:

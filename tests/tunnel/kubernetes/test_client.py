@@ -17,7 +17,7 @@ from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import Access, IKubernetesClient, Impersonation
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
-from tunnel.kubernetes.answers import MAX_BODY
+from tunnel.kubernetes.answers import MAX_BODY, MAX_DEPTH
 
 PODS = "/api/v1/namespaces/a/pods?limit=1"
 
@@ -125,6 +125,15 @@ class ClientTests(SynchronousTestCase):
         error = self.fails(self.ask(self.alice.json("GET", PODS), answer))
         self.assertEqual(error.message, "API server: status 401")
         self.assertEqual(self.cluster.rejections, 1, "a newer credential is looked for")
+
+    def test_nested_too_deep(self) -> None:
+        """An object that Python cannot read is a failure of this request."""
+        for depth in (MAX_DEPTH + 1, 900, 200_000):
+            body = b'{"a":' * depth + b"1" + b"}" * depth
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+            error = self.fails(self.ask(self.alice.json("GET", PODS), head, body))
+            self.assertEqual(error.status, Status.FAILED_PRECONDITION)
+            self.assertIn("levels cannot be read", error.message)
 
     def test_no_answer(self) -> None:
         """The time limit, a lost connection, an answer that is too large."""

@@ -20,6 +20,9 @@ from tunnel.kubernetes.watch import LASTS, LATE, RETRY_MOST
 
 PODS = KubernetesResource("", "v1", "Pod", "pods", True)
 
+#: Objects within each other, more than any Python reads.
+DEPTH = 200_000
+
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
 
@@ -237,6 +240,13 @@ class WatchTests(SynchronousTestCase):
             self.assertNoResult(self.reading)
             self.clock.advance(RETRY_MOST)
             self.assertIn("resourceVersion=7", self.asked())
+
+    def test_nested_too_deep(self) -> None:
+        """Of that object nothing is told, of all others everything."""
+        self.begin()
+        deep = b'{"type":"MODIFIED","object":' + b'{"a":' * DEPTH + b"1" + b"}" * DEPTH
+        self.answer(chunk(deep + b"}\n"), line("MODIFIED", pod("one", "9")))
+        self.assertEqual(self.taken(), ["MODIFIED one 9"])
 
     def test_given_up(self) -> None:
         """Who reads no more leaves no connection behind."""
