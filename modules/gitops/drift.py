@@ -298,9 +298,12 @@ class Drifts:
         known = self._applied.get(key)
         if known is None:
             return
+        if metadata.get("resourceVersion") != known.version:
+            self._changes.note(key, metadata)
+        if key in self._dirty:
+            # It is looked at, whatever this is.
+            return
         try:
-            if metadata.get("resourceVersion") != known.version:
-                self._changes.note(key, metadata)
             if key not in self.present and known.is_as_before(metadata):
                 return
         except RecursionError:

@@ -34,6 +34,9 @@ REMEMBERED = 60.0
 #: cut off to a second.
 ROUNDED = 1.0
 
+#: Seconds within which changes of an object may be one for the API server.
+TOGETHER = 2 * ROUNDED
+
 _Place = tuple[str, str, str, str]
 
 
@@ -109,6 +112,20 @@ def _is_of(write: KubernetesWrite, writer: Writer) -> bool:
 
 
 @attrs.define(eq=False)
+class _Changed:
+    """
+    One object.
+
+    :ivar looks: when its fields were made a digest of, which costs as much as to read
+        them.
+    """
+
+    times: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=MAX_OF_ONE))
+    looks: deque[float] = attrs.field(factory=lambda: deque[float](maxlen=MAX_OF_ONE))
+    digest: str = ""
+
+
+@attrs.define(eq=False)
 class Changes:
     """
     How often objects have changed lately, but for their status.
@@ -117,24 +134,24 @@ class Changes:
     """
 
     _seconds: Callable[[], float]
-    _found: OrderedDict[ObjectKey, deque[tuple[float, str]]] = attrs.field(
-        factory=OrderedDict
-    )
+    _found: OrderedDict[ObjectKey, _Changed] = attrs.field(factory=OrderedDict)
 
     def note(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
         """An object is there now, changed or not."""
-        fields = [
-            one
-            for one in metadata.get("managedFields") or ()
-            if one.get("subresource") != "status"
-        ]
-        digest = sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
-        found = self._found.setdefault(key, deque(maxlen=MAX_OF_ONE))
-        if not found or found[-1][1] != digest:
-            found.append((self._seconds(), digest))
+        found, now = self._found.setdefault(key, _Changed()), self._seconds()
         self._found.move_to_end(key)
         while len(self._found) > MAX_OBJECTS:
             self._found.popitem(last=False)
+        if len(found.looks) == MAX_OF_ONE and found.looks[0] >= now - TOGETHER:
+            # Who changes an object so often is not looked for: it counts as changed.
+            found.times.append(now)
+            found.digest = ""
+            return
+        found.looks.append(now)
+        digest = _digest(metadata)
+        if not digest or found.digest != digest:
+            found.times.append(now)
+            found.digest = digest
 
     def forget(self, key: ObjectKey) -> None:
         """What comes is counted from here."""
@@ -143,6 +160,24 @@ class Changes:
     def lately(self, key: ObjectKey) -> int:
         """How often it has changed when it changed last, at least once."""
         found = self._found.get(key)
-        if not found:
+        if found is None or not found.times:
             return 1
-        return sum(at >= found[-1][0] - 2 * ROUNDED for at, _ in found)
+        return sum(at >= found.times[-1] - TOGETHER for at in found.times)
+
+
+def _digest(metadata: Mapping[str, Any]) -> str:
+    """
+    Another one once a field has another owner, or was written again.
+
+    Empty: it is nested so deep that nobody can say.
+    """
+    fields = [
+        one
+        for one in metadata.get("managedFields") or ()
+        if one.get("subresource") != "status"
+    ]
+    try:
+        text = json.dumps(fields, sort_keys=True)
+    except RecursionError:
+        return ""
+    return sha256(text.encode()).hexdigest()[:16]

@@ -7,7 +7,7 @@ from typing import Any
 
 from modules.gitops import drift as module
 from modules.gitops.brakes import OWNER
-from modules.gitops.differences import changed_fields
+from modules.gitops.differences import changed_fields, owned_fields
 from modules.gitops.drift import Drift, DriftKind, DriftState
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.project import AGAIN, WATCHED_AGAIN
@@ -109,6 +109,23 @@ class RepairTests(DriftTestCase):
         live = self.cluster.objects.find("apps/v1", "Deployment", "d", "default")
         assert live is not None
         self.assertEqual(live["spec"]["replicas"], 7)
+
+    def test_one_that_is_looked_at_anyway(self) -> None:
+        """What its fields were made of is not asked again with each event."""
+        asked: list[int] = []
+        owned = owned_fields
+
+        def counted(metadata: Any, manager: str) -> str:
+            asked.append(1)
+            return owned(metadata, manager)
+
+        self.begin(object_("a", data={"x": "1"}))
+        self.patch(module, "owned_fields", counted)
+        live = self.live("a")
+        for number in range(20):
+            self.cluster.objects.put({**live, "data": {"x": f"other {number}"}})
+        self.passes(0)
+        self.assertEqual(len(asked), 1)
 
     def test_at_rest(self) -> None:
         """Where all kinds are watched a full pass is rare."""

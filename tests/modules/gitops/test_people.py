@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import pytest
 from twisted.internet.task import Clock
 
 from modules.gitops import people
@@ -90,4 +92,30 @@ def test_changes() -> None:
     clock.advance(10)
     assert found.lately(KEY) == 1
     found.forget(KEY)
+    assert found.lately(KEY) == 1
+
+
+def test_what_a_change_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A digest of large fields is made so often and no more; then it is a change."""
+    clock, made = Clock(), []
+    digest = people._digest
+
+    def counted(metadata: Mapping[str, Any]) -> str:
+        made.append(clock.seconds())
+        return digest(metadata)
+
+    monkeypatch.setattr(people, "_digest", counted)
+    found = Changes(clock.seconds)
+    metadata = {"managedFields": [{"manager": "m", "time": "1"}]}
+    for _ in range(people.MAX_OF_ONE):
+        found.note(KEY, metadata)
+    assert found.lately(KEY) == 1
+    for _ in range(50):
+        found.note(KEY, metadata)
+    assert len(made) == people.MAX_OF_ONE
+    assert found.lately(KEY) == people.MAX_OF_ONE
+    clock.advance(people.TOGETHER + 1)
+    found.note(KEY, metadata)
+    found.note(KEY, metadata)
+    assert len(made) == people.MAX_OF_ONE + 2
     assert found.lately(KEY) == 1
