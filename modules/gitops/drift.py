@@ -147,12 +147,14 @@ class _Applied:
     An object as it was after it had been applied.
 
     :ivar fields: see `owned_fields`.
+    :ivar at: when that was, as of the clock.
     """
 
     manifest: Manifest
     uid: str
     version: str
     fields: str
+    at: float
 
     def is_as_before(self, metadata: Mapping[str, Any]) -> bool:
         """Nothing of ours has changed."""
@@ -252,7 +254,8 @@ class Drifts:
             return
         seen = action.seen
         version = seen.version if seen and seen.owned == known.owned else ""
-        self._know(_Applied(action.manifest, entry.uid, version, known.owned))
+        now = self._clock.seconds()
+        self._know(_Applied(action.manifest, entry.uid, version, known.owned, now))
 
     def _know(self, known: _Applied) -> None:
         key = known.manifest.key
@@ -262,7 +265,8 @@ class Drifts:
     def applied(self, manifest: Manifest, found: AppliedVersion) -> None:
         """One of them is as Git has it."""
         key = manifest.key
-        self._know(_Applied(manifest, found.uid, found.version, found.fields))
+        now = self._clock.seconds()
+        self._know(_Applied(manifest, found.uid, found.version, found.fields, now))
         self._ours.discard(key)
         self._changes.forget(key)
         self._ended(key, DriftState.REPAIRED)
@@ -406,7 +410,7 @@ class Drifts:
             api_version=known.manifest.api_version,
             origin=known.manifest.origin,
         )
-        through_kas = partial(self._writes.of, resource, key)
+        through_kas = partial(self._writes.of, resource, key, known.at)
         if live is None:
             return drift(kind=DriftKind.DELETED, credentials=through_kas((), 0))
         metadata = live["metadata"]

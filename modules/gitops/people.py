@@ -3,7 +3,8 @@ Who changed an object, of those whose requests come through kas.
 
 The API server notes a field manager and a second, and nobody's name.  A request that
 came through kas is the one that was noted if object, manager and second agree, and if
-as many requests came as the object had changes.  Where they do not, nobody is named.
+as many requests came as the object had changes.  Where they do not, or where there were
+more than are remembered, nobody is named.
 """
 
 from __future__ import annotations
@@ -74,17 +75,22 @@ class Writes:
         self,
         resource: KubernetesResource,
         key: ObjectKey,
+        since: float,
         writers: Collection[Writer],
         changes: int,
     ) -> tuple[str, ...]:
         """
         The credentials that changed an object as *writers* have.
 
+        :param since: when it was as it should be; what was before does not count.
         :param changes: how often it has changed lately; 0: it was deleted.
         """
         place = resource.group, resource.name, key.namespace, key.name
-        since = self._seconds() - REMEMBERED
+        since = max(since, self._seconds() - REMEMBERED)
         lately = [one for at, one in self._found.get(place, ()) if at > since]
+        if max(changes, len(lately)) >= MAX_OF_ONE:
+            # There may have been more, of which one is this one.
+            return ()
         if not changes:
             fitting = [one for one in lately if one.verb == "delete"]
             return tuple(sorted({one.credential_id for one in fitting}))

@@ -14,6 +14,7 @@ from modules.gitops.project import AGAIN, WATCHED_AGAIN
 from modules.gitops.watches import RETRY_FIRST
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.interfaces import KubernetesWrite
 from tunnel.testing import FakeRequest
 
 
@@ -285,6 +286,21 @@ class RepairTests(DriftTestCase):
         self.assertIn("agentk and test keep changing it: repaired 5 times", line)
         self.edit("b", data={"x": "2"})
         self.assertEqual(self.live("b")["data"], {"x": "1"})
+
+    def test_who_deleted_it(self) -> None:
+        """One through kas, and then another, beside it."""
+        self.begin(object_("a", data={"x": "1"}))
+        write = KubernetesWrite(
+            *("user:alice", "delete", "", "configmaps", "default", "a", "", "kubectl"),
+            *(self.clock.seconds(), 0.1),
+        )
+        self.passes(1)
+        self.agent._writes.add(write)
+        self.remove("a")
+        self.remove("a")
+        self.assertIsNotNone(self.live("a"))
+        found = [one.credentials for one in self.lately]
+        self.assertEqual(found, [("user:alice",), ()])
 
     def test_a_whole_namespace(self) -> None:
         """More than a minute's repairs take more than a minute."""

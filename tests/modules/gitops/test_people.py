@@ -29,7 +29,7 @@ def named(
     found = Writes(lambda: 0.0)
     for one in writes:
         found.add(one)
-    return found.of(MAPS, KEY, [writer], changes)
+    return found.of(MAPS, KEY, -1.0, [writer], changes)
 
 
 def test_one() -> None:
@@ -59,17 +59,39 @@ def test_a_delete() -> None:
     assert named(ALICE, changes=0) == ()
 
 
+def test_more_than_is_remembered() -> None:
+    """There may have been others among them."""
+    most = people.MAX_OF_ONE - 1
+    assert named(*[ALICE] * most, changes=most) == ("user:alice",)
+    assert named(*[ALICE] * (most + 1), changes=1) == ()
+    assert named(*[ALICE] * most, changes=most + 1) == ()
+    delete = attrs.evolve(ALICE, verb="delete")
+    assert named(*[delete] * (most + 1), changes=0) == ()
+
+
+def test_what_was_before_it_was_applied() -> None:
+    """The last delete is another's."""
+    clock = Clock()
+    found = Writes(clock.seconds)
+    for verb, changes in (("delete", 0), ("patch", 1)):
+        clock.advance(1)
+        found.add(attrs.evolve(ALICE, verb=verb))
+        before = clock.seconds() - 0.5
+        assert found.of(MAPS, KEY, before, [WRITER], changes) == ("user:alice",)
+        assert found.of(MAPS, KEY, before + 1, [WRITER], changes) == ()
+
+
 def test_what_is_remembered() -> None:
     clock = Clock()
     found = Writes(clock.seconds)
     found.add(ALICE)
     clock.advance(people.REMEMBERED)
-    assert found.of(MAPS, KEY, [WRITER], 1) == ()
+    assert found.of(MAPS, KEY, -1.0, [WRITER], 1) == ()
     for number in range(people.MAX_OBJECTS):
         found.add(attrs.evolve(ALICE, name=str(number)))
     found.add(ALICE)
     assert len(found._found) == people.MAX_OBJECTS
-    assert found.of(MAPS, KEY, [WRITER], 1) == ("user:alice",)
+    assert found.of(MAPS, KEY, -1.0, [WRITER], 1) == ("user:alice",)
 
 
 def test_changes() -> None:
