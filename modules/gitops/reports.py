@@ -30,6 +30,9 @@ MAX_WAITING = 500
 #: Drifts in one call, and seconds between two calls: what comes together goes together.
 MAX_TOLD, TELL_PAUSE = 100, 1.0
 
+#: Bytes of drifts in one call: kas takes twice as much.
+MAX_TOLD_BYTES = 512 * 1024
+
 #: Seconds for one call.
 TELL_SECONDS = 10.0
 
@@ -101,14 +104,12 @@ class DriftReports:
 
     async def _tell_kas(self) -> None:
         backoff = Backoff(self._random, AGAIN_FIRST, AGAIN_MOST)
+        most = MAX_TOLD
         while True:
             if not self._waiting:
                 await self._woken()
             await deferLater(self._clock, TELL_PAUSE)
-            told = [
-                self._waiting.popleft()
-                for _ in range(min(MAX_TOLD, len(self._waiting)))
-            ]
+            told = self._next(most)
             left_out, self._left_out = self._left_out, 0
             request = reports_pb2.ReportDriftRequest(drifts=told, left_out=left_out)
             try:
@@ -118,12 +119,36 @@ class DriftReports:
                     # A kas of before: its log has nothing of this, ours has.
                     continue
                 self._left_out += left_out
-                room = MAX_WAITING - len(self._waiting)
-                self._waiting.extendleft(reversed(told[-room:] if room else []))
-                self._left_out += max(0, len(told) - room)
+                if error.status is Status.INVALID_ARGUMENT:
+                    # One of them kas never takes, and all others it does.
+                    most = max(1, len(told) // 2)
+                    if len(told) <= 1:
+                        self._left_out += len(told)
+                        told, most = [], MAX_TOLD
+                    self._again(told)
+                    continue
+                self._again(told)
                 await deferLater(self._clock, backoff.pause())
             else:
+                most = MAX_TOLD
                 backoff.reset()
+
+    def _next(self, most: int) -> list[control_pb2.ObjectDrift]:
+        """What is told with one call."""
+        found: list[control_pb2.ObjectDrift] = []
+        room = MAX_TOLD_BYTES
+        while self._waiting and len(found) < most:
+            room -= self._waiting[0].ByteSize()
+            if found and room < 0:
+                break
+            found.append(self._waiting.popleft())
+        return found
+
+    def _again(self, told: list[control_pb2.ObjectDrift]) -> None:
+        """Tell it once more; what there is no room for is left out."""
+        room = MAX_WAITING - len(self._waiting)
+        self._waiting.extendleft(reversed(told[-room:] if room else []))
+        self._left_out += max(0, len(told) - room)
 
     # Events of Kubernetes.
 

@@ -24,7 +24,7 @@ from modules.gitops.config import WebhookSettings
 from modules.gitops.reported import AgentDrift
 from modules.gitops.webhooks import DriftWebhook
 from tests.modules.gitops.test_drift import DriftTestCase
-from tests.modules.gitops.test_reconcile import config_maps
+from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
 from tunnel.testing.ends import AGENT
 
@@ -96,6 +96,35 @@ class ReportTests(DriftTestCase):
         self.passes(reports.AGAIN_MOST * 2)
         self.assertEqual(len(self.told()), 4)
         self.assertEqual(sum(one.left_out for one in self.published), 2)
+
+    def test_much_at_once(self) -> None:
+        """More bytes than kas takes in one report."""
+        fields = {f"k{number}": "a" for number in range(20)}
+        names = [f"m{number:03}" for number in range(99)]
+        self.begin(
+            *[object_(name, data=fields) for name in names], drift={"mode": "report"}
+        )
+        for name in names:
+            data = dict.fromkeys(fields, "\u6f22" * 300)
+            self.cluster.objects.put({**self.live(name), "data": data})
+        self.passes(60)
+        self.assertEqual(sorted(name for name, _ in self.told()), names)
+        self.assertGreater(len(self.published), 1)
+        drifts = [one for each in self.published for one in each.drifts]
+        self.assertGreater(sum(one.ByteSize() for one in drifts), reported.MAX_BYTES)
+
+    def test_one_that_kas_refuses(self) -> None:
+        """It is left out and counted; all others are told."""
+        self.patch(reported, "_has_many", lambda one: one.object.name == "m003")
+        self.begin(*config_maps(*range(9)), drift={"mode": "report"})
+        for number in range(9):
+            name = f"m{number:03}"
+            self.cluster.objects.put({**self.live(name), "data": {"n": "other"}})
+        self.passes(90)
+        names = sorted(name for name, _ in self.told())
+        self.assertEqual(names, [f"m{number:03}" for number in range(9) if number != 3])
+        self.assertEqual(sum(one.left_out for one in self.published), 1)
+        self.assertEqual(len(self.agent._reports._waiting), 0)
 
     def test_what_kas_takes(self) -> None:
         """So many in a report, so many reports."""
