@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from modules.gitops import control_pb2, reports_pb2
 from modules.gitops.allowance import Allowance
+from modules.gitops.brakes import AWAY
 from modules.gitops.drift import Drift, DriftState
 from modules.gitops.messages import drift_message
 from modules.gitops.parallel import in_parallel
@@ -41,6 +42,9 @@ AGAIN_FIRST, AGAIN_MOST = 5.0, 60.0
 
 #: Events of Kubernetes in a minute, of all objects together.
 EVENTS, EVENTS_SECONDS = 30, 60.0
+
+#: Events that wait while the API server is silent; of more the first are left out.
+MAX_EVENTS = 100
 
 #: Seconds between two Events that say the same of one object, and objects of which that
 #: is remembered.
@@ -73,6 +77,7 @@ class DriftReports:
     _waiting: deque[control_pb2.ObjectDrift] = attrs.field(factory=deque)
     _left_out: int = 0
     _events: deque[dict[str, Any]] = attrs.field(factory=deque)
+    _events_left_out: int = 0
     #: When an Event was made, by what it says of which object.
     _said: dict[tuple[str, str], float] = attrs.field(factory=dict)
     _allowed: Allowance = attrs.field(
@@ -193,6 +198,9 @@ class DriftReports:
                 "count": 1,
             }
         )
+        if len(self._events) > MAX_EVENTS:
+            self._events.popleft()
+            self._events_left_out += 1
 
     async def _make_events(self) -> None:
         while True:
@@ -207,3 +215,12 @@ class DriftReports:
             except CallError as error:
                 # Such as one that may not, or a Namespace that is gone.
                 self._log.debug("no Event was made: {why}", why=error.message)
+                if error.status in AWAY:
+                    continue
+            if self._events_left_out:
+                count, self._events_left_out = self._events_left_out, 0
+                self._log.info(
+                    "{count} Events of drift were left out while the API server did "
+                    "not answer",
+                    count=count,
+                )

@@ -21,11 +21,14 @@ from zope.interface.verify import verifyObject
 from modules.gitops import control_pb2 as pb
 from modules.gitops import reported, reports, reports_pb2, webhooks
 from modules.gitops.config import WebhookSettings
+from modules.gitops.drift import Drift, DriftKind
+from modules.gitops.manifests import ObjectKey
 from modules.gitops.reported import AgentDrift
 from modules.gitops.webhooks import DriftWebhook
 from tests.modules.gitops.test_drift import DriftTestCase
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
+from tunnel.kubernetes.client import TIMEOUT
 from tunnel.testing.ends import AGENT
 
 SECRET = b"of sixteen bytes and more"
@@ -79,6 +82,30 @@ class ReportTests(DriftTestCase):
         self.passes(4)
         posted = [one for one in self.cluster.requests if one.path.endswith("/events")]
         self.assertEqual(len(posted), 3)
+
+    def test_events_that_wait(self) -> None:
+        """While the API server is silent only the last ones do."""
+        self.begin(*config_maps(1))
+        events = self.agent._reports
+        self.cluster.silent = True
+        keys = [
+            ObjectKey("", "ConfigMap", "default", f"m{number}")
+            for number in range(reports.MAX_EVENTS * 2)
+        ]
+        for key in keys:
+            events._add_event("apps", Drift(key, DriftKind.CHANGED, "c", 0.0, "v1"))
+            self.clock.advance(reports.EVENTS_SECONDS / reports.EVENTS)
+        names = [one["involvedObject"]["name"] for one in events._events]
+        self.assertEqual(len(names), reports.MAX_EVENTS)
+        self.assertEqual(names[-1], keys[-1].name)
+        events.add("apps", Drift(keys[-1], DriftKind.DELETED, "c", 0.0, "v1"))
+        self.passes(TIMEOUT)
+        self.assertEqual(self.said("Events of drift were left out"), [])
+        self.cluster.silent = False
+        self.passes(TIMEOUT)
+        self.assertEqual(len(events._events), 0)
+        (line,) = self.said("Events of drift were left out")
+        self.assertIn("100 Events", line)
 
     def test_kas_away(self) -> None:
         """It is told later, and of what is too much only how much it was."""
