@@ -27,8 +27,11 @@ __all__ = [
 #: Fields of one object that are named; the rest is counted.
 MAX_FIELDS = 20
 
-#: Characters of a value that is shown.
-MAX_VALUE = 200
+#: Characters of a value that is shown, and of a field's path: keys have no limit.
+MAX_VALUE, MAX_PATH = 200, 300
+
+#: Writers of one object that are named: API servers have any number that apply it.
+MAX_WRITERS = 20
 
 #: What a value is shown as that may be a secret.
 MASK = "***"
@@ -55,7 +58,7 @@ class ChangedField:
     """
     One field that is not as Git has it.
 
-    :ivar path: as a JSON pointer.
+    :ivar path: as a JSON pointer, cut off.
     :ivar wanted: as JSON, cut off and masked; empty: Git has no such field.
     :ivar live: likewise; empty: it is gone.
     """
@@ -136,7 +139,8 @@ def changed_fields(
             more += 1
             continue
         masked = _is_secret(key, path)
-        field = ChangedField(_pointer(path), _shown(one, masked), _shown(other, masked))
+        pointer = _cut(_pointer(path), MAX_PATH)
+        field = ChangedField(pointer, _shown(one, masked), _shown(other, masked))
         found.append((path, field))
     return found, more
 
@@ -170,7 +174,7 @@ def writers_of(
     if not found and others:
         last = max(one.get("time") or "" for one in others)
         found = [one for one in others if (one.get("time") or "") == last]
-    return [_writer(one) for one in found]
+    return [_writer(one) for one in found[:MAX_WRITERS]]
 
 
 def _writer(entry: Mapping[str, Any]) -> Writer:
@@ -230,7 +234,11 @@ def _shown(value: Any, masked: bool) -> str:
     if _LAST_APPLIED in text:
         # All annotations as one value: in it is the whole object of before.
         return MASK
-    return text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + "…"
+    return _cut(text, MAX_VALUE)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _owns(fields: Any, live: Any, path: _Path) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from modules.gitops import differences
 from modules.gitops import drift as module
 from modules.gitops.brakes import OWNER
-from modules.gitops.differences import changed_fields, owned_fields
+from modules.gitops.differences import changed_fields, owned_fields, writers_of
 from modules.gitops.drift import Drift, DriftKind, DriftState
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.project import AGAIN, WATCHED_AGAIN
@@ -250,6 +251,19 @@ class RepairTests(DriftTestCase):
         wanted = {"metadata": {"annotations": {name: '{"data":{"k":"b2xk"}}'}}}
         fields, _ = changed_fields(key, wanted, {"metadata": {}})
         self.assertEqual([field.wanted for _, field in fields], ["***"])
+
+    def test_what_is_named_of_one_object(self) -> None:
+        """Keys and writers have no limit in the API server, and have one here."""
+        key = ObjectKey("x.io", "Thing", "a", "t")
+        live: dict[str, Any] = {"metadata": {}, "spec": {"a" * 100_000: 1}}
+        ((path, field),), _ = changed_fields(key, {"metadata": {}}, live)
+        self.assertEqual(len(field.path), differences.MAX_PATH)
+        live["metadata"]["managedFields"] = [
+            {"manager": f"m{number}", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+            for number in range(100)
+        ]
+        writers = writers_of(live, [path], "agentk")
+        self.assertEqual(len(writers), differences.MAX_WRITERS)
 
     def test_a_list_that_is_one_field(self) -> None:
         """Another program appends to it each minute: one wins, and both are named."""
