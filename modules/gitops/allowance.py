@@ -29,6 +29,11 @@ class Allowance:
         """It happens."""
         self._taken.append(now)
 
+    def give_back(self) -> None:
+        """The last time came to nothing."""
+        if self._taken:
+            self._taken.pop()
+
     @property
     def is_spent(self) -> bool:
         """As it was at the last `wait`."""

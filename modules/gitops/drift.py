@@ -559,6 +559,9 @@ class Drifts:
         if drift is None:
             return
         self._not_before[key] = self._clock.seconds() + REPAIR_AGAIN
+        if (repaired := self._repaired.get(key)) is not None:
+            # Nobody fights with us who keeps us from it.
+            repaired.give_back()
         failed = attrs.evolve(drift, state=DriftState.FAILED, reason=reason)
         self.present[key] = failed
         if failed != drift:

@@ -316,6 +316,20 @@ class RepairTests(DriftTestCase):
         found = [one.credentials for one in self.lately]
         self.assertEqual(found, [("user:alice",), ()])
 
+    def test_repairs_that_fail(self) -> None:
+        """For however long: it is no fight, and is repaired once that can be."""
+        self.begin(object_("a", data={"x": "1"}))
+        path = "/api/v1/namespaces/default/configmaps/a?fieldManager=agentk&force=true"
+        answer = {"kind": "Status", "message": "hook down", "code": 500}
+        self.cluster.answer("PATCH", path, answer, 500)
+        self.edit("a", data={"x": "2"})
+        self.passes(module.REPAIR_AGAIN * (module.REPAIRS + 2))
+        (drift,) = self.present
+        self.assertEqual(drift.state, DriftState.FAILED)
+        del self.cluster._answers["PATCH", path]
+        self.passes(module.REPAIR_AGAIN * 2)
+        self.assertEqual(self.live("a")["data"], {"x": "1"})
+
     def test_a_whole_namespace(self) -> None:
         """More than a minute's repairs take more than a minute."""
         self.patch(module, "ALL_REPAIRS", 5)
