@@ -41,7 +41,7 @@ from modules.gitops.people import Changes, Writes
 from modules.gitops.plan import Action, Plan, Verb, live_object
 from modules.gitops.watches import Kind, KindWatches
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient
+from tunnel.interfaces import IKubernetesClient, KubernetesObject
 
 __all__ = ["Drift", "DriftKind", "DriftState", "Drifts"]
 
@@ -61,6 +61,10 @@ UNWATCHED_AGAIN = 600.0
 
 #: Seconds until an object is looked at again that could not be.
 LOOK_AGAIN = 5.0
+
+#: Looks at one object that its next change overtakes, until it is told without its
+#: fields: the status of some changes all the time.
+OVERTAKEN = 3
 
 #: Repairs of one object, and the seconds in which they are counted: with more than that
 #: another program wants it otherwise, and people have to say who is right.
@@ -205,6 +209,8 @@ class Drifts:
     #: To be looked at, from which time on.
     _dirty: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
     _looks: dict[ObjectKey, Allowance] = attrs.field(factory=dict, init=False)
+    #: Looks one after another that came too late.
+    _overtaken: Counter[ObjectKey] = attrs.field(factory=Counter, init=False)
     _repaired: dict[ObjectKey, Allowance] = attrs.field(factory=dict, init=False)
     _not_before: dict[ObjectKey, float] = attrs.field(factory=dict, init=False)
     _all_repairs: Allowance = attrs.field(init=False)
@@ -436,7 +442,12 @@ class Drifts:
             writers = writers_of(live, (), FIELD_MANAGER)
             return drift(kind=DriftKind.CHANGED, writers=tuple(writers))
         if wanted["metadata"].get("resourceVersion") != metadata["resourceVersion"]:
-            raise CallError(Status.UNAVAILABLE, "it has changed between two requests")
+            self._overtaken[key] += 1
+            if self._overtaken[key] < OVERTAKEN:
+                text = "it has changed between two requests"
+                raise CallError(Status.UNAVAILABLE, text)
+            return self._known_drift(key, known, live, drift)
+        del self._overtaken[key]
         fields, more = changed_fields(key, wanted, live)
         if not fields:
             # Others have the same values in it: there is nothing to take back.
@@ -451,6 +462,23 @@ class Drifts:
             writers=tuple(writers),
             credentials=through_kas(writers, self._changes.lately(key)),
         )
+
+    def _known_drift(
+        self,
+        key: ObjectKey,
+        known: _Applied,
+        live: KubernetesObject,
+        drift: Callable[..., Drift],
+    ) -> Drift | None:
+        """What is known of one that changes faster than it is looked at."""
+        if known.is_as_before(live["metadata"]):
+            return None
+        before = self.present.get(key)
+        if before is not None and before.kind is DriftKind.CHANGED:
+            # Not told again and again, with its fields and without.
+            return attrs.evolve(before, state=DriftState.REPORTED, reason="")
+        writers = writers_of(live, (), FIELD_MANAGER)
+        return drift(kind=DriftKind.CHANGED, writers=tuple(writers))
 
     def _say(self, drift: Drift) -> None:
         self.by_state[drift.state] += 1
@@ -495,6 +523,7 @@ class Drifts:
     def _ended(self, key: ObjectKey, state: DriftState) -> None:
         drift = self.present.pop(key, None)
         self._not_before.pop(key, None)
+        self._overtaken.pop(key, None)
         if drift is not None:
             ended = attrs.evolve(drift, state=state, reason="")
             self.lately.append(ended)
@@ -503,7 +532,11 @@ class Drifts:
     def _forget(self, key: ObjectKey) -> None:
         """It is not in Git any more."""
         del self._applied[key]
-        for table in (self._dirty, self._looks, self._repaired, self._not_before):
+        tables: tuple[dict[ObjectKey, Any], ...] = (
+            *(self._dirty, self._looks, self._overtaken),
+            *(self._repaired, self._not_before),
+        )
+        for table in tables:
             table.pop(key, None)
         self._keys[key.group, key.kind].discard(key)
         self._ended(key, DriftState.ENDED)

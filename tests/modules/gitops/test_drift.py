@@ -473,6 +473,32 @@ class ReportTests(DriftTestCase):
         self.assertEqual(self.present, [])
         self.assertEqual(self.lately[-1].state, DriftState.ENDED)
 
+    def test_one_whose_status_changes_all_the_time(self) -> None:
+        """Between any two requests: what others did is told all the same, and once."""
+        self.begin(object_("a", data={"x": "1"}), drift={"mode": "report"})
+        take, looks = self.cluster.take, 0
+
+        def overtaken(request: FakeRequest) -> Any:
+            nonlocal looks
+            answer = take(request)
+            if request.method == "GET" and request.path.endswith("/configmaps/a"):
+                looks += 1
+                live = self.live("a")
+                self.cluster.objects.put({**live, "status": {"n": looks}})
+            return answer
+
+        self.cluster.take = overtaken  # type: ignore[method-assign]
+        self.edit("a", data={"x": "2"})
+        self.passes(300)
+        (drift,) = self.present
+        self.assertEqual(drift.kind, DriftKind.CHANGED)
+        self.assertEqual(len(self.said("it is left as it is")), 1)
+        self.assertLess(looks, 300 / module.LOOKS_SECONDS * module.LOOKS + module.LOOKS)
+        self.cluster.take = take  # type: ignore[method-assign]
+        self.edit("a", data={"x": "1"})
+        self.passes(300)
+        self.assertEqual(self.present, [])
+
     def test_off(self) -> None:
         self.begin(*config_maps(1), drift={"mode": "off"})
         self.remove("m001")
