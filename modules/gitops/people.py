@@ -92,7 +92,10 @@ class Writes:
             # There may have been more, of which one is this one.
             return ()
         if not changes:
-            fitting = [one for one in lately if one.verb == "delete"]
+            # Of the object, and not of a part of it.
+            fitting = [
+                one for one in lately if one.verb == "delete" and not one.subresource
+            ]
             return tuple(sorted({one.credential_id for one in fitting}))
         fitting = [
             one

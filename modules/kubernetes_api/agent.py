@@ -316,6 +316,8 @@ class AgentRequest:
         """See `tunnel.interfaces.IStreamReceiver`."""
         if self._request is not None:
             self._module.metrics.bytes_received += len(data)
+            if self._write is not None:
+                self._write.sent(data)
             if self._heartbeats is not None:
                 self._heartbeats.from_client(data)
             else:

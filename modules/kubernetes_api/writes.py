@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote
 
 import attrs
 
 from tunnel.http1 import RequestHead
 from tunnel.interfaces import KubernetesWrite
-from tunnel.kubernetes import request_info
+from tunnel.kubernetes import query_value, request_info
 
 __all__ = ["CREDENTIAL", "READS", "Write", "credential_field"]
 
@@ -25,8 +25,14 @@ READS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 #: Characters of a field manager, as API servers take them.
 MAX_MANAGER = 128
 
+#: Bytes of the options of a delete, which are its body: clients send a hundred.
+MAX_OPTIONS = 4096
+
+#: Parts of objects to which a POST, PUT or DELETE changes nothing of the object.
+_ASIDE = frozenset(("attach", "exec", "log", "portforward", "proxy", "token"))
+
 #: What API servers call the field manager of a client that says nothing of itself.
-UNKNOWN = "unknown"
+UNKNOWN = b"unknown"
 
 _DATE = re.compile(rb"\r\nDate: ?([^\r\n]{1,40})", re.IGNORECASE)
 _USER_AGENT = re.compile(rb"\r\nUser-Agent: ?([^\r\n/]{1,128})", re.IGNORECASE)
@@ -39,12 +45,14 @@ def credential_field(credential_id: str) -> bytes:
     return b"\r\nTxkas-Credential: " + value
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Write:
     """A request that may change an object, while it is not answered."""
 
     _head: RequestHead
     _begun: float
+    #: The beginning of its body, of a delete.
+    _options: bytes = b""
 
     @classmethod
     def of(cls, head: RequestHead, seconds: Callable[[], float]) -> Write | None:
@@ -52,6 +60,11 @@ class Write:
         if head.method in READS or CREDENTIAL not in head.taken:
             return None
         return cls(head, seconds())
+
+    def sent(self, data: bytes) -> None:
+        """A part of its body."""
+        if self._head.method == b"DELETE" and len(self._options) <= MAX_OPTIONS:
+            self._options += data[: MAX_OPTIONS + 1]
 
     def answered(
         self, status: int, fields: bytes, now: float
@@ -61,16 +74,16 @@ class Write:
         info = request_info(self._head.method, self._head.target)
         if not 200 <= status < 300 or date is None or not info.name:
             return None
-        query = dict(parse_qsl(self._head.target.partition(b"?")[2].decode("latin-1")))
-        if "dryRun" in query:
+        query = self._head.target.partition(b"?")[2]
+        if info.subresource in _ASIDE or self._is_dry_run(query):
             return None
-        agent = _USER_AGENT.search(b"\r\n" + self._head.fields)
-        manager = query.get("fieldManager") or (
-            agent[1].decode("latin-1") if agent is not None else UNKNOWN
-        )
+        manager = query_value(query, b"fieldManager")
+        if not manager:
+            agent = _USER_AGENT.search(b"\r\n" + self._head.fields)
+            manager = agent[1] if agent is not None else UNKNOWN
         try:
             time = parsedate_to_datetime(date[1].decode("latin-1")).timestamp()
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         return KubernetesWrite(
             unquote(self._head.taken[CREDENTIAL][0].decode("latin-1")),
@@ -80,7 +93,16 @@ class Write:
             info.namespace,
             info.name,
             info.subresource,
-            manager[:MAX_MANAGER],
+            manager.decode("utf-8", "replace")[:MAX_MANAGER],
             time,
             now - self._begun,
+        )
+
+    def _is_dry_run(self, query: bytes) -> bool:
+        """Also one of which nobody can say."""
+        # ``All`` is the only value that there is, in JSON and in protobuf.
+        return (
+            query_value(query, b"dryRun") is not None
+            or len(self._options) > MAX_OPTIONS
+            or b"All" in self._options
         )

@@ -18,6 +18,7 @@ from tunnel.kubernetes.request_info import (
     lasts,
     only_reads,
     query_flag,
+    query_value,
     request_info,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "lasts",
     "only_reads",
     "query_flag",
+    "query_value",
     "request_info",
 ]

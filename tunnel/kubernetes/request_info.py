@@ -24,6 +24,7 @@ __all__ = [
     "lasts",
     "only_reads",
     "query_flag",
+    "query_value",
     "request_info",
 ]
 
@@ -136,7 +137,8 @@ def _values(query: bytes) -> Iterator[tuple[bytes, bytes]]:
             yield unquote_to_bytes(key), unquote_to_bytes(value)
 
 
-def _first(query: bytes, name: bytes) -> bytes | None:
+def query_value(query: bytes, name: bytes) -> bytes | None:
+    """The value of *name* in a query; of several the first; None: it has none."""
     return next((value for key, value in _values(query) if key == name), None)
 
 
@@ -145,7 +147,7 @@ def query_flag(query: bytes, name: bytes) -> bool:
     Whether the query sets *name*: the first value counts, and only ``false`` and ``0``
     are no (Convert_Slice_string_To_bool in k8s.io/apimachinery).
     """
-    value = _first(query, name)
+    value = query_value(query, name)
     return value is not None and value.lower() not in (b"false", b"0")
 
 
@@ -155,11 +157,11 @@ _NUMBER: Final = re.compile(rb"[+-]?[0-9]+")
 
 def _selected_name(query: bytes) -> str:
     """The name that a ``fieldSelector`` of a list asks for, or nothing."""
-    selector = _first(query, b"fieldSelector")
+    selector = query_value(query, b"fieldSelector")
     if not selector:
         return ""
     for option in (b"limit", b"timeoutSeconds"):
-        number = _first(query, option)
+        number = query_value(query, option)
         # One option that cannot be read, and the API server ignores all of them.
         if number is not None and _NUMBER.fullmatch(number) is None:
             return ""

@@ -57,6 +57,8 @@ def test_nobody() -> None:
 def test_a_delete() -> None:
     assert named(attrs.evolve(ALICE, verb="delete"), changes=0) == ("user:alice",)
     assert named(ALICE, changes=0) == ()
+    part = attrs.evolve(ALICE, verb="delete", subresource="ephemeral")
+    assert named(part, changes=0) == ()
 
 
 def test_more_than_is_remembered() -> None:
