@@ -120,6 +120,7 @@ class Drift:
     :ivar reason: why it is not repaired, where it should be.
     :ivar credentials: those that changed it through kas, ``user:alice``, as far as that
         is known.
+    :ivar uid: of the object now; where it is gone, of what it was.
     """
 
     key: ObjectKey
@@ -134,6 +135,7 @@ class Drift:
     reason: str = ""
     origin: Origin | None = None
     credentials: tuple[str, ...] = ()
+    uid: str = ""
 
     def __str__(self) -> str:
         paths = [one.path for one in self.fields]
@@ -275,7 +277,7 @@ class Drifts:
         self._know(_Applied(manifest, found.uid, found.version, found.fields, now))
         self._ours.discard(key)
         self._changes.forget(key)
-        self._ended(key, DriftState.REPAIRED)
+        self._ended(key, DriftState.REPAIRED, found.uid)
 
     def worked(self) -> None:
         """Nothing is being applied any more."""
@@ -415,6 +417,7 @@ class Drifts:
             found_at=self._now(),
             api_version=known.manifest.api_version,
             origin=known.manifest.origin,
+            uid=known.uid,
         )
         through_kas = partial(self._writes.of, resource, key, known.at)
         if live is None:
@@ -424,7 +427,11 @@ class Drifts:
             return drift(kind=DriftKind.DELETING, credentials=through_kas((), 0))
         if metadata.get("uid", "") != known.uid:
             writers = writers_of(live, (), FIELD_MANAGER)
-            return drift(kind=DriftKind.REPLACED, writers=tuple(writers))
+            return drift(
+                kind=DriftKind.REPLACED,
+                writers=tuple(writers),
+                uid=metadata.get("uid", ""),
+            )
         if key not in self.present and known.is_as_before(metadata):
             return None
         try:
@@ -520,12 +527,12 @@ class Drifts:
         )
         return attrs.evolve(drift, state=DriftState.PAUSED, reason=why)
 
-    def _ended(self, key: ObjectKey, state: DriftState) -> None:
+    def _ended(self, key: ObjectKey, state: DriftState, uid: str = "") -> None:
         drift = self.present.pop(key, None)
         self._not_before.pop(key, None)
         self._overtaken.pop(key, None)
         if drift is not None:
-            ended = attrs.evolve(drift, state=state, reason="")
+            ended = attrs.evolve(drift, state=state, reason="", uid=uid or drift.uid)
             self.lately.append(ended)
             self._say(ended)
 

@@ -186,6 +186,8 @@ class DriftReports:
                     "apiVersion": drift.api_version,
                     "kind": key.kind,
                     "name": key.name,
+                    # By which ``kubectl describe`` finds it.
+                    "uid": drift.uid,
                     **({"namespace": key.namespace} if key.namespace else {}),
                 },
                 "type": "Normal" if good else "Warning",

@@ -74,6 +74,19 @@ class ReportTests(DriftTestCase):
         self.assertEqual((event["reason"], event["type"]), ("DriftRepaired", "Normal"))
         self.assertNotIn("other", event["message"])
 
+    def test_of_which_object_an_event_is(self) -> None:
+        """Of the one that is there, or was: ``kubectl describe`` asks by uid."""
+        self.begin(*config_maps(1, 2))
+        self.edit("m001", data={"n": "other"})
+        self.remove("m002")
+        found = {
+            event["involvedObject"]["name"]: event["involvedObject"]["uid"]
+            for one in self.cluster.requests
+            if one.path.endswith("/events") and (event := json.loads(one.body))
+        }
+        for name in ("m001", "m002"):
+            self.assertEqual(found[name], self.live(name)["metadata"]["uid"])
+
     def test_so_many_events(self) -> None:
         self.agent._reports._allowed._times = 3
         self.begin(*config_maps(*range(9)))
