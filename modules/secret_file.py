@@ -9,6 +9,9 @@ __all__ = ["read_secret"]
 #: Bytes of the secret: shorter ones can be guessed.
 MIN_SECRET, MAX_SECRET = 16, 4096
 
+#: Bytes of the file: the secret, and white space around it.
+MAX_FILE = 2 * MAX_SECRET
+
 
 def read_secret(file: Path) -> bytes:
     """
@@ -18,9 +21,12 @@ def read_secret(file: Path) -> bytes:
     """
     try:
         with file.open("rb") as source:
-            secret = source.read(MAX_SECRET + 1).strip()
+            found = source.read(MAX_FILE + 1)
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror})") from None
+    if len(found) > MAX_FILE:
+        raise ValueError(f"{file} has more than {MAX_FILE} bytes, which is no secret")
+    secret = found.strip()
     if not MIN_SECRET <= len(secret) <= MAX_SECRET:
         raise ValueError(
             f"the secret in {file} has {len(secret)} bytes; at least {MIN_SECRET} and "
