@@ -64,6 +64,9 @@ class Writes:
 
     def add(self, write: KubernetesWrite) -> None:
         """One more."""
+        if write.subresource == "status":
+            # Of which there are many, and nobody looks for them.
+            return
         place = write.group, write.resource, write.namespace, write.name
         found = self._found.setdefault(place, deque(maxlen=MAX_OF_ONE))
         found.append((self._seconds(), write))
@@ -101,7 +104,6 @@ class Writes:
             one
             for one in lately
             if one.verb in ("update", "patch", "create")
-            and one.subresource != "status"
             and any(_is_of(one, writer) for writer in writers)
         ]
         if len(fitting) < changes:

@@ -67,6 +67,9 @@ def test_more_than_is_remembered() -> None:
     assert named(*[ALICE] * most, changes=most) == ("user:alice",)
     assert named(*[ALICE] * (most + 1), changes=1) == ()
     assert named(*[ALICE] * most, changes=most + 1) == ()
+    # Of a controller that comes through kas, too.
+    status = attrs.evolve(ALICE, subresource="status")
+    assert named(ALICE, *[status] * 20) == ("user:alice",)
     delete = attrs.evolve(ALICE, verb="delete")
     assert named(*[delete] * (most + 1), changes=0) == ()
 
