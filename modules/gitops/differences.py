@@ -12,6 +12,7 @@ import attrs
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.ownership import FIELD_MANAGER
 from tunnel.interfaces import KubernetesObject
+from tunnel.util.texts import clean
 
 __all__ = [
     "AppliedVersion",
@@ -32,6 +33,9 @@ MAX_VALUE, MAX_PATH = 200, 300
 
 #: Writers of one object that are named: API servers have any number that apply it.
 MAX_WRITERS = 20
+
+#: Characters of a field manager, as API servers take them.
+MAX_MANAGER = 128
 
 #: What a value is shown as that may be a secret.
 MASK = "***"
@@ -58,7 +62,7 @@ class ChangedField:
     """
     One field that is not as Git has it.
 
-    :ivar path: as a JSON pointer, cut off.
+    :ivar path: as a JSON pointer, cut off and in one line.
     :ivar wanted: as JSON, cut off and masked; empty: Git has no such field.
     :ivar live: likewise; empty: it is gone.
     """
@@ -139,7 +143,8 @@ def changed_fields(
             more += 1
             continue
         masked = _is_secret(key, path)
-        pointer = _cut(_pointer(path), MAX_PATH)
+        # Keys are what anyone likes, and are told to logs and terminals.
+        pointer = _cut(clean(_pointer(path), MAX_PATH + 1), MAX_PATH)
         field = ChangedField(pointer, _shown(one, masked), _shown(other, masked))
         found.append((path, field))
     return found, more
@@ -179,7 +184,7 @@ def writers_of(
 
 def _writer(entry: Mapping[str, Any]) -> Writer:
     return Writer(
-        entry.get("manager", ""),
+        clean(entry.get("manager", ""), MAX_MANAGER),
         entry.get("operation", ""),
         entry.get("subresource", ""),
         entry.get("time") or "",

@@ -15,8 +15,10 @@ from modules.gitops.project import AGAIN, WATCHED_AGAIN
 from modules.gitops.watches import RETRY_FIRST
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
-from tunnel.interfaces import KubernetesWrite
+from tunnel.interfaces import KubernetesResource, KubernetesWrite
 from tunnel.testing import FakeRequest
+
+VERBS = frozenset("get list watch create update patch delete".split())
 
 
 class DriftTestCase(HalvesTestCase):
@@ -264,6 +266,20 @@ class RepairTests(DriftTestCase):
         ]
         writers = writers_of(live, [path], "agentk")
         self.assertEqual(len(writers), differences.MAX_WRITERS)
+
+    def test_a_key_that_forges_lines(self) -> None:
+        """What others call a field writes nothing else into the log."""
+        kind = KubernetesResource("x.io", "v1", "Thing", "things", True, VERBS)
+        self.cluster.objects.add_kind(kind)
+        name = "a\n2026-01-01 agentk: all is well \x1b[2J"
+        self.begin(object_("t", "Thing", "x.io/v1", spec={name: {"a": "1"}}))
+        live = self.cluster.objects.find("x.io/v1", "Thing", "t", "default")
+        assert live is not None
+        live["spec"][name] = {"a": "2"}
+        self.cluster.objects.put(live)
+        self.passes(1)
+        (line,) = self.said("it is repaired")
+        self.assertIn("/spec/a?2026-01-01 agentk: all is well ?[2J/a", line)
 
     def test_a_list_that_is_one_field(self) -> None:
         """Another program appends to it each minute: one wins, and both are named."""
