@@ -49,20 +49,21 @@ def _cpu_per_request(process: Process, run: Callable[[], speed.Load]) -> float:
 def small_requests(
     stand: Stand, size: int, connections: int, targets: tuple[float, float]
 ) -> Iterator[Result]:
-    """CPU per request of kas and of agentk, beside the front by itself."""
-    front, front_port = stand.front()
+    """CPU per request of kas and of agentk, beside one hop of another program."""
     kas = stand.kas()
     _, upstream_port = stand.upstream()
     agentk = stand.agentk(upstream_port)
-    front_url = f"http://127.0.0.1:{front_port}/{size}"
+    hop, hop_url = stand.floor(upstream_port)
     url = f"{stand.proxy}/{size}"
     speed.requests(url, connections, 1, stand.token)
     floors, kas_costs, agent_costs = [], [], []
     for _ in range(ROUNDS):
         floors.append(
             _cpu_per_request(
-                front,
-                lambda: speed.requests(front_url, connections, SECONDS, stand.token),
+                hop,
+                lambda: speed.requests(
+                    f"{hop_url}/{size}", connections, SECONDS, stand.token
+                ),
             )
         )
         before = kas.cpu(), agentk.cpu()
@@ -97,18 +98,19 @@ def many_agents() -> Iterator[Result]:
     """The same requests spread over 64 agents."""
     count = 64
     with Stand(agents=count) as stand:
-        front, front_port = stand.front()
+        _, upstream_port = stand.upstream()
+        hop, hop_url = stand.floor(upstream_port)
         kas = stand.kas()
         stand.agents().connect(stand.tokens, stand.agent_port)
         paths = [f"/agents/agent-{n}/200" for n in range(count)]
         token = stand.user_token
-        front_url = f"http://127.0.0.1:{front_port}/200"
         speed.requests(stand.proxy, 64, 1, token, paths)
         floors, costs = [], []
         for _ in range(ROUNDS):
             floors.append(
                 _cpu_per_request(
-                    front, lambda: speed.requests(front_url, 64, SECONDS, token)
+                    hop,
+                    lambda: speed.requests(f"{hop_url}/200", 64, SECONDS, token),
                 )
             )
             costs.append(

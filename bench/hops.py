@@ -1,9 +1,11 @@
 """
-`python -m bench.hops [--list]`: how many calls of our code one GET takes, and where.
+How many calls of our code one GET takes, and where: `python -m bench.hops [--list]`.
+With ``--instructions``: how many instructions of the interpreter, of all code.
 
-Figures of time hide a helper that was added to each request; this does not.  kas and
-agentk run as they are, and are told by a signal to note each Python call of this
-checkout while one GET on kept connections passes.
+Figures of time hide a helper that was added to each request; these do not, and are the
+same on every machine.  kas and agentk run as they are, and are told by a signal to note
+each Python call of this checkout, or each instruction, while one GET on kept
+connections passes.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -27,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Requests before those that count: connections are kept, tables are filled.
 WARM_UP = 50
 
-#: Requests that count: the one with the fewest calls met no timer.
+#: Requests that count: see `_smallest`.
 ROUNDS = 5
 
 #: Seconds for a signal to arrive, and for what follows an answer.
@@ -54,6 +59,32 @@ signal.signal(signal.SIGRTMIN + 2, end)
 """
 
 
+#: The same for instructions, by file.
+_NOTE_INSTRUCTIONS = """
+import collections, json, os, signal, sys
+counts = collections.Counter()
+def note(frame, event, _):
+    if event == "opcode":
+        counts[frame.f_code.co_filename] += 1
+    elif event == "call":
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+    return note
+def begin(_, frame):
+    counts.clear()
+    sys.settrace(note)
+    # The loop of the reactor runs already.
+    while frame is not None:
+        frame.f_trace, frame.f_trace_opcodes, frame.f_trace_lines = note, True, False
+        frame = frame.f_back
+def end(*_):
+    sys.settrace(None)
+    with open(os.environ["HOPS"] + str(os.getpid()), "w") as out:
+        json.dump(counts, out)
+signal.signal(signal.SIGRTMIN + 1, begin)
+signal.signal(signal.SIGRTMIN + 2, end)
+"""
+
+
 @attrs.frozen
 class Trip:
     """The calls of one program for one GET: file, and qualified name."""
@@ -75,9 +106,38 @@ class Trip:
 
 
 def trips() -> dict[str, Trip]:
-    """What one GET takes in kas and in agentk."""
+    """The calls of one GET in kas and in agentk."""
+    return {
+        name: Trip([(file, qualified) for file, qualified in noted])
+        for name, noted in _smallest(_NOTE_CALLS, len).items()
+    }
+
+
+def instructions() -> dict[str, Counter[str]]:
+    """The instructions of one GET in kas and in agentk, by package."""
+    found = {}
+    for name, noted in _smallest(
+        _NOTE_INSTRUCTIONS, lambda one: sum(one.values())
+    ).items():
+        found[name] = counts = Counter[str]()
+        for file, count in noted.items():
+            counts[_package(file)] += count
+    return found
+
+
+def _package(file: str) -> str:
+    place = file.partition("/site-packages/")[2]
+    if place:
+        return place.partition("/")[0]
+    if file.startswith(f"{ROOT}/"):
+        return "/".join(Path(file).relative_to(ROOT).parts[:2])
+    return "made by attrs" if file.startswith("<attrs") else "Python"
+
+
+def _smallest(note: str, size: Callable[[Any], int]) -> dict[str, Any]:
+    """What each program noted of the GET of which it noted least: it met no timer."""
     with tempfile.TemporaryDirectory(prefix="hops-") as folder, Stand() as stand:
-        (Path(folder) / "sitecustomize.py").write_text(_NOTE_CALLS)
+        (Path(folder) / "sitecustomize.py").write_text(note)
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, str(ROOT)])
         os.environ["HOPS"] = f"{folder}/calls-"
         kas = stand.kas()
@@ -86,7 +146,7 @@ def trips() -> dict[str, Trip]:
         connection = http.client.HTTPConnection(stand.proxy.removeprefix("http://"))
         for _ in range(WARM_UP):
             _get(connection, stand.token)
-        found: dict[str, Trip] = {}
+        found: dict[str, Any] = {}
         for _ in range(ROUNDS):
             _signal(programs, 1)
             _get(connection, stand.token)
@@ -95,9 +155,8 @@ def trips() -> dict[str, Trip]:
             _signal(programs, 2)
             for name, one in programs.items():
                 noted = json.loads(Path(f"{folder}/calls-{one.pid}").read_text())
-                trip = Trip([(file, qualified) for file, qualified in noted])
-                if name not in found or len(trip.calls) < len(found[name].calls):
-                    found[name] = trip
+                if name not in found or size(noted) < size(found[name]):
+                    found[name] = noted
         return found
 
 
@@ -117,6 +176,12 @@ def _signal(programs: dict[str, Process], number: int) -> None:
 
 def main(arguments: list[str]) -> None:
     """Print both trips."""
+    if "--instructions" in arguments:
+        for name, counts in instructions().items():
+            print(f"{name:8} {counts.total():5} instructions")
+            for package, count in counts.most_common():
+                print(f"    {count:5}  {package}")
+        return
     for name, trip in trips().items():
         ways = {"way in": trip.way_in, "way back": trip.way_back, "whole": trip.calls}
         for what, calls in ways.items():

@@ -1,8 +1,8 @@
 """
 Floors and upstreams, each a small process of its own.
 
-    front            our HTTP front answering by itself, no tunnel: the floor of kas
-    upstream         the same with TLS, where no nginx is installed; watches; big bodies
+    upstream         our HTTP server with TLS, where no nginx is installed; watches; big
+                     bodies
     relay            the smallest Twisted program that moves bytes between TLS and TCP
     accept           a bare Twisted TLS listener
 
@@ -190,7 +190,7 @@ class _Commands(LineReceiver):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("name", choices=["front", "upstream", "relay", "accept"])
+    parser.add_argument("name", choices=["upstream", "relay", "accept"])
     parser.add_argument("--certificate")
     parser.add_argument("--key")
     parser.add_argument("--to", type=int, help="port that a relay connects to")
@@ -200,7 +200,7 @@ def main() -> None:
     tune_allocator()
     bodies = Bodies()
     factory: Any
-    if options.name in ("front", "upstream"):
+    if options.name == "upstream":
         factory = HttpServerFactory(bodies, reactor)
         if options.certificate:
             context = ReloadingServerContext(

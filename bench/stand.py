@@ -108,13 +108,8 @@ class Stand:
         )
         return process, int(process.wait_for("port ").split()[1])
 
-    def front(self) -> tuple[Process, int]:
-        """Our HTTP front by itself, without TLS."""
-        process = self.started(python("bench.servers", "front", log=self.log("front")))
-        return process, int(process.wait_for("port ").split()[1])
-
     def kas(self) -> Process:
-        """kas with a proxy that needs no TLS, so that it compares with the front."""
+        """kas with a proxy that needs no TLS."""
         node = self.start_kas()
         self.proxy, self.agent_port = node.proxy, node.agent_port
         return node.process
@@ -230,6 +225,18 @@ class Stand:
         return process, port
 
     _next = 0
+
+    def floor(self, upstream_port: int) -> tuple[Process, str]:
+        """
+        One hop with TLS on both sides, and its URL: nginx where it is installed, else
+        the smallest relay of Twisted.  Nothing of ours is in it that could get faster.
+        """
+        if shutil.which("nginx") is None:
+            tls = "--to-tls", "--from-tls"
+            process, port = self.server("relay", f"--to={upstream_port}", *tls)
+        else:
+            process, port = self.hop(upstream_port)
+        return process, f"https://127.0.0.1:{port}"
 
     def hop(self, upstream_port: int) -> tuple[Process, int]:
         """One nginx that passes everything on, with TLS to its upstream."""
