@@ -97,6 +97,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
 @click.option("--ref", default="", help="A branch, or a whole name as refs/tags/v1.")
 @click.option("--commit", default="", help="The id of a commit.")
 @click.option("--merge-request", type=int, help="The number of one, in GitLab.")
+@click.option("--path", default="", help="Of a file or folder: only what is there.")
 @click.option("--all", "every", is_flag=True, help="List what stays as it is, too.")
 @callee_options
 def _preview(
@@ -107,11 +108,13 @@ def _preview(
     ref: str,
     commit: str,
     merge_request: int | None,
+    path: str,
     every: bool,
 ) -> None:
     """
     Show what a commit would change in the cluster, and change nothing.
 
+    Also what of that others have changed since it was applied, and it would take back.
     Without --ref, --commit or --merge-request: the commit that the project follows.
     The exit status is 1 where an object of it could not be applied.
     """
@@ -124,7 +127,8 @@ def _preview(
         refs.append({"name": f"refs/merge-requests/{merge_request}/head"})
     if len(refs) > 1:
         raise click.UsageError("--ref, --commit and --merge-request exclude each other")
-    request = {"agent": agent, "project": project, "ref": refs[0] if refs else {}}
+    asked = refs[0] if refs else {}
+    request = {"agent": agent, "project": project, "ref": asked, "path": path}
     answer = callee.call(f"{_SERVICE}/Preview", request, TIMEOUT)
     objects = answer.get("objects", [])
     lines = [f"commit {printable(answer.get('commit', ''))[:12]}: {_summary(objects)}"]
@@ -139,6 +143,9 @@ def _preview(
 
 #: What keeps a commit from being applied as a whole.
 _BAD = ("denied", "refused")
+
+#: What undoes the changes of others.
+_TAKING_BACK = ("change", "create", "recreate")
 
 _SIGNS = {
     **dict.fromkeys(("create", "adopt"), "+"),
@@ -155,15 +162,31 @@ def _summary(objects: list[dict[str, Any]]) -> str:
     return ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "-"
 
 
+def _who(drift: dict[str, Any]) -> str:
+    """Who made a drift, as far as that is known."""
+    by = [
+        f"{one.get('manager', '')} at {_second(one.get('time', ''))}"
+        for one in drift.get("writers", [])
+    ]
+    return printable(", ".join([*by, *drift.get("credentials", [])]))
+
+
 def _previewed(one: dict[str, Any]) -> Iterator[str]:
     effect = one.get("effect", "")
     name = _object_name(one.get("object", {}))
     text = f"{name}  {effect}  {one.get('place', '')}".rstrip()
     reason = f": {one['reason']}" if one.get("reason") else ""
     yield f"{_SIGNS.get(effect, ' ')} {printable(text + reason)}"
+    drift = one.get("drift")
+    if drift is not None:
+        what = "takes back what was" if effect in _TAKING_BACK else "was"
+        who = _who(drift) or "others"
+        yield f"    {what} changed since it was applied, by {who}"
+    drifted = {field.get("path") for field in (drift or {}).get("fields", [])}
     for field in one.get("fields", []):
         before, after = field.get("before") or "-", field.get("after") or "-"
-        yield f"    {printable(field.get('path', ''))}: {printable(before)}"
+        note = "  (by others)" if field.get("path") in drifted else ""
+        yield f"    {printable(field.get('path', ''))}: {printable(before)}{note}"
         yield f"    {' ' * len(printable(field.get('path', '')))}-> {printable(after)}"
     if more := one.get("moreFields"):
         yield f"    and {more} more fields"
@@ -213,13 +236,8 @@ def _drift_lines(drift: dict[str, Any]) -> Iterator[str]:
         _second(drift.get("foundAt", "")),
     ]
     yield printable("  ".join(filter(None, words)))
-    by = [
-        f"{one.get('manager', '')} at {_second(one.get('time', ''))}"
-        for one in drift.get("writers", [])
-    ]
-    by += drift.get("credentials", [])
-    if by:
-        yield f"  by {printable(', '.join(by))}"
+    if by := _who(drift):
+        yield f"  by {by}"
     if reason := drift.get("reason"):
         yield f"  {printable(reason)}"
     for field in drift.get("fields", []):

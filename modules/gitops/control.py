@@ -76,6 +76,8 @@ class _Room:
             if self._left < MAX_BYTES - MAX_FIELD_BYTES and hasattr(message, "fields"):
                 message.more_fields += len(message.fields)
                 message.ClearField("fields")
+                if hasattr(message, "drift"):
+                    message.ClearField("drift")
             self._left -= message.ByteSize() + _HEAD
             if self._left < 0:
                 return
@@ -216,14 +218,17 @@ class Control:
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self._previews.add(call)
         try:
-            found = await project.preview(request.ref)
+            found = await project.preview(request.ref, request.path)
         finally:
             self._previews.discard(call)
         return pb.PreviewResponse(
             commit=found.commit,
             problems=[str(one)[:MAX_PROBLEM] for one in found.problems[:MAX_LINES]],
             objects=_weighed(
-                _Room(), found.objects, lambda one: one.effect, _previewed
+                _Room(),
+                found.objects,
+                lambda one: one.effect,
+                partial(_previewed, project.name),
             ),
         )
 
@@ -295,8 +300,10 @@ async def _received(receiver: Receiver, one: ReceiverObject) -> pb.ReceiverStatu
     return status
 
 
-def _previewed(found: ObjectPreview) -> pb.ObjectPreview:
+def _previewed(project: str, found: ObjectPreview) -> pb.ObjectPreview:
+    drift = found.drift
     return pb.ObjectPreview(
+        drift=None if drift is None else drift_message(project, drift),
         object=object_reference(found.key),
         effect=found.effect.value,
         reason=found.reason[:MAX_REASON],

@@ -319,14 +319,16 @@ class ObjectDrift(_message.Message):
     def __init__(self, project: _Optional[str] = ..., object: _Optional[_Union[ObjectReference, _Mapping]] = ..., kind: _Optional[_Union[ObjectDrift.Kind, str]] = ..., state: _Optional[_Union[ObjectDrift.State, str]] = ..., reason: _Optional[str] = ..., fields: _Optional[_Iterable[_Union[ObjectDrift.Field, _Mapping]]] = ..., more_fields: _Optional[int] = ..., writers: _Optional[_Iterable[_Union[ObjectDrift.Writer, _Mapping]]] = ..., found_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., commit: _Optional[str] = ..., place: _Optional[str] = ..., credentials: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PreviewRequest(_message.Message):
-    __slots__ = ("agent", "project", "ref")
+    __slots__ = ("agent", "project", "ref", "path")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     agent: str
     project: str
     ref: _rpc_pb2.Ref
-    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., ref: _Optional[_Union[_rpc_pb2.Ref, _Mapping]] = ...) -> None: ...
+    path: str
+    def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., ref: _Optional[_Union[_rpc_pb2.Ref, _Mapping]] = ..., path: _Optional[str] = ...) -> None: ...
 
 class PreviewResponse(_message.Message):
     __slots__ = ("commit", "problems", "objects")
@@ -339,20 +341,22 @@ class PreviewResponse(_message.Message):
     def __init__(self, commit: _Optional[str] = ..., problems: _Optional[_Iterable[str]] = ..., objects: _Optional[_Iterable[_Union[ObjectPreview, _Mapping]]] = ...) -> None: ...
 
 class ObjectPreview(_message.Message):
-    __slots__ = ("object", "effect", "reason", "place", "fields", "more_fields")
+    __slots__ = ("object", "effect", "reason", "place", "fields", "more_fields", "drift")
     OBJECT_FIELD_NUMBER: _ClassVar[int]
     EFFECT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    DRIFT_FIELD_NUMBER: _ClassVar[int]
     object: ObjectReference
     effect: str
     reason: str
     place: str
     fields: _containers.RepeatedCompositeFieldContainer[FieldPreview]
     more_fields: int
-    def __init__(self, object: _Optional[_Union[ObjectReference, _Mapping]] = ..., effect: _Optional[str] = ..., reason: _Optional[str] = ..., place: _Optional[str] = ..., fields: _Optional[_Iterable[_Union[FieldPreview, _Mapping]]] = ..., more_fields: _Optional[int] = ...) -> None: ...
+    drift: ObjectDrift
+    def __init__(self, object: _Optional[_Union[ObjectReference, _Mapping]] = ..., effect: _Optional[str] = ..., reason: _Optional[str] = ..., place: _Optional[str] = ..., fields: _Optional[_Iterable[_Union[FieldPreview, _Mapping]]] = ..., more_fields: _Optional[int] = ..., drift: _Optional[_Union[ObjectDrift, _Mapping]] = ...) -> None: ...
 
 class FieldPreview(_message.Message):
     __slots__ = ("path", "before", "after")

@@ -284,9 +284,18 @@ class Drifts:
         self._ours = set()
         self._wake()
 
+    def origin(self, key: ObjectKey) -> Origin | None:
+        """Where what was applied stands in Git."""
+        known = self._applied.get(key)
+        return None if known is None else known.manifest.origin
+
     def leaves(self, manifest: Manifest) -> bool:
         """Whether an object stays as others have it: Git has nothing new of it."""
-        if self._repairs or manifest.key not in self.present:
+        return not self._repairs and self.is_of_others(manifest)
+
+    def is_of_others(self, manifest: Manifest) -> bool:
+        """Whether others have changed an object, of which Git has nothing new."""
+        if manifest.key not in self.present:
             return False
         return self._applied[manifest.key].manifest.object == manifest.object
 

@@ -8,7 +8,7 @@ commit names whatever its author likes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
 from typing import Any
 
@@ -17,7 +17,8 @@ import attrs
 from modules.gitops.act import marked, words_of
 from modules.gitops.brakes import AWAY
 from modules.gitops.differences import ChangedField, changed_fields
-from modules.gitops.manifests import ObjectKey, Origin, SourceProblem
+from modules.gitops.drift import Drift
+from modules.gitops.manifests import Manifest, ObjectKey, Origin, SourceProblem
 from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
@@ -25,7 +26,14 @@ from modules.gitops.recreate import why_not_anew
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject
 
-__all__ = ["Effect", "ObjectPreview", "Preview", "preview_of"]
+__all__ = [
+    "Effect",
+    "ObjectPreview",
+    "Preview",
+    "below",
+    "preview_of",
+    "with_drift",
+]
 
 
 class Effect(Enum):
@@ -36,6 +44,8 @@ class Effect(Enum):
     #: It cannot be changed, and would be deleted and made anew.
     RECREATE = "recreate"
     NONE = "unchanged"
+    #: Others have changed it, and Git has nothing new of it: it stays as they have it.
+    LEFT = "left"
     #: It would become ours.
     ADOPT = "adopt"
     #: The API server refuses it: the kind's rules, admission, or another's fields.
@@ -68,6 +78,7 @@ class ObjectPreview:
 
     :ivar fields: what would differ; ``wanted`` after it, ``live`` before.
     :ivar more: fields that would differ, too.
+    :ivar drift: what others have changed of it, where it does not stay unchanged.
     """
 
     key: ObjectKey
@@ -76,6 +87,7 @@ class ObjectPreview:
     origin: Origin | None = None
     fields: tuple[ChangedField, ...] = ()
     more: int = 0
+    drift: Drift | None = None
 
 
 @attrs.frozen
@@ -91,16 +103,59 @@ class Preview:
     objects: tuple[ObjectPreview, ...] = ()
 
 
+def below(plan: Plan, path: str, origins: Callable[[ObjectKey], Origin | None]) -> Plan:
+    """
+    What of *plan* stands in the file *path*, or below the folder of that name.
+
+    :param origins: where what leaves Git stood before.
+    """
+    path = path.strip("/")
+
+    def is_there(key: ObjectKey, action: Action) -> bool:
+        manifest = action.manifest
+        origin = origins(key) if manifest is None else manifest.origin
+        if origin is None:
+            return False
+        return origin.file == path or origin.file.startswith(f"{path}/")
+
+    return attrs.evolve(
+        plan,
+        wanted={key: one for key, one in plan.wanted.items() if is_there(key, one)},
+        leaving={key: one for key, one in plan.leaving.items() if is_there(key, one)},
+        whole=False,
+    )
+
+
+def with_drift(
+    found: ObjectPreview, present: Mapping[ObjectKey, Drift]
+) -> ObjectPreview:
+    """The same, with what others have changed, where that matters."""
+    drift = present.get(found.key)
+    if drift is None or found.effect is Effect.NONE:
+        return found
+    if found.effect is Effect.CHANGE:
+        paths = {one.path for one in drift.fields}
+        # Where it is not known which fields they are, it may be these.
+        if paths.isdisjoint(one.path for one in found.fields) and paths:
+            return found
+    return attrs.evolve(found, drift=drift)
+
+
 async def preview_of(
-    client: IKubernetesClient, plan: Plan, settings: SourceSettings
+    client: IKubernetesClient,
+    plan: Plan,
+    settings: SourceSettings,
+    is_of_others: Callable[[Manifest], bool] = lambda manifest: False,
 ) -> list[ObjectPreview]:
     """
     What would become of each object, in the order of their names.
 
+    :param is_of_others: see `Drifts.is_of_others`.
     :raises CallError: the cluster cannot be asked now.
     """
     wanted = await in_parallel(
-        _looking(client, plan, settings, action) for action in plan.wanted.values()
+        _looking(client, plan, settings, is_of_others, action)
+        for action in plan.wanted.values()
     )
     leaving = [
         ObjectPreview(one.key, _LEAVING[one.verb], one.reason)
@@ -110,7 +165,11 @@ async def preview_of(
 
 
 def _looking(
-    client: IKubernetesClient, plan: Plan, settings: SourceSettings, action: Action
+    client: IKubernetesClient,
+    plan: Plan,
+    settings: SourceSettings,
+    is_of_others: Callable[[Manifest], bool],
+    action: Action,
 ) -> Callable[[], Coroutine[Any, Any, ObjectPreview]]:
     manifest = action.manifest
     assert manifest is not None
@@ -121,8 +180,11 @@ def _looking(
     async def look() -> ObjectPreview:
         if action.verb is Verb.REFUSE:
             return came(Effect.REFUSED, action.reason)
+        if action.verb is Verb.LEAVE:
+            return came(Effect.LEFT)
         new = [one for one in plan.order.needs[action.key] if _is_new(plan, one)]
-        force = settings.force or action.verb is Verb.ADOPT
+        taken_back = settings.takes_back and is_of_others(manifest)
+        force = settings.force or taken_back or action.verb is Verb.ADOPT
         try:
             after = await client.apply(
                 marked(manifest, settings.inventory_id, action.uid),

@@ -43,7 +43,7 @@ from modules.gitops.manifests import Manifest, ObjectKey, Source
 from modules.gitops.parallel import in_parallel
 from modules.gitops.people import Writes
 from modules.gitops.plan import Plan, SourceSettings
-from modules.gitops.preview import Preview, preview_of
+from modules.gitops.preview import Preview, below, preview_of, with_drift
 from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.rendering import Renderer
 from modules.gitops.settings import ManifestProject
@@ -347,11 +347,12 @@ class Project:
             raise CallError(Status.FAILED_PRECONDITION, text) from None
         self._interrupt()
 
-    async def preview(self, ref: rpc_pb2.Ref) -> Preview:
+    async def preview(self, ref: rpc_pb2.Ref, path: str = "") -> Preview:
         """
         What the commit that *ref* is at would change; nothing is changed.
 
         :param ref: without any, that which the project follows.
+        :param path: of a file or a folder: only what stands there; empty: all.
         :raises CallError: there is no such commit; the cluster cannot be asked now.
         """
         asked = ref if ref.WhichOneof("ref") else None
@@ -360,8 +361,13 @@ class Project:
         plan = await reconciler.plan(snapshot.commit, source)
         if isinstance(plan, Report):
             return Preview(snapshot.commit, plan.problems)
-        found = await preview_of(reconciler.client, plan, reconciler.settings)
-        return Preview(snapshot.commit, objects=tuple(found))
+        if path.strip("/"):
+            plan = below(plan, path, self.drifts.origin)
+        found = await preview_of(
+            reconciler.client, plan, reconciler.settings, self.drifts.is_of_others
+        )
+        objects = [with_drift(one, self.drifts.present) for one in found]
+        return Preview(snapshot.commit, objects=tuple(objects))
 
     async def run(self) -> None:
         """Until it is cancelled."""

@@ -148,9 +148,10 @@ class Reconciler:
         if problems := (*resolved.problems, *order.problems):
             return Report(commit, problems)
         inventory = await self.store.read()
-        return await make_plan(
+        plan = await make_plan(
             self.client, commit, resolved, order, inventory, self.settings
         )
+        return self._without_left(plan)
 
     async def run(self, commit: str, source: Source) -> Report:
         """
@@ -165,7 +166,7 @@ class Reconciler:
             raise _superseded(error) from None
         if isinstance(plan, Report):
             return plan
-        act = await self._act(self._without_left(plan), self.settings)
+        act = await self._act(plan, self.settings)
         return Report(
             commit,
             results=act.results,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from modules.gitops import control
@@ -137,7 +138,10 @@ class ControlTests(HalvesTestCase):
             )
         ]
         objects = control._weighed(
-            control._Room(), found * MAX_OBJECTS, lambda one: one.effect, _previewed
+            control._Room(),
+            found * MAX_OBJECTS,
+            lambda one: one.effect,
+            partial(_previewed, "apps"),
         )
         self.assertGreater(len(objects), 1000)
         answer = pb.PreviewResponse(problems=["p" * MAX_PROBLEM] * 20, objects=objects)

@@ -29,8 +29,10 @@ def of_others() -> Any:
 class PreviewTests(HalvesTestCase):
     """`GitopsControl.Preview`."""
 
-    def ask(self, project: str = "apps", **ref: str) -> Any:
-        request = pb.PreviewRequest(agent="1", project=project, ref=rpc_pb2.Ref(**ref))
+    def ask(self, project: str = "apps", path: str = "", **ref: str) -> Any:
+        request = pb.PreviewRequest(
+            agent="1", project=project, ref=rpc_pb2.Ref(**ref), path=path
+        )
         return self.pair.run(self.pair.external(CONTROL).call("Preview", request))
 
     def effects(self, answer: Any) -> dict[str, str]:
@@ -84,6 +86,80 @@ class PreviewTests(HalvesTestCase):
         answer = self.ask()
         self.assertEqual(answer.commit, commit)
         self.assertEqual(self.effects(answer), {"m001": "unchanged"})
+
+    def test_below_a_path(self) -> None:
+        """A file, or a folder: what is there, is missing, differs, and left it."""
+        self.apps.commit(
+            {
+                "web/a.yaml": text(*config_maps(1, 2)),
+                "web/b.yaml": text(*config_maps(3)),
+                "website.yaml": text(*config_maps(4)),
+            }
+        )
+        self.configure({"id": "apps"})
+        changed = object_("m001", data={"n": "one"})
+        commit = self.apps.commit(
+            {
+                "web/a.yaml": text(changed, *config_maps(5)),
+                "web/b.yaml": text(*config_maps(3)),
+                "website.yaml": text(*config_maps(4)),
+            },
+            NEXT,
+        )
+        in_a = {"m001": "change", "m002": "prune", "m005": "create"}
+        for path, expected in (
+            ("web/a.yaml", in_a),
+            ("/web/", {**in_a, "m003": "unchanged"}),
+            ("website.yaml", {"m004": "unchanged"}),
+            ("we", {}),
+            ("none", {}),
+            ("", {**in_a, "m003": "unchanged", "m004": "unchanged"}),
+        ):
+            answer = self.ask(commit=commit, path=path)
+            self.assertEqual(self.effects(answer), expected, path)
+
+    def test_drift(self) -> None:
+        """What others have changed: taken back, left, or in the way."""
+        for conflicts, of_new in (("fail", "denied"), ("force", "change")):
+            self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3, 4))})
+            drift = {"mode": "report"}
+            self.configure({"id": "apps", "drift": drift, "conflicts": conflicts})
+            # Until the watches have begun.
+            self.passes(1)
+            for name in ("m001", "m002"):
+                live = self.live(name)
+                self.cluster.objects.put({**live, "data": {"n": "x"}})
+            self.passes(10)
+            new = [object_(name, data={"n": "new"}) for name in ("m001", "m004")]
+            commit = self.apps.commit({"a.yaml": text(*new, *config_maps(2, 3))}, NEXT)
+            answer = self.ask(commit=commit)
+            self.assertEqual(
+                self.effects(answer),
+                {"m001": of_new, "m002": "left", "m003": "unchanged", "m004": "change"},
+            )
+            drifts = {
+                one.object.name: [field.path for field in one.drift.fields]
+                for one in answer.objects
+                if one.HasField("drift")
+            }
+            self.assertEqual(drifts, {"m001": ["/data/n"], "m002": ["/data/n"]})
+
+    def test_drift_that_is_repaired(self) -> None:
+        """It would be taken back, as soon as that is possible."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.passes(1)
+        path = "/api/v1/namespaces/default/configmaps/m001"
+        failed = {"kind": "Status", "code": 500, "message": "a webhook is away"}
+        self.cluster.answer(
+            "PATCH", f"{path}?fieldManager=agentk&force=true", failed, 500
+        )
+        self.cluster.objects.put({**self.live("m001"), "data": {"n": "x"}})
+        self.passes(10)
+        (found,) = self.ask().objects
+        (field,) = found.fields
+        self.assertEqual((found.effect, field.before), ("change", '"x"'))
+        self.assertIn("a webhook is away", found.drift.reason)
 
     def test_a_merge_request(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1))})
