@@ -425,9 +425,11 @@ class KasService(LogsItsOwnWay, Service):
             environ,
             connections=1,
         )
+        keys = ProviderKeys(settings, agent, reactor)
+        self.metrics.register(keys)
         authenticator = OidcAuthenticator(
             settings,
-            ProviderKeys(settings, agent, reactor),
+            keys,
             self.identity.find_agent,
             self._credentials_in_use,
             reactor,

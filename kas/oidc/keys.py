@@ -10,6 +10,9 @@ from typing import Any
 
 import attrs
 import jwt
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -82,7 +85,7 @@ class VerificationKey:
     public: Any = attrs.field(eq=False, repr=False)
 
 
-class ProviderKeys:
+class ProviderKeys(Collector):
     """
     The keys of one provider, found through its description (OpenID Connect Discovery).
 
@@ -107,8 +110,32 @@ class ProviderKeys:
         self._asking: Deferred[None] | None = None
         self._waiting: set[Deferred[None]] = set()
         self._failing = False
+        #: How often they were read, and how often that failed.
+        self._reads = {"read": 0, "failed": 0}
         self._loop = LoopingCall(self._look)
         self._loop.clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        yield GaugeMetricFamily(
+            "kas_oidc_keys",
+            "Keys of the identity provider that count now.",
+            len(self._keys) if self.usable else 0,
+        )
+        if self._keys:
+            yield GaugeMetricFamily(
+                "kas_oidc_keys_age_seconds",
+                "Time since the identity provider gave them.",
+                self._age(),
+            )
+        asked = CounterMetricFamily(
+            "kas_oidc_keys_asked",
+            "Times that the identity provider was asked for its keys, by result.",
+            labels=["result"],
+        )
+        for result, count in self._reads.items():
+            asked.add_metric([result], count)
+        yield asked
 
     def start(self) -> None:
         """Read the keys, and again now and then."""
@@ -223,6 +250,7 @@ class ProviderKeys:
         if self._failing:
             self._log.info("the identity provider gives its keys again")
         self._failing = False
+        self._reads["read"] += 1
         self._keys = keys
         self._read_at = self._clock.seconds()
 
@@ -251,6 +279,7 @@ class ProviderKeys:
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError) and not self._loop.running:
             return
+        self._reads["failed"] += 1
         if not self._failing:
             self._log.error(
                 "the keys of the identity provider cannot be read, the last ones count "

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import jwt
+from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import LogLevel, globalLogPublisher
@@ -51,6 +52,33 @@ class ProviderKeysTests(OidcCase):
         self.assertEqual(found[0].public, make_key("ES256").public_key())
         self.assertEqual(self.provider.asked, _BOTH)
         self.assertIn(found[0], keys)
+
+    def test_metrics(self) -> None:
+        """How many count, for how long, and what asking for them came to."""
+        metrics = CollectorRegistry()
+        keys = self.make_keys(keys_ttl=60.0, keys_outage_ttl=120.0)
+        metrics.register(keys)
+        self.assertEqual(metrics.get_sample_value("kas_oidc_keys"), 0)
+        self.assertIsNone(metrics.get_sample_value("kas_oidc_keys_age_seconds"))
+        keys.start()
+        self.addCleanup(keys.stop)
+        self.settle()
+        self.assertEqual(metrics.get_sample_value("kas_oidc_keys"), 1)
+        self.wait(50)
+        age = metrics.get_sample_value("kas_oidc_keys_age_seconds")
+        self.assertEqual(age, 50)
+        self.provider.body = b"no keys"
+        self.wait(130)
+        self.flushLoggedErrors()
+        self.assertEqual(metrics.get_sample_value("kas_oidc_keys"), 0)
+        asked = {
+            result: metrics.get_sample_value(
+                "kas_oidc_keys_asked_total", {"result": result}
+            )
+            for result in ("read", "failed")
+        }
+        self.assertEqual(asked["read"], 1)
+        self.assertGreater(asked["failed"] or 0, 5)
 
     def test_one_leaves(self) -> None:
         """A client that leaves takes nothing from others who wait."""
