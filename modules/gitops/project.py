@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from enum import Enum
 from functools import partial
 from hashlib import sha256
@@ -214,6 +214,8 @@ class Project:
         self._release = ""
         #: There is another commit than the work at hand is of.
         self._changed = False
+        #: A part of `run` has ended, and no other goes on.
+        self._ends = False
         #: What is wrong with them; said once.
         self._said: list[str] = []
         self._summary = ("", "")
@@ -371,7 +373,15 @@ class Project:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        await in_parallel([self._commits.run, self._work, self.drifts.run])
+        parts = (self._commits.run, self._work, self.drifts.run)
+        await in_parallel(partial(self._part, one) for one in parts)
+
+    async def _part(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await run()
+        finally:
+            # All parts end together.
+            self._ends = True
 
     # What becomes of it.
 
@@ -396,7 +406,7 @@ class Project:
         try:
             return await work
         except CancelledError:
-            if not self._changed:
+            if self._ends or not self._changed:
                 raise
             return None
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from zope.interface.verify import verifyObject
 
 from modules.gitops.commits import ASK_MOST
@@ -289,3 +289,35 @@ def test_inventory_ids() -> None:
     assert odd.startswith("x-x-")
     assert len(inventory_id("a" * 300, 0, "b" * 300)) <= 63
     assert inventory_id("a", 0, "b-c") != inventory_id("a-b", 0, "c")
+
+
+class LeavingTests(HalvesTestCase):
+    """Work that takes a moment to end."""
+
+    def test_nothing_begins_behind_it(self) -> None:
+        """A newer commit interrupts it, and another agentk leads before it ends."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        project = self.agent.projects["apps"]
+        begun: list[Deferred[None]] = []
+        reconciled = project._reconciled
+
+        async def slow(*arguments: Any) -> bool:
+            begun.append(Deferred())
+            try:
+                await Deferred()
+            except CancelledError:
+                await begun[-1]
+                raise
+            return bool(await reconciled(*arguments))
+
+        project._reconciled = slow
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.pushed()
+        self.assertEqual(len(begun), 1)
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
+        self.pushed()
+        self.leave()
+        begun[0].callback(None)
+        self.passes(60)
+        self.assertEqual(len(begun), 1)
