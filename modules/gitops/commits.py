@@ -64,6 +64,8 @@ class Commits:
     #: What is to be read, and what reads it or waits for it.
     _unread: Snapshot | None = attrs.field(default=None, init=False)
     _reading: Deferred[Any] | None = attrs.field(default=None, init=False)
+    #: A part of `run` has ended, and no other goes on.
+    _ends: bool = attrs.field(default=False, init=False)
     _log = Logger()
 
     @property
@@ -73,7 +75,10 @@ class Commits:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        await in_parallel([self._follow, self._read_all])
+        await in_parallel([self._follow, self._read_all], ends=self._end)
+
+    def _end(self) -> None:
+        self._ends = True
 
     async def at(self, ref: rpc_pb2.Ref | None = None) -> tuple[Snapshot, Source]:
         """
@@ -125,8 +130,8 @@ class Commits:
             try:
                 await step
             except CancelledError:
-                if self._unread is snapshot:
-                    # Nothing newer has come: all of it ends.
+                if self._ends or self._unread is snapshot:
+                    # All of it ends, and not because something newer has come.
                     raise
             finally:
                 self._reading = None

@@ -17,20 +17,28 @@ _T = TypeVar("_T")
 
 
 async def in_parallel(
-    calls: Iterable[Callable[[], Coroutine[Any, Any, _T]]], limit: int = IN_FLIGHT
+    calls: Iterable[Callable[[], Coroutine[Any, Any, _T]]],
+    limit: int = IN_FLIGHT,
+    ends: Callable[[], None] = lambda: None,
 ) -> list[_T]:
     """
     Their results, in their order; at most *limit* run at the same time.
 
     The first failure ends all, and so does being cancelled: what runs is cancelled, and
     what waits never begins.
+
+    :param ends: called before that, for those who cancel their own work as well.
     """
     waiting = enumerate(calls)
     results: dict[int, _T] = {}
 
     async def work() -> None:
         for number, call in waiting:
-            results[number] = await call()
+            try:
+                results[number] = await call()
+            except BaseException:
+                ends()
+                raise
 
     working = [Deferred.fromCoroutine(work()) for _ in range(limit)]
     try:

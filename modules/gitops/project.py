@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from hashlib import sha256
@@ -374,14 +374,10 @@ class Project:
     async def run(self) -> None:
         """Until it is cancelled."""
         parts = (self._commits.run, self._work, self.drifts.run)
-        await in_parallel(partial(self._part, one) for one in parts)
+        await in_parallel(parts, ends=self._end)
 
-    async def _part(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        try:
-            await run()
-        finally:
-            # All parts end together.
-            self._ends = True
+    def _end(self) -> None:
+        self._ends = True
 
     # What becomes of it.
 

@@ -321,3 +321,30 @@ class LeavingTests(HalvesTestCase):
         begun[0].callback(None)
         self.passes(60)
         self.assertEqual(len(begun), 1)
+
+    def test_nothing_is_read_behind_it(self) -> None:
+        """The same of a renderer that takes a moment to end."""
+        ending: Deferred[None] = Deferred()
+        begun = 0
+
+        class Slow:
+            async def render(self, *_: Any) -> tuple[str, bytes]:
+                nonlocal begun
+                begun += 1
+                try:
+                    return await Deferred()
+                except CancelledError:
+                    await ending
+                    raise
+
+        self.agent._renderer = Slow()
+        source = {"source": {"kind": "kustomize"}}
+        self.apps.commit({"kustomization.yaml": "resources: []\n"})
+        self.configure({"id": "apps", **source})
+        self.assertEqual(begun, 1)
+        self.apps.commit({"kustomization.yaml": "resources: [a]\n"})
+        self.pushed()
+        self.leave()
+        ending.callback(None)
+        self.passes(60)
+        self.assertEqual(begun, 1)
