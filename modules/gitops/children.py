@@ -29,6 +29,10 @@ AT_ONCE = 2
 #: Seconds until one is killed; and of its work, all cores together.
 SECONDS, CPU_SECONDS = 60.0, 60
 
+#: Share of its time without the processor for more of which one that is too late was
+#: kept waiting by others.
+STARVED = 0.5
+
 #: Bytes of private memory of one; of one file that it writes; of what it prints.
 MEMORY, FILE, OUTPUT = 1024**3, 64 * 1024**2, 32 * 1024**2
 
@@ -161,8 +165,15 @@ class _Ended:
     output: bytes
     errors: bytes
     why: str
+    #: The machine had no time for it, and may have some later.
+    is_starved: bool = False
 
     def result(self) -> Rendered:
+        """
+        :raises CallError: UNAVAILABLE, it says nothing of what is rendered.
+        """
+        if self.is_starved:
+            raise CallError(Status.UNAVAILABLE, self.why)
         if not self.why and self.status == 0:
             return Rendered(self.output)
         said = clean(self.errors.decode("utf-8", "replace").strip(), SHOWN)
@@ -183,12 +194,20 @@ class _Child(ProcessProtocol):
         self._errors = bytearray()
         self._why = ""
         self._late: Any = None
+        self._is_starved = False
 
     def connectionMade(self) -> None:
-        self._late = self._reactor.callLater(
-            SECONDS, self._kill, f"it took longer than {SECONDS:g} s"
-        )
+        self._late = self._reactor.callLater(SECONDS, self._too_late)
         self._transport.closeStdin()
+
+    def _too_late(self) -> None:
+        pid = self._transport.pid
+        used = 0.0 if pid is None else _cpu_seconds(pid)
+        why = f"it took longer than {SECONDS:g} s"
+        if used < SECONDS * (1 - STARVED):
+            self._is_starved = True
+            why += f", and had the processor for {used:.0f} s of them"
+        self._kill(why)
 
     @property
     def _transport(self) -> Any:
@@ -213,7 +232,8 @@ class _Child(ProcessProtocol):
             why = f"it was ended by signal {-status}: a limit was passed, most likely"
         if not self.ended.called:
             output = bytes(self._output)
-            self.ended.callback(_Ended(status, output, bytes(self._errors), why))
+            errors = bytes(self._errors)
+            self.ended.callback(_Ended(status, output, errors, why, self._is_starved))
 
     def _kill(self, why: str) -> None:
         self._why = self._why or why
@@ -226,3 +246,14 @@ class _Child(ProcessProtocol):
             except (ProcessLookupError, PermissionError):
                 # Before the launcher made a group of its own there is only itself.
                 continue
+
+
+def _cpu_seconds(pid: int) -> float:
+    """What a process has used until now; 0: it is gone, or cannot be looked at."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return 0.0
+    # Behind the name, which may have spaces: proc(5), fields 14 and 15.
+    fields = stat.rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

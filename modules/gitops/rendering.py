@@ -167,7 +167,10 @@ class Renderer:
         what: str,
         quotes: bool,
     ) -> bytes:
-        made: Rendered = await self.children.run(program, arguments, folder)
+        try:
+            made: Rendered = await self.children.run(program, arguments, folder)
+        except CallError as error:
+            raise CallError(error.status, f"{what}: {error.message}") from None
         if made.problem:
             # It knows where the files are, which is no business of a reader.
             said = made.problem.replace(f"{folder}/files/", "").replace(str(folder), "")

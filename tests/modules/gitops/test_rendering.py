@@ -504,6 +504,26 @@ async def test_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - begun < 30
 
 
+@pytest.mark.parametrize(("used", "is_starved"), [(0.1, True), (0.4, False)])
+@async_test
+async def test_too_late(
+    used: float, is_starved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the machine had no time for it, it is tried again."""
+    assert children._cpu_seconds(os.getpid()) > 0
+    monkeypatch.setattr(children, "SECONDS", 0.5)
+    monkeypatch.setattr(children, "_cpu_seconds", lambda pid: used)
+    script = tmp_path / "slow"
+    script.write_text("#!/bin/sh\n/bin/sleep 600\n")
+    script.chmod(0o755)
+    made = Renderer(Children(_reactor), str(script), "")
+    kind = SourceKind(kind="kustomize", path="prod")
+    with pytest.raises(CallError, match="kustomize build prod: it took") as caught:
+        await made.render(kind, "here", list(encoded(OVERLAY).items()), None)
+    wanted = Status.UNAVAILABLE if is_starved else Status.FAILED_PRECONDITION
+    assert caught.value.status is wanted
+
+
 @async_test
 async def test_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """What prints too much is ended."""
