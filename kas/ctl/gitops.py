@@ -328,7 +328,7 @@ def _undo(ctl: Ctl, callee: Callee, agent: str, project: str, commit: str) -> No
 
     COMMIT is how the id begins of one that `kasctl gitops history` shows; without it,
     the one before the last.  Objects that were pruned since then come back, and limits
-    of pruning hold as for any commit.
+    of pruning hold as for any commit.  A project that is suspended works again.
     """
     request = {"agent": agent, "project": project, "commit": commit}
     answer = callee.call(f"{_SERVICE}/Undo", request, TIMEOUT)
