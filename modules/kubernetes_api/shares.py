@@ -14,17 +14,24 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from tunnel.interfaces import Access
 
-__all__ = ["FAST_SECONDS", "HEAVIEST", "WINDOW", "Shares", "Sharing", "TooMany"]
+__all__ = [
+    "FAST_SECONDS",
+    "HEAVIEST",
+    "Shares",
+    "Sharing",
+    "TooMany",
+    "room_of",
+]
 
-#: Requests that a caller may have under way for each unit of its weight while
-#: others are active.  A request takes some 100 us of kas and as much of agentk: with 4
-#: of a flood before it, one of another caller takes twice its time, with 8 four
-#: times.
-WINDOW: Final = 1
+#: Weight that a caller needs for each request that it may have under way while others
+#: are active.  A request takes some 60 us of kas and as much of agentk: with 2 of a
+#: flood before it, one of another caller takes 1.6 times its time (p99), with 4 twice,
+#: with 8 four times.
+WEIGHT_OF_ONE: Final = 2
 
 #: Seconds after which a request does not count any more: what takes longer waits for
-#: the cluster or a long path, and costs nothing here.  So a caller of weight 4
-#: begins 800 in a second at least, which is a tenth of what kas can do.
+#: the cluster or a long path, and costs nothing here.  So a person begins 400 in a
+#: second at least, a job 200.
 FAST_SECONDS: Final = 0.005
 
 #: Seconds for which a caller without requests counts as active: a person who waits
@@ -37,6 +44,11 @@ REMEMBERED: Final = 1_000
 
 #: The most weight that `Access` gives.
 HEAVIEST: Final = 4
+
+
+def room_of(weight: int) -> int:
+    """Requests that a caller may have under way while others are active."""
+    return max(1, weight // WEIGHT_OF_ONE)
 
 
 class TooMany(Exception):
@@ -90,7 +102,7 @@ class Account(Generic[R]):
     def has_room(self, now: float) -> bool:
         """Whether one more may begin."""
         counted = self.counted
-        room = WINDOW * self.weight
+        room = room_of(self.weight)
         if len(counted) < room:
             return True
         for request, since in tuple(counted.items()):
@@ -119,7 +131,7 @@ class Shares(Collector, Generic[R]):
     Says which requests begin at once, which a little later, and which not at all.
 
     While one caller alone is active nothing is held back.  With several, each has
-    at most `WINDOW` requests times its weight under way: those of a flood wait here,
+    at most as many requests under way as `room_of` says: those of a flood wait here,
     where a request of another caller passes them, and not in front of agentk or the
     API server, where it would stand in line behind them.
 

@@ -206,7 +206,7 @@ class LimitTests(ProxyCase):
             )
         world.run()
         wires = world.cluster.connections.wires
-        room = shares.WINDOW * shares.HEAVIEST
+        room = shares.room_of(shares.HEAVIEST)
         self.assertEqual(len(wires), 1 + room)
         wires[1].receive(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         world.run()

@@ -9,11 +9,14 @@ from modules.kubernetes_api.shares import (
     FAST_SECONDS,
     REMEMBERED,
     REMEMBERED_SECONDS,
-    WINDOW,
     Shares,
     TooMany,
+    room_of,
 )
 from tunnel.interfaces import Access
+
+#: Of a person.
+ROOM = room_of(4)
 
 
 class Request:
@@ -80,7 +83,7 @@ def test_weights() -> None:
         under_way = [
             sum(one.begun and not one.over for one in ones) for ones in (people, jobs)
         ]
-        assert under_way == [4 * WINDOW, 2 * WINDOW]
+        assert under_way == [ROOM, room_of(2)]
         for ones in (people, jobs):
             next(one for one in ones if not one.over).leave()
         stand.clock.advance(0)
@@ -90,9 +93,9 @@ def test_slow_ones_do_not_count() -> None:
     """What waits for the cluster keeps nobody from beginning more."""
     stand = Stand()
     stand.come(1, "bob")
-    slow = stand.come(12 * WINDOW, "alice")
+    slow = stand.come(3 * ROOM, "alice")
     for number in range(1, 4):
-        assert sum(one.begun for one in slow) == 4 * WINDOW * number
+        assert sum(one.begun for one in slow) == ROOM * number
         stand.clock.advance(FAST_SECONDS)
     stand.clock.advance(FAST_SECONDS)
     # One that comes now does not wait for a clock.
@@ -118,7 +121,7 @@ def test_remembered_for_a_while() -> None:
     stand = Stand()
     stand.come(1, "bob")[0].leave()
     first = stand.come(100, "alice")
-    assert sum(one.begun for one in first) == 4 * WINDOW
+    assert sum(one.begun for one in first) == ROOM
     for one in first:
         one.leave()
     stand.clock.pump([REMEMBERED_SECONDS] * 2)
@@ -141,13 +144,13 @@ def test_given_up_while_it_waited() -> None:
     """It does not begin, and takes no place."""
     stand = Stand()
     stand.come(1, "bob")
-    flood = stand.come(12 * WINDOW, "alice")
-    second = flood[4 * WINDOW : 8 * WINDOW]
+    flood = stand.come(3 * ROOM, "alice")
+    second = flood[ROOM : 2 * ROOM]
     for one in second:
         one.leave()
     stand.clock.advance(FAST_SECONDS)
     assert not any(one.begun for one in second)
-    assert all(one.begun == 1 for one in flood[8 * WINDOW :])
+    assert all(one.begun == 1 for one in flood[2 * ROOM :])
 
 
 def test_all_fail_at_once() -> None:
@@ -161,7 +164,7 @@ def test_all_fail_at_once() -> None:
 
     stand = Stand()
     stand.come(1, "bob")
-    first = stand.come(4 * WINDOW, "alice")
+    first = stand.come(ROOM, "alice")
     failing = [Failing(stand.shares, "alice").enter() for _ in range(5_000)]
     first[0].leave()
     stand.clock.advance(0)
@@ -230,7 +233,7 @@ def test_stop() -> None:
     flood = stand.come(100, "alice")
     stand.shares.stop()
     stand.clock.advance(60)
-    assert sum(one.begun for one in flood) == 4 * WINDOW
+    assert sum(one.begun for one in flood) == ROOM
     assert stand.clock.getDelayedCalls() == []
 
 
