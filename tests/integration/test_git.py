@@ -33,6 +33,7 @@ from tunnel.interfaces import (
     IRepository,
     TreeEntryKind,
 )
+from tunnel.util.until import until
 
 _reactor: Any = reactor
 
@@ -501,7 +502,10 @@ async def test_nothing_outlives_git(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 10
     process = Path("/proc") / ended.out.decode().strip()
     state = process / "stat"
-    assert not state.exists() or ") Z " in state.read_text()
+    # It is killed, and may not have come to die of it.
+    assert await until(
+        lambda: not state.exists() or ") Z " in state.read_text(), _reactor, 10
+    )
 
 
 @async_test

@@ -90,7 +90,8 @@ class Stand:
             *("--configuration-file", str(self.options), "--namespace", self.namespace)
         )
 
-    def configure(self, **project: Any) -> None:
+    def configure(self, **project: Any) -> str:
+        """The commit that has it."""
         project = {
             "paths": [{"glob": "/apps/**/*.yaml"}],
             "default_namespace": self.namespace,
@@ -98,7 +99,7 @@ class Stand:
             **project,
         }
         section = {"gitops": {"manifest_projects": [project]}}
-        self.origin.commit({FILE: yaml.safe_dump(section)})
+        return self.origin.commit({FILE: yaml.safe_dump(section)})
 
     def commit(self, *objects: dict[str, Any], **files: str | None) -> str:
         return self.origin.commit(
@@ -353,7 +354,9 @@ def test_as_a_service_account(stand: Stand) -> None:
     binding = {**called, "roleRef": role, "subjects": [subject]}
     call("POST", f"{rights}/rolebindings", binding)
     audit = stand.cluster.audit()
-    stand.configure(service_account=f"{space}/deployer")
+    configured = stand.configure(service_account=f"{space}/deployer")
+    # Until then objects would be applied with the rights of agentk.
+    stand.says(f"the configuration of commit {configured} is in effect")
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
