@@ -14,5 +14,6 @@ What kas and agentk share around their services.
     profile.py      where the process spends its time
     tracing.py      spans for OpenTelemetry
     sentry.py       failures for Sentry
+    farewell.py     what both have left to do at the end
     process_metrics.py  metrics of the process and its certificates
 """

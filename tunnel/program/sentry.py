@@ -8,10 +8,10 @@ are dropped, and nothing waits.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import (
     ILogObserver,
     LogEvent,
@@ -24,15 +24,13 @@ from zope.interface import implementer
 
 from tunnel import __version__
 from tunnel.config import Sentry
+from tunnel.program.farewell import FAREWELL, say_farewell
 from tunnel.program.logs import MAX_FIELD
 
 __all__ = ["ErrorReports"]
 
 #: Events in a minute: what fails with each request needs to be seen once.
 PER_MINUTE: Final = 30
-
-#: Seconds for what is left at the end.
-FAREWELL: Final = 3.0
 
 #: Fields of an event that Sentry can be searched by.
 _TAGS: Final = ("trace_id", "agent_name", "method", "name", "status")
@@ -84,11 +82,7 @@ class ErrorReports:
         if client is None:
             return
         globalLogPublisher.removeObserver(self)
-        closed = deferToThreadPool(
-            reactor, reactor.getThreadPool(), client.close, timeout=FAREWELL
-        )
-        closed.addTimeout(FAREWELL, reactor)
-        await closed.addErrback(lambda _: None)
+        await say_farewell(reactor, partial(client.close, timeout=FAREWELL))
 
     def __call__(self, event: LogEvent) -> None:
         level = event.get("log_level")

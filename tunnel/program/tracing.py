@@ -17,7 +17,6 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 from twisted.internet.interfaces import IReactorCore
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -25,6 +24,7 @@ from tunnel import __version__
 from tunnel.config import Tracing
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import ISpan, ITracer, SpanKind
+from tunnel.program.farewell import say_farewell
 from tunnel.util.texts import clean
 from tunnel.util.traces import TRACEPARENT, trace_id_of
 
@@ -39,9 +39,6 @@ MAX_WAITING: Final = 2048
 
 #: Seconds in which the collector has to answer.
 TIMEOUT: Final = 10.0
-
-#: Seconds for what is left at the end.
-FAREWELL: Final = 3.0
 
 #: Bytes of a token.
 MAX_TOKEN: Final = 4096
@@ -188,14 +185,7 @@ class Tracer(Collector):
         provider, self._provider, self._tracer = self._provider, None, None
         if provider is None:
             return
-        flushed = deferToThreadPool(
-            reactor,
-            reactor.getThreadPool(),
-            provider.force_flush,
-            round(FAREWELL * 1000),
-        )
-        flushed.addTimeout(FAREWELL, reactor)
-        await flushed.addErrback(lambda _: None)
+        await say_farewell(reactor, provider.force_flush)
 
     def begin(
         self,

@@ -1,0 +1,61 @@
+"""Spans that a collector does not take."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor
+
+from tunnel.config import Tracing
+from tunnel.interfaces import SpanKind
+from tunnel.program import farewell, tracing
+from tunnel.program.tracing import Tracer
+
+_reactor: Any = reactor
+
+
+@pytest_twisted.ensureDeferred
+async def test_collector_hangs_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program ends all the same: nothing waits for its answer."""
+    monkeypatch.setattr(tracing, "TIMEOUT", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = Tracing(otlp_endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        tracer = Tracer(settings, "kas", "a", 1.0, lambda: 0.0)
+        assert tracer.begin("early", SpanKind.SERVER) is None
+        tracer.start(_reactor)
+        span = tracer.begin("GET", SpanKind.SERVER)
+        assert span is not None
+        span.end()
+        span.end()
+        monkeypatch.setattr(farewell.say_farewell, "__defaults__", (0.1,))
+        await tracer.stop(_reactor)
+        (left,) = [one for one in threading.enumerate() if one.name == "farewell"]
+        assert left.daemon
+        # What comes after that is not traced, and breaks nothing.
+        assert tracer.begin("late", SpanKind.SERVER) is None
+        span.set("a", 1)
+    left.join(30)
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_begins_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of what has no parent; what has one is as its caller says."""
+    monkeypatch.setattr(tracing, "TIMEOUT", 0.1)
+    settings = Tracing(otlp_endpoint="http://127.0.0.1:9")
+    chances = iter([0.1, 0.6])
+    tracer = Tracer(settings, "kas", "a", 0.5, lambda: next(chances))
+    tracer.start(_reactor)
+    assert tracer.begin("GET", SpanKind.SERVER) is not None
+    assert tracer.begin("GET", SpanKind.SERVER) is None
+    ids = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    sampled = f"00-{ids[0]}-{ids[1]}-01"
+    span = tracer.begin("GET", SpanKind.SERVER, sampled)
+    assert span is not None
+    assert span.traceparent.split("-")[1] == ids[0]
+    assert span.traceparent.split("-")[2] != ids[1]
+    assert tracer.begin("GET", SpanKind.SERVER, sampled[:-1] + "0") is None
+    await tracer.stop(_reactor)

@@ -1,0 +1,39 @@
+"""The last thing that a library has to do in a thread, for which nobody waits long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+__all__ = ["FAREWELL", "say_farewell"]
+
+#: Seconds for what is left at the end.
+FAREWELL = 3.0
+
+
+async def say_farewell(
+    reactor: Any, call: Callable[[], object], seconds: float = FAREWELL
+) -> None:
+    """
+    Wait for *call*, so many seconds at most.
+
+    A thread of the reactor's pool would keep the process until it is done.
+    """
+    done: Deferred[None] = Deferred()
+
+    def told() -> None:
+        if not done.called:
+            done.callback(None)
+
+    def run() -> None:
+        try:
+            call()
+        finally:
+            reactor.callFromThread(told)
+
+    Thread(target=run, name="farewell", daemon=True).start()
+    done.addTimeout(seconds, reactor)
+    await done.addErrback(lambda _: None)
