@@ -23,6 +23,11 @@ from tests.integration.processes import clean_environment, die_with_parent
 
 T = TypeVar("T")
 
+#: Seconds for what the control plane does in its own time: starting and ending pods
+#: takes it a few, and more than 60 were seen beside the other tests on a slow machine.
+PATIENCE = 300
+PATIENT = f"--timeout={PATIENCE}s"
+
 _TRANSPORTS = {
     "websocket": "true",
     "spdy": "false",
@@ -84,7 +89,10 @@ class Kubectl:
         )
 
     def __call__(
-        self, *arguments: str | Path, input: bytes | None = None, seconds: float = 90
+        self,
+        *arguments: str | Path,
+        input: bytes | None = None,
+        seconds: float = PATIENCE + 30,
     ) -> Done:
         """Run it to its end."""
         done = subprocess.run(
@@ -98,11 +106,17 @@ class Kubectl:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def ok(
-        self, *arguments: str | Path, input: bytes | None = None, seconds: float = 90
+        self,
+        *arguments: str | Path,
+        input: bytes | None = None,
+        seconds: float = PATIENCE + 30,
     ) -> str:
         """Run it; what it printed."""
         done = self(*arguments, input=input, seconds=seconds)
-        assert done.code == 0, (arguments, done.code, done.err[-2000:], done.out[-500:])
+        assert done.code == 0, (
+            *(arguments, done.code, done.err[-2000:], done.out[-500:]),
+            self("get", "pods,events").text[-4000:] if PATIENT in arguments else "",
+        )
         return done.text
 
     def json(self, *arguments: str | Path) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.integration.kubectl import Kubectl
+from tests.integration.kubectl import PATIENT, Kubectl
 
 #: Megabytes for the tests of much data; the least that outgrows every buffer by far.
 LARGE = int(os.environ.get("TXKAS_TEST_MEGABYTES", "100"))
@@ -50,9 +50,7 @@ spec:
 def start_pods(kubectl: Kubectl) -> None:
     """``main`` with the containers ``echo`` and ``tick``, and ``term``."""
     kubectl.ok("apply", "-f", "-", input=_PODS.encode())
-    kubectl.ok(
-        "wait", "--for=condition=Ready", "pods/main", "pods/term", "--timeout=60s"
-    )
+    kubectl.ok("wait", "--for=condition=Ready", "pods/main", "pods/term", PATIENT)
 
 
 def digest(path: Path) -> str:

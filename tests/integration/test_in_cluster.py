@@ -15,7 +15,7 @@ import yaml
 
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
-from tests.integration.kubectl import Kubectl
+from tests.integration.kubectl import PATIENT, Kubectl
 from tests.integration.processes import ROOT, eventually, script
 from tests.integration.stack import Kas
 from tests.test_charts import rendered
@@ -122,7 +122,7 @@ def test_pod(
     )
     try:
         kubectl.ok("apply", "-f", "-", input=manifest.encode())
-        done = kubectl("rollout", "status", "deployment/agentk", "--timeout=60s")
+        done = kubectl("rollout", "status", "deployment/agentk", PATIENT)
         assert done.code == 0, kubectl("logs", "deployment/agentk").text
         pod = kubectl.ok("get", "pods", "-o", "jsonpath={.items[0].metadata.name}")
         assert _connected(kas) == (namespace, pod)
@@ -138,7 +138,7 @@ def test_pod(
         # Its rights are those of its service account, and no others.
         assert way.ask("GET", "/api/v1/namespaces/default/secrets").status == 403
 
-        kubectl.ok("delete", "pod", pod, "--timeout=60s")
+        kubectl.ok("delete", "pod", pod, PATIENT)
         assert way.ask("GET", path).status == 404
         eventually(lambda: _connected(kas) not in (None, (namespace, pod)), 60)
     finally:
@@ -186,7 +186,7 @@ def test_manifest_of_kasctl(
         done = kubectl("apply", "-f", "-", input=whole)
         # A warning would name what PodSecurity does not allow.
         assert (done.code, done.err) == (0, b"")
-        rollout = ("rollout", "status", "deployment/agentk", "--timeout=60s")
+        rollout = ("rollout", "status", "deployment/agentk", PATIENT)
         done = kubectl(*rollout)
         assert done.code == 0, kubectl("get", "events").text
         eventually(lambda: _connected(kas, "printed") is not None, 60)

@@ -16,7 +16,7 @@ import yaml
 from kas.state import pki
 from kas.state.directory import StateDirectory
 from tests.integration.cluster import ControlPlane
-from tests.integration.kubectl import Kubectl
+from tests.integration.kubectl import PATIENT, Kubectl
 from tests.integration.processes import ROOT, eventually, script
 from tests.integration.rawhttp import Way
 from tests.integration.redisserver import RedisServer
@@ -141,7 +141,7 @@ def test_manifest_runs(
 ) -> None:
     """It becomes ready with its secrets, takes an agent, and ends in good order."""
     kubectl = make_kubectl("direct", namespace=namespace)
-    done = kubectl("rollout", "status", "deployment/kas", "--timeout=60s")
+    done = kubectl("rollout", "status", "deployment/kas", PATIENT)
     assert done.code == 0, (
         kubectl("logs", "deployment/kas", "--all-containers").text,
         kubectl("describe", "pods").text[-3000:],
@@ -163,7 +163,7 @@ def test_manifest_runs(
             one["restartCount"] == 0 for one in pod["status"]["containerStatuses"]
         )
         with kubectl.start("logs", "-f", name, "-c", "kas") as logs:
-            kubectl.ok("delete", "pod", name, "--timeout=60s")
+            kubectl.ok("delete", "pod", name, PATIENT)
             said = logs.ended(60).out
         assert b"Server Shut Down" in said
         # The next one takes its place, and the agent finds it.

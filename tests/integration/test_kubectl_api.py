@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.integration.cluster import ControlPlane
-from tests.integration.kubectl import Kubectl
+from tests.integration.kubectl import PATIENT, Kubectl
 from tests.integration.processes import eventually
 from tests.integration.transcript import Transcript
 
@@ -157,7 +157,7 @@ def test_workload(both: Both) -> None:
 
     def workload(t: Transcript) -> None:
         t.run("create", "deployment", "web", "--image=any")
-        t.run("wait", "--for=condition=Available", "deploy/web", "--timeout=60s")
+        t.run("wait", "--for=condition=Available", "deploy/web", PATIENT)
         t.run("get", "deploy,replicasets")
         containers = '[{"name":"any","env":[{"name":"A","value":"1"}]}]'
         patch = f'{{"spec":{{"template":{{"spec":{{"containers":{containers}}}}}}}}}'
@@ -174,14 +174,14 @@ def test_workload(both: Both) -> None:
             t.run("get", "deploy", "web", "-o=jsonpath={.spec.template}")
         )
         assert found["spec"]["containers"][0]["image"] == "other"
-        t.run("delete", "deploy", "web", "--cascade=foreground", "--timeout=60s")
+        t.run("delete", "deploy", "web", "--cascade=foreground", PATIENT)
 
     both(workload)
 
 
 def _rolled_out(t: Transcript) -> bool:
     # It reports what it sees on the way, which depends on time.
-    command = ("rollout", "status", "deploy/web", "--timeout=60s")
+    command = ("rollout", "status", "deploy/web", PATIENT)
     return "successfully rolled out" in t.kubectl.ok(*command)
 
 
