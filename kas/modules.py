@@ -32,7 +32,10 @@ from tunnel.interfaces import (
     AgentProject,
     AuditEvent,
     AuditLevel,
+    ConfigurationTold,
     ConnectedAgent,
+    GitAddress,
+    GitalyAddress,
     IAuthenticator,
     IServerModuleApi,
     Usage,
@@ -73,6 +76,8 @@ class ServerContext(ModuleContext):
     removals: dict[str, list[Callable[[], None]]] = attrs.Factory(dict)
     #: Says which credentials a module holds something open for, by module.
     holders: dict[str, list[Callable[[], Collection[str]]]] = attrs.Factory(dict)
+    #: Tells agents their configuration, by module.
+    configurations: dict[str, ConfigurationTold] = attrs.Factory(dict)
     #: What modules say is wrong with an agent: its name and why, by module and id.
     problems: dict[str, dict[str, tuple[str, str]]] = attrs.Factory(dict)
     #: Ports that modules opened, by module.
@@ -87,6 +92,7 @@ class ServerContext(ModuleContext):
         self.stores.release(name)
         self.problems.pop(name, None)
         self.holders.pop(name, None)
+        self.configurations.pop(name, None)
         for remove in self.removals.pop(name, []):
             remove()
         for port in self.ports.pop(name, []):
@@ -142,6 +148,19 @@ class ServerModuleApi(ModuleApi):
     ) -> None:
         """Tell GitLab how an agent is configured."""
         self._context.projects.register(agent_id, configuration)
+
+    def tells_configurations(self, told: ConfigurationTold) -> None:
+        """Say that this module tells agents their configuration."""
+        self._context.configurations[self.name] = told
+
+    async def configuration_told(
+        self, agent: ConnectedAgent, address: GitAddress | GitalyAddress, commit: str
+    ) -> bool:
+        """Wait until an agentk was told what its file says at a commit."""
+        for told in tuple(self._context.configurations.values()):
+            if not await told(agent, address, commit):
+                return False
+        return True
 
     def show_problem(self, agent_id: str, agent_name: str, problem: str) -> None:
         """Have ``kasctl status`` show what is wrong with an agent."""

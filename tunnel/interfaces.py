@@ -702,6 +702,12 @@ class IRepositories(Interface):
         """The repository there; nothing is asked yet, and the same is given again."""
 
 
+#: See `IServerModuleApi.configuration_told`.
+ConfigurationTold = Callable[
+    [ConnectedAgent, GitAddress | GitalyAddress, str], Awaitable[bool]
+]
+
+
 class SpanKind(Enum):
     """What a span is about, as OpenTelemetry has it."""
 
@@ -846,6 +852,26 @@ class IServerModuleApi(_IModuleApi):
 
     def register_configuration(agent_id: str, configuration: Mapping[str, Any]) -> None:
         """Tell GitLab, where it has the agent, how the agent is configured."""
+
+    def tells_configurations(told: ConfigurationTold) -> None:
+        """
+        Say that this module tells agents their configuration, until it stops.
+
+        :param told: what `configuration_told` asks.
+        """
+
+    def configuration_told(
+        agent: ConnectedAgent, address: GitAddress | GitalyAddress, commit: str
+    ) -> Awaitable[bool]:
+        """
+        Wait until an agentk was told what its file says at *commit* of a repository.
+
+        For who sends it something else of that commit: both take effect together.
+
+        :return: False: its file is in this repository, on a branch that is at another
+            commit; True: it was told, or its file is not in this repository.
+        :raises CallError: it cannot be told now.
+        """
 
     def show_problem(agent_id: str, agent_name: str, problem: str) -> None:
         """Have ``kasctl status`` show what is wrong with an agent; empty: nothing."""

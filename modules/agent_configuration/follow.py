@@ -19,7 +19,12 @@ from twisted.python.failure import Failure
 
 from modules.agent_configuration.document import Document, path_of, read_document
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IRepository, TreeEntryKind
+from tunnel.interfaces import (
+    GitAddress,
+    GitalyAddress,
+    IRepository,
+    TreeEntryKind,
+)
 
 __all__ = ["FollowedRepository", "Follower"]
 
@@ -31,6 +36,9 @@ RETRY_FIRST, RETRY_MOST = 10.0, 60.0
 
 #: Files that are read at the same time: as many as kas reads at once for all.
 READERS = 8
+
+#: To who waits for a commit.
+_NOT_READ = "the agent's configuration cannot be read now, and kas tries again"
 
 #: Where the files of all agents are.
 FOLDER = ".gitlab/agents"
@@ -45,6 +53,11 @@ class Follower:
         self._ended = False
         self._waiter: Deferred[None] | None = None
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `next` gives a document, or the end, at once."""
+        return self._ended or self._news is not None
+
     def tell(self, document: Document) -> None:
         """There is a new one."""
         self._news = document
@@ -57,7 +70,7 @@ class Follower:
 
     async def next(self) -> Document | None:
         """The last one that was not given yet, once there is one; None: the end."""
-        while self._news is None and not self._ended:
+        while not self.has_news:
             self._waiter = Deferred()
             try:
                 await self._waiter
@@ -100,6 +113,7 @@ class FollowedRepository:
     _log = Logger()
 
     name: str
+    address: GitAddress | GitalyAddress
     repository: IRepository
     ref: str
     period: float
@@ -119,6 +133,8 @@ class FollowedRepository:
     _failures: int = 0
     _looked_at: float = float("-inf")
     _looking: Deferred[Any] | None = None
+    #: Each waits for the end of a look.
+    _waiting: list[Deferred[None]] = attrs.Factory(list)
     _call: Any = None
 
     @property
@@ -147,6 +163,25 @@ class FollowedRepository:
         self._due = True
         self._look_soon()
 
+    async def at(self, commit: str) -> bool:
+        """
+        Have followers told what their files say at *commit*.
+
+        :return: whether the branch is at it.
+        :raises CallError: that cannot be found out now.
+        """
+        while self._commit != commit or self._looking is not None:
+            if self._commit != commit:
+                if await self.repository.resolve(self.ref) != commit:
+                    return False
+                self.pushed()
+            if not self._agents:
+                raise CallError(Status.UNAVAILABLE, "the agent has gone")
+            waiter: Deferred[None] = Deferred()
+            self._waiting.append(waiter)
+            await waiter
+        return True
+
     def stop(self) -> None:
         """Tell no one any more."""
         for agent in tuple(self._agents.values()):
@@ -156,6 +191,7 @@ class FollowedRepository:
         self._cancel()
         if self._looking is not None:
             self._looking.cancel()
+        self._wake(CallError(Status.UNAVAILABLE, "kas stops"))
 
     def _left(self, agent_name: str, follower: Follower) -> None:
         agent = self._agents.get(agent_name)
@@ -168,6 +204,7 @@ class FollowedRepository:
             # The next one that comes is told what is there then.
             self._cancel()
             self._due = True
+            self._wake(None)
 
     # The loop.
 
@@ -197,8 +234,21 @@ class FollowedRepository:
         self._looking = looking = Deferred.fromCoroutine(self._read(due))
         looking.addBoth(self._looked)
 
+    def _wake(self, error: CallError | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if waiter.called:
+                # Who waited was cancelled.
+                continue
+            if error is None:
+                waiter.callback(None)
+            else:
+                waiter.errback(error)
+
     def _looked(self, result: object) -> None:
         self._looking = None
+        failed = isinstance(result, Failure)
+        self._wake(CallError(Status.UNAVAILABLE, _NOT_READ) if failed else None)
         if not self._agents:
             self._due = True
             return

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from random import SystemRandom
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
@@ -52,14 +53,35 @@ class _Stream:
         self._follower = followed.follow(agent.agent_name)
         #: The commit that agentk was told last, and may refuse; empty: it did.
         self.told = ""
+        #: There is something that it was not told yet.
+        self._busy = True
+        #: Each waits until it was.
+        self._waiting: list[Deferred[None]] = []
 
     async def next(self) -> Document | None:
-        """See `Follower.next`."""
+        """See `Follower.next`; what it gave before has been told."""
         while True:
             follower = self._follower
+            if not follower.has_news:
+                self._settle()
             document = await follower.next()
+            self._busy = True
             if document is not None or follower is self._follower:
                 return document
+
+    async def settled(self) -> None:
+        """Wait until agentk was told all that there is to tell, or has gone."""
+        while self._busy:
+            waiter: Deferred[None] = Deferred()
+            self._waiting.append(waiter)
+            await waiter
+
+    def _settle(self) -> None:
+        self._busy = False
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.called:
+                waiter.callback(None)
 
     def move(self, followed: FollowedRepository) -> None:
         """From now on tell what is in another repository."""
@@ -77,6 +99,7 @@ class _Stream:
     def leave(self) -> None:
         """Want no more."""
         self._follower.leave()
+        self._settle()
 
 
 @provider(IServerModuleFactory)
@@ -106,6 +129,7 @@ class AgentConfigurationServer:
         self._streams: dict[bytes, _Stream] = {}
         self._draining = False
         api.handle(CONFIGURATION, self)
+        api.tells_configurations(self._was_told)
         api.subscribe("git.pushed", self._pushed)
         api.subscribe("agent.moved", self._moved)
         api.subscribe("kas.draining", self._drain)
@@ -177,6 +201,20 @@ class AgentConfigurationServer:
         self._show(agent, "agentk refuses it: " + "; ".join(problems))
         return rpc_pb2.RefusedResponse()
 
+    async def _was_told(
+        self, agent: ConnectedAgent, address: GitAddress | GitalyAddress, commit: str
+    ) -> bool:
+        """See `IServerModuleApi.configuration_told`."""
+        while (stream := self._streams.get(agent.instance_id)) is not None:
+            if stream.followed.address != address:
+                break
+            if not await stream.followed.at(commit):
+                return False
+            await stream.settled()
+            if self._streams.get(agent.instance_id) is stream:
+                break
+        return True
+
     def _streams_of(self, agent_id: str) -> list[_Stream]:
         streams = self._streams.values()
         return [one for one in streams if one.agent.agent_id == agent_id]
@@ -218,6 +256,7 @@ class AgentConfigurationServer:
     ) -> FollowedRepository:
         return FollowedRepository(
             name,
+            address,
             self._api.repositories.open(address),
             ref,
             self._settings.poll_period,

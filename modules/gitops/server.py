@@ -109,7 +109,7 @@ class GitopsServer:
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self._streams[agent.instance_id] = count + 1
         try:
-            commit = await self._commit(name, address, request)
+            commit = await self._commit(agent, name, address, request)
             repository = self._api.repositories.open(address)
             header = _Response.Header(
                 commit_id=commit, project_id=project_id, project_path=name
@@ -158,11 +158,18 @@ class GitopsServer:
 
     async def _commit(
         self,
+        agent: ConnectedAgent,
         name: str,
         address: GitAddress | GitalyAddress,
         request: rpc_pb2.ObjectsToSynchronizeRequest,
     ) -> str:
-        """The commit to send, once it is another than agentk has."""
+        """
+        The commit to send, once it is another than agentk has.
+
+        Where the agent's file is on the same branch, agentk was told before what that
+        file says at this commit: files that are applied as an older file says may
+        prune what the commit wants kept.
+        """
         kind = request.ref.WhichOneof("ref")
         if kind == "commit":
             commit: str = request.ref.commit
@@ -179,7 +186,17 @@ class GitopsServer:
             "name": request.ref.name,
         }
         followed = self._followed(name, address, refs.get(kind or "", "HEAD"))
-        return await followed.next(request.commit_id)
+        while True:
+            commit = await followed.next(request.commit_id)
+            if request.only_commit:
+                return commit
+            if await self._api.configuration_told(agent, address, commit):
+                return commit
+            if await followed.repository.resolve(followed.ref) == commit:
+                # The agent's file is on another branch.
+                return commit
+            # There is a newer one, and agentk may have its file already.
+            followed.pushed()
 
     def _followed(
         self, name: str, address: GitAddress | GitalyAddress, ref: str

@@ -42,7 +42,10 @@ from tunnel.interfaces import (
     AgentProject,
     AuditEvent,
     AuditLevel,
+    ConfigurationTold,
     ConnectedAgent,
+    GitAddress,
+    GitalyAddress,
     HasPeer,
     IAgentModuleApi,
     IAuthenticator,
@@ -203,6 +206,8 @@ class FakeServerModuleApi(_FakeApi):
         self.projects: dict[str, AgentProject] = {}
         #: What GitLab was told of how agents are configured.
         self.registered: list[tuple[str, dict[str, Any]]] = []
+        #: Tells agents their configuration: set by the module or by the test.
+        self.tells: ConfigurationTold | None = None
         #: What is wrong with agents, as the module says, by their ids.
         self.problems: dict[str, str] = {}
         #: What the module wrote to the audit log.
@@ -244,6 +249,14 @@ class FakeServerModuleApi(_FakeApi):
         self, agent_id: str, configuration: Mapping[str, Any]
     ) -> None:
         self.registered.append((agent_id, dict(configuration)))
+
+    def tells_configurations(self, told: ConfigurationTold) -> None:
+        self.tells = told
+
+    async def configuration_told(
+        self, agent: ConnectedAgent, address: GitAddress | GitalyAddress, commit: str
+    ) -> bool:
+        return self.tells is None or await self.tells(agent, address, commit)
 
     def show_problem(self, agent_id: str, agent_name: str, problem: str) -> None:
         self.problems[agent_id] = problem

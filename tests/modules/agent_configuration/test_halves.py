@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import attrs
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
@@ -25,6 +27,7 @@ from tunnel.interfaces import (
     IServerModule,
 )
 from tunnel.testing import ModulePair
+from tunnel.testing.ends import AGENT
 
 URL = "https://git.example.org/clusters.git"
 FILE = ".gitlab/agents/agent-1/config.yaml"
@@ -139,6 +142,58 @@ class HalvesTests(SynchronousTestCase):
         self.repository.commit({FILE: DEBUG, "apps/x.yaml": "x"})
         self.pushed()
         self.assertEqual(len(self.said()), before)
+
+    def told_at(self, commit: str) -> Deferred[bool]:
+        """What asks whether the agent was told of a commit."""
+        wanted = self.server._api.tells(AGENT, GitAddress(url=URL), commit)
+        found: Deferred[bool] = Deferred.fromCoroutine(wanted)
+        return found
+
+    def test_told_at_a_commit(self) -> None:
+        """Who asks waits until agentk was told; no push has to be announced."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        kept: Deferred[int] = Deferred()
+        self.server._store = Mock(set=lambda key, value: kept)
+        commit = self.repository.commit({FILE: FLUX})
+        asked = self.told_at(commit)
+        self.pass_time(2)
+        self.assertNoResult(asked)
+        kept.callback(1)
+        self.assertEqual((self.successResultOf(asked), self.urls), (True, []))
+        self.pass_time(0)
+        self.assertEqual(self.urls, ["http://flux"])
+        self.assertTrue(self.successResultOf(self.told_at(commit)))
+
+    def test_told_at_other_commits(self) -> None:
+        """Of another repository there is nothing to tell; a branch is elsewhere."""
+        first = self.repository.commit({FILE: DEBUG})
+        self.begin()
+        second = self.repository.commit({FILE: FLUX})
+        self.pushed()
+        self.assertFalse(self.successResultOf(self.told_at(first)))
+        self.assertTrue(self.successResultOf(self.told_at(second)))
+        address = GitAddress(url="https://git.example.org/other.git")
+        other = self.server._api.tells(AGENT, address, first)
+        self.assertTrue(self.successResultOf(Deferred.fromCoroutine(other)))
+
+    def test_told_at_a_commit_that_cannot_be_read(self) -> None:
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        commit = self.repository.commit({FILE: FLUX})
+        asked = self.told_at(commit)
+        self.repository.down = CallError(Status.UNAVAILABLE, "no route")
+        self.pass_time(2)
+        error = self.failureResultOf(asked, CallError).value
+        self.assertEqual(error.status, Status.UNAVAILABLE)
+
+    def test_told_at_a_commit_when_the_agent_leaves(self) -> None:
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        asked = self.told_at(self.repository.commit({FILE: FLUX}))
+        self.successResultOf(Deferred.fromCoroutine(self.agent.stop()))
+        self.pair.settle()
+        self.failureResultOf(asked, CallError)
 
     def test_poll(self) -> None:
         """Without any push it is looked at once a period."""

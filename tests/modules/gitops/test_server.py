@@ -13,11 +13,14 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer, provider
 from zope.interface.verify import verifyObject
 
+from modules.agent_configuration.agent import AgentConfigurationAgent
+from modules.agent_configuration.server import AgentConfigurationServer
 from modules.gitops import rpc_pb2
 from modules.gitops import server as module
 from modules.gitops.refs import MIN_PAUSE, RETRY_FIRST
 from modules.gitops.server import GITOPS, PART, GitopsServer
 from modules.repositories import RepositorySettings
+from tunnel.config import field
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     AgentProject,
@@ -34,12 +37,25 @@ from tunnel.testing import ModulePair
 URL = "https://git.example.org/apps.git"
 OTHER = "https://git.example.org/other.git"
 
+AGENT_FILE = ".gitlab/agents/agent-1/config.yaml"
+OF_LEVEL = "observability: {{logging: {{level: {}}}}}\n"
+
 _Request = rpc_pb2.ObjectsToSynchronizeRequest
 
 
 @attrs.frozen
 class _Nothing:
     pass
+
+
+@attrs.frozen
+class _Logging:
+    level: str = ""
+
+
+@attrs.frozen
+class _Observability:
+    logging: _Logging = field(factory=_Logging, doc="logs")
 
 
 @provider(IAgentModuleFactory)
@@ -234,6 +250,61 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual([one.files for one in readings], [{"a.yaml": b"2"}] * 20)
         self.assertEqual(self.ask().files, {"a.yaml": b"2"})
         self.assertEqual(self.repository.resolved, 3)
+
+    def with_configuration(self) -> list[str]:
+        """The agent's file is in the same repository; what it says, one by one."""
+        levels: list[str] = []
+        self.pair.stop()
+        self.pair = ModulePair(self.clock)
+        self.repository = self.pair.repositories.open(GitAddress(url=URL))
+        self.repository.commit({AGENT_FILE: OF_LEVEL.format("warn"), "a.yaml": "1"})
+        settings = {"clusters": RepositorySettings(url=URL)}
+        telling = self.pair.server_half(AgentConfigurationServer, repositories=settings)
+        self.pair.agent_half(AgentConfigurationAgent)
+        self.pair.sections.follow(
+            "test",
+            "observability",
+            _Observability,
+            lambda one: levels.append(one.logging.level),
+        )
+        self.begin()
+        self.server._api.tells = telling._api.tells
+        self.passes(1)
+        self.assertEqual(levels, ["warn"])
+        return levels
+
+    def test_files_wait_for_the_agents_file(self) -> None:
+        """What a commit says of itself holds before its files are applied."""
+        levels = self.with_configuration()
+        first = self.ask().commit
+        reading = self.ask(commit=first)
+        files = {AGENT_FILE: OF_LEVEL.format("error"), "a.yaml": "2"}
+        second = self.repository.commit(files)
+        # Only who sends files is told of the push.
+        self.server._api.publish("git.pushed", "apps")
+        for _ in range(30):
+            self.assertFalse(reading.parts and levels == ["warn"])
+            self.passes(0.1)
+        self.assertEqual((reading.commit, levels), (second, ["warn", "error"]))
+
+    def test_files_are_not_older_than_the_agents_file(self) -> None:
+        levels = self.with_configuration()
+        self.ask()
+        files = {AGENT_FILE: OF_LEVEL.format("error"), "a.yaml": "2"}
+        second = self.repository.commit(files)
+        self.server._api.publish("git.pushed", "clusters")
+        self.passes(0.5)
+        self.assertEqual(levels, ["warn", "error"])
+        reading = self.ask()
+        self.passes(MIN_PAUSE)
+        self.assertEqual(reading.commit, second)
+
+    def test_the_agents_file_is_on_another_branch(self) -> None:
+        levels = self.with_configuration()
+        files = {AGENT_FILE: OF_LEVEL.format("error"), "a.yaml": "next"}
+        commit = self.repository.commit(files, "refs/heads/next")
+        reading = self.ask(branch="next")
+        self.assertEqual((reading.commit, levels), (commit, ["warn"]))
 
     def test_refs(self) -> None:
         main = self.repository.commit({"a.yaml": "main"})
