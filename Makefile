@@ -74,9 +74,10 @@ wheel: $(STAMP)  ## build the wheel, and try it and the example in a clean envir
 bench: $(STAMP)  ## speed, as ratios to floors; build/bench.json (QUICK=1: a minute; NICE=10: floods give way)
 	$(BIN)/python -m bench
 
-kube:  ## build a Kubernetes control plane, helm and kustomize for the tests (14 minutes, Go)
+kube:  ## build a Kubernetes control plane, helm, kustomize and sops for the tests (16 minutes, Go)
 	tests/kube/build-go-tool helm
 	tests/kube/build-go-tool kustomize
+	tests/kube/build-go-tool sops
 	tests/kube/build
 
 lock: $(STAMP)  ## refresh requirements.txt from pyproject.toml

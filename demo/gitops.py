@@ -51,7 +51,7 @@ class GitopsStory:
         if cluster.choice == "sandbox":
             raise DemoError(
                 "GitOps needs a real Kubernetes API: 'make kube' builds one in about "
-                "14 minutes, or set KUBECONFIG"
+                "16 minutes, or set KUBECONFIG"
             )
         self._screen = screen
         self._stack = stack

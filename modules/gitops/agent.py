@@ -18,12 +18,14 @@ from zope.interface import implementer, provider
 from modules.gitops import control_pb2, reports_pb2, rpc_pb2
 from modules.gitops.children import Children
 from modules.gitops.control import Control
+from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
+from modules.gitops.folder import remove_leftovers
 from modules.gitops.metrics import GitopsMetrics
 from modules.gitops.people import Writes
 from modules.gitops.project import Project
 from modules.gitops.receivers import Receiver
-from modules.gitops.rendering import Renderer, remove_leftovers
+from modules.gitops.rendering import Renderer
 from modules.gitops.reports import DriftReports
 from modules.gitops.settings import GitopsSection, ManifestProject, ReceiverSettings
 from modules.gitops.watches import KindWatches
@@ -46,6 +48,7 @@ class GitopsOptions:
 
     kustomize: str = field(default="kustomize", doc="the program, or its path")
     helm: str = field(default="helm", doc="the program, or its path")
+    sops: str = field(default="sops", doc="the program, or its path")
 
 
 @provider(IAgentModuleFactory)
@@ -61,9 +64,9 @@ class GitopsAgent:
         self._api = api
         self._random = SystemRandom().random
         options: GitopsOptions = api.configuration
-        self._renderer = Renderer(
-            Children(api.reactor), options.kustomize, options.helm
-        )
+        children = Children(api.reactor)
+        self._renderer = Renderer(children, options.kustomize, options.helm)
+        self._decryptor = Decryptor(children, options.sops)
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
         #: Those that are worked on, by id.
@@ -180,6 +183,7 @@ class GitopsAgent:
                 self._writes,
                 self._reports.add,
                 self._renderer,
+                self._decryptor,
                 Dependencies(self.projects),
             )
             try:

@@ -9,7 +9,7 @@ takes its place at once.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -46,6 +46,7 @@ class Commits:
 
     :param name: of the project, for the log.
     :param service: what asks kas for files.
+    :param decrypted: a source with its Secrets as they are.
     :param came: is told of each commit, and what was read of it.
     :ivar seen: the commit that came last, good or not.
     """
@@ -56,6 +57,7 @@ class Commits:
     _settings: ManifestProject
     _random: Callable[[], float]
     _renderer: Renderer
+    _decrypted: Callable[[Source], Awaitable[Source]]
     _came: Callable[[Snapshot, Source], None]
     seen: str = attrs.field(default="", init=False)
     #: Why kas sends none, and why what it sent cannot be read; each is said once.
@@ -158,6 +160,7 @@ class Commits:
     async def _read(self, snapshot: Snapshot) -> Source:
         settings, client = self._settings, self._api.kubernetes_as_agentk()
         source = await read_snapshot(snapshot, settings, self._renderer, client)
+        source = await self._decrypted(source)
         return without_ignored(source, settings.drift.ignore)
 
     def _asked(

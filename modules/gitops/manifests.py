@@ -126,6 +126,11 @@ class Manifest:
         return version
 
     @property
+    def is_encrypted(self) -> bool:
+        """SOPS encrypted it."""
+        return _is_encrypted(self.object)
+
+    @property
     def annotations(self) -> dict[str, str]:
         """Of its metadata; none is an empty one."""
         found: dict[str, str] = self.object["metadata"].get("annotations") or {}
@@ -263,14 +268,15 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
     """:raises ValueError: it is no object that can be applied."""
     if not isinstance(value, dict):
         raise ValueError("this is no object: it begins with apiVersion and kind")
+    if _is_encrypted(value) and value.get("kind") != "Secret":
+        raise ValueError(
+            "this is encrypted with SOPS, and no Secret: only those are decrypted, and "
+            "only their data and stringData may be encrypted "
+            "(encrypted_regex: ^(data|stringData)$)"
+        )
     api_version = _text(value, "apiVersion", _API_VERSION, "such as v1 or apps/v1")
     kind = _text(value, "kind", _KIND, "such as ConfigMap")
     metadata = value.get("metadata")
-    if isinstance(value.get("sops"), dict) and "mac" in value["sops"]:
-        raise ValueError(
-            f"this {kind} is encrypted with SOPS, and agentk cannot decrypt it: apply "
-            "it by other means, and leave it out of paths"
-        )
     if not isinstance(metadata, dict):
         raise ValueError(f"this {kind} has no metadata: write metadata.name")
     if "name" not in metadata and "generateName" in metadata:
@@ -291,6 +297,10 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
     group = api_version.rpartition("/")[0]
     key = ObjectKey(group, kind, namespace, name)
     return Manifest(key, {**value, "metadata": kept}, origin)
+
+
+def _is_encrypted(found: dict[str, Any]) -> bool:
+    return isinstance(found.get("sops"), dict) and "mac" in found["sops"]
 
 
 def _text(

@@ -27,6 +27,7 @@ from modules.gitops import rpc_pb2
 from modules.gitops.act import Settled, Superseded
 from modules.gitops.allowance import Allowance
 from modules.gitops.commits import Commits
+from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
 from modules.gitops.differences import AppliedVersion
 from modules.gitops.drift import Drift, Drifts, DriftState
@@ -164,6 +165,7 @@ class Project:
         writes: Writes,
         drifted: Callable[[str, Drift], None],
         renderer: Renderer,
+        decryptor: Decryptor,
         dependencies: Dependencies,
     ) -> None:
         self.settings = settings
@@ -195,7 +197,18 @@ class Project:
         self._drift_lines = Allowance(DRIFT_LINES, DRIFT_LINES_SECONDS)
         self._unsaid_drifts = 0
         self._commits = Commits(
-            self.name, api, service, settings, random, renderer, self._came
+            self.name,
+            api,
+            service,
+            settings,
+            random,
+            renderer,
+            lambda source: decryptor.decrypt(
+                source,
+                self._client,
+                settings.decryption.secret if settings.decryption else "",
+            ),
+            self._came,
         )
         self._snapshot: Snapshot | None = None
         self._source: Source | None = None

@@ -8,15 +8,10 @@ network, and nothing of agentk, besides.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import posixpath
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import attrs
@@ -24,14 +19,12 @@ from twisted.internet.threads import deferToThread
 
 from modules.gitops.children import Children, Rendered
 from modules.gitops.documents import Budget, UnreadableText, read_yaml
+from modules.gitops.folder import TemporaryFolder
 from modules.gitops.settings import SourceKind
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient
 
-__all__ = ["Capabilities", "Renderer", "capabilities_of", "remove_leftovers"]
-
-#: How the names of our folders begin.
-_PREFIX = "agentk-gitops-"
+__all__ = ["Capabilities", "Renderer", "capabilities_of"]
 
 #: Names of the file that says what a kustomization is of.
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -129,10 +122,7 @@ class Renderer:
         why = await deferToThread(lambda: next(refuse(kind, dict(files)), ""))
         if why:
             raise CallError(Status.FAILED_PRECONDITION, why)
-        try:
-            place = _Folder()
-        except OSError as error:
-            raise _no_room(error) from None
+        place = TemporaryFolder()
         folder = place.path
         # Values may be secrets as well, and are in no file.
         quotes = bool(kind.values) or await deferToThread(_has_secrets, files)
@@ -187,73 +177,6 @@ class Renderer:
 
 def _has_secrets(files: Iterable[tuple[str, bytes]]) -> bool:
     return any(_SECRETS.search(path.encode() + b"\n" + data) for path, data in files)
-
-
-def _no_room(error: OSError) -> CallError:
-    why = f"agentk cannot write files for the renderer now: {error.strerror}"
-    return CallError(Status.UNAVAILABLE, why)
-
-
-class _Folder:
-    """A folder of our own for the files of a commit, mode 0700."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        # Tells `remove_leftovers` that somebody needs it; it ends with the process.
-        self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._lock = Lock()
-        self._removed = False
-
-    def write(self, files: Iterable[tuple[str, bytes]]) -> None:
-        """
-        Write *files*, whose paths lead nowhere else.
-
-        :raises CallError: UNAVAILABLE, they cannot be written now.
-        """
-        try:
-            with self._lock:
-                self._write(files)
-        except OSError as error:
-            raise _no_room(error) from None
-
-    def _write(self, files: Iterable[tuple[str, bytes]]) -> None:
-        for name in (".home", "files"):
-            if not self._removed:
-                (self.path / name).mkdir()
-        for path, data in files:
-            if self._removed:
-                return
-            file = self.path / "files" / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            # Never over another one.
-            with file.open("xb") as out:
-                out.write(data)
-
-    def remove(self) -> None:
-        """All of it, also while another thread writes: a cancelled one goes on."""
-        self._removed = True
-        with self._lock:
-            shutil.rmtree(self.path, ignore_errors=True)
-            os.close(self._held)
-
-
-def remove_leftovers() -> None:
-    """Remove the folders of agentk processes of this user that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        try:
-            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:
-            continue
-        try:
-            if os.fstat(held).st_uid == os.geteuid():
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            # Another agentk of this machine renders in it.
-            continue
-        finally:
-            os.close(held)
 
 
 # Kustomize.

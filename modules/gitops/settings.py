@@ -74,9 +74,24 @@ class ManifestPath:
     glob: str = field(doc="which files, such as /prod/**/*.yaml", validator=_not_empty)
 
 
+def _is_secret(instance: object, attribute: object, value: str) -> None:
+    if re.fullmatch(rf"{_LABEL}/{_LABEL}(\.{_LABEL})*", value) is None:
+        raise ValueError("must be namespace/name of a Secret")
+
+
 def _is_account(instance: object, attribute: object, value: str) -> None:
     if value and re.fullmatch(rf"{_LABEL}/{_LABEL}(\.{_LABEL})*", value) is None:
         raise ValueError("must be namespace/name of a ServiceAccount")
+
+
+@attrs.frozen(kw_only=True)
+class DecryptionSettings:
+    """``decryption`` of a manifest project: of Secrets that SOPS encrypted."""
+
+    secret: str = field(
+        doc="namespace/name of the Secret with the age keys, NAME.agekey each",
+        validator=_is_secret,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -195,7 +210,7 @@ class ManifestProject:
     One of ``gitops.manifest_projects``.
 
     Source of names and defaults: GitLab's agent 16, pkg/agentcfg; *prune_limits*,
-    *service_account*, *depends_on*, *conflicts*,
+    *service_account*, *decryption*, *depends_on*, *conflicts*,
     *keep_states* and *drift* are ours.
     """
 
@@ -223,6 +238,9 @@ class ManifestProject:
         default="",
         doc="namespace/name: as whom objects are read, changed and deleted; agentk",
         validator=_is_account,
+    )
+    decryption: DecryptionSettings | None = field(
+        default=None, doc="of Secrets that SOPS encrypted; they are refused"
     )
     depends_on: tuple[str, ...] = field(
         default=(), doc="ids of projects that have to be current before"

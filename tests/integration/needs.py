@@ -54,6 +54,11 @@ def kustomize() -> Path:
     return _go_tool("kustomize", r"sigs\.k8s\.io/kustomize/kustomize/v5 (v\S+)")
 
 
+def sops() -> Path:
+    """The sops of `tests/kube/build-go-tool`."""
+    return _go_tool("sops", r"github\.com/getsops/sops/v3 (v\S+)")
+
+
 def _go_tool(name: str, module: str) -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     version = re.search(module, (_MODULES / name / "go.mod").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import subprocess
 import time
@@ -17,6 +18,7 @@ from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually, kasctl
 from tests.integration.stack import Agentk, Kas
+from tests.modules.gitops.test_decryption import IDENTITY, encrypted
 from tests.modules.gitops.test_rendering import CHART
 from tools.git_repository import GitRepository
 
@@ -507,6 +509,35 @@ def test_kustomize_and_helm(stand: Stand) -> None:
     assert data["has"] == "true"
     shown = stand.kas.ctl("gitops", "status", "main", "--objects")
     assert "helm template web:" in shown
+
+
+def test_sops(stand: Stand, tmp_path: Path) -> None:
+    """A Secret that sops encrypted; it waits until its key is there."""
+    space = stand.namespace
+    programs = {"sops": str(needs.sops())}
+    stand.options.write_text(yaml.safe_dump({"modules": {"gitops": programs}}))
+    stand.agentk.stop()
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "db", "namespace": space},
+        "stringData": {"password": "hidden-word"},
+    }
+    stand.configure(decryption={"secret": f"{space}/age"})
+    stand.origin.commit({"apps/all.yaml": encrypted(secret, tmp_path)})
+    stand.restart()
+    stand.says(f"the Secret {space}/age (decryption.secret) cannot be read")
+    secrets = f"/api/v1/namespaces/{space}/secrets"
+    keys = {"metadata": {"name": "age"}, "stringData": {"main.agekey": IDENTITY}}
+    stand.cluster.call("POST", secrets, keys)
+    eventually(lambda: stand.live(f"{secrets}/db"), 60, "the Secret")
+    data = stand.live(f"{secrets}/db")["data"]
+    assert base64.b64decode(data["password"]) == b"hidden-word"
+    stand.settled(stand.commit(secret))
+    shown = stand.kas.ctl("gitops", "status", "main", "--objects")
+    process = stand.agentk.process
+    assert process is not None
+    assert "hidden-word" not in shown + process.said()
 
 
 def test_what_kubectl_applied_before(stand: Stand, tmp_path: Path) -> None:

@@ -176,12 +176,12 @@ def test_a_source_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_encrypted_with_sops() -> None:
-    """Refused, and nothing of it is said."""
+    """What is no Secret is refused, and nothing of it is said."""
     text = (
-        "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
         "data: {k: 'ENC[AES256_GCM,data:xyz]'}\nsops: {mac: 'ENC[abc]', version: 3}\n"
     )
     source = read_source([("a.yaml", text.encode())])
     (problem,) = source.problems
-    assert str(problem).startswith("a.yaml:1: this Secret is encrypted with SOPS")
+    assert str(problem).startswith("a.yaml:1: this is encrypted with SOPS, and no")
     assert "xyz" not in str(problem)

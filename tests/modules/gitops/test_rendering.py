@@ -20,12 +20,12 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 
 from modules.gitops import children, launcher
 from modules.gitops.children import Children
+from modules.gitops.folder import remove_leftovers
 from modules.gitops.reconcile import read_snapshot
 from modules.gitops.rendering import (
     Capabilities,
     Renderer,
     _helm_problems,
-    remove_leftovers,
 )
 from modules.gitops.settings import ManifestProject, SourceKind
 from modules.gitops.snapshot import Snapshot
@@ -434,8 +434,8 @@ def test_what_a_killed_agentk_leaves(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     code = (
         "import os, signal, sys\n"
-        "from modules.gitops.rendering import _Folder\n"
-        "folder = _Folder()\n"
+        "from modules.gitops.folder import TemporaryFolder\n"
+        "folder = TemporaryFolder()\n"
         "folder.write([('a/b', b'x')])\n"
         "print(folder.path, flush=True)\n"
         "sys.stdin.read()\n"

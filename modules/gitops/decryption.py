@@ -1,0 +1,220 @@
+"""
+Secrets that SOPS encrypted, decrypted with the age keys of their project.
+
+Each is decrypted alone, once the source has been rendered: what kustomize and Helm see,
+and what lies in a file meanwhile, is encrypted.  Only Secrets are: they are what every
+message masks, so a merge request that copies an encrypted text elsewhere shows nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import attrs
+from twisted.internet.threads import deferToThread
+
+from modules.gitops.children import AT_ONCE, Children
+from modules.gitops.folder import TemporaryFolder
+from modules.gitops.manifests import Manifest, Source, SourceProblem
+from modules.gitops.parallel import in_parallel
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesResource
+from tunnel.util.texts import clean
+
+__all__ = ["Decryptor"]
+
+#: How the names of keys in a Secret end; Flux has them so.
+SUFFIX = ".agekey"
+
+#: Bytes of all keys of a project: hundreds.
+MAX_KEYS = 64 * 1024
+
+#: Encrypted objects of a source: a program runs for each.
+MAX_ENCRYPTED = 500
+
+#: Where the program looks for keys, below its home.
+_KEYS = ".config/sops/age/keys.txt"
+
+#: How it begins to say that no key fits; what else it says may quote the object.
+_NO_KEY = "Failed to get the data key"
+
+#: What each value that SOPS encrypted begins with.
+_ENCRYPTED = b"ENC[AES256_GCM,data:"
+
+#: The only fields that may be encrypted.
+_FIELDS = ("data", "stringData")
+
+_SECRETS = KubernetesResource("", "v1", "Secret", "secrets", True)
+
+
+@attrs.frozen
+class Decryptor:
+    """
+    Runs the program.
+
+    :param sops: its name on PATH, or its path.
+    """
+
+    children: Children
+    sops: str = "sops"
+
+    async def decrypt(
+        self, source: Source, client: IKubernetesClient, secret: str
+    ) -> Source:
+        """
+        The same objects, with what was encrypted.
+
+        :param client: with the rights of the project: what it may not read it gets no
+            keys from.
+        :param secret: namespace/name of the Secret with the keys; empty: there is none.
+        :raises CallError: UNAVAILABLE, it can be tried again; as *client*.
+        """
+        encrypted = [one for one in source.manifests if one.is_encrypted]
+        if secret and (problems := tuple(_left_encrypted(source))):
+            return attrs.evolve(source, problems=(*source.problems, *problems))
+        if not encrypted:
+            return source
+        if not secret or len(encrypted) > MAX_ENCRYPTED:
+            why = (
+                f"there are more than {MAX_ENCRYPTED} encrypted objects"
+                if secret
+                else "it is encrypted with SOPS: name the Secret that has the age keys "
+                "(decryption.secret), or leave it out of paths"
+            )
+            problem = SourceProblem(encrypted[0].origin, f"{encrypted[0].key}: {why}")
+            return attrs.evolve(source, problems=(*source.problems, problem))
+        keys = await _keys(client, secret)
+        place = TemporaryFolder()
+        try:
+            files = [
+                (f"{number}.json", json.dumps(one.object).encode())
+                for number, one in enumerate(encrypted)
+            ]
+            await deferToThread(place.write, files, home=[(_KEYS, keys)])
+            found = await in_parallel(
+                (
+                    partial(self._decrypt, one, name, place, secret)
+                    for one, (name, _) in zip(encrypted, files, strict=True)
+                ),
+                AT_ONCE,
+            )
+        finally:
+            await deferToThread(place.remove)
+        changed = {one.key: one for one in found}
+        manifests = tuple(changed.get(one.key, one) for one in source.manifests)
+        return attrs.evolve(source, manifests=manifests)
+
+    async def _decrypt(
+        self, manifest: Manifest, file: str, place: TemporaryFolder, secret: str
+    ) -> Manifest:
+        # What kustomize adds to an object is not in its MAC; each value has one.
+        made = await self.children.run(
+            self.sops,
+            [
+                *("decrypt", "--ignore-mac"),
+                *("--input-type", "json", "--output-type", "json"),
+                str(place.path / "files" / file),
+            ],
+            place.path,
+        )
+        if made.problem:
+            why = made.problem
+            if made.is_said:
+                why = "sops fails: run it by hand to read why"
+                recipients = _recipients(manifest)
+                if not recipients:
+                    why = "it is encrypted for no age key, and agentk has no others"
+                elif made.problem.startswith(_NO_KEY):
+                    names = ", ".join(recipients[:5])
+                    why = f"no key in the Secret {secret} fits any of {names}"
+            raise _cannot(manifest, why)
+        try:
+            found = json.loads(made.output)
+            values = {name: found[name] for name in _FIELDS if found.get(name)}
+            if not all(isinstance(one, dict) for one in values.values()):
+                raise ValueError
+        except (ValueError, RecursionError, AttributeError):
+            raise _cannot(manifest, "what sops makes of it is no Secret") from None
+        kept = {
+            key: one
+            for key, one in manifest.object.items()
+            if key not in ("sops", *_FIELDS)
+        }
+        return attrs.evolve(manifest, object={**kept, **values})
+
+
+def _cannot(manifest: Manifest, why: str) -> CallError:
+    # It is tried again: a person adds a key, and pushes nothing for that.
+    return CallError(
+        Status.UNAVAILABLE,
+        f"{manifest.origin}: {manifest.key} cannot be decrypted: {why}",
+    )
+
+
+def _recipients(manifest: Manifest) -> list[str]:
+    """Whom it is encrypted for: public keys, as the object names them."""
+    found = manifest.object["sops"].get("age")
+    return [
+        clean(str(one.get("recipient")), 80)
+        for one in (found if isinstance(found, list) else [])
+        if isinstance(one, dict)
+    ]
+
+
+def _left_encrypted(source: Source) -> Iterator[SourceProblem]:
+    """Secrets with a file in them that SOPS encrypted as a whole."""
+    for one in source.manifests:
+        if one.key.kind != "Secret" or one.is_encrypted:
+            continue
+        for field in _FIELDS:
+            for name, value in _values(one, field):
+                if _ENCRYPTED in value:
+                    yield SourceProblem(
+                        one.origin,
+                        f"{one.key}: {field}.{clean(name, 80)} is a file that SOPS "
+                        "encrypted: agentk decrypts Secrets, and no files that "
+                        "kustomize or Helm read; write an encrypted Secret",
+                    )
+
+
+def _values(manifest: Manifest, field: str) -> Iterator[tuple[str, bytes]]:
+    found = manifest.object.get(field)
+    for name, value in (found if isinstance(found, dict) else {}).items():
+        if not isinstance(value, str):
+            continue
+        try:
+            yield (
+                str(name),
+                base64.b64decode(value) if field == "data" else value.encode(),
+            )
+        except (binascii.Error, ValueError):
+            # The API server says what is wrong with it.
+            continue
+
+
+async def _keys(client: IKubernetesClient, secret: str) -> bytes:
+    """:raises CallError: UNAVAILABLE, there are none now."""
+    try:
+        found: dict[str, Any] = await client.get(_SECRETS, *reversed(secret.split("/")))
+    except CallError as error:
+        why = f"the Secret {secret} (decryption.secret) cannot be read: {error.message}"
+        raise CallError(Status.UNAVAILABLE, why) from None
+    keys = b"\n".join(
+        base64.b64decode(value)
+        for name, value in sorted((found.get("data") or {}).items())
+        if name.endswith(SUFFIX)
+    )
+    if not keys or len(keys) > MAX_KEYS:
+        why = (
+            f"has more than {MAX_KEYS} bytes of keys"
+            if keys
+            else f"has no entry whose name ends in {SUFFIX}"
+        )
+        text = f"the Secret {secret} (decryption.secret) {why}"
+        raise CallError(Status.UNAVAILABLE, text)
+    return keys + b"\n"

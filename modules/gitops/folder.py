@@ -1,0 +1,98 @@
+"""A folder in which a program works on the files of a commit."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+
+from tunnel.errors import CallError, Status
+
+__all__ = ["TemporaryFolder", "remove_leftovers"]
+
+#: How the names of our folders begin.
+_PREFIX = "agentk-gitops-"
+
+
+def _no_room(error: OSError) -> CallError:
+    why = f"agentk cannot write files in its temporary folder now: {error.strerror}"
+    return CallError(Status.UNAVAILABLE, why)
+
+
+class TemporaryFolder:
+    """
+    A folder of our own for the files of a commit, mode 0700.
+
+    :ivar path: with a ``.home`` for the program, and ``files``, once they are written.
+    :raises CallError: UNAVAILABLE, there is no place for it now.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        except OSError as error:
+            raise _no_room(error) from None
+        # Tells `remove_leftovers` that somebody needs it; it ends with the process.
+        self._held = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock = Lock()
+        self._removed = False
+
+    def write(
+        self,
+        files: Iterable[tuple[str, bytes]],
+        home: Iterable[tuple[str, bytes]] = (),
+    ) -> None:
+        """
+        Write *files*, whose paths lead nowhere else.
+
+        :param home: what the program finds in its home.
+        :raises CallError: UNAVAILABLE, they cannot be written now.
+        """
+        try:
+            with self._lock:
+                self._write(".home", home)
+                self._write("files", files)
+        except OSError as error:
+            raise _no_room(error) from None
+
+    def _write(self, name: str, files: Iterable[tuple[str, bytes]]) -> None:
+        if not self._removed:
+            (self.path / name).mkdir()
+        for path, data in files:
+            if self._removed:
+                return
+            file = self.path / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # Never over another one.
+            with file.open("xb") as out:
+                out.write(data)
+
+    def remove(self) -> None:
+        """All of it, also while another thread writes: a cancelled one goes on."""
+        self._removed = True
+        with self._lock:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._held)
+
+
+def remove_leftovers() -> None:
+    """Remove the folders of agentk processes of this user that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            if os.fstat(held).st_uid == os.geteuid():
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            # Another agentk of this machine renders in it.
+            continue
+        finally:
+            os.close(held)
