@@ -154,6 +154,42 @@ async def groups_elsewhere(client: IKubernetesClient) -> dict[str, bool]:
     return found
 
 
+async def kinds_defined(
+    client: IKubernetesClient, groups: Collection[str]
+) -> set[tuple[str, str]]:
+    """
+    Groups and kinds that have a CustomResourceDefinition, served or not.
+
+    :param groups: of others nothing is said.
+    :raises CallError: the API server does not say.
+    """
+    try:
+        resource = await client.resource(
+            "apiextensions.k8s.io/v1", "CustomResourceDefinition"
+        )
+    except CallError as error:
+        if error.status is not Status.NOT_FOUND:
+            raise
+        return set()
+    names: list[str] = []
+    # Without the schemas, which are megabytes.
+    async for page in client.list(resource, metadata_only=True):
+        names += [one["metadata"]["name"] for one in page]
+    found: set[tuple[str, str]] = set()
+    for name in names:
+        if name.partition(".")[2] not in groups:
+            continue
+        try:
+            made = definition_of(await client.get(resource, name))
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            continue
+        if made is not None:
+            found.add((made.group, made.kind))
+    return found
+
+
 def brake_of_set(deletes: int, before: int, wanted: int, limits: PruneLimits) -> str:
     """
     Why so many objects of a source may not go at once; empty: they may.

@@ -21,6 +21,7 @@ from modules.gitops.brakes import (
     brake_of_set,
     groups_elsewhere,
     is_kept,
+    kinds_defined,
     owner_of,
 )
 from modules.gitops.inventory import Inventory
@@ -201,7 +202,7 @@ async def make_plan(
     keys = {one.key for one in wanted}
     kinds = {(one.group, one.kind): one for one in await client.resources()}
     gone = [key for key in inventory.entries if key not in keys]
-    absent = {key.group for key in gone if (key.group, key.kind) not in kinds}
+    absent = {(key.group, key.kind) for key in gone} - kinds.keys()
     unseen = await _unseen(client, absent)
     leaving = await in_parallel(
         _leaving(client, kinds, unseen, key, inventory, settings) for key in gone
@@ -331,32 +332,42 @@ def _of(owner: str) -> str:
     return f"of the inventory {owner}" if owner else "of no inventory"
 
 
-async def _unseen(client: IKubernetesClient, absent: Collection[str]) -> dict[str, str]:
-    """Groups of no kind that may be there all the same, each with why."""
+async def _unseen(
+    client: IKubernetesClient, absent: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], str]:
+    """Which of these groups and kinds may have objects all the same, each with why."""
     if not absent:
         return {}
     try:
         elsewhere = await groups_elsewhere(client)
+        defined = await kinds_defined(client, {group for group, _ in absent})
     except CallError as error:
         if error.status is not Status.PERMISSION_DENIED:
             raise
-        why = "its kind is gone, or the API server of it is away: "
+        why = "its kind is gone, or is not to be seen now; agentk may not ask which: "
         return dict.fromkeys(absent, why + error.message)
-    return dict.fromkeys(elsewhere, "the API server of its kind is away")
+    found = {
+        kind: "the API server of its kind is away"
+        for kind in absent
+        if kind[0] in elsewhere
+    }
+    unserved = "the definition of its kind is there, and no version of it is served"
+    return found | dict.fromkeys(defined & set(absent), unserved)
 
 
 def _leaving(
     client: IKubernetesClient,
     kinds: Mapping[tuple[str, str], KubernetesResource],
-    unseen: Mapping[str, str],
+    unseen: Mapping[tuple[str, str], str],
     key: ObjectKey,
     inventory: Inventory,
     settings: SourceSettings,
 ) -> Callable[[], Coroutine[Any, Any, Action]]:
     async def look() -> Action:
-        resource = kinds.get((key.group, key.kind))
-        if resource is None and key.group in unseen:
-            return Action(Verb.BLOCK, key, unseen[key.group])
+        kind = (key.group, key.kind)
+        if kind in unseen:
+            return Action(Verb.BLOCK, key, unseen[kind])
+        resource = kinds.get(kind)
         try:
             live = await live_object(client, resource, key)
         except CallError as error:

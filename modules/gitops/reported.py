@@ -13,6 +13,7 @@ from modules.gitops import control_pb2, reports_pb2
 from modules.gitops.allowance import Allowance
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import ConnectedAgent, IServerModuleApi
+from tunnel.util.texts import clean_message
 
 __all__ = ["REPORTS", "AgentDrift", "Reported"]
 
@@ -24,6 +25,9 @@ MAX_DRIFTS, MAX_BYTES = 100, 1024 * 1024
 #: Fields, writers and credentials of one drift, each: agentk names fewer.  A MiB has
 #: room for half a million empty ones, which take seconds to write down.
 MAX_PARTS = 50
+
+#: Characters of one text: agentk cuts a value at 200, and a name is of 253 at most.
+MAX_TEXT = 1000
 
 #: Reports of one agent, and seconds in which they are counted: agentk makes one each
 #: second at most.
@@ -84,6 +88,8 @@ class Reported:
         if any(_has_many(one) for one in request.drifts):
             text = f"a drift has at most {MAX_PARTS} fields, writers or credentials"
             raise CallError(Status.INVALID_ARGUMENT, text)
+        for one in request.drifts:
+            clean_message(one, MAX_TEXT)
         found = AgentDrift(
             agent.agent_id, agent.agent_name, tuple(request.drifts), request.left_out
         )

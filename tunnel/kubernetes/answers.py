@@ -40,6 +40,9 @@ MAX_LINE = 8 * 1024 * 1024
 #: Python takes two frames for each, of a thousand.  Definitions of kinds have sixty.
 MAX_DEPTH = 200
 
+#: Characters of what it says is wrong, which may quote megabytes of an object, and
+#: goes into logs, annotations and errors.
+MAX_MESSAGE = 4000
 
 _STATUSES = {
     400: Status.INVALID_ARGUMENT,
@@ -106,7 +109,10 @@ def error_of(status: int, found: Any) -> CallError:
     meaning = _STATUSES.get(
         status, Status.UNAVAILABLE if status >= 500 else Status.FAILED_PRECONDITION
     )
-    return CallError(meaning, f"API server: {said or f'status {status}'}")
+    words = str(said or f"status {status}")
+    if len(words) > MAX_MESSAGE:
+        words = words[:MAX_MESSAGE] + "…"
+    return CallError(meaning, f"API server: {words}")
 
 
 def unavailable(error: UpstreamError) -> CallError:

@@ -891,6 +891,27 @@ class PruneTests(ReconcileCase):
         self.assertEqual(self.outcomes(report)["things.x.io"], Outcome.BLOCKED)
         self.assertIn("cannot be seen", report.blocked[0].reason)
 
+    def test_a_kind_of_which_nothing_is_served(self) -> None:
+        """Its objects are still there, and come back with the version."""
+        self.objects.add_kind(DEFINITION)
+        self.objects.add_kind(THING)
+        kind, api_version = DEFINITION.kind, DEFINITION.api_version
+        for name in "Other", "Thing":
+            spec = {"group": "x.io", "names": {"kind": name, "plural": name.lower()}}
+            self.objects.put(
+                object_(f"{name.lower()}.x.io", kind, api_version, spec=spec)
+            )
+        self.commit(object_("t", "Thing", "x.io/v1"), *config_maps(1))
+        del self.objects._kinds["x.io/v1", "things"]
+        self.clock.advance(60)
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.outcomes(report)["t"], Outcome.BLOCKED)
+        self.assertIn("no version of it is served", report.blocked[0].reason)
+        self.assertEqual(self.inventory(), {"t", "m001"})
+        self.objects.remove(api_version, kind, "thing.x.io", "")
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.inventory(), {"m001"})
+
     def test_a_namespace_of_which_not_all_is_seen(self) -> None:
         """An API server that is away may have objects in it."""
         self.objects.add_kind(SERVICES)

@@ -191,6 +191,18 @@ class ReportTests(DriftTestCase):
         self.clock.advance(reported.REPORTS_SECONDS)
         self.pair.run(taking.report_drift(few, call))
 
+    def test_texts_that_kas_takes(self) -> None:
+        """Each is one line, and not too long, before anyone else has it."""
+        taking = reported.Reported(self.server._api)
+        call = attrs.make_class("Call", ["agent"])(AGENT)
+        drift = pb.ObjectDrift(project="a\nb", credentials=["x" * 2000])
+        drift.object.name = "\x1b[31m"
+        request = reports_pb2.ReportDriftRequest(drifts=[drift])
+        self.pair.run(taking.report_drift(request, call))
+        (found,) = self.published[-1].drifts
+        self.assertEqual((found.project, found.object.name), ("a?b", "?[31m"))
+        self.assertEqual(len(found.credentials[0]), reported.MAX_TEXT)
+
     def test_agents_that_are_counted(self) -> None:
         self.patch(reported, "MAX_AGENTS", 2)
         taking = reported.Reported(self.server._api)

@@ -17,7 +17,7 @@ from tunnel.errors import CallError, Status
 from tunnel.http1 import UpstreamPool
 from tunnel.interfaces import Access, IKubernetesClient, Impersonation
 from tunnel.kubernetes import KubernetesClient, KubernetesClients
-from tunnel.kubernetes.answers import MAX_BODY, MAX_DEPTH
+from tunnel.kubernetes.answers import MAX_BODY, MAX_DEPTH, MAX_MESSAGE, error_of
 
 PODS = "/api/v1/namespaces/a/pods?limit=1"
 
@@ -125,6 +125,11 @@ class ClientTests(SynchronousTestCase):
         error = self.fails(self.ask(self.alice.json("GET", PODS), answer))
         self.assertEqual(error.message, "API server: status 401")
         self.assertEqual(self.cluster.rejections, 1, "a newer credential is looked for")
+
+    def test_long_words(self) -> None:
+        """They are cut off: they may quote the whole object."""
+        error = error_of(422, {"message": "x" * (MAX_MESSAGE + 1)})
+        self.assertEqual(error.message, f"API server: {'x' * MAX_MESSAGE}…")
 
     def test_nested_too_deep(self) -> None:
         """An object that Python cannot read is a failure of this request."""
