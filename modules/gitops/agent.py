@@ -49,6 +49,9 @@ class GitopsOptions:
     kustomize: str = field(default="kustomize", doc="the program, or its path")
     helm: str = field(default="helm", doc="the program, or its path")
     sops: str = field(default="sops", doc="the program, or its path")
+    inventory_namespace: str = field(
+        default="", doc="of all inventories; the default_namespace of each project"
+    )
 
 
 @provider(IAgentModuleFactory)
@@ -67,6 +70,7 @@ class GitopsAgent:
         children = Children(api.reactor)
         self._renderer = Renderer(children, options.kustomize, options.helm)
         self._decryptor = Decryptor(children, options.sops)
+        self._inventories = options.inventory_namespace
         self._wanted: dict[str, ManifestProject] = {}
         self._running: dict[str, tuple[ManifestProject, Deferred[Any]]] = {}
         #: Those that are worked on, by id.
@@ -184,6 +188,7 @@ class GitopsAgent:
                 self._reports.add,
                 self._renderer,
                 self._decryptor,
+                self._inventories,
                 Dependencies(self.projects),
             )
             try:

@@ -167,15 +167,22 @@ class InventoryStore:
 
     :param inventory_id: what cli-utils calls it: ``<agent id>-<project id>``.
     :param namespace: where its ConfigMaps come, unless there are some elsewhere.
+    :param former: from where alone they are moved to *namespace*; None: they are looked
+        for in every Namespace, and stay there.
     :ivar namespace: where they are.
     """
 
     def __init__(
-        self, client: IKubernetesClient, inventory_id: str, namespace: str
+        self,
+        client: IKubernetesClient,
+        inventory_id: str,
+        namespace: str,
+        former: str | None = None,
     ) -> None:
         self._client = client
         self._id = inventory_id
         self.namespace = namespace
+        self._former = former
         #: Parts as they were read or written last, with their versions.
         self._parts: list[dict[str, Any]] = []
         #: What people had said when it was asked last.
@@ -189,26 +196,15 @@ class InventoryStore:
             deleted; ABORTED, people have said otherwise since `orders` was asked; as
             `IKubernetesClient`.
         """
-        first = await self._get(0)
-        if first is None:
-            first = await self._elsewhere()
+        first = await self._first()
         if first is None:
             self._parts = []
             return Inventory()
-        self.namespace = first["metadata"]["namespace"]
-        parts = [first]
         annotations = first["metadata"].get("annotations") or {}
         said, known = _orders(annotations), self._orders
         if known is not None and known.bound != said.bound:
             raise CallError(Status.ABORTED, "people have said otherwise meanwhile")
-        count = annotations.get(PARTS, "1")
-        if count not in {str(2**power) for power in range(MAX_PARTS.bit_length())}:
-            raise self._unreadable(f"{PARTS} cannot be {count[:40]!r}")
-        for number in range(1, int(count)):
-            part = await self._get(number)
-            if part is None:
-                raise self._unreadable(f"part {number} is gone")
-            parts.append(part)
+        parts = await self._all(first)
         entries: dict[ObjectKey, InventoryEntry] = {}
         for part in parts:
             for key, value in (part.get("data") or {}).items():
@@ -230,12 +226,9 @@ class InventoryStore:
 
         :raises CallError: as `IKubernetesClient`.
         """
-        first = await self._get(0)
-        if first is None and not self._parts:
-            first = await self._elsewhere()
+        first = await self._first()
         if first is None:
             return Orders()
-        self.namespace = first["metadata"]["namespace"]
         self._orders = _orders(first["metadata"].get("annotations") or {})
         return self._orders
 
@@ -326,19 +319,117 @@ class InventoryStore:
     def _name(self, number: int) -> str:
         return f"inventory-{self._id}" + (f"-{number}" if number else "")
 
-    async def _get(self, number: int) -> dict[str, Any] | None:
+    async def _first(self) -> dict[str, Any] | None:
+        """Part 0, which is here afterwards."""
+        first = await self._get(0)
+        if self._former is None:
+            if first is None:
+                first = await self._elsewhere()
+            if first is not None:
+                self.namespace = first["metadata"]["namespace"]
+        elif self._former != self.namespace:
+            first = await self._moved(self._former, first)
+            # What comes there from now on is nobody's order.
+            self._former = self.namespace
+        return first
+
+    async def _moved(
+        self, former: str, first: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
+        """
+        Part 0, once nothing is left in the Namespace *former*.
+
+        A move that ended half way begins again: what is there counts until part 0 is
+        here, and is removed afterwards.
+        """
+        old = await self._found(0, former)
+        if old is None:
+            return first
+        if first is None:
+            parts = await self._all(self._ours(old))
+            for number, part in reversed(list(enumerate(parts))):
+                first = await self._copied(number, part)
+        number = 0
+        while old is not None and number < MAX_PARTS:
+            await self._client.delete(
+                _CONFIG_MAPS,
+                self._name(number),
+                former,
+                uid=old["metadata"]["uid"],
+                resource_version=old["metadata"]["resourceVersion"],
+            )
+            number += 1
+            old = await self._found(number, former)
+        return first
+
+    async def _copied(self, number: int, part: dict[str, Any]) -> dict[str, Any]:
+        metadata: dict[str, Any] = {
+            "name": self._name(number),
+            "namespace": self.namespace,
+            "labels": {LABEL: self._id},
+            "annotations": part["metadata"].get("annotations") or {},
+        }
+        copy = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": part.get("data") or {},
+        }
+        # One that a move left which was not finished.
+        there = await self._get(number) if number else None
+        return await self._stored(copy, there)
+
+    async def _stored(
+        self, object_: dict[str, Any], known: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Write one ConfigMap, in place of the *known* version alone."""
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        metadata = object_["metadata"]
+        written: dict[str, Any]
+        if known is None:
+            written = await self._client.json("POST", path, object_)
+        else:
+            metadata["resourceVersion"] = known["metadata"]["resourceVersion"]
+            path = f"{path}/{metadata['name']}"
+            written = await self._client.json("PUT", path, object_)
+        return written
+
+    async def _all(self, first: dict[str, Any]) -> list[dict[str, Any]]:
+        """All parts, where the first one is."""
+        metadata = first["metadata"]
+        count = (metadata.get("annotations") or {}).get(PARTS, "1")
+        if count not in {str(2**power) for power in range(MAX_PARTS.bit_length())}:
+            raise self._unreadable(f"{PARTS} cannot be {count[:40]!r}")
+        parts = [first]
+        for number in range(1, int(count)):
+            part = await self._get(number, metadata["namespace"])
+            if part is None:
+                raise self._unreadable(f"part {number} is gone")
+            parts.append(part)
+        return parts
+
+    async def _get(self, number: int, namespace: str = "") -> dict[str, Any] | None:
+        found = await self._found(number, namespace or self.namespace)
+        return None if found is None else self._ours(found)
+
+    async def _found(self, number: int, namespace: str) -> dict[str, Any] | None:
         try:
-            found = await self._client.get(
-                _CONFIG_MAPS, self._name(number), self.namespace
+            found: dict[str, Any] = await self._client.get(
+                _CONFIG_MAPS, self._name(number), namespace
             )
         except CallError as error:
             if error.status is Status.NOT_FOUND:
                 return None
             raise
+        return found
+
+    def _ours(self, found: dict[str, Any]) -> dict[str, Any]:
+        """:raises CallError: agentk did not write it."""
         if owner := owner_of(found):
             # Whoever may write to Git could say there what a person has to.
+            name = found["metadata"]["name"]
             raise self._unreadable(
-                f"{self._name(number)} has {OWNER}: {owner}, as it was applied from Git"
+                f"{name} has {OWNER}: {owner}, as it was applied from Git"
             )
         return found
 
@@ -374,7 +465,6 @@ class InventoryStore:
         known = self._parts[number] if number < len(self._parts) else None
         if number and known is not None and (known.get("data") or {}) == data:
             return
-        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
         metadata: dict[str, Any] = {
             "name": self._name(number),
             "namespace": self.namespace,
@@ -401,14 +491,7 @@ class InventoryStore:
             "metadata": metadata,
             "data": data,
         }
-        if known is None:
-            written = await self._client.json("POST", path, object_)
-        else:
-            metadata["resourceVersion"] = known["metadata"]["resourceVersion"]
-            written = await self._client.json(
-                "PUT", f"{path}/{self._name(number)}", object_
-            )
-        self._parts[number : number + 1] = [written]
+        self._parts[number : number + 1] = [await self._stored(object_, known)]
 
     def _unreadable(self, why: str) -> CallError:
         return CallError(

@@ -143,6 +143,8 @@ class Project:
     :param drifted: is told of drift, and whose it is.
     :param writes: what clients of kas wrote lately.
     :param renderer: runs kustomize and Helm.
+    :param decryptor: runs sops.
+    :param inventories: the Namespace of all of them; empty: ``default_namespace``.
     :param dependencies: on other projects of this agent, and theirs on this one.
     :ivar orders: what people have said of it, as it was read last.
     :ivar report: what became of the last commit that was worked on.
@@ -166,6 +168,7 @@ class Project:
         drifted: Callable[[str, Drift], None],
         renderer: Renderer,
         decryptor: Decryptor,
+        inventories: str,
         dependencies: Dependencies,
     ) -> None:
         self.settings = settings
@@ -177,6 +180,7 @@ class Project:
         self._random = random
         self._now = now
         self._claim = claim
+        self._inventories = inventories
         account = settings.service_account
         #: What changes objects; inventories are agentk's own.
         self._client = (
@@ -602,7 +606,8 @@ class Project:
         return InventoryStore(
             self._api.kubernetes_as_agentk(),
             self._inventory_id(snapshot),
-            self.settings.default_namespace,
+            self._inventories or self.settings.default_namespace,
+            self.settings.default_namespace if self._inventories else None,
         )
 
     def _kept(self, snapshot: Snapshot, store: InventoryStore) -> KeptStates:

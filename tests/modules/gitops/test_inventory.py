@@ -11,9 +11,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from modules.gitops import inventory as module
+from modules.gitops.brakes import OWNER
 from modules.gitops.inventory import (
     LABEL,
     PARTS,
+    SUSPENDED,
     Inventory,
     InventoryEntry,
     InventoryStore,
@@ -47,6 +49,10 @@ class InventoryTests(SynchronousTestCase):
     def made(self) -> InventoryStore:
         return InventoryStore(self.client, "7-9", "default")
 
+    def moving(self) -> InventoryStore:
+        """One that comes from ``default``, and is in a Namespace of operators."""
+        return InventoryStore(self.client, "7-9", "operators", "default")
+
     def read(self, store: InventoryStore | None = None) -> Inventory:
         return self.pair.run((store or self.made()).read())
 
@@ -56,9 +62,9 @@ class InventoryTests(SynchronousTestCase):
         store: InventoryStore = more.get("store", self.store)
         self.pair.run(store.write(Inventory(found, commit)))
 
-    def stored(self, number: int = 0) -> Any:
+    def stored(self, number: int = 0, namespace: str = "default") -> Any:
         name = "inventory-7-9" + (f"-{number}" if number else "")
-        return self.cluster.objects.find("v1", "ConfigMap", name, "default")
+        return self.cluster.objects.find("v1", "ConfigMap", name, namespace)
 
     def refused(self, run: Callable[[], object]) -> CallError:
         with self.assertRaises(CallError) as caught:
@@ -89,6 +95,70 @@ class InventoryTests(SynchronousTestCase):
         self.assertEqual(stored["metadata"]["labels"], {LABEL: "7-9"})
         self.assertIn("here_system__a__b_rbac.x_Role", stored["data"])
         self.assertIn("here_b_apps_Deployment", stored["data"])
+
+    def test_moved(self) -> None:
+        """To the Namespace that operators have named, with what people said."""
+        self.patch(module, "MAX_PART", 500)
+        found = entries(*range(20))
+        self.write(found, "c1")
+        self.pair.run(self.store.order({SUSPENDED: "yes"}))
+        parts = int(self.stored()["metadata"]["annotations"][PARTS])
+        self.assertGreater(parts, 1)
+        store = self.moving()
+        self.assertTrue(self.pair.run(store.orders()).suspended)
+        again = self.read(store)
+        self.assertEqual((again.entries, again.commit), (found, "c1"))
+        for number in range(parts):
+            self.assertIsNone(self.stored(number))
+            self.assertIsNotNone(self.stored(number, "operators"))
+        self.write(entries(*range(5)), "c2", store=store)
+        self.assertEqual(self.read(self.moving()).entries, entries(*range(5)))
+
+    def test_moved_half(self) -> None:
+        """Wherever it ended: nothing is lost, and nothing is left behind."""
+        self.patch(module, "MAX_PART", 500)
+        found = entries(*range(20))
+        for point in range(1, 40):
+            self.write(found, "c1", store=self.made())
+            failing: Any = _Failing(self.client, point)
+            moving = InventoryStore(failing, "7-9", "operators", "default")
+            try:
+                self.read(moving)
+            except CallError:
+                pass
+            else:
+                break
+            self.assertEqual(self.read(self.moving()).entries, found, point)
+            self.assertIsNone(self.stored(), point)
+            for number in range(16):
+                name = "inventory-7-9" + (f"-{number}" if number else "")
+                for namespace in "operators", "default":
+                    if self.stored(number, namespace) is not None:
+                        self.cluster.objects.remove("v1", "ConfigMap", name, namespace)
+        self.assertGreater(point, 8)
+
+    def test_one_that_somebody_else_wrote(self) -> None:
+        """Beside ours it is nobody's order, and elsewhere it is not looked for."""
+        self.write(entries(1), store=self.moving())
+        planted: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": "inventory-7-9",
+                "namespace": "default",
+                "labels": {LABEL: "7-9"},
+                "annotations": {PARTS: "?", OWNER: "x", SUSPENDED: "yes"},
+            },
+        }
+        self.cluster.objects.put(planted)
+        store = self.moving()
+        self.assertFalse(self.pair.run(store.orders()).suspended)
+        self.assertEqual(self.read(store).entries, entries(1))
+        self.assertIsNone(self.stored())
+        self.cluster.objects.remove("v1", "ConfigMap", "inventory-7-9", "operators")
+        planted["metadata"] |= {"namespace": "elsewhere", "annotations": {}}
+        self.cluster.objects.put(planted)
+        self.assertEqual(self.read(self.moving()).entries, {})
 
     def test_what_gitlabs_agent_left(self) -> None:
         self.cluster.objects.put(
@@ -264,6 +334,10 @@ class _Failing:
     def list(self, *given: Any, **more: Any) -> Any:
         self._go_on()
         return self._client.list(*given, **more)
+
+    def delete(self, *given: Any, **more: Any) -> Awaitable[None]:
+        self._go_on()
+        return self._client.delete(*given, **more)  # type: ignore[no-any-return]
 
     def json(self, method: str, path: str, body: Any) -> Awaitable[Any]:
         self._go_on()
