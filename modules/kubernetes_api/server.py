@@ -99,6 +99,10 @@ _FIELDS = {
 
 _MAX_INFORMATIONAL = UpstreamLimits().max_informational
 
+#: Bytes of an answer that need no producer: every socket takes so many at once, or kas
+#: holds them for one that does not.
+SMALL = 16 * 1024
+
 _BROKEN_HOP = "kas -> agent"
 
 #: Every way to open a stream: (fin, idempotent, resumable).
@@ -679,7 +683,8 @@ class ProxiedRequest:
             # The API server closes its connection, too: after a 413, for one.
             close=not head.keep_alive,
         )
-        exchange.registerProducer(self._stream, True)
+        if not 0 <= head.length <= SMALL:
+            exchange.registerProducer(self._stream, True)
         if status == 200 and self._watch:
             self._boundary = Boundary(head.fields)
             self.module.watches.add(self)

@@ -397,7 +397,8 @@ class ResponseParser:
 def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
     """
     What nearly all answers look like, to be read in one go: nothing of one connection
-    in it, but maybe a length, and at most one line before that of those that are taken.
+    in it, but maybe a length, at most one line before that of those that are taken, and
+    at most a "keep-alive" behind it.
     """
     special = _one_of(dict.fromkeys([*_HOP_BY_HOP, *taken]), underscores=False)
     line = rb"\r\n(?!(?i:" + special + rb"):)" + _TOKEN + rb"++:" + _TEXT + rb"*+"
@@ -409,22 +410,28 @@ def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
         + (rb"(?:" + of_ours + rb"*+))?+" if taken else rb"()()")
         + rb"(?:\r\n(?i:content-length): ?([0-9]{1,%d}+))?+" % _MAX_DIGITS
         + lines
+        # Servers in front of an API server say that it is so, as it is anyway.
+        + rb"(?:\r\n(?i:connection): ?((?i:keep-alive)))?+"
+        + lines
         + rb"\r\n"
     )  # fmt: skip
 
 
 def _usual(match: re.Match[bytes], method: bytes) -> ResponseHead:
-    code, reason, fields, name, value, size, more = match.groups()
+    code, reason, fields, name, value, size, more, kept, rest = match.groups()
     status = int(code)
+    taken = {name.lower(): [value.strip(b" \t")]} if name else {}
+    if kept:
+        taken[b"connection"] = [kept]
     return ResponseHead(
         status,
         b"HTTP/1.1 %b%b" % (code, reason or b" "),
-        fields + more,
+        fields + more + rest,
         UNTIL_CLOSE if size is None else int(size),
         status == 204 or status == 304 or method == b"HEAD",
         True,
         b"",
-        {name.lower(): [value.strip(b" \t")]} if name else {},
+        taken,
     )
 
 

@@ -571,7 +571,8 @@ class HttpServerConnection(HttpConnection):
             else:
                 self.close_write()
             return
-        self.clear_producer()
+        if self._producer is not None:
+            self.clear_producer()
         self.flush()
         self._exchange = None
         self._since = self._turn.now

@@ -210,13 +210,17 @@ class Session:
         stream = streams.get(stream_id)
         if stream is None:
             return  # it was reset meanwhile, and its bytes were written off then
-        grant = stream.window.consumed(count, self.window_target, seconds)
-        streams.buffered -= count
+        window = stream.window
         if stream.receiving:
+            grant = window.consumed(count, self.window_target, seconds)
+            streams.buffered -= count
             if grant:
                 self._outbox.credit(stream, grant)
         else:
-            streams.retire(stream)
+            window.emptied(count)
+            streams.buffered -= count
+            if not window.buffered:
+                streams.retire(stream)
 
     def charge(self, stream_id: int, holder: str) -> None:
         """Count the bytes of a stream as those of *holder*: `Limits.session_bytes`."""

@@ -191,6 +191,13 @@ class ReceiveWindow:
         self.buffered += count
         return True
 
+    def emptied(self, count: int) -> None:
+        """Note *count* bytes as used of a stream on which no more will come."""
+        if count > self.buffered:
+            raise ValueError(f"{count} bytes consumed, {self.buffered} were there")
+        self.buffered -= count
+        self.unannounced += count
+
     def consumed(
         self, count: int, target: int, seconds: Callable[[], float] | None = None
     ) -> int:
@@ -201,10 +208,7 @@ class ReceiveWindow:
         :param seconds: tells the time; asked when the size may change.  Without it the
             window grows to *target*, whatever its reader takes.
         """
-        if count > self.buffered:
-            raise ValueError(f"{count} bytes consumed, {self.buffered} were there")
-        self.buffered -= count
-        self.unannounced += count
+        self.emptied(count)
         if seconds is None:
             self._resize(max(self.size, target))
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 
 from modules.kubernetes_api import shares
+from modules.kubernetes_api.server import SMALL
 from tests.modules.kubernetes_api.cases import CHUNKED, EXEC, HELLO, SWITCH, ProxyCase
 from tests.modules.kubernetes_api.pair import WINDOW, World
 from tunnel.errors import ErrorCode
@@ -30,6 +31,19 @@ class BackPressureTests(ProxyCase):
         wire.producer.resumeProducing()
         self.world.run()
         self.assertEqual(len(wire.taken()), 100 * len(piece))
+
+    def test_small_answers(self) -> None:
+        """One whose head says that it is small stops nothing, and gets no further."""
+        for size, stops in ((SMALL, False), (SMALL + 1, True)):
+            wire = self.world.request()
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size
+            self.world.origin.receive(head + b"x")
+            self.world.run()
+            self.assertEqual(wire.producer is not None, stops, size)
+            self.world.origin.receive(b"x" * (size - 1))
+            self.world.run()
+            self.assertEqual(len(wire.taken().partition(b"\r\n\r\n")[2]), size)
+            self.assertIsNone(wire.producer)
 
     def test_slow_api_server(self) -> None:
         """Its socket stops the stream, the stream the client."""

@@ -370,6 +370,7 @@ _LINES = st.sampled_from(
         b"Authorization: Bearer a", b"Impersonate-User:  b\t", b"X:\xff", b" X: a",
         b"Via: 1.1 a", b"via: b ,c", b"Set-Cookie: a=b", b"Date: now", b"TE: trailers",
         b"Access-Control-Allow-Origin: *", b"x : y", b"Keep-Alive: 5", b"y: a\rb: c",
+        b"Connection: keep-alive", b"connection:Keep-Alive", b"Connection: keep-alive ",
     ]
 )  # fmt: skip
 _STARTS = st.sampled_from(
