@@ -145,7 +145,8 @@ class RequestHead:
     upgrade: bytes = b""
     expect_continue: bool = False
     host: bytes = b""
-    #: By lower-case name, the values of the lines that were cut out of *fields*.
+    #: By lower-case name, the values of the lines that were cut out of *fields*.  Only
+    #: to be read: heads with the same lines have it together.
     taken: dict[bytes, list[bytes]] = attrs.field(factory=dict)
     #: What its readers found out from its header lines alone, each under a key of its
     #: own: it is there again in the next head that has the same lines.
@@ -251,7 +252,8 @@ class RequestParser:
         if known is not None and len(lines) <= MAX_KNOWN:
             if len(known) >= self._max_known:
                 known.clear()
-            known[lines] = head
+            # Who reads this one may change it, and the next is as it came.
+            known[lines] = head.again(method, target)
         return head
 
     def _read(

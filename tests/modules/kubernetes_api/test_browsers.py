@@ -9,7 +9,7 @@ from tests.modules.kubernetes_api.cases import SWITCH, ProxyCase, head_of
 from tests.modules.kubernetes_api.pair import ALICE, World
 from tests.tunnel.http1.wire import Wire
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import SESSION_COOKIE, Access
+from tunnel.interfaces import SESSION_COOKIE, Access, Impersonation
 
 ORIGIN = "https://gitlab.example.com"
 PAGE = b"Origin: https://gitlab.example.com"
@@ -182,6 +182,20 @@ class CrossOriginTests(ProxyCase):
         waiting.errback(CallError(Status.UNAUTHENTICATED, "no"))
         self.assert_allowed(self.assert_error(wire, 401))
         self.assert_clean()
+
+    def test_same_lines_again(self) -> None:
+        """The cluster gets the line once, also where the page's access changed."""
+        wire = self.world.client()
+        lines = b"Host: a\r\nAuthorization: Bearer user:1:alice\r\n" + PAGE
+        for name in ("alice", "bob", "carol"):
+            changed = Access("user:alice", "1", "agent-1", Impersonation(name))
+            self.world.server_api.access["alice"] = changed
+            wire.receive(b"GET /api HTTP/1.1\r\n" + lines + b"\r\n\r\n")
+            self.world.run()
+            sent = self.world.origin.taken()
+            self.assertIn(b"Impersonate-User: " + name.encode(), sent)
+            self.assertEqual(sent.count(b"\r\nOrigin: "), 1)
+            self.assert_allowed(self.answer(wire))
 
     def test_upgrade(self) -> None:
         wire = self.world.request(

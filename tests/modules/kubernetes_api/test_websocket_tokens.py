@@ -117,6 +117,27 @@ class WebSocketTests(ProxyCase):
         for secret in (b"websocket-token", b"csrf", b"_gitlab_kas"):
             self.assertNotIn(secret, request)
 
+    def test_same_lines_again(self) -> None:
+        """The token counts each time, also where its first WebSocket was not opened."""
+        protocol = self.token()
+        lines = (
+            b"GET " + PATH + b" HTTP/1.1",
+            b"Host: kas",
+            *UPGRADE,
+            b"Sec-WebSocket-Protocol: v5.a, " + protocol,
+        )
+        head = b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+        self.world.link.connected = False
+        wire = self.world.client()
+        wire.receive(head)
+        self.assert_error(wire, 503)
+        self.world.link.connected = True
+        wire.receive(head)
+        self.world.run()
+        request = self.world.origin.taken()
+        self.assertIn(b"\r\nSec-WebSocket-Protocol: v5.a\r\n", request)
+        self.assertNotIn(b"websocket-token", request)
+
     def test_bearer(self) -> None:
         """Whatever the credential is, and it only serves a WebSocket."""
         target = b"/agents/1" + PATH

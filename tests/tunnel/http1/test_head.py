@@ -462,6 +462,13 @@ class KnownTests(SynchronousTestCase):
         ):
             self.assertEqual(self.parse(lines, start).notes, {})
 
+    def test_changed(self) -> None:
+        """What a reader does to its head is not in the next one."""
+        first = self.parse(b"A: b\r\n")
+        first.fields += b"\r\nOrigin: c"
+        self.parse(b"A: b\r\n").fields += b"\r\nOrigin: d"
+        self.assertEqual(self.parse(b"A: b\r\n").fields, b"\r\nA: b")
+
     def test_limits(self) -> None:
         """So many heads, and none that is longer than most are."""
         for number in range(10):

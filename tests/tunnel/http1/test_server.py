@@ -17,7 +17,6 @@ from tunnel.http1 import (
     Exchange,
     HttpServerFactory,
     HttpServerLimits,
-    RequestHead,
 )
 
 
@@ -110,16 +109,21 @@ class GarbageTests(FrontCase):
                 self.assertIsNone(handler.alive[-1]())
 
 
+class Note:
+    """What is noted of a head is kept as long as the head."""
+
+
 class KnownHeadTests(FrontCase):
     """Heads hold credentials: how long a connection remembers them."""
 
     def setUp(self) -> None:
         super().setUp()
-        self.heads: list[weakref.ref[RequestHead]] = []
+        self.notes: list[weakref.ref[Note]] = []
         holders = Holders(at_once=True)
 
         def taken(exchange: Exchange) -> Holder:
-            self.heads.append(weakref.ref(exchange.head))
+            note = exchange.head.notes["seen"] = Note()
+            self.notes.append(weakref.ref(note))
             return holders.request_received(exchange)
 
         self.handler.request_received = taken  # type: ignore[assignment,method-assign]
@@ -130,7 +134,7 @@ class KnownHeadTests(FrontCase):
 
     @property
     def remembered(self) -> list[bool]:
-        return [head() is not None for head in self.heads]
+        return [note() is not None for note in self.notes]
 
     def test_not_without_requests(self) -> None:
         """Ten seconds after the last one nothing is left."""
