@@ -405,7 +405,10 @@ def _usual_response(taken: list[bytes]) -> re.Pattern[bytes]:
     special = _one_of(dict.fromkeys([*_HOP_BY_HOP, *taken]), underscores=False)
     line = rb"\r\n(?!(?i:" + special + rb"):)" + _TOKEN + rb"++:" + _TEXT + rb"*+"
     lines = rb"((?:" + line + rb")*+)"
-    of_ours = rb"\r\n((?i:" + _one_of(taken, underscores=False) + rb")):(" + _TEXT
+    # What says where the answer ends is read with care, also where it is taken.
+    framing = rb"(?!(?i:" + _one_of(_HOP_BY_HOP, underscores=False) + rb"):)"
+    ours = rb"((?i:" + _one_of(taken, underscores=False) + rb")):"
+    of_ours = rb"\r\n" + framing + ours + rb"(" + _TEXT
     return re.compile(
         rb"HTTP/1\.1 ([2-5][0-9]{2})( " + _TEXT + rb"*+)?" + lines
         # Nothing is an expression that matches anywhere.

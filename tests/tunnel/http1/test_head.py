@@ -10,7 +10,7 @@ import attrs
 import httptools
 import pytest
 from attrs import AttrsInstance
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -422,13 +422,22 @@ _ANSWERS = st.tuples(
 
 
 @given(_ANSWERS)
+@example((b"HTTP/1.1 200 OK", [b"Transfer-Encoding: chunked"], [], b"GET"))
+@example((b"HTTP/1.1 200 OK", [b"Content-Length: 1"], [], b"GET"))
+@example((b"HTTP/1.1 200 OK", [b"Connection: close"], [], b"GET"))
 def test_usual_answers_mean_the_same(
     answer: tuple[bytes, list[bytes], list[bytes], bytes],
 ) -> None:
     """What is read in one go is what the closer look finds."""
     start, lines, bits, method = answer
     block = b"".join([start, b"\r\n", *[line + b"\r\n" for line in lines], *bits])
-    for taken in ([], [b"via"], [b"via", b"set-cookie", b"access-control-*"]):
+    for taken in (
+        [],
+        [b"via"],
+        [b"via", b"set-cookie", b"access-control-*"],
+        [b"transfer-encoding", b"content-*", b"connection"],
+        [b"*"],
+    ):
         quick = ResponseParser(taken=taken, max_count=4)
         thorough = ResponseParser(taken=taken, max_count=4)
         thorough._usual = re.compile(rb"(?!)")
