@@ -29,8 +29,11 @@ def _is_url(instance: object, attribute: object, value: str) -> None:
     try:
         url = urlsplit(value)
         port = url.port
-    except ValueError as error:
-        raise ValueError(f"this is no URL ({error})") from None
+    except ValueError:
+        # Without what Python says of it: that repeats what stands for the port.
+        raise ValueError(
+            "this is no URL; write https://git.example.org/group/project.git"
+        ) from None
     if not value:
         return
     # Without the value in any message: there may be a password in it.

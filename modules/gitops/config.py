@@ -36,8 +36,11 @@ def _is_address(instance: object, attribute: object, value: str) -> None:
     try:
         url = urlsplit(value)
         port = url.port
-    except ValueError as error:
-        raise ValueError(f"this is no URL ({error})") from None
+    except ValueError:
+        # Without what Python says of it: that repeats what stands for the port.
+        raise ValueError(
+            "this is no URL; write https://alerts.example.org/path"
+        ) from None
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
         raise ValueError("write https://alerts.example.org/path")
     if url.username or url.password or not value.isascii():

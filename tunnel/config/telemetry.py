@@ -65,11 +65,11 @@ class Sentry:
 
 
 def _check_dsn(dsn: str) -> None:
-    from sentry_sdk.utils import BadDsn, Dsn
+    from sentry_sdk.utils import Dsn
 
     try:
         Dsn(dsn)
-    except BadDsn:
+    except ValueError:
         # Its text may have a part of the key.
         raise Invalid(
             "this is no DSN; copy the one that Sentry shows for the project, such as "

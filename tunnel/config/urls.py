@@ -12,8 +12,11 @@ def is_url(instance: object, attribute: object, value: str) -> None:
     try:
         url = urlsplit(value)
         port = url.port
-    except ValueError as error:
-        raise ValueError(f"this is no URL ({error})") from None
+    except ValueError:
+        # Without what Python says of it: that repeats what stands for the port.
+        raise ValueError(
+            "this is no URL; write one such as https://host.example.com"
+        ) from None
     # Without the value in any message: there may be a password in it.
     if url.scheme not in ("http", "https"):
         raise ValueError("write the whole URL, such as https://host.example.com")

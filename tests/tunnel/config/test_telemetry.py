@@ -21,7 +21,15 @@ def problem(text: str, schema: type[Any]) -> str:
 
 def test_no_dsn() -> None:
     """The key that is in one is not repeated."""
-    for dsn in ("a-key", "https://sentry.example.com/1", "ftp://a-key@x/1"):
+    for dsn in (
+        "a-key",
+        "https://sentry.example.com/1",
+        "ftp://a-key@x/1",
+        "https://sentry.example.com:a-key/1",
+        "https://a-key\u2100@sentry.example.com/1",
+        "https://a-key@[::1/1",
+        "https://a-key@sentry.example.com:99999/1",
+    ):
         said = problem(f"dsn: {dsn!r}\n", Sentry)
         assert said.startswith("a.yaml:1:")
         assert "this is no DSN" in said
@@ -33,6 +41,10 @@ def test_no_endpoint() -> None:
     assert "whole URL" in problem("otlp_endpoint: 'localhost:4317'\n", Tracing)
     said = problem("otlp_endpoint: https://a:b@c/\n", Tracing)
     assert "no user name or password" in said
+    for url in ("https://a:s3cret", "https://a:s3cret\u2100@c/", "https://[s3cret"):
+        said = problem(f"otlp_endpoint: {url!r}\n", Tracing)
+        assert "this is no URL" in said
+        assert "s3cret" not in said
 
 
 @pytest.mark.parametrize(
