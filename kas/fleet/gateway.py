@@ -226,11 +226,14 @@ class Gateway(TunnelOwner):
     ) -> IStreamReceiver:
         try:
             far = open_far(Relay(near))
-        except SessionClosed as error:
-            self.refused += 1
-            raise ProtocolError(ErrorCode.REFUSED, str(error)) from None
-        except StreamReset as error:
-            raise ProtocolError(error.code, str(error)) from None
+        except (SessionClosed, StreamReset) as error:
+            if span is not None:
+                span.end(str(error))
+            code = error.code
+            if isinstance(error, SessionClosed):
+                self.refused += 1
+                code = ErrorCode.REFUSED
+            raise ProtocolError(code, str(error)) from None
         self.relayed += 1
         return Relay.join(near, far, idempotent, span)
 

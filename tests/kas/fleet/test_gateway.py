@@ -130,6 +130,28 @@ class OpenTests(_Case):
         self.open(peer, metadata=b"GET / HTTP/1.1\r\nHost: a\r\n")
         self.assertEqual(len(tracer.spans), 1)
 
+    def test_traced_and_refused(self) -> None:
+        """The span says why the stream went no further."""
+        tracer = self.gateway.tracer = FakeTracer()
+        self.world.agent()
+        peer = self.dial()
+        (connection,) = self.world.registry
+        parent = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+        metadata = f"GET / HTTP/1.1\r\nTraceparent: {parent}\r\n".encode()
+        for error in (
+            SessionClosed(ErrorCode.SHUTDOWN, "agentk stops"),
+            StreamReset(ErrorCode.REFUSED, "too many streams", by_peer=False),
+        ):
+
+            def refuses(*_: object, why: Exception = error, **__: object) -> None:
+                raise why
+
+            self.patch(connection.tunnel, "open_stream", refuses)
+            self.open(peer, metadata=metadata)
+            span = tracer.spans[-1]
+            self.assertEqual((span.ended, span.problem), (True, str(error)))
+        self.assertEqual(len(tracer.spans), 2)
+
     def test_an_agent_here(self) -> None:
         agent = self.world.agent()
         stream = self.open(self.dial())
