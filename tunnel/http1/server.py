@@ -560,6 +560,7 @@ class HttpServerConnection(HttpConnection):
         """From here on bytes are just bytes."""
         self._state = _RAW
         self._since = self._turn.now
+        self._known.clear()
         self.refill()
 
     def exchange_finished(self, exchange: Exchange, keep: bool) -> None:
@@ -681,11 +682,11 @@ class HttpServerConnection(HttpConnection):
         limits = self.factory.limits
         state = self._state
         waited = now - self._since
+        if waited >= _KNOWN_SECONDS:
+            self._known.clear()
         if self._clogged or state == _CLOSED:
             self._wait_for_reader(now, waited)
         elif state == _HEAD:
-            if waited >= _KNOWN_SECONDS:
-                self._known.clear()
             if self._buffer:
                 if waited >= limits.header_seconds:
                     self._refuse(408, "the head of the request did not arrive in time")

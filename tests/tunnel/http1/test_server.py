@@ -126,6 +126,7 @@ class KnownHeadTests(FrontCase):
             self.notes.append(weakref.ref(note))
             return holders.request_received(exchange)
 
+        self.served = self.handler.request_received
         self.handler.request_received = taken  # type: ignore[assignment,method-assign]
 
     def ask(self, wire: Wire) -> None:
@@ -142,6 +143,28 @@ class KnownHeadTests(FrontCase):
         self.clock.pump([1] * 9)
         self.assertEqual(self.remembered, [True])
         self.clock.pump([1] * 2)
+        self.assertEqual(self.remembered, [False])
+
+    def test_not_beside_a_long_answer(self) -> None:
+        """What the client of a watch sent before it, ten seconds after that."""
+        self.ask(self.wire)
+        self.handler.request_received = self.served  # type: ignore[method-assign]
+        self.wire.receive(b"GET /?watch=1 HTTP/1.1\r\nHost: a\r\n\r\n")
+        for _ in range(11):
+            self.handler.exchange.send_head(OK, -1)
+            self.handler.exchange.write(b"event")
+            self.clock.advance(1)
+        self.assertEqual(self.remembered, [False])
+
+    def test_not_in_an_upgraded_connection(self) -> None:
+        """No request follows in one, however much it is used."""
+        self.ask(self.wire)
+        self.handler.request_received = self.served  # type: ignore[method-assign]
+        self.wire.receive(
+            b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: b\r\n\r\n"
+        )
+        self.assertEqual(self.remembered, [True])
+        self.handler.exchange.upgrade(b"HTTP/1.1 101 Switching Protocols\r\n")
         self.assertEqual(self.remembered, [False])
 
     def test_not_behind_the_connection(self) -> None:
