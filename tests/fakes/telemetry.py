@@ -42,6 +42,7 @@ class Telemetry:
     Listens on a port of 127.0.0.1, from `start` to `stop`.
 
     :ivar refuses: the status that everything gets; 0: it is taken.
+    :ivar moved: the URL that everything is sent on to, with `refuses`; empty: none.
     """
 
     def __init__(self) -> None:
@@ -51,6 +52,7 @@ class Telemetry:
         #: Header fields of what came, by lower-case names.
         self.headers: list[dict[str, str]] = []
         self.refuses = 0
+        self.moved = ""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
@@ -100,13 +102,15 @@ class Telemetry:
                 self.errors.append(json.loads(payload))
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        take = self.take
+        telemetry = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 fields = {name.lower(): value for name, value in self.headers.items()}
-                self.send_response(take(self.path, fields, body))
+                self.send_response(telemetry.take(self.path, fields, body))
+                if telemetry.moved:
+                    self.send_header("Location", telemetry.moved)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_twisted
 from twisted.internet import reactor
 
+from tests.fakes.telemetry import Telemetry
 from tunnel.config import Tracing
 from tunnel.interfaces import SpanKind
 from tunnel.program import farewell, tracing
@@ -59,3 +61,30 @@ async def test_what_begins_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert span.traceparent.split("-")[2] != ids[1]
     assert tracer.begin("GET", SpanKind.SERVER, sampled[:-1] + "0") is None
     await tracer.stop(_reactor)
+
+
+@pytest_twisted.ensureDeferred
+async def test_collector_sends_elsewhere(tmp_path: Path) -> None:
+    """No other server gets the token, wherever the collector says that it moved."""
+    token = tmp_path / "token"
+    token.write_text("glpat-s3cret\n")
+    collector, other = Telemetry(), Telemetry()
+    collector.refuses, collector.moved = 307, f"http://127.0.0.1:{other.port}/v1/traces"
+    collector.start()
+    other.start()
+    try:
+        url = f"http://127.0.0.1:{collector.port}"
+        settings = Tracing(otlp_endpoint=url, otlp_token_secret_file=token)
+        tracer = Tracer(settings, "kas", "a", 1.0, lambda: 0.0)
+        tracer.start(_reactor)
+        span = tracer.begin("GET", SpanKind.SERVER)
+        assert span is not None
+        span.end()
+        await tracer.stop(_reactor)
+    finally:
+        collector.stop()
+        other.stop()
+    (sent,) = collector.headers
+    assert sent["private-token"] == "glpat-s3cret"
+    assert other.headers == []
+    assert (tracer.sent, tracer.failed) == (0, 1)
