@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.modules.kubernetes_api.cases import CHUNKED, HELLO, ProxyCase
+from tests.modules.kubernetes_api.cases import CHUNKED, EXEC, HELLO, SWITCH, ProxyCase
 from tests.modules.kubernetes_api.pair import World
 from tunnel.interfaces import SpanKind
 from tunnel.testing import FakeSpan
@@ -111,3 +111,34 @@ class SpanTests(ProxyCase):
         for span in self.at_kas, self.at_agentk:
             self.assertTrue(span.ended)
             self.assertEqual(span.problem, "the answer broke off")
+
+    def assert_ended(self, *, status: int) -> None:
+        for span in self.at_kas, self.at_agentk:
+            self.assertTrue(span.ended, span)
+            self.assertEqual(span.attributes["http.response.status_code"], status)
+
+    def test_upgraded(self) -> None:
+        """As long as the connection, which either side may end."""
+        for by_client in True, False:
+            self.world = World(traced=True)
+            wire = self.world.request(*EXEC)
+            self.world.origin.receive(SWITCH + b"raw")
+            self.world.run()
+            self.assertFalse(self.at_kas.ended or self.at_agentk.ended)
+            if by_client:
+                wire.lose()
+            else:
+                self.world.origin.lose()
+                self.world.run()
+                wire.receive_end()
+            self.world.run()
+            self.assert_ended(status=101)
+
+    def test_revoked(self) -> None:
+        """In the middle of a watch."""
+        self.world.request(b"GET /api/v1/pods?watch=1 HTTP/1.1")
+        self.world.origin.receive(CHUNKED + b"2\r\nhi\r\n")
+        self.world.run()
+        self.world.server._revoked("user:alice")
+        self.world.run()
+        self.assert_ended(status=200)
