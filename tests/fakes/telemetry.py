@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 import attrs
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -70,6 +70,13 @@ class Telemetry:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def take(self, path: str, headers: dict[str, str], body: bytes) -> int:
         """One request; the status of its answer."""

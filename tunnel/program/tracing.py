@@ -61,6 +61,8 @@ class Span:
 
     def set(self, name: str, value: str | int | float | bool) -> None:
         """Say something more of it."""
+        if isinstance(value, str):
+            value = clean(value, MAX_TEXT)
         self._span.set_attribute(name, value)
 
     def rename(self, name: str) -> None:

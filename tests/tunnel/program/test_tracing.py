@@ -70,9 +70,7 @@ async def test_collector_sends_elsewhere(tmp_path: Path) -> None:
     token.write_text("glpat-s3cret\n")
     collector, other = Telemetry(), Telemetry()
     collector.refuses, collector.moved = 307, f"http://127.0.0.1:{other.port}/v1/traces"
-    collector.start()
-    other.start()
-    try:
+    with collector, other:
         url = f"http://127.0.0.1:{collector.port}"
         settings = Tracing(otlp_endpoint=url, otlp_token_secret_file=token)
         tracer = Tracer(settings, "kas", "a", 1.0, lambda: 0.0)
@@ -81,10 +79,28 @@ async def test_collector_sends_elsewhere(tmp_path: Path) -> None:
         assert span is not None
         span.end()
         await tracer.stop(_reactor)
-    finally:
-        collector.stop()
-        other.stop()
     (sent,) = collector.headers
     assert sent["private-token"] == "glpat-s3cret"
     assert other.headers == []
     assert (tracer.sent, tracer.failed) == (0, 1)
+
+
+@pytest_twisted.ensureDeferred
+async def test_texts_of_clients() -> None:
+    """What a client writes into its path is one line that prints, and not endless."""
+    with Telemetry() as collector:
+        settings = Tracing(otlp_endpoint=f"http://127.0.0.1:{collector.port}")
+        tracer = Tracer(settings, "kas", "a", 1.0, lambda: 0.0)
+        tracer.start(_reactor)
+        span = tracer.begin("GET\n", SpanKind.SERVER)
+        assert span is not None
+        span.set("url.path", "/a\0\n\u202eb" + "c" * 70_000)
+        span.set("http.response.status_code", 200)
+        span.rename("list \x1b[1m")
+        span.end("no\rway")
+        await tracer.stop(_reactor)
+    (sent,) = collector.spans
+    path = sent.attributes["url.path"]
+    assert (path[:7], len(path)) == ("/a???bc", tracing.MAX_TEXT)
+    assert sent.attributes["http.response.status_code"] == 200
+    assert (sent.name, sent.message) == ("list ?[1m", "no?way")
