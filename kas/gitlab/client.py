@@ -22,10 +22,9 @@ from twisted.internet.defer import (
     DeferredSemaphore,
     TimeoutError,
     maybeDeferred,
-    succeed,
 )
 from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
-from twisted.internet.interfaces import IConsumer, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.web.client import (
@@ -36,7 +35,6 @@ from twisted.web.client import (
 )
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
-from zope.interface import implementer
 
 from kas.config.gitlab import GitLab
 from kas.http_client import TooLarge, collect
@@ -46,6 +44,7 @@ from tunnel import __version__
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.transport.negotiation import NegotiationError
 from tunnel.util.backoff import Backoff
+from tunnel.util.bodies import WholeBody
 from tunnel.util.texts import clean
 
 __all__ = ["GitLabClient"]
@@ -187,7 +186,7 @@ class GitLabClient:
         # Whatever GitLab sets belongs to nobody here.
         cookies: Any = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
         # treq names a concrete reactor and concrete dictionaries.
-        self._http: Any = HTTPClient(agent, cookies, _Sent)
+        self._http: Any = HTTPClient(agent, cookies, WholeBody)
 
     def is_taken(self) -> bool:
         """Whether GitLab took this kas' own signature, within `PROVEN` seconds."""
@@ -423,28 +422,6 @@ class _Url(EncodedURL):
         if ":" not in self.host:
             return super().to_uri()
         return EncodedURL.to_uri(self.replace(host="literal")).replace(host=self.host)
-
-
-@implementer(IBodyProducer)
-class _Sent:
-    """The body of a request, written at once: treq would read it piece by piece."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self.length = len(body)
-
-    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        consumer.write(self._body)
-        return succeed(None)
-
-    def stopProducing(self) -> None:
-        """It is all written."""
-
-    def pauseProducing(self) -> None:
-        """As before."""
-
-    def resumeProducing(self) -> None:
-        """As before."""
 
 
 async def _to_its_end(asking: Deferred[Any]) -> tuple[Any, bool]:

@@ -11,22 +11,22 @@ from urllib.parse import urlsplit
 
 import attrs
 from google.protobuf.json_format import MessageToDict
-from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.interfaces import IConsumer, IReactorTime
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.client import Agent
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IBodyProducer
-from zope.interface import implementer
+from twisted.web.iweb import IAgent
 
 from modules.gitops.config import WebhookSettings
 from modules.gitops.reported import AgentDrift
 from modules.secret_file import read_secret
 from tunnel import __version__
 from tunnel.util.backoff import Backoff
+from tunnel.util.bodies import WholeBody
 
 __all__ = ["DriftWebhook", "webhook_agent"]
 
@@ -42,28 +42,6 @@ SECONDS = 10.0
 
 #: Bytes of an answer that are read; nothing of it is used.
 MAX_ANSWER = 64 * 1024
-
-
-@implementer(IBodyProducer)
-class _Body:
-    """All of it at once."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-        self.length = len(body)
-
-    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        consumer.write(self._body)
-        return succeed(None)
-
-    def pauseProducing(self) -> None:
-        """It has been produced."""
-
-    def resumeProducing(self) -> None:
-        """It has been produced."""
-
-    def stopProducing(self) -> None:
-        """It has been produced."""
 
 
 class _Discard(Protocol):
@@ -207,7 +185,7 @@ class DriftWebhook:
             }
         )
         url = self._settings.url.encode()
-        request = self._http.request(b"POST", url, headers, _Body(body))
+        request = self._http.request(b"POST", url, headers, WholeBody(body))
         request.addTimeout(SECONDS, self._clock)
         try:
             response = await request

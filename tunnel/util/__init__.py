@@ -9,6 +9,7 @@ Helpers that know nothing of tunnels.
     texts.py        texts of a peer, made safe
     traces.py       ids of traces, made and read (W3C traceparent)
     failure_log.py  a line for each error that a client sees, with the id of its trace
+    bodies.py       bodies of requests to other servers
     urls.py         URLs to which secrets may be sent
     files.py        files: whether they changed, replaced, secret, errors in words
 """
