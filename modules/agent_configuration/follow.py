@@ -163,18 +163,24 @@ class FollowedRepository:
         self._due = True
         self._look_soon()
 
-    async def at(self, commit: str) -> bool:
+    async def at(self, agent_name: str, commit: str) -> bool:
         """
-        Have followers told what their files say at *commit*.
+        Have followers told what the file of an agent says at *commit*.
 
         :return: whether the branch is at it.
         :raises CallError: that cannot be found out now.
         """
-        while self._commit != commit or self._looking is not None:
+        while (
+            self._commit != commit
+            or self._looking is not None
+            or self._is_unread(agent_name)
+        ):
             if self._commit != commit:
                 if await self.repository.resolve(self.ref) != commit:
                     return False
                 self.pushed()
+            elif self._looking is None:
+                self._look_soon()
             if not self._agents:
                 raise CallError(Status.UNAVAILABLE, "the agent has gone")
             waiter: Deferred[None] = Deferred()
@@ -272,11 +278,7 @@ class FollowedRepository:
                 self._object_ids = await self._list(commit)
                 self._commit = commit
         commit, object_ids = self._commit, self._object_ids
-        waiting = [
-            name
-            for name, agent in self._agents.items()
-            if agent.object_id != object_ids.get(path_of(name), "")
-        ]
+        waiting = [name for name in self._agents if self._is_unread(name)]
         await gatherResults(
             [
                 Deferred.fromCoroutine(self._read_each(waiting, commit, object_ids))
@@ -284,6 +286,12 @@ class FollowedRepository:
             ],
             consumeErrors=True,
         ).addErrback(_first_error)
+
+    def _is_unread(self, agent_name: str) -> bool:
+        """Whether what is known is not what is in the repository."""
+        agent = self._agents.get(agent_name)
+        found = self._object_ids.get(path_of(agent_name), "")
+        return agent is not None and agent.object_id != found
 
     async def _list(self, commit: str) -> dict[str, str]:
         """Ids of the files below `FOLDER`; of links and submodules, too."""

@@ -208,7 +208,7 @@ class AgentConfigurationServer:
         while (stream := self._streams.get(agent.instance_id)) is not None:
             if stream.followed.address != address:
                 break
-            if not await stream.followed.at(commit):
+            if not await stream.followed.at(agent.agent_name, commit):
                 return False
             await stream.settled()
             if self._streams.get(agent.instance_id) is stream:

@@ -187,6 +187,23 @@ class HalvesTests(SynchronousTestCase):
         error = self.failureResultOf(asked, CallError).value
         self.assertEqual(error.status, Status.UNAVAILABLE)
 
+    def test_told_at_a_commit_whose_file_cannot_be_read(self) -> None:
+        """It is not taken for told, though the branch is known to be at it."""
+        self.repository.commit({FILE: DEBUG})
+        self.begin()
+        commit = self.repository.commit({FILE: FLUX})
+        away = CallError(Status.UNAVAILABLE, "no route")
+        for _ in range(2):
+            broken = self.patch(self.repository, "read", Mock(side_effect=away))
+            asked = self.told_at(commit)
+            self.pass_time(2)
+            self.failureResultOf(asked, CallError)
+            broken.restore()
+        asked = self.told_at(commit)
+        self.pass_time(2)
+        self.assertTrue(self.successResultOf(asked))
+        self.assertEqual(self.urls, ["http://flux"])
+
     def test_told_at_a_commit_when_the_agent_leaves(self) -> None:
         self.repository.commit({FILE: DEBUG})
         self.begin()
