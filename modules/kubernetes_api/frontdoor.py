@@ -21,7 +21,7 @@ from tunnel.http1 import RequestHead, RequestParser
 from tunnel.interfaces import SESSION_COOKIE, Access, Impersonation
 from tunnel.kubernetes import climbs, impersonation_fields
 
-__all__ = ["Entry", "OutgoingFields", "Refused", "enter", "request_parser"]
+__all__ = ["MAX_NOTED", "Entry", "OutgoingFields", "Refused", "enter", "request_parser"]
 
 # Names are DNS labels, ids are numbers or what an authenticator makes of them.
 _AGENT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -37,6 +37,11 @@ _MAX_HOPS = 16
 
 # Credentials in use at one time; an entry is a few hundred bytes.
 _MAX_CACHED = 10_000
+
+#: Bytes of fields that are noted with a head for as long as that is remembered: those
+#: of the longest such head, and an identity of a hundred groups.  Longer ones would be
+#: kept for each head of each connection.
+MAX_NOTED = 8192
 
 
 class Refused(TunnelError):
@@ -244,7 +249,8 @@ class OutgoingFields:
             fields: bytes = noted[1]
             return fields
         fields = self._made(head, access)
-        head.notes[self] = access, fields
+        if len(fields) <= MAX_NOTED:
+            head.notes[self] = access, fields
         return fields
 
     def _made(self, head: RequestHead, access: Access) -> bytes:

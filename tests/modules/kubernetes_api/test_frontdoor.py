@@ -5,7 +5,12 @@ from __future__ import annotations
 from twisted.internet.defer import ensureDeferred
 
 from modules.kubernetes_api.agent import MAX_KNOWN_HEADS
-from modules.kubernetes_api.frontdoor import OutgoingFields, Refused, enter
+from modules.kubernetes_api.frontdoor import (
+    MAX_NOTED,
+    OutgoingFields,
+    Refused,
+    enter,
+)
 from tests.modules.kubernetes_api.cases import HELLO, ProxyCase, head_of
 from tests.modules.kubernetes_api.pair import World
 from tests.tunnel.http1.test_head import REFUSED
@@ -494,6 +499,18 @@ class ImpersonationTests(ProxyCase):
         for name in ("a", "b", "b"):
             access = Access("c", "1", "a", Impersonation(name))
             self.assertIn(name.encode(), cache.of(head_of(), access))
+
+    def test_long_fields_are_not_noted(self) -> None:
+        """With each head of each connection they would take more than the heads."""
+        for count, noted in ((10, True), (1_000, False)):
+            groups = tuple(f"team-{number}" for number in range(count))
+            access = Access("c", "1", "a", Impersonation("u", groups))
+            outgoing, head = OutgoingFields(b"kas"), head_of()
+            made = outgoing.of(head, access)
+            self.assertEqual(made.count(b"Impersonate-Group"), count)
+            self.assertEqual(outgoing in head.notes, noted)
+            self.assertEqual(len(made) <= MAX_NOTED, noted)
+            self.assertEqual(outgoing.of(head, access), made)
 
     def test_cache_is_bounded(self) -> None:
         """It holds what is in use, not what ever was."""
