@@ -27,7 +27,7 @@ from tunnel.http1.head import (
     cut,
     encode_request,
     lines_of,
-    named_lines,
+    without,
 )
 
 PARSER = RequestParser(taken=[b"authorization", b"impersonate-*"])
@@ -448,6 +448,21 @@ def test_usual_answers_mean_the_same(
         assert found[0] == found[1]
 
 
+def test_names_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many lines a Connection names, nothing is compiled and kept for them."""
+    parser, responses = RequestParser(), ResponseParser()
+
+    def never(*_: object) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(re, "compile", never)
+    names = b"".join(b",x-%d" % number for number in range(9000))
+    lines = b"Connection: close%b\r\nX-7: a\r\nY: b\r\nx-8999: c\r\n" % names
+    head = parser.parse(b"GET / HTTP/1.1\r\nHost: a\r\n" + lines)
+    assert head.fields == b"\r\nY: b"
+    assert responses.parse(b"HTTP/1.1 200 OK\r\n" + lines).fields == b"\r\nY: b"
+
+
 class KnownTests(SynchronousTestCase):
     """What `RequestParser` remembers of the heads before."""
 
@@ -566,8 +581,5 @@ def test_cut(wanted: list[bytes], lines: list[bytes], underscores: bool) -> None
 
 def test_star_of_a_client() -> None:
     """In a Connection it is a character of a name, and stands for nothing else."""
-    block = b"\r\nUser-Agent: u\r\nu*: v"
-    assert cut(named_lines(frozenset({b"u*"})), block) == (
-        b"\r\nUser-Agent: u",
-        {b"u*": [b"v"]},
-    )
+    block = b"\r\nUser-Agent: u\r\nU*: v"
+    assert without(block, frozenset({b"u*"})) == b"\r\nUser-Agent: u"
