@@ -98,6 +98,10 @@ _INSPECTED = frozenset(
 #: token of an OpenID provider up to 2,500.
 MAX_KNOWN: Final = 4096
 
+#: Lines cut out of a head that is remembered: each takes a quarter of a KiB, however
+#: short it is.  Those of kubectl and of pages have five, behind some proxies ten.
+MAX_TAKEN: Final = 16
+
 #: Named in Connection these would be taken away from the next hop, which would then
 #: decide without them.
 _PROTECTED = (
@@ -249,7 +253,11 @@ class RequestParser:
             if like is not None and method not in _REFUSED_METHODS:
                 return like.again(method, target)
         head = self._read(method, target, lines, block)
-        if known is not None and len(lines) <= MAX_KNOWN:
+        if (
+            known is not None
+            and len(lines) <= MAX_KNOWN
+            and sum(map(len, head.taken.values())) <= MAX_TAKEN
+        ):
             if len(known) >= self._max_known:
                 known.clear()
             # Who reads this one may change it, and the next is as it came.

@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tunnel.http1.head import (
     CHUNKED,
     MAX_KNOWN,
+    MAX_TAKEN,
     UNTIL_CLOSE,
     HeadError,
     RequestHead,
@@ -504,6 +505,20 @@ class KnownTests(SynchronousTestCase):
         self.assertEqual(len(self.known), 0)
         self.parse(b"A: " + b"x" * rest + b"\r\n")
         self.assertEqual(len(self.known), 1)
+
+    def test_many_short_lines(self) -> None:
+        """As objects they take many times the bytes that they came in."""
+        parser = RequestParser(taken=[b"x-*"])
+        for lines in (
+            [b"X-%d: a\r\n" % number for number in range(MAX_TAKEN)],
+            [b"X-A: a\r\n"] * MAX_TAKEN,
+        ):
+            for count, remembered in ((MAX_TAKEN - 1, 1), (MAX_TAKEN, 0)):
+                self.known.clear()
+                block = b"GET / HTTP/1.1\r\nHost: a\r\n" + b"".join(lines[:count])
+                head = parser.parse(block, self.known)
+                self.assertEqual(sum(map(len, head.taken.values())), count + 1)
+                self.assertEqual(len(self.known), remembered)
 
     def test_refused_is_not_remembered(self) -> None:
         """Nor does it matter that its lines are known."""
