@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from zope.interface import implementer, provider
 
@@ -57,6 +58,10 @@ _PSEUDONYM = f"gitlab-agent/{__version__}".encode()
 #: cluster that are busy at a time are few, and each has some two or three.
 MAX_KNOWN_HEADS = 100
 
+#: Seconds for which a head is remembered at most: it may have secrets of a client that
+#: left, and reading it again once in a minute costs nothing.
+KNOWN_SECONDS = 60.0
+
 _API_SERVER = b"api-server"
 _AGENT = b"agent"
 
@@ -82,8 +87,9 @@ class KubernetesApiAgent:
             host_required=False,
             max_known=MAX_KNOWN_HEADS,
         )
-        #: Heads that came through the tunnel that is up.
+        #: Heads that came through the tunnel that is up, in the last minute.
         self.known: dict[bytes, RequestHead] = {}
+        self._forgetting: IDelayedCall | None = None
         self.responses = ResponseParser(taken=[b"via", FAILED_HOP])
         self.pool = api.upstream
         self.tracer = api.tracer
@@ -117,6 +123,22 @@ class KubernetesApiAgent:
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe = []
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        self._forget()
+
+    def parse(self, block: bytes) -> RequestHead:
+        """
+        Read the head of a request.
+
+        :raises HeadError: it cannot be passed on.
+        """
+        if self._forgetting is None:
+            self._forgetting = self.api.clock.callLater(KNOWN_SECONDS, self._forget)
+        return self.requests.parse(block, self.known)
+
+    def _forget(self) -> None:
+        self._forgetting = None
         self.known.clear()
 
     def _owns(self, receiver: ResponseReceiver) -> bool:
@@ -216,7 +238,7 @@ class AgentRequest:
         module = self._module
         cluster = module.cluster
         try:
-            head = module.requests.parse(block, module.known)
+            head = module.parse(block)
         except HeadError as error:
             self._refuse(502, f"kas -> agent: {error}", _AGENT)
             return

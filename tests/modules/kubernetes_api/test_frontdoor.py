@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.defer import ensureDeferred
 
-from modules.kubernetes_api.agent import MAX_KNOWN_HEADS
+from modules.kubernetes_api.agent import KNOWN_SECONDS, MAX_KNOWN_HEADS
 from modules.kubernetes_api.frontdoor import (
     MAX_NOTED,
     OutgoingFields,
@@ -147,6 +147,21 @@ class KnownHeadTests(ProxyCase):
         self.ask()
         self.assertEqual(len(self.world.agent.known), 1)
         self.world.agent_api.publish("tunnel.disconnected", "1")
+        self.assertEqual(len(self.world.agent.known), 0)
+
+    def test_agentk_forgets_after_a_minute(self) -> None:
+        """Also where other clients keep the tunnel busy."""
+        self.ask()
+        (first,) = self.world.agent.known
+        self.world.clock.advance(KNOWN_SECONDS / 2)
+        self.LINES = b"X: other\r\n" + type(self).LINES
+        self.ask()
+        self.assertIn(first, self.world.agent.known)
+        self.world.clock.advance(KNOWN_SECONDS / 2)
+        self.ask()
+        self.assertEqual(len(self.world.agent.known), 1)
+        self.assertNotIn(first, self.world.agent.known)
+        ensureDeferred(self.world.agent.stop())
         self.assertEqual(len(self.world.agent.known), 0)
 
     def test_agentk_is_bounded(self) -> None:

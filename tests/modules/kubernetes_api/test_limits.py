@@ -129,8 +129,8 @@ class AbortTests(ProxyCase):
         self.assert_clean()
         self.assertEqual(world.cluster.connections.attempts, [])
         self.assertEqual(world.server.front.connections, set())
-        # Sweeps of connections, and credentials that are remembered for a while.
-        world.clock.pump([1.0] * 10)
+        # Sweeps of connections, and what is remembered for a while: credentials, heads.
+        world.clock.pump([1.0] * 61)
         self.assertEqual(world.clock.getDelayedCalls(), [])
 
     def test_abort_reaches_the_api_server_at_once(self) -> None:
