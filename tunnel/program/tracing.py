@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Tracer"]
 
 #: Spans that wait to be sent; a busy kas makes so many in a second.  Further ones are
-#: dropped, as the SDK has it.
+#: dropped.
 MAX_WAITING: Final = 2048
 
 #: Seconds in which the collector has to answer.
@@ -51,10 +51,11 @@ MAX_TEXT: Final = 1000
 class Span:
     """See `tunnel.interfaces.ISpan`."""
 
-    __slots__ = ("_ended", "_span", "traceparent")
+    __slots__ = ("_ended", "_span", "_tracer", "traceparent")
 
-    def __init__(self, span: Any) -> None:
+    def __init__(self, span: Any, tracer: Tracer) -> None:
         self._span = span
+        self._tracer = tracer
         self._ended = False
         context = span.get_span_context()
         self.traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-01"
@@ -74,6 +75,8 @@ class Span:
         if self._ended:
             return
         self._ended = True
+        if not self._tracer.has_room():
+            return
         if problem:
             from opentelemetry.trace import Status, StatusCode
 
@@ -111,8 +114,11 @@ class Tracer(Collector):
         self._tracer: Any = None
         self._extract: Any = None
         self._kinds: dict[SpanKind, Any] = {}
-        #: Spans that were sent, and those that the collector did not take.
-        self.sent = self.failed = 0
+        #: Spans that were sent, those that the collector did not take, and those for
+        #: which there was no room.
+        self.sent = self.failed = self.dropped = 0
+        #: Those that have ended, and of which nothing was told.
+        self._waiting = 0
         #: Why the last ones were not taken; empty: they were.
         self._problem = ""
 
@@ -120,11 +126,13 @@ class Tracer(Collector):
         """See `prometheus_client.registry.Collector`."""
         family = CounterMetricFamily(
             f"{self._program}_spans",
-            "Spans for OpenTelemetry: sent, and not taken by the collector.",
+            "Spans for OpenTelemetry: sent, not taken by the collector, and dropped "
+            "while too many waited for it.",
             labels=["result"],
         )
         family.add_metric(["sent"], self.sent)
         family.add_metric(["failed"], self.failed)
+        family.add_metric(["dropped"], self.dropped)
         yield family
 
     def start(self, reactor: IReactorCore) -> None:
@@ -208,7 +216,19 @@ class Tracer(Collector):
         span = self._tracer.start_span(
             clean(name, MAX_TEXT), context, kind=self._kinds[kind]
         )
-        return Span(span) if span.is_recording() else None
+        return Span(span, self) if span.is_recording() else None
+
+    def has_room(self) -> bool:
+        """
+        Whether a span that ends now may wait to be sent.
+
+        The SDK would drop the oldest one for it, and say so to nobody.
+        """
+        if self._waiting >= MAX_WAITING:
+            self.dropped += 1
+            return False
+        self._waiting += 1
+        return True
 
     def told(self, count: int, problem: str) -> None:
         """
@@ -216,6 +236,7 @@ class Tracer(Collector):
 
         :param problem: why they were not taken; empty: they were.
         """
+        self._waiting -= count
         if not problem:
             self.sent += count
         else:

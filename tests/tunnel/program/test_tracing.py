@@ -104,3 +104,36 @@ async def test_texts_of_clients() -> None:
     assert (path[:7], len(path)) == ("/a???bc", tracing.MAX_TEXT)
     assert sent.attributes["http.response.status_code"] == 200
     assert (sent.name, sent.message) == ("list ?[1m", "no?way")
+
+
+@pytest_twisted.ensureDeferred
+async def test_collector_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many wait for it; each further one is counted, and costs nothing."""
+    monkeypatch.setattr(tracing, "TIMEOUT", 1.0)
+    monkeypatch.setattr(tracing, "MAX_WAITING", 600)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = Tracing(otlp_endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        tracer = Tracer(settings, "kas", "a", 1.0, lambda: 0.0)
+        tracer.start(_reactor)
+        for _ in range(650):
+            span = tracer.begin("GET", SpanKind.SERVER)
+            assert span is not None
+            span.end()
+            span.end()
+        counted = {
+            sample.labels["result"]: sample.value
+            for metric in tracer.collect()
+            for sample in metric.samples
+        }
+        assert counted == {"sent": 0, "failed": 0, "dropped": 50}
+        # What the collector did not take waits no longer.
+        tracer.told(100, "it does not take them")
+        for _ in range(101):
+            span = tracer.begin("GET", SpanKind.SERVER)
+            assert span is not None
+            span.end()
+        assert (tracer.failed, tracer.dropped) == (100, 51)
+        monkeypatch.setattr(farewell.say_farewell, "__defaults__", (0.1,))
+        await tracer.stop(_reactor)
+        (left,) = [one for one in threading.enumerate() if one.name == "farewell"]
+    left.join(30)
