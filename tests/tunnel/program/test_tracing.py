@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.trace import get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from twisted.internet import reactor
 
 from tests.fakes.telemetry import Telemetry
@@ -16,6 +20,7 @@ from tunnel.config import Tracing
 from tunnel.interfaces import SpanKind
 from tunnel.program import farewell, tracing
 from tunnel.program.tracing import Tracer
+from tunnel.util.traces import TRACEPARENT, trace_id_of
 
 _reactor: Any = reactor
 
@@ -137,3 +142,23 @@ async def test_collector_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         await tracer.stop(_reactor)
         (left,) = [one for one in threading.enumerate() if one.name == "farewell"]
     left.join(30)
+
+
+_IDS = "0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"
+
+
+@given(
+    st.sampled_from(["00", "01", "fe", "ff"]),
+    st.sampled_from(["00", "01", "fe"]),
+    st.text("-a \t\x0b\x1c\x85\xa0", max_size=150),
+)
+def test_parents_as_the_sdk_reads_them(version: str, flags: str, rest: str) -> None:
+    """
+    What counts as a trace that goes on is one for the SDK, too.
+
+    Of others it would begin a new one, whatever part of them is wanted.
+    """
+    sent = f"{version}-{_IDS}-{flags}{rest}"
+    context = TraceContextTextMapPropagator().extract({TRACEPARENT: sent})
+    if trace_id_of(sent) is not None:
+        assert get_current_span(context).get_span_context().is_valid
