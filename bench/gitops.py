@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -27,49 +26,12 @@ from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually
 from tests.integration.stack import Agentk, Kas
 from tools.git_repository import GitRepository
+from tools.load.manifests import manifest_files, manifests
 
-#: Objects of the source, in namespaces of fifty.
-OBJECTS, EACH = 1000, 50
+#: Objects of the source.
+OBJECTS = 1000
 
 _CONFIG = ".gitlab/agents/main/config.yaml"
-
-
-def _objects(count: int, prefix: str) -> list[dict[str, Any]]:
-    """Namespaces with ConfigMaps, Secrets and Deployments of no replicas."""
-    found: list[dict[str, Any]] = []
-    for number in range(count):
-        space = f"{prefix}-{number // EACH:03}"
-        if number % EACH == 0:
-            found.append(
-                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
-            )
-            continue
-        metadata = {"name": f"one-{number}", "namespace": space}
-        text = {f"key-{each}": f"value {each} of {number}" for each in range(10)}
-        if number % 5 == 1:
-            labels = {"app": metadata["name"]}
-            container = {"name": "app", "image": "example.org/app:1"}
-            template = {"metadata": {"labels": labels}}
-            template["spec"] = {"containers": [container]}  # type: ignore[dict-item]
-            spec = {"replicas": 0, "selector": {"matchLabels": labels}}
-            spec["template"] = template
-            kind: dict[str, Any] = {"apiVersion": "apps/v1", "kind": "Deployment"}
-            found.append({**kind, "metadata": metadata, "spec": spec})
-        elif number % 5 == 2:
-            kind = {"apiVersion": "v1", "kind": "Secret", "stringData": text}
-            found.append({**kind, "metadata": metadata})
-        else:
-            kind = {"apiVersion": "v1", "kind": "ConfigMap", "data": text}
-            found.append({**kind, "metadata": metadata})
-    return found
-
-
-def _files(objects: list[dict[str, Any]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for begin in range(0, len(objects), 20):
-        part = objects[begin : begin + 20]
-        found[f"apps/{begin:05}.yaml"] = yaml.safe_dump_all(part)
-    return found
 
 
 def _asked(plane: ControlPlane) -> dict[str, float]:
@@ -108,12 +70,12 @@ def main(count: int) -> None:
     folder = Path(tempfile.mkdtemp(prefix="bench-gitops-"))
     figures: dict[str, float] = {"objects": count}
     with cluster.shared(needs.kubernetes(), folder / "control-plane") as plane:
-        manifests = folder / "manifests"
-        for path, text in _files(_objects(count, "kubectl")).items():
-            (manifests / path).parent.mkdir(parents=True, exist_ok=True)
-            (manifests / path).write_text(text)
+        place = folder / "manifests"
+        for path, text in manifest_files(manifests(count, "kubectl")).items():
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            (place / path).write_text(text)
         kubectl = ["kubectl", "--kubeconfig", str(plane.admin), "apply", "-R"]
-        kubectl += ["--server-side", "-f", str(manifests)]
+        kubectl += ["--server-side", "-f", str(place)]
         environment = {"PATH": f"{plane.assets}:/usr/bin:/bin", "HOME": str(folder)}
 
         def applied() -> None:
@@ -143,7 +105,7 @@ def _through_agentk(
     }
     section = {"gitops": {"manifest_projects": [project]}}
     commit = origin.commit(
-        {_CONFIG: yaml.safe_dump(section), **_files(_objects(count, "agentk"))}
+        {_CONFIG: yaml.safe_dump(section), **manifest_files(manifests(count, "agentk"))}
     )
     (folder / "kas").mkdir()
     kas = Kas(folder / "kas")

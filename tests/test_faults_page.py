@@ -17,7 +17,7 @@ NAMES = [
     *(f"J{number:02}" for number in range(1, 5)),
     *(f"P{number:02}" for number in range(1, 8)),
     *(f"G{number:02}" for number in range(1, 5)),
-    *(f"E{number:02}" for number in range(1, 40)),
+    *(f"E{number:02}" for number in range(1, 41)),
 ]
 
 

@@ -7,7 +7,7 @@ import re
 import subprocess
 import time
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +86,11 @@ class Stand:
             for section, more in (("configuration", ""), ("gitops", gitops_settings))
         )
 
-    def restart(self) -> None:
+    def restart(self, environment: Mapping[str, str] | None = None) -> None:
         """agentk, with the same options."""
         self.agentk.start(
-            *("--configuration-file", str(self.options), "--namespace", self.namespace)
+            *("--configuration-file", str(self.options), "--namespace", self.namespace),
+            environment=environment,
         )
 
     def configure(self, **project: Any) -> str:
