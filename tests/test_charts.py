@@ -244,7 +244,8 @@ def test_options_of_agentk() -> None:
 
     told = {
         "tracing": {"otlp_endpoint": "https://collector.example"},
-        "sentry": {"dsn": "https://key@sentry.example/1"},
+        "sentry": {"dsn": "https://hush@sentry.example/1"},
+        "profile": {"enabled": True},
     }
     documents = rendered(
         "agentk",
@@ -277,10 +278,12 @@ def test_options_of_agentk() -> None:
     for probe in ("livenessProbe", "readinessProbe"):
         assert container[probe]["httpGet"]["scheme"] == "HTTPS"
     (configuration,) = (
-        one["data"]["agentk.yaml"]
+        one["stringData"]["agentk.yaml"]
         for one in documents
-        if one["kind"] == "ConfigMap" and "agentk.yaml" in one["data"]
+        if one["kind"] == "Secret" and "stringData" in one
     )
+    others = [one for one in documents if one["kind"] != "Secret"]
+    assert "hush" not in yaml.safe_dump(others)
     assert yaml.safe_load(configuration) == {
         "modules": {"kubernetes_api": {}},
         "observability": told,

@@ -86,16 +86,18 @@ class ErrorReports:
 
     def __call__(self, event: LogEvent) -> None:
         level = event.get("log_level")
-        if self._client is None or level not in (LogLevel.error, LogLevel.critical):
+        # Threads log, too, also while it stops.
+        client = self._client
+        if client is None or level not in (LogLevel.error, LogLevel.critical):
             return
         now = self._clock.seconds()
         if now - self._minute >= 60:
             self._minute, self._left = now, PER_MINUTE
         if self._left:
             self._left -= 1
-            self._report(event)
+            self._report(event, client)
 
-    def _report(self, event: LogEvent) -> None:
+    def _report(self, event: LogEvent, client: Any) -> None:
         from sentry_sdk.utils import event_from_exception
 
         said = _without_ports(formatEvent(event)[:MAX_FIELD])
@@ -106,7 +108,7 @@ class ErrorReports:
             traceback = failure.getTracebackObject()
             report, hint = event_from_exception(
                 (type(failure.value), failure.value, traceback),
-                client_options=self._client.options,
+                client_options=client.options,
             )
             for one in report["exception"]["values"]:
                 one["value"] = _without_ports(str(one.get("value"))[:MAX_FIELD])
@@ -119,7 +121,7 @@ class ErrorReports:
         }
         if event.get("agent_id"):
             report["user"] = {"id": str(event["agent_id"])[:200]}
-        self._client.capture_event(report, hint=hint)
+        client.capture_event(report, hint=hint)
 
 
 def _without_ports(text: str) -> str:

@@ -61,7 +61,7 @@ modules:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.config.observability }}
-{{- if or .tracing .sentry }}
+{{- if or .tracing .sentry .profile }}
 observability:
   {{- with .tracing }}
   tracing:
@@ -69,6 +69,10 @@ observability:
   {{- end }}
   {{- with .sentry }}
   sentry:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .profile }}
+  profile:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 {{- end }}
