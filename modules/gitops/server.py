@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from random import SystemRandom
 from typing import Any
 
+from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer, provider
 
 from modules.gitops import rpc_pb2
@@ -55,6 +56,10 @@ _NAMES = ("refs/heads/", "refs/tags/", "refs/merge-requests/", "refs/pull/")
 _Response = rpc_pb2.ObjectsToSynchronizeResponse
 
 
+class _Moved(Exception):
+    """What an agent waits for is no more where it was looked for."""
+
+
 @provider(IServerModuleFactory)
 @implementer(IServerModule)
 class GitopsServer:
@@ -69,6 +74,8 @@ class GitopsServer:
         self._random = SystemRandom().random
         self._refs: dict[tuple[GitAddress | GitalyAddress, str], FollowedRef] = {}
         self._streams: dict[bytes, int] = {}
+        #: Each waits for a commit, by the agent that wants it.
+        self._waiting: dict[str, set[Deferred[str]]] = {}
         self._draining = False
         api.handle(GITOPS, self)
         api.handle_external(CONTROL, Operators(api))
@@ -82,6 +89,7 @@ class GitopsServer:
         for webhook in self._webhooks:
             api.subscribe("gitops.drift", webhook.send)
         api.subscribe("git.pushed", self._pushed)
+        api.subscribe("agent.moved", self._moved)
         api.subscribe("kas.draining", self._drain)
 
     async def start(self) -> None:
@@ -109,7 +117,11 @@ class GitopsServer:
             raise CallError(Status.RESOURCE_EXHAUSTED, text)
         self._streams[agent.instance_id] = count + 1
         try:
-            commit = await self._commit(agent, name, address, request)
+            try:
+                commit = await self._commit(agent, name, address, request)
+            except _Moved:
+                # agentk asks again, for what is there now.
+                return
             repository = self._api.repositories.open(address)
             header = _Response.Header(
                 commit_id=commit, project_id=project_id, project_path=name
@@ -187,7 +199,7 @@ class GitopsServer:
         }
         followed = self._followed(name, address, refs.get(kind or "", "HEAD"))
         while True:
-            commit = await followed.next(request.commit_id)
+            commit = await self._next(agent, followed, request.commit_id)
             if request.only_commit:
                 return commit
             if await self._api.configuration_told(agent, address, commit):
@@ -197,6 +209,24 @@ class GitopsServer:
                 return commit
             # There is a newer one, and agentk may have its file already.
             followed.pushed()
+
+    async def _next(
+        self, agent: ConnectedAgent, followed: FollowedRef, known: str
+    ) -> str:
+        """See `FollowedRef.next`; raises `_Moved` once GitLab has it elsewhere."""
+        asking = Deferred.fromCoroutine(followed.next(known))
+        waiting = self._waiting.setdefault(agent.agent_id, set())
+        waiting.add(asking)
+        try:
+            return await asking
+        except CancelledError:
+            if asking in waiting:
+                raise
+            raise _Moved from None
+        finally:
+            waiting.discard(asking)
+            if not waiting and self._waiting.get(agent.agent_id) is waiting:
+                del self._waiting[agent.agent_id]
 
     def _followed(
         self, name: str, address: GitAddress | GitalyAddress, ref: str
@@ -245,6 +275,14 @@ class GitopsServer:
         for followed in self._refs.values():
             if followed.name == name:
                 followed.pushed()
+
+    def _moved(self, agent_id: str) -> None:
+        """GitLab has the project of an agent somewhere else now."""
+        waiting = self._waiting.get(agent_id, set())
+        asking = tuple(waiting)
+        waiting.clear()
+        for one in asking:
+            one.cancel()
 
     def _drain(self, event: object) -> None:
         self._draining = True

@@ -478,6 +478,30 @@ class ServerTests(SynchronousTestCase):
             status, _ = self.refused(self.ask(project=project))
             self.assertEqual(status, Status.FAILED_PRECONDITION)
 
+    def test_a_project_that_moves(self) -> None:
+        """agentk is told to ask again, and gets what is at the new place."""
+        readings: list[Reading] = []
+        commits: list[str] = []
+        repository = self.repository
+        for place in "12":
+            address = GitalyAddress(address=f"tcp://gitaly:{place}")
+            self.server._api.projects["1"] = AgentProject(
+                full_path="group/own", default_branch="main", repository=address
+            )
+            self.server._api.publish("agent.moved", "1")
+            self.pair.settle()
+            repository = self.pair.repositories.open(address)
+            commits.append(repository.commit({"a.yaml": place}))
+            readings.append(self.ask(commit=commits[0], project="group/own"))
+            self.passes(MIN_PAUSE)
+        self.assertEqual((readings[0].ended, readings[0].parts), (True, []))
+        # A fake's first commit has the same id everywhere.
+        self.assertFalse(readings[1].ended)
+        repository.commit({"a.yaml": "new"})
+        self.passes(300)
+        self.assertEqual(readings[1].files, {"a.yaml": b"new"})
+        self.assertEqual(self.server._waiting, {})
+
     # Bounds, and the end.
 
     def test_streams_of_one_agentk(self) -> None:
@@ -494,7 +518,7 @@ class ServerTests(SynchronousTestCase):
         second.leave()
         third.leave()
         self.pair.settle()
-        self.assertEqual(self.server._streams, {})
+        self.assertEqual((self.server._streams, self.server._waiting), ({}, {}))
         resolved = self.repository.resolved
         self.passes(600)
         self.assertEqual(self.repository.resolved, resolved)
