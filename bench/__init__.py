@@ -11,6 +11,7 @@ How fast it is, as ratios to floors that are measured in the same run.
     gitops.py     a commit into a real cluster, beside kubectl: python -m bench.gitops
     gitops_drift.py
                   how soon drift is seen: python -m bench.gitops_drift
+    crowd.py      a hundred thousand agents of one kas: python -m bench.crowd
 
 Requests, downloads, watches and light agents come from tools/load.
 

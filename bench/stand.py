@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from contextlib import ExitStack
@@ -114,12 +115,16 @@ class Stand:
         self.proxy, self.agent_port = node.proxy, node.agent_port
         return node.process
 
-    def start_kas(self, settings: str = "") -> Node:
-        """One kas; *settings* are added to its file, as YAML text."""
+    def start_kas(self, settings: str = "", host: str = "127.0.0.1") -> Node:
+        """
+        One kas; *settings* are added to its file, as YAML text.
+
+        :param host: where it listens for agents.
+        """
         file = self.folder / f"kas-{len(list(self.folder.glob('kas-*.yaml')))}.yaml"
         file.write_text(
             "agent:\n"
-            "  listen: {address: '127.0.0.1:0', development_certificate: true}\n"
+            f"  listen: {{address: '{host}:0', development_certificate: true}}\n"
             "  kubernetes_api:\n"
             "    listen: {address: '127.0.0.1:0', development_certificate: false}\n"
             "    max_requests_per_agent: 10000\n"
@@ -265,4 +270,6 @@ def wait_for_port(port: int, seconds: float = 10.0) -> None:
 
 
 def _port(line: str) -> int:
-    return int(line.split("127.0.0.1:")[1].split()[0])
+    found = re.search(r"\d+\.\d+\.\d+\.\d+:(\d+)", line)
+    assert found is not None, line
+    return int(found[1])

@@ -73,6 +73,7 @@ class Crowd:
     def __init__(self, settings: dict[str, Any], reactor: Any) -> None:
         self.reactor = reactor
         self.ports: list[int] = settings["ports"]
+        self.hosts: list[str] = settings["hosts"]
         self.at_once: int = settings["at_once"] or sys.maxsize
         self.kind = KINDS[settings["kind"]]
         if settings["ca"]:
@@ -122,7 +123,7 @@ class Crowd:
 
     def endpoint(self, port: int) -> TLSClientEndpoint:
         """Where a kas listens for agents."""
-        tcp = TCP4ClientEndpoint(self.reactor, "127.0.0.1", port)
+        tcp = TCP4ClientEndpoint(self.reactor, random.choice(self.hosts), port)
         return TLSClientEndpoint(tcp, lambda: self.context, "localhost", self.reactor)
 
     def wants(self, agent: LightAgent) -> None:

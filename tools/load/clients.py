@@ -87,6 +87,7 @@ class Agents(Child):
     :param kind: ``light``; ``following`` ones are agentk's own dialers, which do what
         kas tells them, and come back at the port of the beginning; ``bare`` ones are
         TLS connections and nothing else.
+    :param hosts: addresses of kas; each has ports for 28,000 connections.
     """
 
     def __init__(
@@ -96,9 +97,15 @@ class Agents(Child):
         *,
         at_once: int = 64,
         kind: str = "light",
+        hosts: Sequence[str] = ("127.0.0.1",),
     ) -> None:
         super().__init__(
-            "agents", ca=str(ca), ports=list(ports), at_once=at_once, kind=kind
+            "agents",
+            ca=str(ca),
+            ports=list(ports),
+            at_once=at_once,
+            kind=kind,
+            hosts=list(hosts),
         )
 
     def connect(self, tokens: Sequence[str], port: int) -> None:

@@ -1,0 +1,189 @@
+"""
+`python -m bench.crowd [AGENTS]`: one kas and a hundred thousand agents.
+
+Or as many as kas may have connections (``ulimit -Hn``).  They are light ones, in
+processes of this machine, and speak to kas by several addresses of the loopback, since
+one has ports for 28,000 connections only.  They connect, are quiet for a while, and
+come back after kas was started again, while one of those that are connected is asked
+again and again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bench.stand import Node, Stand
+from tools.load.clients import Agents
+
+#: Of one process: as many tokens as one line of its standard input has room for.
+AGENTS, EACH = 100_000, 10_000
+
+#: Addresses that kas is dialled at.
+HOSTS = [f"127.0.0.{number}" for number in range(1, 9)]
+
+#: Connections that greet at the same time, of each process.
+AT_ONCE = 64
+
+#: Seconds of quiet.
+REST = 30.0
+
+#: Files that kas has open beside its connections.
+OTHERS = 500
+
+
+class _Asker(threading.Thread):
+    """
+    Asks one agent, again and again.
+
+    :ivar slowest: seconds of the slowest answer since `begin`; not of the first,
+        which waited for the agent.
+    """
+
+    def __init__(self, stand: Stand) -> None:
+        super().__init__(daemon=True)
+        self.slowest = 0.0
+        self.answers = self.others = 0
+        self._is_there = False
+        self.url = ""
+        self._token = f"user:1:{stand.user_token}"
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopped.wait(0.02):
+            begun = time.monotonic()
+            try:
+                connection = http.client.HTTPConnection(self.url, timeout=30)
+                headers = {"Authorization": f"Bearer {self._token}"}
+                connection.request("GET", "/200", headers=headers)
+                answer = connection.getresponse()
+                answer.read()
+                connection.close()
+            except (OSError, http.client.HTTPException):
+                # kas is away.
+                self.others += 1
+                continue
+            if answer.status == 200:
+                self.answers += 1
+                if self._is_there:
+                    self.slowest = max(self.slowest, time.monotonic() - begun)
+                self._is_there = True
+            else:
+                self.others += 1
+
+    def begin(self, url: str) -> None:
+        """From now on, there."""
+        self.url, self.slowest, self._is_there = url, 0.0, False
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join(60)
+
+
+@contextmanager
+def _crowds(stand: Stand, port: int, count: int) -> Iterator[list[Agents]]:
+    made = [
+        Agents(stand.ca, [port], at_once=AT_ONCE, hosts=HOSTS)
+        for _ in range(-(-count // EACH))
+    ]
+    try:
+        yield made
+    finally:
+        for one in made:
+            one.end()
+
+
+def _say(what: str, value: float, unit: str) -> None:
+    print(f"{what:56} {value:10.2f} {unit}", flush=True)
+
+
+def main(count: int) -> None:
+    """Print the figures, and put them into build/bench-crowd.json."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if count > files - OTHERS:
+        count = files - OTHERS
+        print(f"a process may open {files} files here, so it is {count} agents")
+    figures: dict[str, float] = {}
+
+    def note(what: str, value: float, unit: str) -> None:
+        figures[what] = value
+        _say(what, value, unit)
+
+    begun = time.monotonic()
+    with Stand(agents=count) as stand:
+        note(f"{count} agents are written down", time.monotonic() - begun, "s")
+        node = _started(stand)
+        bare = node.process.private_memory()
+        with _crowds(stand, node.agent_port, count) as crowds:
+            begun, cpu = time.monotonic(), node.process.cpu()
+            _in_parallel(crowds, stand, node.agent_port)
+            took = time.monotonic() - begun
+            note("all of them connect", took, "s")
+            note("kas for each", (node.process.cpu() - cpu) / count * 1e6, "us")
+            memory = (node.process.private_memory() - bare) / count / 1024
+            note("private memory of kas for each", memory, "KiB")
+            cpu = node.process.cpu()
+            time.sleep(REST)
+            note("kas at rest", (node.process.cpu() - cpu) / REST * 100, "% of a core")
+            begun = time.monotonic()
+            _add_one(stand)
+            note("kasctl adds one more", time.monotonic() - begun, "s")
+            asker = _Asker(stand)
+            asker.begin(urlsplit(node.proxy).netloc)
+            asker.start()
+            time.sleep(5)
+            note("slowest request while kas reads that", asker.slowest * 1e3, "ms")
+            node.process.stop()
+            again = _started(stand)
+            asker.begin(urlsplit(again.proxy).netloc)
+            begun = time.monotonic()
+            for one in crowds:
+                one.come_back_at(again.agent_port)
+            for number, one in enumerate(crowds):
+                there = min(count - number * EACH, EACH)
+                one.wait_until_made(2 * there)
+            note("all of them come back", time.monotonic() - begun, "s")
+            asker.stop()
+            note("slowest request meanwhile", asker.slowest * 1e3, "ms")
+            note("answers meanwhile", asker.answers, "")
+    Path("build").mkdir(exist_ok=True)
+    text = json.dumps(figures, indent=1) + "\n"
+    Path("build/bench-crowd.json").write_text(text)
+
+
+def _started(stand: Stand) -> Node:
+    return stand.start_kas(host="0.0.0.0")
+
+
+def _in_parallel(crowds: list[Agents], stand: Stand, port: int) -> None:
+    def connect(number: int) -> None:
+        tokens = stand.tokens[number * EACH : (number + 1) * EACH]
+        crowds[number].connect(tokens, port)
+
+    threads = [
+        threading.Thread(target=connect, args=(number,))
+        for number in range(len(crowds))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _add_one(stand: Stand) -> None:
+    command = [str(Path(sys.executable).parent / "kasctl"), "agent", "add", "one-more"]
+    state = f"--state-directory={stand.state.path}"
+    subprocess.run([*command, state], check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else AGENTS)
