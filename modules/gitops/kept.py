@@ -21,7 +21,7 @@ from typing import Any, Literal
 import attrs
 from twisted.internet.threads import deferToThread
 
-from modules.gitops.brakes import OWNER
+from modules.gitops.brakes import OWNER, owner_of
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.recreate import restorable
 from tunnel.errors import CallError, Status
@@ -177,11 +177,20 @@ class KeptStates:
 
     async def _get(self) -> dict[str, Any] | None:
         try:
-            return await self._client.get(_CONFIG_MAPS, self._name, self._namespace())
+            found = await self._client.get(_CONFIG_MAPS, self._name, self._namespace())
         except CallError as error:
             if error.status is Status.NOT_FOUND:
                 return None
             raise
+        labels = found["metadata"].get("labels") or {}
+        if owner_of(found) or labels.get(KEPT_LABEL) != self._id:
+            # People apply what stands there, and take it for what was in the cluster.
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"the ConfigMap {self._namespace()}/{self._name} is not agentk's own: "
+                "look who wrote it, and remove it",
+            )
+        return found
 
     async def _put(self, there: dict[str, Any] | None, data: dict[str, str]) -> None:
         path = f"/api/v1/namespaces/{self._namespace()}/configmaps"

@@ -103,7 +103,7 @@ def _listing(
                     if key is not None:
                         found[key] = Seen.of(one)
                 left -= 1
-                if len(page) == PAGE and not left:
+                if len(page) == PAGE and left <= 0:
                     # Mostly objects of others; what is not seen may be there.
                     return {key: one for key, one in found.items() if one is not None}
         except (CallError, ValueError):

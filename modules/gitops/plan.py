@@ -347,7 +347,9 @@ async def _unseen(
         why = "its kind is gone, or is not to be seen now; agentk may not ask which: "
         return dict.fromkeys(absent, why + error.message)
     found = {
-        kind: "the API server of its kind is away"
+        kind: "another API server has its group, and shows no such kind now"
+        if elsewhere[kind[0]]
+        else "the API server of its kind is away"
         for kind in absent
         if kind[0] in elsewhere
     }

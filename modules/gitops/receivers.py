@@ -54,6 +54,8 @@ class Receiver:
     commit: str = attrs.field(default="", init=False)
     problem: str = attrs.field(default="", init=False)
     problems: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
+    #: The commit that each was told of last.
+    _told: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
     _log = Logger()
 
     async def run(self) -> None:
@@ -72,7 +74,9 @@ class Receiver:
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
                 continue
             for one in self.settings.objects:
-                await self._tell(one, commit)
+                # Each is a sign for its engine to work.
+                if self._told.get(one) != commit:
+                    await self._tell(one, commit)
             if self.problems:
                 await deferLater(self._api.clock, backoff.pause())
                 continue
@@ -111,6 +115,7 @@ class Receiver:
             self.problems[one] = str(error)
             return
         self.problems.pop(one, None)
+        self._told[one] = commit
         self._log.info(
             "{object} is told of commit {commit}",
             object=str(key_of(one)),

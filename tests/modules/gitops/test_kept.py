@@ -43,6 +43,20 @@ class KeptTests(ReconcileCase):
     def keep(self, *objects: Any, what: Any = "all") -> None:
         self.pair.run(self.states(what).keep(Replaced.PRUNED, objects))
 
+    def test_one_that_somebody_else_wrote(self) -> None:
+        """From Git, or by hand: nothing of it is shown, and nothing is deleted."""
+        self.keep(*config_maps(1))
+        there = self.live(f"kept-{ID}")
+        changes: list[dict[str, Any]]
+        changes = [{"annotations": {OWNER: ID}}, {"labels": {}}]
+        for change in changes:
+            planted = {**there, "metadata": {**there["metadata"], **change}}
+            self.objects.put(planted)
+            for run in (self.read, lambda: self.keep(*config_maps(2))):
+                with self.assertRaises(CallError) as caught:
+                    run()
+                self.assertIn("is not agentk's own", caught.exception.message)
+
     def test_pruned(self) -> None:
         """As it was in the cluster, and it can be applied again."""
         kept_ = self.states()

@@ -99,6 +99,8 @@ class ReceiverTests(HalvesTestCase):
         self.assertEqual(self.annotations(OTHER), {REFRESH: "normal"})
         self.passes(600)
         self.assertEqual(len(self.said("late is not told of commit")), 1)
+        told = [one for one in self.cluster.requests if "/shop" in one.path]
+        self.assertEqual(len(told), 1)
         metadata = {"namespace": "flux"}
         late = object_("late", "GitRepository", f"{FLUX}/v1", metadata=metadata)
         self.cluster.objects.put(late)

@@ -854,6 +854,19 @@ class PruneTests(ReconcileCase):
         self.assertEqual(self.outcomes(report)["t"], Outcome.BLOCKED)
         self.assertEqual(self.inventory(), {"t", "m001"})
 
+    def test_an_api_server_that_has_no_such_kind(self) -> None:
+        """It may have come back without all of them: that is not the end of them."""
+        self.objects.add_kind(SERVICES)
+        self.objects.add_kind(THING)
+        conditions = [{"type": "Available", "status": "True"}]
+        self.objects.put({**SERVICE, "status": {"conditions": conditions}})
+        self.commit(object_("t", "Thing", "x.io/v1"), *config_maps(1))
+        del self.objects._kinds["x.io/v1", "things"]
+        self.clock.advance(60)
+        report = self.commit(*config_maps(1))
+        self.assertEqual(self.inventory(), {"t", "m001"})
+        self.assertIn("shows no such kind now", report.blocked[0].reason)
+
     def test_a_definition_with_objects_of_others(self) -> None:
         self.objects.add_kind(DEFINITION)
         self.objects.add_kind(THING)
