@@ -27,6 +27,7 @@ from tunnel.interfaces import ISpan, ITracer, SpanKind
 from tunnel.program.farewell import say_farewell
 from tunnel.util.texts import clean
 from tunnel.util.traces import TRACEPARENT, trace_id_of
+from tunnel.util.urls import is_private
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -159,6 +160,13 @@ class Tracer(Collector):
         library.propagate = False
         settings = self._settings
         authority = settings.otlp_ca_certificate_file
+        if settings.otlp_token_secret_file and not is_private(settings.otlp_endpoint):
+            # GitLab's kas takes such a file, too.
+            self._log.warn(
+                "the token of observability.tracing is sent to {endpoint} without "
+                "encryption: use https",
+                endpoint=settings.otlp_endpoint,
+            )
         exporter = OTLPSpanExporter(
             endpoint=_endpoint(settings.otlp_endpoint),
             certificate_file=None if authority is None else str(authority),

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from opentelemetry.trace import get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from twisted.internet import reactor
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import formatEvent, globalLogPublisher
 
 from tests.fakes.telemetry import Telemetry
 from tunnel.config import Tracing
@@ -88,6 +90,29 @@ async def test_collector_sends_elsewhere(tmp_path: Path) -> None:
     assert sent["private-token"] == "glpat-s3cret"
     assert other.headers == []
     assert (tracer.sent, tracer.failed) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://collector.example", "https://collector.example", "http://[::1]:1"]
+)
+@pytest_twisted.ensureDeferred
+async def test_token_without_encryption(tmp_path: Path, url: str) -> None:
+    """It is said where the token can be read on its way."""
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    log = EventLoggingObserver()
+    globalLogPublisher.addObserver(log)
+    try:
+        settings = Tracing(otlp_endpoint=url, otlp_token_secret_file=token)
+        tracer = Tracer(settings, "kas", "a", 1.0, lambda: 0.0)
+        tracer.start(_reactor)
+        await tracer.stop(_reactor)
+    finally:
+        globalLogPublisher.removeObserver(log)
+    said = [formatEvent(event) for event in log]
+    warned = any("without encryption" in one for one in said)
+    assert warned == (url == "http://collector.example")
+    assert "s3cret" not in "".join(said)
 
 
 @pytest_twisted.ensureDeferred
