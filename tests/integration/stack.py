@@ -65,7 +65,7 @@ class Program:
     process: Process | None = None
 
     def metric(self, name: str) -> float:
-        """The sum over all labels."""
+        """The sum over all labels, or what has those of *name*."""
         return metric(self.observability, name)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> bool:
@@ -311,8 +311,12 @@ def with_agent(kas: Kas, kubeconfig: Path) -> Iterator[Agentk]:
 
 
 def metric(port: int, name: str) -> float:
-    """The sum of a metric over all labels; 0 when there is none."""
+    """
+    The sum of a metric over all labels; 0 when there is none.
+
+    :param name: with labels it is theirs alone: ``kas_spans_total{result="failed"}``.
+    """
     code, body = fetch(port, "/metrics")
     assert code == 200, body
     lines = (line.rpartition(" ") for line in body.decode().splitlines())
-    return sum(float(v) for n, _, v in lines if n.partition("{")[0] == name)
+    return sum(float(v) for n, _, v in lines if name in (n, n.partition("{")[0]))
