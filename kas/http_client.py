@@ -1,5 +1,5 @@
 """
-HTTP requests of kas to other servers: connections that are kept, bounded answers.
+HTTP requests of kas to other servers: connections that are kept, CAs, proxies.
 """
 
 from __future__ import annotations
@@ -11,14 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
-from twisted.python.failure import Failure
-from twisted.web.client import URI, Agent, HTTPConnectionPool, ResponseDone
-from twisted.web.http import PotentialDataLoss
-from twisted.web.iweb import IAgent, IAgentEndpointFactory, IResponse
+from twisted.web.client import URI, Agent, HTTPConnectionPool
+from twisted.web.iweb import IAgent, IAgentEndpointFactory
 from zope.interface import implementer
 
 from tunnel.errors import ConfigurationError
@@ -26,26 +22,13 @@ from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import ALPN_HTTP, client_context
 from tunnel.util.files import WatchedFile, file_version
 
-__all__ = ["TooLarge", "collect", "make_agent"]
+__all__ = ["make_agent"]
 
 #: Seconds for which a connection is kept between requests.
 IDLE_SECONDS = 90
 
 #: Seconds between two looks at whether the file of CAs has changed.
 LOOK_INTERVAL = 10.0
-
-
-class TooLarge(Exception):
-    """The answer has more bytes than are read."""
-
-
-def collect(response: IResponse, limit: int) -> Deferred[tuple[IResponse, bytes]]:
-    """
-    *response* with its body.
-
-    The Deferred fails with `TooLarge` at more than *limit* bytes.
-    """
-    return Deferred.fromCoroutine(_read_body(response, limit))
 
 
 def make_agent(
@@ -121,45 +104,3 @@ class _Endpoints:
             tls_context_source=self._context.get,
             environ=self._environ,
         )
-
-
-class _Body(Protocol):
-    """The body of an answer; its connection ends when it is not read to the end."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.whole: Deferred[bytes] = Deferred(lambda _: self._leave())
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._left = False
-
-    def dataReceived(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._left:
-            return
-        if self._size > self._limit:
-            self._leave()
-            self.whole.errback(TooLarge())
-        else:
-            self._parts.append(data)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self._left:
-            return
-        self._left = True
-        if reason.check(ResponseDone, PotentialDataLoss):
-            self.whole.callback(b"".join(self._parts))
-        else:
-            self.whole.errback(reason)
-
-    def _leave(self) -> None:
-        self._left = True
-        self._parts.clear()
-        if self.transport is not None:
-            self.transport.loseConnection()
-
-
-async def _read_body(response: IResponse, limit: int) -> tuple[IResponse, bytes]:
-    body = _Body(limit)
-    response.deliverBody(body)
-    return response, await body.whole

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
+from twisted.web.iweb import IAgent
 from twisted.web.resource import IResource
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
@@ -19,6 +21,7 @@ from kas.agents.registry import Registry
 from kas.api.services import ExternalServices
 from kas.git.repositories import Repositories
 from kas.gitlab.projects import AgentProjects
+from kas.http_client import make_agent
 from kas.identity.authenticators import Authenticators
 from kas.observability.audit import AuditLog
 from kas.routing.router import Router
@@ -66,6 +69,8 @@ class ServerContext(ModuleContext):
     projects: AgentProjects = attrs.Factory(
         lambda self: AgentProjects(self.reactor), takes_self=True
     )
+    #: Of the process: it may name a proxy.
+    environ: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     #: Whether there is a listener for pages.
     has_web: bool = False
     #: Of pages that may ask in a user's browser.
@@ -229,6 +234,23 @@ class ServerModuleApi(ModuleApi):
     def store(self, namespace: str) -> NamespaceStore:
         """Small durable values of this module."""
         return self._context.stores.open(self.name, namespace)
+
+    def http_agent(
+        self,
+        setting: str,
+        ca_certificate_file: Path | None = None,
+        *,
+        connections: int = 2,
+    ) -> IAgent:
+        """What sends requests to another server."""
+        context = self._context
+        return make_agent(
+            ca_certificate_file,
+            setting,
+            context.reactor,
+            context.environ,
+            connections=connections,
+        )
 
     def web(self, prefix: str, resource: IResource) -> None:
         """Serve *resource* below *prefix*."""

@@ -260,6 +260,7 @@ class KasService(LogsItsOwnWay, Service):
             pages=pages,
             repositories=self._repositories,
             projects=self._projects,
+            environ=environ,
             has_web=self.web is not None,
             tracer=self._tracer,
             count_usage=None if self._usage is None else self._usage.count,

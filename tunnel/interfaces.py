@@ -52,6 +52,7 @@ from tunnel.http1 import UpstreamPool
 
 if TYPE_CHECKING:
     # agentk serves no pages: it does without twisted.web.
+    from twisted.web.iweb import IAgent
     from twisted.web.resource import IResource
 
 __all__ = [
@@ -998,6 +999,21 @@ class IServerModuleApi(_IModuleApi):
 
         :param namespace: at most 63 of ``a-z 0-9 - _``; a module has at most 32.
         :raises ValueError: it cannot be a namespace, or is one too many.
+        """
+
+    def http_agent(
+        setting: str, ca_certificate_file: Path | None = None, *, connections: int = 2
+    ) -> IAgent:
+        """
+        What sends requests to another server, and follows no redirect.
+
+        It keeps connections, and goes through the proxy that kas' environment names.
+
+        :param setting: of the configuration, for the log.
+        :param ca_certificate_file: PEM certificates that may sign the server's, besides
+            the system's.  Read again when they change.
+        :param connections: that are kept: as many as are used at a time.
+        :raises tunnel.errors.ConfigurationError: the file or the proxy cannot be used.
         """
 
     def web(prefix: str, resource: IResource) -> None:

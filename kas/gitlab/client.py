@@ -37,14 +37,13 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 
 from kas.config.gitlab import GitLab
-from kas.http_client import TooLarge, collect
 from kas.identity.jwt import Secrets, sign
 from kas.limiter import Limiter
 from tunnel import __version__
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.transport.negotiation import NegotiationError
 from tunnel.util.backoff import Backoff
-from tunnel.util.bodies import WholeBody
+from tunnel.util.bodies import TooLarge, WholeBody, collect
 from tunnel.util.texts import clean
 
 __all__ = ["GitLabClient"]

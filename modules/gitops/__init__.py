@@ -40,6 +40,7 @@ What is in a Git repository lives in the cluster.
     reports.proto   what agentk tells kas
     reported.py     takes that in kas
     webhooks.py     passes it on, in kas
+    alerts.py       ... as an alert of GitLab
     metrics.py      what agentk counts of its projects
     messages.py     objects and their drift as messages
     drift.py        what others have changed since then
@@ -49,6 +50,9 @@ What is in a Git repository lives in the cluster.
     ignored.py      fields that a project leaves to others
     ownership.py    whose fields an object's are that was applied before
     preview.py      what it would change, and changes nothing
+    merge_requests.py  in kas: previews of merge requests, once GitLab says there is one
+    comments.py     ... and the comment there that tells them
+    comment_text.py what it says
     parallel.py     several requests at the same time, and no more than so many
     health.py       whether an object has become what its specification says
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,9 +13,22 @@ import attrs
 
 from modules.repositories import RepositorySettings, is_period
 from modules.secret_file import read_secret
-from tunnel.config import Duration, ExistingFile, Size, field, is_positive
+from tunnel.config import (
+    Duration,
+    ExistingFile,
+    Size,
+    authorities,
+    field,
+    is_positive,
+)
+from tunnel.util.urls import is_private
 
-__all__ = ["GitopsSettings", "WebhookSettings"]
+__all__ = [
+    "GitopsSettings",
+    "MergeRequestSettings",
+    "WebhookFormat",
+    "WebhookSettings",
+]
 
 #: Webhooks of one kas: each event is posted to all of them.
 MAX_WEBHOOKS = 20
@@ -47,9 +61,29 @@ def _is_address(instance: object, attribute: object, value: str) -> None:
         raise ValueError("only ASCII, and no user name or password")
 
 
+def _is_private_address(instance: object, attribute: object, value: str) -> None:
+    _is_address(instance, attribute, value)
+    if not is_private(value):
+        raise ValueError("use https: the token would be readable on the way")
+
+
+def _is_format(instance: Any, attribute: object, value: WebhookFormat) -> None:
+    if value is WebhookFormat.GITLAB_ALERT and not is_private(instance.url):
+        raise ValueError("url has to be https: the key would be readable on the way")
+
+
 def _are_few(instance: object, attribute: object, value: tuple[Any, ...]) -> None:
     if len(value) > MAX_WEBHOOKS:
         raise ValueError(f"at most {MAX_WEBHOOKS} entries, here are {len(value)}")
+
+
+class WebhookFormat(Enum):
+    """What is posted."""
+
+    #: Our own events, signed.
+    TXKAS = "txkas"
+    #: For an "HTTP Endpoint" of the alerts of a GitLab project.
+    GITLAB_ALERT = "gitlab_alert"
 
 
 @attrs.frozen(kw_only=True)
@@ -57,8 +91,20 @@ class WebhookSettings:
     """One of ``agent.gitops.webhooks``."""
 
     url: str = field(doc="what is posted to, http or https", validator=_is_address)
+    format: WebhookFormat = field(
+        default=WebhookFormat.TXKAS,
+        doc="txkas: signed events; gitlab_alert: what the HTTP endpoint of a GitLab "
+        "project's alerts takes",
+        validator=_is_format,
+    )
     secret_file: ExistingFile = field(
-        doc="what each request is signed with", validator=_is_secret
+        doc="what each request is signed with; of gitlab_alert the authorization key",
+        validator=_is_secret,
+    )
+    ca_certificate_file: ExistingFile | None = field(
+        default=None,
+        doc="PEM certificates that may sign the server's, besides the system's",
+        validator=authorities,
     )
     agents: tuple[str, ...] = field(
         default=("*",), doc="names of agents, with * for any characters"
@@ -66,6 +112,41 @@ class WebhookSettings:
 
     def has(self, agent_name: str) -> bool:
         """Whether it is told of that agent."""
+        return any(fnmatchcase(agent_name, one) for one in self.agents)
+
+
+@attrs.frozen(kw_only=True)
+class MergeRequestSettings:
+    """``agent.gitops.merge_requests``."""
+
+    gitlab_url: str = field(
+        doc="of GitLab, such as https://gitlab.example.org",
+        validator=_is_private_address,
+    )
+    webhook_secret_file: ExistingFile = field(
+        doc="the secret token of GitLab's webhooks that call /gitops/merge-requests",
+        validator=_is_secret,
+    )
+    token_file: ExistingFile = field(
+        doc="an access token with the scope api, whose user comments",
+        validator=_is_secret,
+    )
+    ca_certificate_file: ExistingFile | None = field(
+        default=None,
+        doc="PEM certificates that may sign GitLab's, besides the system's",
+        validator=authorities,
+    )
+    agents: tuple[str, ...] = field(
+        default=("*",), doc="names of agents that preview, with * for any characters"
+    )
+    forks: bool = field(
+        default=False,
+        doc="preview merge requests from forks, too: their authors see what the API "
+        "server says of any object they name",
+    )
+
+    def has(self, agent_name: str) -> bool:
+        """Whether that agent previews."""
         return any(fnmatchcase(agent_name, one) for one in self.agents)
 
 
@@ -105,6 +186,10 @@ class GitopsSettings:
         default=(),
         doc="what is told of objects that others have changed",
         validator=_are_few,
+    )
+    merge_requests: MergeRequestSettings | None = field(
+        default=None,
+        doc="comment on GitLab's merge requests what they would change in the clusters",
     )
     repositories: dict[str, RepositorySettings] = field(
         factory=dict,

@@ -19,6 +19,7 @@ from modules.gitops.preview import Effect, ObjectPreview
 from modules.gitops.project import MAX_LINES, Project, State
 from modules.gitops.receivers import Receiver, key_of
 from modules.gitops.settings import ReceiverObject
+from modules.gitops.snapshot import ref_message
 from tunnel.errors import CallError, Status
 
 __all__ = ["Control"]
@@ -267,6 +268,7 @@ def _status(project: Project, room: _Room | None) -> pb.ProjectStatus:
         next_commit=project.next_commit,
         problems=[one[:MAX_PROBLEM] for one in project.problems[:MAX_LINES]],
         pinned=project.orders.pinned,
+        ref=ref_message(project.settings.ref),
     )
     report = project.report
     if report is None:

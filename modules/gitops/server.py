@@ -15,10 +15,11 @@ from modules.gitops.config import GitopsSettings
 from modules.gitops.files import source_files
 from modules.gitops.fingerprint import Fingerprint
 from modules.gitops.globs import Glob
+from modules.gitops.merge_requests import MergeRequests
 from modules.gitops.operators import CONTROL, Operators
 from modules.gitops.refs import FollowedRef
 from modules.gitops.reported import REPORTS, Reported
-from modules.gitops.webhooks import DriftWebhook, webhook_agent
+from modules.gitops.webhooks import DriftWebhook
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import (
     ConnectedAgent,
@@ -81,13 +82,24 @@ class GitopsServer:
         api.handle_external(CONTROL, Operators(api))
         self._reported = Reported(api)
         api.handle(REPORTS, self._reported)
-        http = webhook_agent(api.reactor)
         self._webhooks = [
-            DriftWebhook(one, api.clock, time.time, lambda: self._random(), http)
+            DriftWebhook(
+                one,
+                api.clock,
+                time.time,
+                lambda: self._random(),
+                api.http_agent("agent.gitops.webhooks", one.ca_certificate_file),
+            )
             for one in self._settings.webhooks
         ]
         for webhook in self._webhooks:
             api.subscribe("gitops.drift", webhook.send)
+        self._merge_requests = None
+        if self._settings.merge_requests is not None:
+            self._merge_requests = MergeRequests(
+                api, self._settings.merge_requests, lambda: self._random()
+            )
+            api.web("/gitops/merge-requests", self._merge_requests)
         api.subscribe("git.pushed", self._pushed)
         api.subscribe("agent.moved", self._moved)
         api.subscribe("kas.draining", self._drain)
@@ -101,6 +113,8 @@ class GitopsServer:
             followed.stop()
         for webhook in self._webhooks:
             webhook.stop()
+        if self._merge_requests is not None:
+            self._merge_requests.stop()
 
     async def get_objects_to_synchronize(
         self, request: rpc_pb2.ObjectsToSynchronizeRequest, call: Any

@@ -17,18 +17,18 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.client import Agent
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent
 
-from modules.gitops.config import WebhookSettings
+from modules.gitops.alerts import alert_of
+from modules.gitops.config import WebhookFormat, WebhookSettings
 from modules.gitops.reported import AgentDrift
 from modules.secret_file import read_secret
 from tunnel import __version__
 from tunnel.util.backoff import Backoff
 from tunnel.util.bodies import WholeBody
 
-__all__ = ["DriftWebhook", "webhook_agent"]
+__all__ = ["DriftWebhook"]
 
 #: Events that wait for one address, and bytes of all of them; of more than that the
 #: first one is dropped of the agent that has the most.
@@ -113,21 +113,28 @@ class DriftWebhook:
         """Post it, once those before have been."""
         if not self._settings.has(event.agent_name):
             return
-        said = {
-            "event": "gitops.drift",
-            "agent": {"id": event.agent_id, "name": event.agent_name},
-            "drifts": [MessageToDict(one) for one in event.drifts],
-            "leftOut": event.left_out,
-        }
-        made = _Event(event.agent_id, json.dumps(said).encode())
-        self._waiting.append(made)
-        self._bytes += len(made.body)
+        for said in self._said(event):
+            made = _Event(event.agent_id, json.dumps(said).encode())
+            self._waiting.append(made)
+            self._bytes += len(made.body)
         while len(self._waiting) > MAX_WAITING or self._bytes > MAX_WAITING_BYTES:
             self._drop()
         if self._running is None:
             running = Deferred.fromCoroutine(self._run())
             running.addErrback(self._ended)
             self._running = None if running.called else running
+
+    def _said(self, event: AgentDrift) -> list[dict[str, Any]]:
+        """The bodies of its requests."""
+        if self._settings.format is WebhookFormat.GITLAB_ALERT:
+            return [alert_of(event, one, self._now()) for one in event.drifts]
+        said = {
+            "event": "gitops.drift",
+            "agent": {"id": event.agent_id, "name": event.agent_name},
+            "drifts": [MessageToDict(one) for one in event.drifts],
+            "leftOut": event.left_out,
+        }
+        return [said]
 
     def _drop(self) -> None:
         """The first one of the agent that has the most of what waits."""
@@ -173,17 +180,20 @@ class DriftWebhook:
             secret = read_secret(self._settings.secret_file)
         except ValueError as error:
             return str(error)
-        time = str(int(self._now()))
-        mac = hmac.digest(secret, time.encode() + b"." + body, "sha256").hex()
         headers = Headers(
             {
                 "Content-Type": ["application/json"],
                 "User-Agent": [f"txkas/{__version__}"],
-                "Txkas-Event": ["gitops.drift"],
-                "Txkas-Timestamp": [time],
-                "Txkas-Signature": [f"sha256={mac}"],
             }
         )
+        if self._settings.format is WebhookFormat.GITLAB_ALERT:
+            headers.addRawHeader(b"Authorization", b"Bearer " + secret)
+        else:
+            time = str(int(self._now()))
+            mac = hmac.digest(secret, time.encode() + b"." + body, "sha256").hex()
+            headers.addRawHeader("Txkas-Event", "gitops.drift")
+            headers.addRawHeader("Txkas-Timestamp", time)
+            headers.addRawHeader("Txkas-Signature", f"sha256={mac}")
         url = self._settings.url.encode()
         request = self._http.request(b"POST", url, headers, WholeBody(body))
         request.addTimeout(SECONDS, self._clock)
@@ -207,9 +217,3 @@ class DriftWebhook:
                 host=urlsplit(self._settings.url).hostname,
                 why=why,
             )
-
-
-def webhook_agent(reactor: Any) -> IAgent:
-    """What makes their requests; redirects are not followed."""
-    agent: IAgent = Agent(reactor, connectTimeout=SECONDS)
-    return agent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -16,6 +17,7 @@ from twisted.internet.interfaces import (
     IPushProducer,
 )
 from twisted.internet.task import Clock
+from twisted.web.iweb import IAgent
 from twisted.web.resource import IResource
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
@@ -174,6 +176,7 @@ class FakeServerModuleApi(_FakeApi):
     :param stores: makes what it gets from `store`.
     :param pages: takes what the module gives to `web`.
     :param repositories: Git repositories, which the test fills.
+    :param http: answers requests of the module to other servers.
     """
 
     def __init__(
@@ -186,9 +189,11 @@ class FakeServerModuleApi(_FakeApi):
         stores: Stores,
         pages: Pages,
         repositories: FakeRepositories,
+        http: IAgent | None = None,
     ) -> None:
         super().__init__(end, name, configuration)
         self.repositories = repositories
+        self._http = http
         self._door = door
         self._stores = stores
         self._pages = pages
@@ -304,6 +309,17 @@ class FakeServerModuleApi(_FakeApi):
 
     def store(self, namespace: str) -> NamespaceStore:
         return self._stores.open(self.name, namespace)
+
+    def http_agent(
+        self,
+        setting: str,
+        ca_certificate_file: Path | None = None,
+        *,
+        connections: int = 2,
+    ) -> IAgent:
+        if self._http is None:
+            raise AssertionError(f"{setting}: give ModulePair the IAgent to be asked")
+        return self._http
 
     def web(self, prefix: str, resource: IResource) -> None:
         self._pages.mount(self.name, prefix, resource)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
+from twisted.web.iweb import IAgent
 
 from tunnel.hosting.pages import Pages
 from tunnel.hosting.sections import Sections
@@ -34,14 +35,19 @@ class ModulePair:
 
     :param cluster: what agent halves are given as the Kubernetes API, an `ICluster`
         such as `FakeCluster`.
+    :param http: answers what server halves ask of other servers, such as
+        ``treq.testing.RequestTraversalAgent``.
     :ivar store: keeps what server halves store, and fails when it is told to.
     :ivar repositories: the Git repositories that server halves read.
     :ivar sections: the agent's configuration; ``sections.apply`` changes it.
     """
 
-    def __init__(self, clock: Clock, *, cluster: Any = None) -> None:
+    def __init__(
+        self, clock: Clock, *, cluster: Any = None, http: IAgent | None = None
+    ) -> None:
         self.clock = clock
         self.cluster = cluster
+        self._http = http
         self.store = FakeStore(clock)
         self._stores = Stores(lambda: self.store, clock)
         self._pages = Pages()
@@ -61,6 +67,7 @@ class ModulePair:
             stores=self._stores,
             pages=self._pages,
             repositories=self.repositories,
+            http=self._http,
         )
         return self._make(api, self.server, factory, configuration)
 

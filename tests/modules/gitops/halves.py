@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
@@ -10,6 +12,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.iweb import IAgent
 
 from modules.gitops import kept, reconcile
 from modules.gitops.agent import GitopsAgent
@@ -30,19 +33,26 @@ def text(*objects: Any) -> str:
 class HalvesTestCase(SynchronousTestCase):
     """One agent, two repositories, one cluster."""
 
+    #: Of kas' half, besides the repositories.
+    settings: Mapping[str, Any] = MappingProxyType({})
+    #: Answers what kas asks of other servers.
+    http: IAgent | None = None
+
     def setUp(self) -> None:
         for module in (kept, reconcile):
             self.patch(module, "deferToThread", maybeDeferred)
         self.clock = Clock()
         self.cluster = FakeCluster(self.clock)
-        self.pair = ModulePair(self.clock, cluster=self.cluster)
+        self.pair = ModulePair(self.clock, cluster=self.cluster, http=self.http)
         self.apps = self.pair.repositories.open(GitAddress(url=URL))
         self.other = self.pair.repositories.open(GitAddress(url=OTHER))
         repositories = {
             "apps": RepositorySettings(url=URL),
             "other": RepositorySettings(url=OTHER),
         }
-        self.server = self.pair.server_half(GitopsServer, repositories=repositories)
+        self.server = self.pair.server_half(
+            GitopsServer, repositories=repositories, **self.settings
+        )
         self.server._random = lambda: 1.0
         self.agent = self.pair.agent_half(GitopsAgent)
         self.agent._random = lambda: 1.0

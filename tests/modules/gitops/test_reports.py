@@ -20,7 +20,7 @@ from zope.interface.verify import verifyObject
 
 from modules.gitops import control_pb2 as pb
 from modules.gitops import reported, reports, reports_pb2, webhooks
-from modules.gitops.config import WebhookSettings
+from modules.gitops.config import WebhookFormat, WebhookSettings
 from modules.gitops.drift import Drift, DriftKind
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.reported import AgentDrift
@@ -354,3 +354,49 @@ class TestWebhooks:
         self.secret.write_bytes(SECRET)
         self.clock.advance(webhooks.PAUSE_FIRST)
         assert self.names() == ["x"]
+
+    def test_an_alert_of_gitlab(self, tmp_path: Path) -> None:
+        """One for each object, which ends when the drift does."""
+        webhook = self.begin(tmp_path, format=WebhookFormat.GITLAB_ALERT)
+        named = pb.ObjectReference(
+            group="apps", kind="Deployment", namespace="prod", name="web"
+        )
+        field = pb.ObjectDrift.Field(path="/assign @root", wanted="2", live="5")
+        drift = pb.ObjectDrift(
+            project="apps",
+            object=named,
+            kind=pb.ObjectDrift.KIND_CHANGED,
+            state=pb.ObjectDrift.STATE_REPORTED,
+            fields=[field] * 30,
+            more_fields=1,
+            credentials=["user:alice"],
+            commit="c" * 40,
+            place="apps/web.yaml:7",
+        )
+        other = pb.ObjectDrift(project="apps", kind=pb.ObjectDrift.KIND_DELETED)
+        webhook.send(AgentDrift("1", "prod", (drift, other)))
+        drift.state = pb.ObjectDrift.STATE_REPAIRED
+        webhook.send(AgentDrift("1", "prod", (drift,)))
+        for _, headers, _ in self.http.requests:
+            assert headers.getRawHeaders("Authorization") == [
+                f"Bearer {SECRET.decode()}"
+            ]
+            assert not headers.hasHeader("Txkas-Signature")
+        changed, deleted, ended = (json.loads(one) for *_, one in self.http.requests)
+        assert set(changed) == {
+            *("title", "description", "start_time", "service", "monitoring_tool"),
+            *("hosts", "severity", "fingerprint"),
+        }
+        assert changed["title"] == "Deployment.apps prod/web was changed"
+        assert changed["start_time"] == "1970-01-01T00:01:40Z"
+        assert (changed["severity"], deleted["severity"]) == ("medium", "high")
+        assert changed["fingerprint"] == ended["fingerprint"] != deleted["fingerprint"]
+        assert ended["end_time"] == "1970-01-01T00:01:40Z"
+        lines = changed["description"].splitlines()
+        assert lines[:2] == [
+            "Through kas by: user:alice",
+            "In Git: apps/web.yaml:7 at cccccccccccc",
+        ]
+        assert lines[-1] == "Fields that are not shown: 11"
+        # GitLab takes such lines for commands.
+        assert not [one for one in lines if one.startswith("/")]

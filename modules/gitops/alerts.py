@@ -1,0 +1,86 @@
+"""A drift as GitLab's alerts want it, for an HTTP endpoint of a project."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from modules.gitops.control_pb2 import ObjectDrift
+from modules.gitops.reported import AgentDrift
+from tunnel.util.texts import clean
+
+__all__ = ["alert_of"]
+
+#: Characters of the title, of one line of the description, and lines of it.
+MAX_TITLE, MAX_LINE, MAX_LINES = 250, 500, 20
+
+_WORDS = {
+    ObjectDrift.KIND_DELETED: "was deleted",
+    ObjectDrift.KIND_DELETING: "is being deleted, and a finalizer holds it",
+    ObjectDrift.KIND_REPLACED: "was replaced by another object",
+}
+
+#: States in which it is over: GitLab resolves the alert.
+_OVER = (ObjectDrift.STATE_REPAIRED, ObjectDrift.STATE_ENDED)
+
+
+def alert_of(event: AgentDrift, drift: ObjectDrift, now: float) -> dict[str, Any]:
+    """
+    The payload of an alert.
+
+    Source of names: GitLab's documentation, "Customize the alert payload outside of
+    GitLab".  All alerts of an object have one fingerprint, so that GitLab shows one.
+
+    :param now: seconds since 1970.
+    """
+    named = drift.object
+    kind = f"{named.kind}.{named.group}" if named.group else named.kind
+    name = f"{named.namespace}/{named.name}" if named.namespace else named.name
+    what = _WORDS.get(drift.kind, "was changed")
+    identity = "\0".join(
+        (event.agent_id, drift.project, kind, named.namespace, named.name)
+    )
+    alert = {
+        "title": clean(f"{kind} {name} {what}", MAX_TITLE),
+        "description": "\n".join(_lines(drift)),
+        "start_time": _time(drift.found_at.seconds or now),
+        "service": drift.project,
+        "monitoring_tool": "txkas",
+        "hosts": event.agent_name,
+        "severity": "medium" if drift.kind == ObjectDrift.KIND_CHANGED else "high",
+        "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
+    }
+    if drift.state in _OVER:
+        alert["end_time"] = _time(now)
+    return alert
+
+
+def _lines(drift: ObjectDrift) -> Iterator[str]:
+    """
+    What is to be said of it.
+
+    None begins with a slash: an incident that GitLab makes of the alert has them, and
+    GitLab takes such lines for commands.
+    """
+    if drift.reason:
+        yield clean(f"Why it is not repaired: {drift.reason}", MAX_LINE)
+    if drift.credentials:
+        yield clean(f"Through kas by: {', '.join(drift.credentials)}", MAX_LINE)
+    elif drift.writers:
+        managers = sorted({one.manager for one in drift.writers})
+        yield clean(f"By: {', '.join(managers)}", MAX_LINE)
+    if drift.commit:
+        yield clean(f"In Git: {drift.place} at {drift.commit[:12]}", MAX_LINE)
+    fields = list(drift.fields)
+    for one in fields[:MAX_LINES]:
+        wanted, live = one.wanted or "absent", one.live or "absent"
+        yield clean(f"Field {one.path}: {wanted} in Git, {live} now", MAX_LINE)
+    more = drift.more_fields + len(fields[MAX_LINES:])
+    if more:
+        yield f"Fields that are not shown: {more}"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")

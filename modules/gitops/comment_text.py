@@ -1,0 +1,160 @@
+"""What the comment on a merge request says, as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from modules.gitops import control_pb2 as pb
+from modules.gitops.preview import Effect
+from tunnel.util.texts import clean
+
+__all__ = ["MARK", "Asked", "comment"]
+
+#: What it begins with; a page does not show it.
+MARK = "<!-- txkas: preview of GitOps projects -->"
+
+#: Characters of a comment: GitLab takes a million, and nobody reads them.
+MAX_TEXT = 100_000
+
+#: Characters of one line, and fields of one object.
+MAX_LINE, MAX_FIELDS = 400, 20
+
+#: Characters of a name outside of blocks.
+MAX_NAME = 100
+
+_SIGNS = {
+    Effect.CREATE.value: "+",
+    Effect.CHANGE.value: "~",
+    Effect.RECREATE.value: "-/+",
+    Effect.ADOPT.value: "~",
+    Effect.PRUNE.value: "-",
+}
+
+_TICKS = re.compile("`+")
+
+#: What needs somebody's eyes, and is told first.
+_BAD = (Effect.DENIED.value, Effect.REFUSED.value, Effect.BLOCKED.value)
+
+
+@attrs.frozen
+class Asked:
+    """
+    What one project of one agent says.
+
+    :ivar problem: why there is no preview; empty: there is.
+    """
+
+    agent: str
+    project: str
+    preview: pb.PreviewResponse | None = None
+    problem: str = ""
+
+
+def comment(commit: str, asked: Iterable[Asked], left_out: int = 0) -> str:
+    """
+    The comment for a commit.
+
+    What commits and clusters say stands in blocks of code alone, each line after a
+    sign of ours: GitLab takes lines that begin with a slash for commands, and would
+    run them with the rights of our token.
+
+    :param left_out: projects that were not asked.
+    """
+    parts = [
+        MARK,
+        f"**What this would change in clusters**, at commit {_code(commit[:12])}",
+    ]
+    sections = list(asked)
+    room = (MAX_TEXT - 1000) // max(1, len(sections))
+    parts += [_section(commit, one, room) for one in sections]
+    if left_out:
+        parts.append(f"{left_out} more projects follow this branch.")
+    parts.append(
+        "_The source branch as it is: what the target branch got since then is not in "
+        "it. Nothing was changed. This comment follows the merge request._"
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(commit: str, asked: Asked, room: int) -> str:
+    head = f"#### {_code(asked.agent)}, project {_code(asked.project)}"
+    preview = asked.preview
+    if preview is None:
+        return f"{head}\n\n{_block(iter([_bad(asked.problem)]), room)}"
+    lines: Iterator[str]
+    if preview.problems:
+        lines = map(_bad, preview.problems)
+        text = "nothing would be applied"
+    else:
+        lines = _lines(preview.objects)
+        text = _summary(preview.objects)
+    if preview.commit != commit:
+        text += f" (at {_code(preview.commit[:12])})"
+    found = f"{head}: {text}"
+    block = _block(lines, room - len(found))
+    return f"{found}\n\n{block}" if block else found
+
+
+def _bad(problem: str) -> str:
+    return f"! {clean(problem, MAX_LINE)}"
+
+
+def _summary(objects: Iterable[pb.ObjectPreview]) -> str:
+    counts = Counter(one.effect for one in objects)
+    bad = [one for one in _BAD if one in counts]
+    order = [*bad, *sorted(set(counts) - set(bad))]
+    return ", ".join(f"{counts[one]} {clean(one, 20)}" for one in order) or "no object"
+
+
+def _lines(objects: Iterable[pb.ObjectPreview]) -> Iterator[str]:
+    shown = [one for one in objects if one.effect != Effect.NONE.value]
+    for one in sorted(shown, key=lambda one: one.effect not in _BAD):
+        named = one.object
+        kind = f"{named.kind}.{named.group}" if named.group else named.kind
+        name = f"{named.namespace}/{named.name}" if named.namespace else named.name
+        parts = [kind, name, f" {one.effect}", f" {one.place}" if one.place else ""]
+        text = " ".join(part for part in parts if part)
+        if one.reason:
+            text += f": {one.reason}"
+        sign = "!" if one.effect in _BAD else _SIGNS.get(one.effect, "?")
+        yield f"{sign} {clean(text, MAX_LINE)}"
+        for field in list(one.fields)[:MAX_FIELDS]:
+            before, after = field.before or "absent", field.after or "absent"
+            yield f"    {clean(f'{field.path}: {before} -> {after}', MAX_LINE)}"
+        more = one.more_fields + max(0, len(one.fields) - MAX_FIELDS)
+        if more:
+            yield f"    and {more} more fields"
+        if one.HasField("drift"):
+            managers = (each.manager for each in one.drift.writers)
+            who = ", ".join((*one.drift.credentials, *managers))
+            yield "    " + clean(f"changed in the cluster, by {who or '?'}", MAX_LINE)
+
+
+def _block(lines: Iterator[str], room: int) -> str:
+    """
+    A block of code that nothing in *lines* can end; empty: there is none.
+
+    Of lines for which there is no room none is made: there may be very many.
+    """
+    kept: list[str] = []
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            kept.append("... and more, which kasctl gitops preview shows")
+            break
+        kept.append(line)
+    if not kept:
+        return ""
+    longest = max(
+        (len(run) for line in kept for run in _TICKS.findall(line)), default=0
+    )
+    fence = "`" * max(3, longest + 1)
+    return "\n".join((f"{fence}text", *kept, fence))
+
+
+def _code(name: str) -> str:
+    return f"`{clean(name, MAX_NAME).replace('`', '?') or '?'}`"

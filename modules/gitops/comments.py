@@ -1,0 +1,194 @@
+"""In kas: one comment on a merge request of GitLab, kept up to date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgent, IResponse
+
+from modules.gitops.config import MergeRequestSettings
+from modules.secret_file import read_secret
+from tunnel import __version__
+from tunnel.errors import CallError, Status
+from tunnel.util.backoff import Backoff
+from tunnel.util.bodies import TooLarge, WholeBody, collect
+
+__all__ = ["Comments"]
+
+#: Attempts for one request, and the seconds of the first and the longest pause between.
+ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 1.0, 60.0
+
+#: Seconds for one attempt.
+SECONDS = 20.0
+
+#: Comments of one page, which is GitLab's limit, and pages that are looked through.
+PER_PAGE, MAX_PAGES = 100, 50
+
+#: Bytes of an answer: a comment has a million characters at most, so a page of them
+#: can have more; such a page has none of ours, and is told as an error.
+MAX_ANSWER = 16 * 1024 * 1024
+
+_REFUSED: Final = {
+    401: "the token is not valid, or has expired",
+    403: "the token may not do that: it needs the scope api and a member's rights",
+    404: "the user of the token does not see this merge request",
+}
+
+
+class _TryAgain(Exception):
+    """GitLab may answer in a while; *pause*: the seconds it asks for, or 0."""
+
+    def __init__(self, why: str, pause: float = 0.0) -> None:
+        super().__init__(why)
+        self.pause = pause
+
+
+@attrs.define(eq=False)
+class Comments:
+    """
+    Comments of the user whose token kas has.
+
+    Source: GitLab's Notes API.  Only that user's own comments are looked at: whoever
+    writes a comment that looks like ours does not have it changed.
+
+    :param mark: what ours begin with.
+    """
+
+    _settings: MergeRequestSettings
+    _http: IAgent
+    _clock: IReactorTime
+    _random: Callable[[], float]
+    _mark: str
+
+    async def find(self, project_id: int, merge_request: int) -> list[tuple[int, str]]:
+        """
+        Ours on that merge request, the oldest first: id and text.
+
+        :raises CallError: GitLab cannot be asked, or refuses it.
+        """
+        me = (await self._ask("GET", "/user")).get("id")
+        notes = _path(project_id, merge_request)
+        found = []
+        for page in range(1, MAX_PAGES + 1):
+            query = f"?sort=asc&order_by=created_at&per_page={PER_PAGE}&page={page}"
+            asked = await self._ask("GET", notes + query)
+            every = asked if isinstance(asked, list) else []
+            for one in every:
+                if _is_of(one, me) and one["body"].startswith(self._mark):
+                    found.append((one["id"], one["body"]))
+            if len(every) < PER_PAGE:
+                break
+        return found
+
+    async def put(self, project_id: int, merge_request: int, text: str) -> None:
+        """
+        Have *text* as the one comment there.
+
+        Several kas that comment at the same moment leave two: the next one that
+        comes by takes the newer ones away.
+
+        :param text: begins with the mark.
+        :raises CallError: GitLab cannot be asked, or refuses it.
+        """
+        notes = _path(project_id, merge_request)
+        found = await self.find(project_id, merge_request)
+        if not found:
+            await self._ask("POST", notes, {"body": text})
+            return
+        (first, before), *more = found
+        if before != text:
+            await self._ask("PUT", f"{notes}/{first}", {"body": text})
+        for number, _ in more:
+            await self._ask("DELETE", f"{notes}/{number}")
+
+    async def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        """What GitLab answers, as JSON; None: nothing."""
+        backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return await self._try(method, path, body)
+            except _TryAgain as error:
+                if attempt == ATTEMPTS:
+                    raise CallError(Status.UNAVAILABLE, f"GitLab: {error}") from None
+                pause = error.pause or backoff.pause()
+                await deferLater(self._clock, min(pause, PAUSE_MOST))
+        raise AssertionError
+
+    async def _try(self, method: str, path: str, body: Any) -> Any:
+        try:
+            token = read_secret(self._settings.token_file)
+        except ValueError as error:
+            raise CallError(Status.FAILED_PRECONDITION, str(error)) from None
+        headers = Headers(
+            {
+                b"User-Agent": [f"txkas/{__version__}".encode()],
+                b"Accept": [b"application/json"],
+                b"Private-Token": [token],
+            }
+        )
+        producer = None
+        if body is not None:
+            headers.addRawHeader(b"Content-Type", b"application/json")
+            producer = WholeBody(json.dumps(body).encode())
+        url = f"{self._settings.gitlab_url.rstrip('/')}/api/v4{path}"
+        asking: Deferred[tuple[IResponse, bytes]] = self._http.request(
+            method.encode(), url.encode(), headers, producer
+        ).addCallback(collect, MAX_ANSWER)
+        asking.addTimeout(SECONDS, self._clock)
+        try:
+            response, content = await asking
+        except CancelledError:
+            raise
+        except TooLarge:
+            text = f"GitLab: an answer has more than {MAX_ANSWER // 1024**2} MiB"
+            raise CallError(Status.RESOURCE_EXHAUSTED, text) from None
+        except Exception as error:
+            # Of many kinds: no route, no name, a certificate, a time-out.
+            raise _TryAgain(type(error).__name__) from None
+        return _answered(response, content)
+
+
+def _answered(response: IResponse, content: bytes) -> Any:
+    code = response.code
+    if code == 429 or code >= 500:
+        raise _TryAgain(f"it answers {code}", _pause(response))
+    if code in _REFUSED:
+        raise CallError(Status.PERMISSION_DENIED, f"GitLab: {_REFUSED[code]} ({code})")
+    if not 200 <= code < 300:
+        raise CallError(Status.FAILED_PRECONDITION, f"GitLab: it answers {code}")
+    if not content.strip():
+        return None
+    try:
+        return json.loads(content)
+    except ValueError:
+        text = "GitLab: it answers no JSON; does gitlab_url name it?"
+        raise CallError(Status.FAILED_PRECONDITION, text) from None
+
+
+def _pause(response: IResponse) -> float:
+    (said, *_) = response.headers.getRawHeaders("Retry-After", [""])
+    return float(said) if said.isascii() and said.isdigit() else 0.0
+
+
+def _path(project_id: int, merge_request: int) -> str:
+    return f"/projects/{project_id}/merge_requests/{merge_request}/notes"
+
+
+def _is_of(note: Any, user: Any) -> bool:
+    """Whether that user wrote it."""
+    return (
+        isinstance(note, dict)
+        and isinstance(note.get("author"), dict)
+        and isinstance(note.get("id"), int)
+        and isinstance(note.get("body"), str)
+        and not note.get("system")
+        and user is not None
+        and note["author"].get("id") == user
+    )

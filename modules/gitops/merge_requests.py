@@ -1,0 +1,350 @@
+"""
+In kas: GitLab tells of merge requests, agents say what they would change.
+
+GitLab calls ``POST /gitops/merge-requests`` (webhook, "Merge request events"); kas asks
+the agents whose projects follow the target branch, and comments on the merge request.
+No pipeline has a credential of a cluster, and none of GitLab reaches an agent.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.web.resource import Resource
+
+from modules.gitops import control_pb2 as pb
+from modules.gitops import rpc_pb2
+from modules.gitops.allowance import Allowance
+from modules.gitops.comment_text import MARK, Asked, comment
+from modules.gitops.comments import Comments
+from modules.gitops.config import MergeRequestSettings
+from modules.gitops.operators import CONTROL
+from modules.gitops.parallel import in_parallel
+from modules.secret_file import read_secret
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import ConnectedAgent, IServerModuleApi
+from tunnel.util.backoff import Backoff
+from tunnel.util.texts import clean
+
+__all__ = ["MergeRequests"]
+
+#: Merge requests that wait, and those that are worked on at the same time.
+MAX_WAITING, AT_ONCE = 200, 2
+
+#: Rounds for one merge request, and seconds in which they are counted: who pushes every
+#: second sees the last of a few pushes.
+ROUNDS, ROUNDS_SECONDS = 6, 60.0
+
+#: Merge requests whose rounds are counted; the one that came first is forgotten.
+MAX_COUNTED = 1000
+
+#: Agents that are asked which projects they have, how many at the same time, and the
+#: seconds that each has.
+MAX_AGENTS, ASKED_AT_ONCE, STATUS_SECONDS = 200, 16, 10.0
+
+#: Previews of one merge request, and seconds for each.
+MAX_PREVIEWS, PREVIEW_SECONDS = 20, 60.0
+
+#: Attempts for a preview, and the seconds of the first and the longest pause between:
+#: others may be under way there, or GitLab's ref may be at an older commit.
+ATTEMPTS, PAUSE_FIRST, PAUSE_MOST = 5, 2.0, 15.0
+
+#: Bytes of a webhook; GitLab's have a few dozen kilobytes.
+MAX_BODY = 1024 * 1024
+
+#: Actions after which there is something new to preview.
+_NEW = ("open", "reopen")
+
+
+@attrs.frozen
+class MergeRequest:
+    """
+    What GitLab says of one.
+
+    :ivar project: full path of the project that it is to be merged in.
+    :ivar default: whether its target is the default branch of that.
+    :ivar commit: the last one of the source branch.
+    """
+
+    project_id: int
+    project: str
+    number: int
+    target: str
+    default: bool
+    commit: str
+    is_fork: bool
+
+    def is_followed(self, ref: rpc_pb2.Ref) -> bool:
+        """Whether it is to be merged in what *ref* follows."""
+        kind = ref.WhichOneof("ref")
+        if kind is None:
+            return self.default
+        if kind == "branch":
+            return bool(ref.branch == self.target)
+        return kind == "name" and bool(ref.name == f"refs/heads/{self.target}")
+
+
+class MergeRequests(Resource):
+    """The page, and what comes of it."""
+
+    isLeaf = True
+    _log = Logger()
+
+    def __init__(
+        self,
+        api: IServerModuleApi,
+        settings: MergeRequestSettings,
+        random: Callable[[], float],
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._api = api
+        self._settings = settings
+        self._random = random
+        setting = "agent.gitops.merge_requests.ca_certificate_file"
+        http = api.http_agent(setting, settings.ca_certificate_file)
+        self._comments = Comments(settings, http, api.clock, random, MARK)
+        #: The newest of each, by project and number.
+        self._waiting: dict[tuple[int, int], MergeRequest] = {}
+        self._working: dict[tuple[int, int], Deferred[Any]] = {}
+        self._allowances: dict[tuple[int, int], Allowance] = {}
+        #: Begins what has to wait because it had many rounds.
+        self._later: IDelayedCall | None = None
+
+    def stop(self) -> None:
+        """What waits is dropped."""
+        self._waiting.clear()
+        self._rest()
+        for one in tuple(self._working.values()):
+            one.cancel()
+
+    def render_POST(self, request: Any) -> bytes:
+        """GitLab has an event."""
+        if not self._knows_secret(request):
+            return _answer(request, 401, "the secret is missing, or it is another one")
+        body = request.content.read(MAX_BODY + 1)
+        if len(body) > MAX_BODY:
+            return _answer(request, 413, f"an event has at most {MAX_BODY} bytes")
+        try:
+            found = _merge_request(json.loads(body))
+        except (ValueError, RecursionError):
+            return _answer(request, 400, "this is no merge request event of GitLab")
+        if found is None:
+            return _answer(request, 200, "there is nothing new to preview")
+        if found.is_fork and not self._settings.forks:
+            return _answer(request, 200, "merge requests of forks are not previewed")
+        key = found.project_id, found.number
+        if key not in self._waiting and len(self._waiting) >= MAX_WAITING:
+            request.setHeader(b"retry-after", b"60")
+            return _answer(request, 503, f"{MAX_WAITING} merge requests wait already")
+        self._waiting[key] = found
+        self._begin()
+        return _answer(request, 202, "it will be previewed")
+
+    def _knows_secret(self, request: Any) -> bool:
+        try:
+            secret = read_secret(self._settings.webhook_secret_file)
+        except ValueError as error:
+            self._log.error("{problem}", problem=str(error))
+            return False
+        given = request.getHeader(b"x-gitlab-token") or b""
+        return hmac.compare_digest(given, secret)
+
+    def _begin(self) -> None:
+        """Work on what waits; of one merge request on one commit at a time."""
+        self._rest()
+        now: float = self._api.clock.seconds()
+        waits = []
+        for key in tuple(self._waiting):
+            if len(self._working) >= AT_ONCE:
+                return
+            if key in self._working:
+                continue
+            allowance = self._allowance(key)
+            wait = allowance.wait(now)
+            if wait:
+                waits.append(wait)
+                continue
+            allowance.take(now)
+            working = Deferred.fromCoroutine(self._work(self._waiting.pop(key)))
+            working.addErrback(self._failed)
+            if not working.called:
+                self._working[key] = working
+                working.addCallback(self._ended, key)
+        if waits:
+            self._later = self._api.clock.callLater(min(waits), self._begin)
+
+    def _rest(self) -> None:
+        if self._later is not None and self._later.active():
+            self._later.cancel()
+        self._later = None
+
+    def _failed(self, failure: Any) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("the preview of a merge request failed", failure)
+
+    def _ended(self, _: object, key: tuple[int, int]) -> None:
+        del self._working[key]
+        self._begin()
+
+    async def _work(self, asked: MergeRequest) -> None:
+        try:
+            text = await self._text(asked)
+            if text is not None:
+                await self._comments.put(asked.project_id, asked.number, text)
+        except CallError as error:
+            self._log.warn(
+                "merge request {number} of {project} has no comment with its preview: "
+                "{problem}",
+                number=asked.number,
+                project=asked.project,
+                problem=error.message,
+            )
+
+    def _allowance(self, key: tuple[int, int]) -> Allowance:
+        """How often it may be worked on."""
+        allowance = self._allowances.pop(key, None)
+        if allowance is None:
+            allowance = Allowance(ROUNDS, ROUNDS_SECONDS)
+            if len(self._allowances) >= MAX_COUNTED:
+                del self._allowances[next(iter(self._allowances))]
+        # The one that was asked for last stands last.
+        self._allowances[key] = allowance
+        return allowance
+
+    async def _text(self, asked: MergeRequest) -> str | None:
+        """What the comment has to say; None: no project follows that branch."""
+        every = {
+            one.agent_id: one
+            for one in await self._api.agents()
+            if self._settings.has(one.agent_name)
+        }
+        agents = [every[agent_id] for agent_id in sorted(every)][:MAX_AGENTS]
+        if len(every) > MAX_AGENTS:
+            self._log.warn(
+                "{count} agents may preview merge requests, and {most} of them are "
+                "asked: say which in agent.gitops.merge_requests.agents",
+                count=len(every),
+                most=MAX_AGENTS,
+            )
+        found = await in_parallel(
+            (partial(self._projects, agent, asked) for agent in agents), ASKED_AT_ONCE
+        )
+        projects = [one for some in found for one in some]
+        if not projects:
+            return None
+        said = await in_parallel(
+            (
+                partial(self._preview, agent, project, asked)
+                for agent, project in projects[:MAX_PREVIEWS]
+            ),
+            AT_ONCE,
+        )
+        return comment(asked.commit, said, len(projects[MAX_PREVIEWS:]))
+
+    async def _projects(
+        self, agent: ConnectedAgent, asked: MergeRequest
+    ) -> list[tuple[ConnectedAgent, pb.ProjectStatus]]:
+        """Those of an agent that follow the target branch."""
+        client = self._api.client(CONTROL, agent.agent_id)
+        request = pb.GetStatusRequest(agent=agent.agent_id)
+        try:
+            status = await client.call("GetStatus", request, timeout=STATUS_SECONDS)
+        except CallError as error:
+            if error.status is not Status.UNIMPLEMENTED:
+                self._log.info(
+                    "agent {name} cannot say which projects it has: {problem}",
+                    name=agent.agent_name,
+                    problem=error.message,
+                )
+            return []
+        return [
+            (agent, one)
+            for one in status.projects
+            if one.repository == asked.project and asked.is_followed(one.ref)
+        ]
+
+    async def _preview(
+        self, agent: ConnectedAgent, project: pb.ProjectStatus, asked: MergeRequest
+    ) -> Asked:
+        """What one project says; asked again where it may know more soon."""
+        called = project.id or project.repository
+        client = self._api.client(CONTROL, agent.agent_id)
+        name = f"refs/merge-requests/{asked.number}/head"
+        request = pb.PreviewRequest(
+            agent=agent.agent_id, project=project.id, ref=rpc_pb2.Ref(name=name)
+        )
+        backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
+        for attempt in range(1, ATTEMPTS + 1):
+            last = attempt == ATTEMPTS
+            try:
+                preview = await client.call("Preview", request, timeout=PREVIEW_SECONDS)
+            except CallError as error:
+                again = error.status in (Status.RESOURCE_EXHAUSTED, Status.UNAVAILABLE)
+                if last or not again:
+                    return Asked(agent.agent_name, called, problem=error.message)
+            else:
+                if last or preview.commit == asked.commit:
+                    return Asked(agent.agent_name, called, preview)
+            await deferLater(self._api.clock, backoff.pause())
+        raise AssertionError
+
+
+def _merge_request(event: Any) -> MergeRequest | None:
+    """
+    What a webhook says; None: nothing that changes a preview.
+
+    :raises ValueError: it is no event of a merge request.
+    """
+    try:
+        if event["object_kind"] != "merge_request":
+            return None
+        said, project = event["object_attributes"], event["project"]
+        if said.get("state") != "opened":
+            return None
+        changes = event.get("changes") or {}
+        is_update = said.get("action") == "update" and (
+            said.get("oldrev") or "target_branch" in changes
+        )
+        if said.get("action") not in _NEW and not is_update:
+            return None
+        found = MergeRequest(
+            project_id=_number(project["id"]),
+            project=_text(project["path_with_namespace"]),
+            number=_number(said["iid"]),
+            target=_text(said["target_branch"]),
+            default=said["target_branch"] == project["default_branch"],
+            commit=_text(said["last_commit"]["id"]),
+            is_fork=said["source_project_id"] != said["target_project_id"],
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(str(error)) from None
+    if found.project_id != said["target_project_id"]:
+        raise ValueError("it is of another project")
+    return found
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ValueError("this is no number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or clean(value, 1024) != value:
+        raise ValueError("this is no name")
+    return value
+
+
+def _answer(request: Any, code: int, text: str) -> bytes:
+    request.setResponseCode(code)
+    request.setHeader(b"content-type", b"text/plain; charset=utf-8")
+    return text.encode() + b"\n"

@@ -1,0 +1,178 @@
+"""
+GitLab's public API, as far as comments on merge requests go (its "Notes API").
+
+A request that GitLab would refuse is refused, and noted in `FakeNotes.violations`.
+
+``python -m tests.fakes.notes TOKEN-FILE`` runs it as a process: it prints its port.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import attrs
+from klein import Klein
+from twisted.web.iweb import IRequest
+
+__all__ = ["FakeNotes"]
+
+_NOTES = "/api/v4/projects/<int:project>/merge_requests/<int:number>/notes"
+
+#: Characters that GitLab takes.
+MAX_BODY = 1_000_000
+
+
+@attrs.define(eq=False)
+class FakeNotes:
+    """
+    :param tokens: who may ask: the user's id, by token.
+    :ivar notes: of each merge request, by project and number, as GitLab shows them.
+    :ivar mood: ``ok``, or the status of every answer.
+    :ivar asked: how often, by method.
+    """
+
+    tokens: dict[str, int] = attrs.field(repr=False)
+    notes: dict[tuple[int, int], list[dict[str, Any]]] = attrs.field(factory=dict)
+    mood: str = "ok"
+    asked: Counter[str] = attrs.field(factory=Counter)
+    violations: list[str] = attrs.field(factory=list)
+    app: Klein = attrs.field(init=False)
+    _count: int = attrs.field(default=300, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.app = Klein()
+        self.app.route("/api/v4/user", methods=["GET"])(self._user)
+        self.app.route(_NOTES, methods=["GET"])(self._list)
+        self.app.route(_NOTES, methods=["POST"])(self._create)
+        self.app.route(f"{_NOTES}/<int:note>", methods=["PUT"])(self._change)
+        self.app.route(f"{_NOTES}/<int:note>", methods=["DELETE"])(self._delete)
+        self.app.route("/", branch=True)(self._unknown)
+
+    def add(self, user: int, text: str, key: tuple[int, int] = (5, 7)) -> int:
+        """A comment; its id."""
+        self._count += 1
+        note = {
+            "id": self._count,
+            "body": text,
+            "author": {"id": user, "username": f"user-{user}"},
+            "system": False,
+            "noteable_type": "MergeRequest",
+            "project_id": key[0],
+            "noteable_iid": key[1],
+        }
+        self.notes.setdefault(key, []).append(note)
+        return self._count
+
+    def _unknown(self, request: IRequest) -> bytes:
+        path = f"{request.method.decode()} {request.path.decode()}"
+        self.violations.append(f"{path}: GitLab has no such path")
+        return _say(request, {"error": "404 Not Found"}, 404)
+
+    def _begin(self, request: IRequest) -> tuple[int, bytes]:
+        """Who asks; or what is answered at once."""
+        self.asked[request.method.decode()] += 1
+        if self.mood != "ok":
+            if self.mood == "429":
+                request.setHeader(b"retry-after", b"3")
+            return 0, _say(request, {"message": self.mood}, int(self.mood))
+        token = request.getHeader("private-token") or ""
+        user = self.tokens.get(token, 0)
+        if not user:
+            return 0, _say(request, {"message": "401 Unauthorized"}, 401)
+        return user, b""
+
+    def _user(self, request: IRequest) -> bytes:
+        user, answer = self._begin(request)
+        return answer or _say(request, {"id": user, "username": f"user-{user}"})
+
+    def _list(self, request: IRequest, project: int, number: int) -> bytes:
+        user, answer = self._begin(request)
+        if not user:
+            return answer
+        query = {name.decode(): one[0].decode() for name, one in request.args.items()}
+        if set(query) - {"sort", "order_by", "per_page", "page"}:
+            self.violations.append(f"GitLab does not know all of {sorted(query)}")
+        notes = list(self.notes.get((project, number), []))
+        if query.get("sort", "desc") == "desc":
+            notes.reverse()
+        page, size = int(query.get("page", 1)), int(query.get("per_page", 20))
+        if size > 100:
+            self.violations.append("GitLab has at most 100 on a page")
+        return _say(request, notes[(page - 1) * size : page * size])
+
+    def _create(self, request: IRequest, project: int, number: int) -> bytes:
+        user, answer = self._begin(request)
+        if not user:
+            return answer
+        text = self._text(request)
+        if text is None:
+            return _say(request, {"error": "body is missing"}, 400)
+        note = self.add(user, text, (project, number))
+        return _say(request, {"id": note, "body": text}, 201)
+
+    def _change(self, request: IRequest, project: int, number: int, note: int) -> bytes:
+        return self._edit(request, project, number, note, "PUT")
+
+    def _delete(self, request: IRequest, project: int, number: int, note: int) -> bytes:
+        return self._edit(request, project, number, note, "DELETE")
+
+    def _edit(
+        self, request: IRequest, project: int, number: int, note: int, method: str
+    ) -> bytes:
+        user, answer = self._begin(request)
+        if not user:
+            return answer
+        notes = self.notes.get((project, number), [])
+        found = [one for one in notes if one["id"] == note]
+        if not found:
+            return _say(request, {"message": "404 Note Not Found"}, 404)
+        if found[0]["author"]["id"] != user:
+            self.violations.append(f"{method} of a note of somebody else")
+            return _say(request, {"message": "403 Forbidden"}, 403)
+        if method == "DELETE":
+            notes.remove(found[0])
+            request.setResponseCode(204)
+            return b""
+        text = self._text(request)
+        if text is None:
+            return _say(request, {"error": "body is missing"}, 400)
+        found[0]["body"] = text
+        return _say(request, found[0])
+
+    def _text(self, request: IRequest) -> str | None:
+        if request.getHeader("content-type") != "application/json":
+            self.violations.append("the body is JSON")
+            return None
+        body = json.load(request.content)
+        if set(body) != {"body"} or not 0 < len(body["body"]) <= MAX_BODY:
+            self.violations.append(f"GitLab takes no body with {sorted(body)}")
+            return None
+        return str(body["body"])
+
+
+def _say(request: IRequest, answer: Any, code: int = 200) -> bytes:
+    request.setResponseCode(code)
+    request.setHeader(b"content-type", b"application/json")
+    return json.dumps(answer).encode()
+
+
+def main(token_file: str) -> None:
+    """Serve until the process is killed."""
+    from twisted.internet import endpoints, reactor
+    from twisted.web.server import Site
+
+    clock: Any = reactor
+    fake = FakeNotes({Path(token_file).read_text().strip(): 9})
+    listening = endpoints.serverFromString(clock, "tcp:0:interface=127.0.0.1").listen(
+        Site(fake.app.resource())
+    )
+    listening.addCallback(lambda port: print(port.getHost().port, flush=True))
+    clock.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,342 @@
+"""Previews of merge requests, from GitLab's webhook to the comment there."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from treq.testing import RequestTraversalAgent
+
+from modules.gitops import comments, merge_requests
+from modules.gitops import control_pb2 as pb
+from modules.gitops.comment_text import MARK, MAX_TEXT, Asked, comment
+from modules.gitops.config import (
+    MergeRequestSettings,
+    WebhookFormat,
+    WebhookSettings,
+)
+from tests.fakes.notes import FakeNotes
+from tests.modules.gitops.halves import HalvesTestCase, text
+from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.testing.web import Answer
+
+SECRET, TOKEN = "the-secret-of-webhooks", "glpat-0123456789abcdef"
+
+#: Whose token kas has.
+ME = 9
+
+HEAD = "refs/merge-requests/7/head"
+
+
+def event(commit: str, **changed: Any) -> dict[str, Any]:
+    """What GitLab's webhook says of merge request 7 of apps."""
+    attributes = {
+        "iid": 7,
+        "state": "opened",
+        "action": "open",
+        "source_project_id": 5,
+        "target_project_id": 5,
+        "source_branch": "next",
+        "target_branch": "main",
+        "last_commit": {"id": commit},
+        **changed,
+    }
+    return {
+        "object_kind": "merge_request",
+        "project": {
+            "id": 5,
+            "path_with_namespace": "apps",
+            "default_branch": "main",
+        },
+        "object_attributes": attributes,
+    }
+
+
+class MergeRequestCase(HalvesTestCase):
+    """kas, an agent, and GitLab."""
+
+    forks = False
+
+    def setUp(self) -> None:
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        secret, token = folder / "secret", folder / "token"
+        secret.write_text(SECRET)
+        token.write_text(TOKEN)
+        self.gitlab = FakeNotes({TOKEN: ME, "glpat-of-an-author": 8})
+        self.http = RequestTraversalAgent(self.gitlab.app.resource())
+        self.settings = {
+            "merge_requests": MergeRequestSettings(
+                gitlab_url="https://gitlab.example.org/",
+                webhook_secret_file=secret,
+                token_file=token,
+                forks=self.forks,
+            )
+        }
+        super().setUp()
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps"})
+        self.passes(1)
+
+    def propose(self, *objects: Any) -> str:
+        """A commit of the merge request."""
+        return self.apps.commit({"a.yaml": text(*objects)}, HEAD)
+
+    def tell(self, said: Any, secret: str = SECRET) -> Answer:
+        answer = self.pair.visit(
+            "/gitops/merge-requests",
+            "POST",
+            said if isinstance(said, bytes) else json.dumps(said).encode(),
+            X_Gitlab_Token=secret,
+        )
+        self.settle()
+        return answer
+
+    def settle(self) -> None:
+        gitlab: Any = self.http
+        for _ in range(20):
+            self.pair.settle()
+            gitlab.flush()
+            self.clock.advance(0)
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.clock.advance(1)
+            self.settle()
+
+    def bodies(self, number: int = 7) -> list[str]:
+        return [one["body"] for one in self.gitlab.notes.get((5, number), [])]
+
+    def body(self) -> str:
+        (found,) = self.bodies()
+        return found
+
+
+class MergeRequestTests(MergeRequestCase):
+    """`modules.gitops.merge_requests` and `modules.gitops.comments`."""
+
+    def tearDown(self) -> None:
+        self.assertEqual(self.gitlab.violations, [])
+
+    def test_a_comment(self) -> None:
+        """One that follows the merge request."""
+        new = object_("m001")
+        new["data"] = {"n": "changed"}
+        commit = self.propose(new, *config_maps(3))
+        self.assertEqual(self.tell(event(commit)).status, 202)
+        body = self.body()
+        self.assertTrue(body.startswith(MARK))
+        self.assertIn(f"`{commit[:12]}`", body)
+        self.assertIn("`agent-1`, project `apps`: 1 change, 1 create, 1 prune", body)
+        self.assertIn("~ ConfigMap default/m001  change  a.yaml:1", body)
+        self.assertIn("/data/n: ", body)
+        self.assertIn("- ConfigMap default/m002  prune", body)
+        again = self.propose(*config_maps(1, 2))
+        self.tell(event(again, action="update", oldrev=commit))
+        # kas does not look at a ref twice in a second.
+        self.wait(merge_requests.PAUSE_FIRST)
+        self.assertIn(f"`{again[:12]}`", self.body())
+        self.assertIn("project `apps`: 2 unchanged", self.body())
+
+    def test_who_calls(self) -> None:
+        commit = self.propose(*config_maps(1))
+        for secret in ("", "another-secret-of-webhooks", SECRET + "x"):
+            self.assertEqual(self.tell(event(commit), secret).status, 401)
+        self.assertEqual(self.bodies(), [])
+
+    def test_bodies_that_are_none(self) -> None:
+        whole = event("c" * 40)
+        cut = {**whole, "object_attributes": {"state": "opened", "action": "open"}}
+        other = event("c" * 40, target_project_id=6, source_project_id=6)
+        for body in (b"{", b"[]", b"[" * 100_000, cut, other, event("c" * 40, iid="7")):
+            self.assertEqual(self.tell(body).status, 400)
+        self.assertEqual(self.tell(b" " * (merge_requests.MAX_BODY + 1)).status, 413)
+        self.assertEqual(self.bodies(), [])
+
+    def test_what_is_not_previewed(self) -> None:
+        """Other events, other texts of it, other branches, merge requests of forks."""
+        commit = self.propose(*config_maps(1))
+        for said in (
+            {**event(commit), "object_kind": "pipeline"},
+            event(commit, action="update"),
+            event(commit, action="merge", state="merged"),
+            event(commit, source_project_id=6),
+        ):
+            self.assertEqual(self.tell(said).status, 200)
+        self.assertEqual(self.tell(event(commit, target_branch="other")).status, 202)
+        self.assertEqual(self.bodies(), [])
+        self.assertEqual(self.gitlab.asked, {})
+
+    def test_another_branch_that_is_followed(self) -> None:
+        self.apps.commit({"a.yaml": text(*config_maps(1))}, "refs/heads/prod")
+        self.configure({"id": "apps", "ref": {"branch": "prod"}})
+        self.passes(1)
+        commit = self.propose(*config_maps(1))
+        self.tell(event(commit))
+        self.assertEqual(self.bodies(), [])
+        self.tell(event(commit, target_branch="prod"))
+        self.assertIn("1 unchanged", self.body())
+
+    def test_a_comment_that_looks_like_ours(self) -> None:
+        """Of somebody else: it is left, and ours is written."""
+        self.gitlab.add(8, f"{MARK} nothing changes")
+        self.tell(event(self.propose(*config_maps(1))))
+        theirs, ours = self.bodies()
+        self.assertEqual(theirs, f"{MARK} nothing changes")
+        self.assertIn("1 prune", ours)
+
+    def test_two_comments(self) -> None:
+        """Two kas wrote at the same moment: one is left, among hundreds."""
+        for number in range(150):
+            self.gitlab.add(8, f"words {number}")
+        self.gitlab.add(ME, f"{MARK} old")
+        self.gitlab.add(ME, f"{MARK} older")
+        self.tell(event(self.propose(*config_maps(1))))
+        ours = [one for one in self.bodies() if one.startswith(MARK)]
+        self.assertEqual(len(ours), 1)
+        self.assertIn("1 prune", ours[0])
+
+    def test_the_same_again(self) -> None:
+        """Nobody is told of a comment that says the same."""
+        said = event(self.propose(*config_maps(1)))
+        self.tell(said)
+        self.tell(said)
+        self.assertEqual(self.gitlab.asked["POST"], 1)
+        self.assertEqual(self.gitlab.asked["PUT"], 0)
+
+    def test_gitlab_is_away(self) -> None:
+        """Asked again, with pauses; then the log says why."""
+        said = event(self.propose(*config_maps(1)))
+        for mood in ("503", "429"):
+            self.gitlab.mood = mood
+            self.tell(said)
+            self.gitlab.mood = "ok"
+            self.assertEqual(self.gitlab.asked["GET"], 1)
+            self.wait(3)
+            self.assertIn("1 prune", self.body())
+            self.gitlab.notes.clear()
+            self.gitlab.asked.clear()
+        self.gitlab.mood = "500"
+        self.tell(said)
+        self.wait(comments.PAUSE_MOST * comments.ATTEMPTS)
+        self.assertEqual(self.gitlab.asked["GET"], comments.ATTEMPTS)
+        self.assertIn("GitLab: it answers 500", self.logged())
+
+    def test_a_token_that_is_refused(self) -> None:
+        self.gitlab.tokens.clear()
+        self.tell(event(self.propose(*config_maps(1))))
+        self.assertIn("merge request 7 of apps has no comment", self.logged())
+        self.assertIn("the token is not valid, or has expired (401)", self.logged())
+        self.assertNotIn(TOKEN, self.logged())
+        self.assertEqual(self.gitlab.asked["GET"], 1)
+
+    def test_commands_and_blocks(self) -> None:
+        """Nothing in a commit is a command, ends a block, or calls somebody."""
+        new = object_("m001")
+        new["data"] = {"n": "x\n/merge\n```\n/approve @all", "```": "y"}
+        self.tell(event(self.propose(new, *config_maps(2))))
+        lines = self.body().splitlines()
+        self.assertEqual([one for one in lines if one.startswith("/")], [])
+        fences = [one for one in lines if one.startswith("```")]
+        self.assertEqual(len(fences), 2)
+        self.assertGreater(len(fences[1]), 3)
+        begin, end = (lines.index(one) for one in fences)
+        outside = "\n".join(lines[:begin] + lines[end:])
+        self.assertNotIn("@", outside)
+
+    def test_problems(self) -> None:
+        """Files that cannot be read, and a ref that is not there."""
+        self.tell(event(self.apps.commit({"a.yaml": "kind: ["}, HEAD)))
+        self.assertIn("nothing would be applied", self.body())
+        self.assertIn("! a.yaml:2: this is no YAML", self.body())
+        self.tell(event("c" * 40, iid=8))
+        self.wait(200)
+        (body,) = self.bodies(8)
+        self.assertIn("! ", body)
+
+    def test_gitlab_is_ahead(self) -> None:
+        """Its ref is at the commit a moment after the webhook."""
+        old = self.propose(*config_maps(1))
+        self.tell(event("c" * 40))
+        self.assertEqual(self.bodies(), [])
+        self.wait(merge_requests.PAUSE_MOST * merge_requests.ATTEMPTS)
+        self.assertIn(f"(at `{old[:12]}`)", self.body())
+
+    def test_many_events(self) -> None:
+        """The newest of each is what counts, and so many wait."""
+        commit = self.propose(*config_maps(1))
+        for _ in range(merge_requests.ROUNDS + 3):
+            self.gitlab.notes.clear()
+            self.tell(event(commit))
+        self.assertEqual(self.bodies(), [])
+        self.wait(merge_requests.ROUNDS_SECONDS)
+        self.assertIn("1 prune", self.body())
+        self.gitlab.mood = "503"
+        for number in range(merge_requests.AT_ONCE + merge_requests.MAX_WAITING):
+            self.assertEqual(self.tell(event(commit, iid=100 + number)).status, 202)
+        answer = self.tell(event(commit, iid=9999))
+        self.assertEqual((answer.status, answer.fields["retry-after"]), (503, "60"))
+
+    def test_it_stops(self) -> None:
+        self.gitlab.mood = "503"
+        self.tell(event(self.propose(*config_maps(1))))
+        page = self.server._merge_requests
+        page.stop()
+        self.assertEqual((page._working, page._waiting), ({}, {}))
+
+    def logged(self) -> str:
+        return "\n".join(self.said(""))
+
+
+class ForkTests(MergeRequestCase):
+    """Where the operator takes them."""
+
+    forks = True
+
+    def test_a_fork(self) -> None:
+        self.tell(event(self.propose(*config_maps(1)), source_project_id=6))
+        self.assertIn("1 prune", self.body())
+
+
+class TestText:
+    """`modules.gitops.comment_text`."""
+
+    def test_how_long(self) -> None:
+        fields = [pb.FieldPreview(path="/data/x", before="a" * 900, after="b")] * 50
+        one = pb.ObjectPreview(effect="change", fields=fields, more_fields=3)
+        preview = pb.PreviewResponse(commit="c" * 40, objects=[one] * 500)
+        asked = [Asked(f"agent-{n}", "apps", preview) for n in range(20)]
+        found = comment("c" * 40, asked, left_out=4)
+        assert len(found) < MAX_TEXT
+        assert found.count("... and more") == 20
+        assert "4 more projects follow this branch" in found
+
+    def test_what_is_first(self) -> None:
+        one = [
+            pb.ObjectPreview(effect="create", object=pb.ObjectReference(name="a")),
+            pb.ObjectPreview(effect="denied", reason="no\x1b[2J", place="x.yaml:1"),
+        ]
+        found = comment(
+            "c" * 40, [Asked("`a`", "@all", pb.PreviewResponse(objects=one))]
+        )
+        assert "`?a?`, project `@all`: 1 denied, 1 create" in found
+        assert found.index("! ") < found.index("+ ")
+        assert "x.yaml:1: no?[2J" in found
+
+
+def test_a_way_that_others_can_read(tmp_path: Path) -> None:
+    """No token and no key is sent there."""
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    with pytest.raises(ValueError, match="use https"):
+        MergeRequestSettings(
+            gitlab_url="http://gitlab.example.org",
+            webhook_secret_file=secret,
+            token_file=secret,
+        )
+    url = "http://gitlab.example.org/alerts/notify.json"
+    with pytest.raises(ValueError, match="has to be https"):
+        WebhookSettings(url=url, format=WebhookFormat.GITLAB_ALERT, secret_file=secret)
+    assert WebhookSettings(url=url, secret_file=secret).url == url
