@@ -45,6 +45,7 @@ What is in a Git repository lives in the cluster.
     messages.py     objects and their drift as messages
     drift.py        what others have changed since then
     people.py       who did, of those that came through kas
+    audit_log.py    ... and of those that did not, as the API server says
     watches.py      watches on the kinds of all projects, metadata alone
     differences.py  how an object differs from what Git wants of it
     ignored.py      fields that a project leaves to others

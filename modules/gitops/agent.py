@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer, provider
 
 from modules.gitops import control_pb2, reports_pb2, rpc_pb2
+from modules.gitops.audit_log import AuditLog
 from modules.gitops.children import Children
 from modules.gitops.control import Control
 from modules.gitops.decryption import Decryptor
@@ -29,7 +30,7 @@ from modules.gitops.rendering import Renderer
 from modules.gitops.reports import DriftReports
 from modules.gitops.settings import GitopsSection, ManifestProject, ReceiverSettings
 from modules.gitops.watches import KindWatches
-from tunnel.config import field
+from tunnel.config import ExistingFile, field
 from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
 
 __all__ = ["GitopsAgent", "GitopsOptions"]
@@ -49,6 +50,10 @@ class GitopsOptions:
     kustomize: str = field(default="kustomize", doc="the program, or its path")
     helm: str = field(default="helm", doc="the program, or its path")
     sops: str = field(default="sops", doc="the program, or its path")
+    audit_log: ExistingFile | None = field(
+        default=None,
+        doc="the API server's, in JSON: who changes objects beside kas is named",
+    )
     inventory_namespace: str = field(
         default="", doc="of all inventories; the default_namespace of each project"
     )
@@ -88,6 +93,8 @@ class GitopsAgent:
         )
         self._writes = Writes(api.clock.seconds)
         api.subscribe("kubernetes.written", self._writes.add)
+        path = options.audit_log
+        self._audit_log = None if path is None else AuditLog(path, api.clock, time.time)
         self._watches = KindWatches(
             api.kubernetes_as_agentk(), api.clock, lambda: self._random()
         )
@@ -185,6 +192,7 @@ class GitopsAgent:
                 partial(self._claimed, settings.id),
                 self._watches,
                 self._writes,
+                self._audit_log,
                 self._reports.add,
                 self._renderer,
                 self._decryptor,

@@ -67,7 +67,7 @@ def _lines(drift: ObjectDrift) -> Iterator[str]:
     if drift.reason:
         yield clean(f"Why it is not repaired: {drift.reason}", MAX_LINE)
     if drift.credentials:
-        yield clean(f"Through kas by: {', '.join(drift.credentials)}", MAX_LINE)
+        yield clean(f"By: {', '.join(drift.credentials)}", MAX_LINE)
     elif drift.writers:
         managers = sorted({one.manager for one in drift.writers})
         yield clean(f"By: {', '.join(managers)}", MAX_LINE)

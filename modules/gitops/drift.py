@@ -24,6 +24,7 @@ from twisted.internet.task import deferLater
 
 from modules.gitops.act import Outcome, Result, Settled, marked
 from modules.gitops.allowance import Allowance
+from modules.gitops.audit_log import AuditLog
 from modules.gitops.brakes import AWAY
 from modules.gitops.differences import (
     AppliedVersion,
@@ -41,7 +42,11 @@ from modules.gitops.people import Changes, Writes
 from modules.gitops.plan import Action, Plan, Verb, live_object
 from modules.gitops.watches import Kind, KindWatches
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IKubernetesClient, KubernetesObject
+from tunnel.interfaces import (
+    IKubernetesClient,
+    KubernetesObject,
+    KubernetesResource,
+)
 
 __all__ = ["Drift", "DriftKind", "DriftState", "Drifts"]
 
@@ -118,8 +123,8 @@ class Drift:
     :ivar writers: who has these fields now; of a deleted object none.
     :ivar found_at: seconds since 1970.
     :ivar reason: why it is not repaired, where it should be.
-    :ivar credentials: those that changed it through kas, ``user:alice``, as far as that
-        is known.
+    :ivar credentials: those that changed it, as far as that is known: through kas
+        (``user:alice``), or as the API server's audit log says (``kubernetes:alice``).
     :ivar uid: of the object now; where it is gone, of what it was.
     """
 
@@ -180,6 +185,7 @@ class Drifts:
 
     :param now: seconds since 1970.
     :param writes: what clients of kas wrote lately.
+    :param audit_log: of the API server, for changes that did not come through kas.
     :param repairs: whether drift is repaired; `Project` does it, with `due`.
     :param tell: is called with each drift that is found, and with each change of its
         state; none of it waits.
@@ -194,6 +200,7 @@ class Drifts:
     _clock: IReactorTime
     _now: Callable[[], float]
     _writes: Writes
+    _audit_log: AuditLog | None
     _repairs: bool
     _tell: Callable[[Drift], None]
     present: dict[ObjectKey, Drift] = attrs.field(factory=dict, init=False)
@@ -428,12 +435,12 @@ class Drifts:
             origin=known.manifest.origin,
             uid=known.uid,
         )
-        through_kas = partial(self._writes.of, resource, key, known.at)
+        who = partial(self._who, resource, key, known.at)
         if live is None:
-            return drift(kind=DriftKind.DELETED, credentials=through_kas((), 0))
+            return drift(kind=DriftKind.DELETED, credentials=await who((), 0))
         metadata = live["metadata"]
         if metadata.get("deletionTimestamp"):
-            return drift(kind=DriftKind.DELETING, credentials=through_kas((), 0))
+            return drift(kind=DriftKind.DELETING, credentials=await who((), 0))
         if metadata.get("uid", "") != known.uid:
             writers = writers_of(live, (), FIELD_MANAGER)
             return drift(
@@ -476,8 +483,23 @@ class Drifts:
             fields=tuple(field for _, field in fields),
             more=more,
             writers=tuple(writers),
-            credentials=through_kas(writers, self._changes.lately(key)),
+            credentials=await who(writers, self._changes.lately(key)),
         )
+
+    async def _who(
+        self,
+        resource: KubernetesResource,
+        key: ObjectKey,
+        since: float,
+        writers: Collection[Writer],
+        changes: int,
+    ) -> tuple[str, ...]:
+        """Whoever changed it, as far as that is known; see `Writes.of`."""
+        found = self._writes.of(resource, key, since, writers, changes)
+        if found or self._audit_log is None or (changes and not writers):
+            return found
+        age = self._clock.seconds() - since
+        return await self._audit_log.of(resource, key, age, writers)
 
     def _known_drift(
         self,

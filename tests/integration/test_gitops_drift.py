@@ -201,6 +201,36 @@ def test_who_it_was(
     assert reasons == {"DriftRepaired"}
 
 
+def test_who_the_audit_log_names(stand: Stand) -> None:
+    """Of those that do not come through kas."""
+    space = stand.namespace
+    log = stand.cluster.folder / "audit.log"
+    stand.options.write_text(f"modules: {{gitops: {{audit_log: '{log}'}}}}\n")
+    stand.agentk.stop()
+    stand.restart()
+    stand.settled(
+        stand.commit(*(config_map(f"m{n}", space, key="x") for n in range(6)))
+    )
+    direct = Kubectl(stand.cluster.assets / "kubectl", stand.cluster.admin)
+    alice = Kubectl(direct.program, stand.kas.add_user("alice"))
+    carol = ("-n", space, "--as", "carol", "--as-group", "system:masters")
+    patch = ("--type", "merge", "-p", '{"data": {"key": "y"}}')
+    direct.ok(*carol, "patch", "configmap", "m0", *patch)
+    direct.ok(*carol, "delete", "configmap", "m1", "--wait=false")
+    alice.ok("-n", space, "patch", "configmap", "m2", *patch)
+    stand.says(f"ConfigMap {space}/m1 deleted (kubernetes:carol); it was repaired")
+    process = stand.agentk.process
+    assert process is not None
+
+    def named() -> dict[str, str]:
+        said = process.said()
+        found = re.findall(r"/(m\d) changed by .*? \((\w+:\w+)\): /data/key", said)
+        return dict(found)
+
+    wanted = {"m0": "kubernetes:carol", "m2": "user:alice"}
+    eventually(lambda: named() == wanted, 30, "who it was")
+
+
 def test_what_others_change(stand: Stand) -> None:
     """Edits, a scale, a delete: told with who did it, and repaired; the rest is not."""
     space = stand.namespace

@@ -394,7 +394,7 @@ class TestWebhooks:
         assert ended["end_time"] == "1970-01-01T00:01:40Z"
         lines = changed["description"].splitlines()
         assert lines[:2] == [
-            "Through kas by: user:alice",
+            "By: user:alice",
             "In Git: apps/web.yaml:7 at cccccccccccc",
         ]
         assert lines[-1] == "Fields that are not shown: 11"
