@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer, provider
 
 from modules.gitops import control_pb2, reports_pb2, rpc_pb2
-from modules.gitops.audit_log import AuditLog
+from modules.gitops.audit_log import KubernetesAuditLog
 from modules.gitops.children import Children
 from modules.gitops.control import Control
 from modules.gitops.decryption import Decryptor
@@ -94,7 +94,9 @@ class GitopsAgent:
         self._writes = Writes(api.clock.seconds)
         api.subscribe("kubernetes.written", self._writes.add)
         path = options.audit_log
-        self._audit_log = None if path is None else AuditLog(path, api.clock, time.time)
+        self._audit_log = (
+            None if path is None else KubernetesAuditLog(path, api.clock, time.time)
+        )
         self._watches = KindWatches(
             api.kubernetes_as_agentk(), api.clock, lambda: self._random()
         )

@@ -21,7 +21,7 @@ from tunnel.interfaces import KubernetesResource
 from tunnel.kubernetes import query_value
 from tunnel.util.texts import clean
 
-__all__ = ["AuditLog"]
+__all__ = ["KubernetesAuditLog"]
 
 #: Bytes of its end that are looked through: of a busy API server a minute has so many.
 #: It takes some milliseconds of a thread.
@@ -48,7 +48,7 @@ _CHANGES = frozenset(("create", "update", "patch"))
 
 
 @attrs.define(eq=False)
-class AuditLog:
+class KubernetesAuditLog:
     """
     Its file: one event of ``audit.k8s.io`` as JSON on each line.
 

@@ -24,7 +24,7 @@ from twisted.internet.task import deferLater
 
 from modules.gitops.act import Outcome, Result, Settled, marked
 from modules.gitops.allowance import Allowance
-from modules.gitops.audit_log import AuditLog
+from modules.gitops.audit_log import KubernetesAuditLog
 from modules.gitops.brakes import AWAY
 from modules.gitops.differences import (
     AppliedVersion,
@@ -200,7 +200,7 @@ class Drifts:
     _clock: IReactorTime
     _now: Callable[[], float]
     _writes: Writes
-    _audit_log: AuditLog | None
+    _audit_log: KubernetesAuditLog | None
     _repairs: bool
     _tell: Callable[[Drift], None]
     present: dict[ObjectKey, Drift] = attrs.field(factory=dict, init=False)

@@ -26,7 +26,7 @@ from twisted.logger import Logger
 from modules.gitops import rpc_pb2
 from modules.gitops.act import Settled, Superseded
 from modules.gitops.allowance import Allowance
-from modules.gitops.audit_log import AuditLog
+from modules.gitops.audit_log import KubernetesAuditLog
 from modules.gitops.commits import Commits
 from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
@@ -166,7 +166,7 @@ class Project:
         claim: Callable[[str], bool],
         watches: KindWatches,
         writes: Writes,
-        audit_log: AuditLog | None,
+        audit_log: KubernetesAuditLog | None,
         drifted: Callable[[str, Drift], None],
         renderer: Renderer,
         decryptor: Decryptor,

@@ -15,7 +15,7 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from modules.gitops import audit_log
-from modules.gitops.audit_log import AuditLog
+from modules.gitops.audit_log import KubernetesAuditLog
 from modules.gitops.differences import Writer
 from tests.modules.gitops.test_people import KEY, MAPS
 
@@ -78,7 +78,7 @@ def who(
     path: Path, age: float = 60.0, writers: tuple[Writer, ...] = (EDIT,)
 ) -> tuple[str, ...]:
     clock = Clock()
-    found = AuditLog(path, clock, lambda: NOW)
+    found = KubernetesAuditLog(path, clock, lambda: NOW)
     asking = Deferred.fromCoroutine(found.of(MAPS, KEY, age, writers))
     clock.advance(audit_log.LATE)
     named: tuple[str, ...] = SynchronousTestCase().successResultOf(asking)
@@ -167,7 +167,7 @@ def test_a_line_that_is_being_written(tmp_path: Path, audit: Audit) -> None:
     path.write_text(text[:-2])
     assert who(path) == ()
     clock = Clock()
-    found = AuditLog(path, clock, lambda: NOW)
+    found = KubernetesAuditLog(path, clock, lambda: NOW)
     asking = Deferred.fromCoroutine(found.of(MAPS, KEY, 60.0, (EDIT,)))
     path.write_text(text)
     clock.advance(audit_log.LATE)
@@ -178,12 +178,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, audit: Audit) -> None:
     """It is said once, until it can be."""
     log = EventLoggingObserver()
     globalLogPublisher.addObserver(log)
-    found = AuditLog(tmp_path / "none", Clock(), lambda: NOW)
+    found = KubernetesAuditLog(tmp_path / "none", Clock(), lambda: NOW)
     try:
         for _ in range(3):
             asking = Deferred.fromCoroutine(found.of(MAPS, KEY, 60.0, (EDIT,)))
             assert SynchronousTestCase().successResultOf(asking) == ()
     finally:
         globalLogPublisher.removeObserver(log)
-    (said,) = [one for one in log if one["log_namespace"].endswith("AuditLog")]
+    (said,) = [
+        one for one in log if one["log_namespace"].endswith("KubernetesAuditLog")
+    ]
     assert said["why"] == "No such file or directory"
