@@ -58,6 +58,10 @@ BUSY_FIRST, BUSY_MOST, BUSY_TIMES = 0.5, 8.0, 8
 #: Seconds for an object to go that is made anew: what it ran may take that long to end.
 ANEW_SECONDS = 120.0
 
+#: A version that no object has: the first one of etcd is of nothing.  What is applied
+#: with it becomes a new object, or is refused because there is one (409).
+NEVER = "1"
+
 
 class Outcome(Enum):
     """What became of an object."""
@@ -353,16 +357,16 @@ class Act:
             self._came_to(key, Outcome.LEFT)
             return
         try:
-            if action.verb in (Verb.CREATE, Verb.ADOPT) and (
-                why := await self._changed(action)
-            ):
-                self._came_to(key, Outcome.FAILED, why)
-                return
+            created = await self._created(action)
+            if created is None and action.verb in (Verb.CREATE, Verb.ADOPT):
+                if why := await self._changed(action):
+                    self._came_to(key, Outcome.FAILED, why)
+                    return
             if action.verb is Verb.ADOPT:
                 await self._take_over(action)
             # What is adopted is taken over from whoever has its fields.
             force = self._settings.force or action.verb is Verb.ADOPT
-            applied = await self._applied_or_taken_back(action, force, same)
+            applied = created or await self._applied_or_taken_back(action, force, same)
         except CallError as error:
             self._settled.pop(key, None)
             anew = await self._anew(action, error)
@@ -374,6 +378,20 @@ class Act:
         self._note_applied(key, action.manifest, found.uid, known)
         self._applied_one(action.manifest, found)
         self._came_to(key, _outcome(action.seen, applied))
+
+    async def _created(self, action: Action) -> KubernetesObject | None:
+        """The new object, in one request; None: there is one, or it takes two."""
+        manifest = action.manifest
+        if action.verb is not Verb.CREATE or manifest is None:
+            return None
+        try:
+            return await self._applied(manifest, action.uid, False, is_new=True)
+        except CallError as error:
+            # What looks at nothing else than this, as some aggregated APIs may, is
+            # asked as for any other object.
+            if error.status is Status.ABORTED or "resourceVersion" in error.message:
+                return None
+            raise
 
     async def _applied_or_taken_back(
         self, action: Action, force: bool, same: bool
@@ -539,9 +557,12 @@ class Act:
         return "another object of this name came meanwhile; it is looked at again"
 
     async def _applied(
-        self, manifest: Manifest, uid: str, force: bool
+        self, manifest: Manifest, uid: str, force: bool, is_new: bool = False
     ) -> KubernetesObject:
+        """:param is_new: only where no object of that name is there; else ABORTED."""
         wanted = marked(manifest, self._settings.inventory_id, uid)
+        if is_new:
+            wanted["metadata"]["resourceVersion"] = NEVER
         until = self._clock.seconds() + KIND_SECONDS
         backoff = Backoff(lambda: 1.0, BUSY_FIRST, BUSY_MOST)
         tries = 0

@@ -187,14 +187,7 @@ async def make_plan(
     :param order: of the objects of *resolved*, without problems.
     :raises CallError: the cluster cannot be asked now.
     """
-    listed = await list_where_many(
-        client,
-        (
-            (resource, one.key)
-            for one in resolved.manifests
-            if (resource := resolved.resources.get((one.api_version, one.key.kind)))
-        ),
-    )
+    listed = await _listed(client, resolved, inventory)
     wanted = await in_parallel(
         _wanting(client, resolved, one, settings, listed) for one in resolved.manifests
     )
@@ -279,6 +272,39 @@ async def plan_some(
         approved=inventory.approved,
         whole=False,
     )
+
+
+async def _listed(
+    client: IKubernetesClient, resolved: Resolved, inventory: Inventory
+) -> dict[ObjectKey, Seen | None]:
+    """
+    What there is of many objects, by few requests.
+
+    Namespaces come first that may be new: what is in one that is not there need not be
+    looked for.
+    """
+
+    def known(
+        manifests: Iterable[Manifest],
+    ) -> list[tuple[KubernetesResource, ObjectKey]]:
+        return [
+            (resource, one.key)
+            for one in manifests
+            if (resource := resolved.resources.get((one.api_version, one.key.kind)))
+        ]
+
+    places = [
+        one
+        for one in resolved.manifests
+        if (one.key.group, one.key.kind) == ("", "Namespace")
+        and one.key not in inventory.entries
+    ]
+    seen = await list_where_many(client, known(places))
+    absent = {key.name for key, found in seen.items() if found is None}
+    inside = [one for one in resolved.manifests if one.key.namespace in absent]
+    seen.update(dict.fromkeys(key for _, key in known(inside)))
+    others = [one for one in resolved.manifests if one.key not in seen]
+    return seen | await list_where_many(client, known(others))
 
 
 def _wanting(

@@ -394,6 +394,9 @@ class FakeObjects:
         stored = self._stored.get(key)
         if stored is None:
             return self._write(resource, key, applied, manager, dry, mine)
+        version = applied.get("metadata", {}).get("resourceVersion")
+        if version not in (None, stored.object["metadata"]["resourceVersion"]):
+            raise _refused(resource, key, 409, "Conflict", "has been modified")
         taken = {
             (owner, field)
             for owner, owned in stored.owners.items()

@@ -128,3 +128,21 @@ class ListingTests(HalvesTestCase):
         self.assertEqual(len(paths), 1)
         self.assertEqual(self.live("m019")["data"], {"n": "x"})
         self.assertEqual(len(self.said("1 changed, 19 unchanged")), 1)
+
+    def test_new_namespaces(self) -> None:
+        """What is in them is not looked for, and is made with one request each."""
+        names = [f"space-{n}" for n in range(listing.MANY)]
+        spaces = [object_(name, "Namespace") for name in names]
+        inside = [
+            object_(f"m{n}", metadata={"namespace": name})
+            for name in names
+            for n in range(listing.MANY)
+        ]
+        self.apps.commit({"a.yaml": text(*spaces, *inside)})
+        self.configure({"id": "apps"})
+        self.passes(5)
+        self.assertEqual(len(self.said(f"{len(spaces + inside)} created")), 1)
+        looked = [one for one in self.asked("GET") if "/space-" in one]
+        self.assertEqual(looked, [])
+        written = [one for one in self.asked("PATCH") if "/space-" in one]
+        self.assertEqual(len(written), len(inside))

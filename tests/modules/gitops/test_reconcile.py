@@ -1142,6 +1142,23 @@ class CrashTests(ReconcileCase):
             self.assertGreater(point, 20)
 
 
+class _Overtaken:
+    """A client before whose first application others do something."""
+
+    def __init__(self, client: Any, others: Callable[[], object]) -> None:
+        self._client = client
+        self._others: Callable[[], object] | None = others
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def apply(self, found: Any, **given: Any) -> Any:
+        others, self._others = self._others, None
+        if others is not None:
+            others()
+        return await self._client.apply(found, **given)
+
+
 class _Refused:
     """A client that the API server refuses one object, by one method."""
 
@@ -1215,3 +1232,53 @@ class _Killed:
             return found
 
         return call
+
+
+class OvertakenTests(ReconcileCase):
+    """Between the plan of a new object and its creation."""
+
+    def found(self, **metadata: Any) -> Any:
+        made = object_("m001", data={"n": "theirs"})
+        made["metadata"] |= {"namespace": "default", **metadata}
+        return made
+
+    def overtaken(self, found: Any, **given: Any) -> Report:
+        client = _Overtaken(self.client, lambda: self.objects.put(found))
+        return self.commit(*config_maps(1), client=client, **given)
+
+    def test_another_object(self) -> None:
+        """It is left as it is, also where fields are taken by force."""
+        for force in (False, True):
+            report = self.overtaken(self.found(), force=force)
+            (result,) = report.results.values()
+            self.assertIs(result.outcome, Outcome.FAILED)
+            self.assertIn("another object of this name came meanwhile", result.reason)
+            self.assertEqual(self.live("m001")["data"], {"n": "theirs"})
+            self.objects.remove("v1", "ConfigMap", "m001", "default")
+
+    def test_our_own(self) -> None:
+        """Of a request that was answered by nobody: it is applied."""
+        found = self.found(annotations={OWNER: ID})
+        report = self.overtaken(found, force=True)
+        (result,) = report.results.values()
+        self.assertNotEqual(result.outcome, Outcome.FAILED)
+        self.assertEqual(self.live("m001")["data"], {"n": "1"})
+
+    def test_an_api_that_knows_no_versions(self) -> None:
+        """It is looked at, and applied without one."""
+        words = "resourceVersion should not be set on objects to be created"
+        client = _Versionless(self.client, words)
+        report = self.commit(*config_maps(1), client=client)
+        (result,) = report.results.values()
+        self.assertIs(result.outcome, Outcome.CREATED)
+
+
+class _Versionless(_Overtaken):
+    def __init__(self, client: Any, words: str) -> None:
+        super().__init__(client, lambda: None)
+        self._words = words
+
+    async def apply(self, found: Any, **given: Any) -> Any:
+        if found["metadata"].get("resourceVersion"):
+            raise CallError(Status.INVALID_ARGUMENT, self._words)
+        return await self._client.apply(found, **given)
