@@ -445,6 +445,9 @@ class Act:
                 if found == "":
                     return await self._recreated(action, manifest)
                 why = f"{why}: {found}" if found else why
+            elif action.verb is Verb.CREATE and refused.status not in AWAY:
+                if (was := await self._lost(key)) is not None:
+                    why = await self._restore(manifest, was, refused)
             if refused.status is Status.ABORTED:
                 why = f"{why}{await self._since(action, refused)}"
         except CallError as error:
@@ -487,15 +490,40 @@ class Act:
         except CallError as error:
             if live is None or error.status in AWAY:
                 raise
-            # What was there is better than nothing, and than trying it each minute.
-            self._check_leads()
-            await self._client.apply(restorable(live), field_manager=FIELD_MANAGER)
-            why = (
-                "it was deleted, could not be made anew, and was restored: "
-                f"{words_of(key, error)}"
-            )
-            self._settled[key] = Settled(_digest(manifest), "", why)
+            why = await self._restore(manifest, restorable(live), error)
             raise CallError(error.status, why) from None
+
+    async def _restore(
+        self, manifest: Manifest, was: KubernetesObject, refused: CallError
+    ) -> str:
+        """
+        Have an object again that could not be made anew, and say so.
+
+        What was there is better than nothing, and than trying it each minute.
+        """
+        self._check_leads()
+        await self._client.apply(was, field_manager=FIELD_MANAGER)
+        why = (
+            "it was deleted, could not be made anew, and was restored: "
+            f"{words_of(manifest.key, refused)}"
+        )
+        self._settled[manifest.key] = Settled(_digest(manifest), "", why)
+        return why
+
+    async def _lost(self, key: ObjectKey) -> KubernetesObject | None:
+        """What was deleted to be made anew, by an agentk that got no further."""
+        entry = self._plan.inventory.entries.get(key)
+        if entry is None or self._kept is None:
+            return None
+        found = await self._kept.replaced(key, entry.uid)
+        if found is None:
+            return None
+        metadata = found["metadata"]
+        annotations = {
+            **(metadata.get("annotations") or {}),
+            OWNER: self._settings.inventory_id,
+        }
+        return {**found, "metadata": {**metadata, "annotations": annotations}}
 
     async def _delete_and_wait(
         self, key: ObjectKey, resource: KubernetesResource, live: KubernetesObject

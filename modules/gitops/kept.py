@@ -66,6 +66,7 @@ class KeptState:
 
     :ivar state_id: how people name it.
     :ivar at: seconds since 1970.
+    :ivar uid: that it had; empty: it is not known.
     :ivar object: as it can be made again.
     """
 
@@ -73,6 +74,7 @@ class KeptState:
     at: float
     why: str
     key: ObjectKey
+    uid: str
     object: KubernetesObject = attrs.field(repr=False)
 
 
@@ -108,6 +110,18 @@ class KeptStates:
         there = await self._get()
         data = (there or {}).get("binaryData") or {}
         return await deferToThread(_read_all, data)
+
+    async def replaced(self, key: ObjectKey, uid: str) -> KubernetesObject | None:
+        """
+        What an object was that was deleted to be made anew; None: it is not known.
+
+        :param uid: that it had.
+        :raises CallError: the cluster cannot be asked now.
+        """
+        for one in await self.read() if uid else ():
+            if (one.why, one.key, one.uid) == (Replaced.RECREATED.value, key, uid):
+                return one.object
+        return None
 
     async def keep(self, why: Replaced, objects: Iterable[KubernetesObject]) -> None:
         """
@@ -151,12 +165,13 @@ class KeptStates:
             found = restorable(live)
             annotations = found["metadata"].get("annotations") or {}
             annotations.pop(OWNER, None)
-            text = json.dumps({"why": why.value, "object": found})
+            metadata = live["metadata"]
+            uid = metadata.get("uid", "")
+            text = json.dumps({"why": why.value, "uid": uid, "object": found})
             packed = zlib.compress(text.encode())
             if len(packed) > MAX_ONE:
                 continue
-            metadata = live["metadata"]
-            names = (metadata.get("uid", ""), metadata.get("resourceVersion", ""))
+            names = (uid, metadata.get("resourceVersion", ""))
             digest = sha256("\0".join(names).encode()).hexdigest()[:12]
             yield f"{self._now():.0f}-{digest}", base64.b64encode(packed).decode()
 
@@ -242,7 +257,7 @@ def _read(name: str, text: bytes) -> KeptState | None:
         key = ObjectKey(
             group, live["kind"], metadata.get("namespace", ""), metadata["name"]
         )
-        why = Replaced(found["why"]).value
+        why, uid = Replaced(found["why"]).value, str(found.get("uid", ""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return KeptState(name.partition("-")[2], _time_in(name), why, key, live)
+    return KeptState(name.partition("-")[2], _time_in(name), why, key, uid, live)

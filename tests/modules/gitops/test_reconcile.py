@@ -831,10 +831,10 @@ class PruneTests(ReconcileCase):
         for point in range(1, 40):
             self.commit(*config_maps(1, 2))
             self.remove("m002")
-            killed = _Killed(self.client, point, after=True)
+            killed = Killed(self.client, point, after=True)
             try:
                 self.commit(*config_maps(1, 2), client=killed)
-            except _Dead:
+            except Dead:
                 pass
             else:
                 break
@@ -1124,9 +1124,9 @@ class CrashTests(ReconcileCase):
                 self.commit(*old)
                 try:
                     self.commit(
-                        *new, limits=limits, client=_Killed(self.client, point, after)
+                        *new, limits=limits, client=Killed(self.client, point, after)
                     )
-                except _Dead:
+                except Dead:
                     pass
                 else:
                     break
@@ -1207,11 +1207,11 @@ class _Watched:
         return await self._client.get(resource, name, namespace)
 
 
-class _Dead(Exception):
+class Dead(Exception):
     """Of the process; no part of it does anything more."""
 
 
-class _Killed:
+class Killed:
     """A client of a process that dies at a request, before or after it is answered."""
 
     def __init__(self, client: Any, left: int, after: bool) -> None:
@@ -1225,10 +1225,10 @@ class _Killed:
         async def call(*given: Any, **more: Any) -> KubernetesObject:
             self._left -= 1
             if self._left < 0 or (self._left == 0 and not self._after):
-                raise _Dead
+                raise Dead
             found: KubernetesObject = await method(*given, **more)
             if self._left == 0:
-                raise _Dead
+                raise Dead
             return found
 
         return call

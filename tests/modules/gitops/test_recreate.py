@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from modules.gitops.act import Outcome
+from modules.gitops.brakes import owner_of
+from modules.gitops.kept import KeptStates
 from modules.gitops.manifests import read_source
 from modules.gitops.recreate import RECREATE, is_allowed, restorable
 from modules.gitops.settings import PruneLimits
-from tests.modules.gitops.test_reconcile import ReconcileCase, object_
+from tests.modules.gitops.test_reconcile import (
+    ID,
+    Dead,
+    Killed,
+    ReconcileCase,
+    object_,
+)
 from tunnel.testing.objects import Refusal
 
 ALLOWED = {RECREATE: "true"}
@@ -128,6 +136,45 @@ class RecreateTests(ReconcileCase):
         self.assertEqual((self.uid(), len(tried)), (uid, count))
         # Another commit is another matter.
         self.assertEqual(self.commit(fixed("3", **ALLOWED), settled=settled).failed, [])
+
+    def test_restored_by_the_next_agentk(self) -> None:
+        """Wherever the first one is killed, and what is new is refused afterwards."""
+        write = self.objects._write
+
+        def refuse(*given: Any) -> Any:
+            is_new = given[2].get("data") == {"n": "2"} and not given[4]
+            if is_new and self.live("fixed") is None:
+                raise Refusal(403, "Forbidden", "exceeded quota")
+            return write(*given)
+
+        gone = 0
+        for point in range(1, 60):
+            self.patch(self.objects, "_write", write)
+            self.commit(fixed("1", **ALLOWED), kept=self.states(self.client))
+            self.patch(self.objects, "_write", refuse)
+            client = Killed(self.client, point, after=True)
+            try:
+                self.commit(
+                    fixed("2", **ALLOWED), client=client, kept=self.states(client)
+                )
+            except Dead:
+                pass
+            else:
+                break
+            gone += self.live("fixed") is None
+            (failed,) = self.commit(
+                fixed("2", **ALLOWED), kept=self.states(self.client)
+            ).failed
+            self.assertIn("was restored", failed.reason, point)
+            self.assertEqual(self.live("fixed")["data"], {"n": "1"}, point)
+            # It is the source's as before, and leaves with it.
+            self.assertEqual(owner_of(self.live("fixed")), ID)
+        self.assertGreater(gone, 0)
+
+    def states(self, client: Any) -> KeptStates:
+        return KeptStates(
+            client, ID, lambda: "default", self.clock.seconds, "without_secrets"
+        )
 
     def test_kinds_that_only_a_person_deletes(self) -> None:
         """Those with content of others."""
