@@ -37,7 +37,9 @@ MAX_FIELD = 2048
 
 
 #: What Twisted says of its own work, and who reads of ours need not know.
-_TWISTEDS = re.compile(r".* starting on .*|\(.* Port .* Closed\)")
+_TWISTEDS = re.compile(
+    r".* starting on .*|\(.* Port .* Closed\)|(Starting|Stopping) factory .*"
+)
 
 #: A line, with its line feed; None for what is not written.
 Format = Callable[[LogEvent], str | None]

@@ -109,6 +109,8 @@ class LogTests(SynchronousTestCase):
             said = Logger("twisted.application.app", observer=self.observer(kind))
             said.info("Server Shut Down.")
             said.info("<object> starting on 8150")
+            said.info("Starting factory <_HTTP11ClientFactory>")
+            said.info("Stopping factory <_HTTP11ClientFactory>")
             legacy = Logger("log_legacy", observer=self.observer(kind))
             legacy.info("{log_text}", log_text="LayerFactory starting on 8150")
             legacy.info("{log_text}", log_text="(TCP Port 8150 Closed)")
