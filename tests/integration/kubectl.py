@@ -167,7 +167,7 @@ class Running:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def line(self, seconds: float = 20) -> bytes:
+    def line(self, seconds: float = 30) -> bytes:
         """The next line of its standard output; empty at the end."""
         assert self.child.stdout is not None
         end = time.monotonic() + seconds
@@ -189,7 +189,7 @@ class Running:
         self.child.stdin.write(data)
         self.child.stdin.flush()
 
-    def ended(self, seconds: float = 20) -> Done:
+    def ended(self, seconds: float = 30) -> Done:
         """How it ended, by itself and not because its input did."""
         self.child.wait(seconds)
         out, err = self.child.communicate(timeout=seconds)
@@ -268,7 +268,7 @@ class Terminal:
         self._seen += chunk
         return bool(chunk)
 
-    def ended(self, seconds: float = 15) -> int:
+    def ended(self, seconds: float = 30) -> int:
         """Its exit status, once it ends."""
         end = time.monotonic() + seconds
         while select.select([self._fd], [], [], max(0.0, end - time.monotonic()))[0]:

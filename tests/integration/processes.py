@@ -34,7 +34,7 @@ running: list[Process] = []
 
 def eventually(
     look: Callable[[], T | None],
-    seconds: float = 15,
+    seconds: float = 30,
     what: str = "",
     pause: float = PAUSE,
 ) -> T:

@@ -18,7 +18,7 @@ from tools.ports import free_port
 INSTALL = "apt-get install redis-server"
 
 
-async def until(look: Callable[[], Any], what: str, seconds: float = 20) -> None:
+async def until(look: Callable[[], Any], what: str, seconds: float = 30) -> None:
     """Let the reactor run until something is so."""
     from twisted.internet import reactor
 
@@ -58,7 +58,7 @@ class RedisServer:
             self.folder / f"{self.name}.log",
         )
         try:
-            eventually(self._answers, 15, f"{self.name} answers")
+            eventually(self._answers, 30, f"{self.name} answers")
         except AssertionError:
             self.stop()
             raise

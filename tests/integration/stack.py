@@ -196,7 +196,7 @@ class Kas(Program):
         # Refused for what it asks, and no longer for who asks.
         eventually(
             lambda: way.ask("GET", "/", "Impersonate-Nobody: x").status == 400,
-            15,
+            30,
             "the user is known",
         )
 

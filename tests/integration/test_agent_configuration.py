@@ -137,14 +137,14 @@ modules:
     )
     hook.chmod(0o755)
     commit = push(origin, "observability: {}\n")
-    agentk.wait_for(f"the configuration of commit {commit} is in effect", seconds=10)
+    agentk.wait_for(f"the configuration of commit {commit} is in effect")
 
     hook.unlink()
     commit = push(origin, DEBUG)
     event = {"project": {"id": 7, "fullPath": "clusters"}}
     method = "notifications.rpc.Notifications/GitPushEvent"
     assert ask(api, lone_kas.folder / "api.secret", method, {"event": event}) == {}
-    agentk.wait_for(f"the configuration of commit {commit} is in effect", seconds=10)
+    agentk.wait_for(f"the configuration of commit {commit} is in effect")
 
 
 def test_gitlab_and_gitaly(tmp_path: Path, origin: GitRepository) -> None:
