@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.cluster import ControlPlane
 from tests.integration.objects import config_maps
+from tests.integration.processes import eventually
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas
 
@@ -51,12 +52,20 @@ def test_who_changed_what(
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
     )
+    kas.knows(way)
     audit = control_plane.audit()
     with way.connect() as connection:
         connection.send(head + body)
         assert connection.answer().status == 201
     assert way.ask("GET", config_maps(namespace)).status == 200
-    (line,) = (kas.folder / "audit.jsonl").read_text().splitlines()
+
+    def written() -> list[str]:
+        lines = (kas.folder / "audit.jsonl").read_text().splitlines()
+        # Without those of `knows`.
+        return [one for one in lines if json.loads(one)["outcome"].startswith("2")]
+
+    # Reads are not in it.
+    (line,) = eventually(written, 30, "the line")
     ours = json.loads(line)
     theirs = next(
         one for one in audit.wait_for(f"/{namespace}/config") if one["verb"] == "create"
