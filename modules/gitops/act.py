@@ -30,6 +30,7 @@ from modules.gitops.ownership import FIELD_MANAGER, taken_over
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
 from modules.gitops.recreate import restorable, why_not_anew
+from modules.gitops.refusal import words_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject, KubernetesResource
 from tunnel.util.backoff import Backoff
@@ -41,7 +42,6 @@ __all__ = [
     "Settled",
     "Superseded",
     "marked",
-    "words_of",
 ]
 
 #: Seconds between two looks at what is waited for: at first, and at most.
@@ -848,17 +848,6 @@ def _with_data(found: dict[str, Any]) -> dict[str, Any]:
 def _digest(manifest: Manifest) -> str:
     text = json.dumps(manifest.object, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def words_of(key: ObjectKey, error: CallError) -> str:
-    """What the API server says of an object, without what may be a secret's content."""
-    if (key.group, key.kind) != ("", "Secret"):
-        return error.message
-    # A webhook that has no room, or no time, may quote it as well.
-    return (
-        f"the API server refuses it ({error.status.name}); its words are left out, "
-        "because they may quote the Secret"
-    )
 
 
 def _outcome(seen: Seen | None, applied: KubernetesObject) -> Outcome:

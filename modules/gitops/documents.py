@@ -22,6 +22,8 @@ import attrs
 import yaml
 from yaml.reader import Reader
 
+from tunnel.util.yaml_fault import yaml_fault
+
 __all__ = ["Budget", "TextDocument", "UnreadableText", "read_json", "read_yaml"]
 
 # The C parser is there in every wheel of PyYAML; a build without libyaml still works.
@@ -61,18 +63,22 @@ _COLLECTION_TAGS = frozenset({None, "!", _TAGS + "map", _TAGS + "seq"})
 
 _MERGE = "<<"
 
+_TEMPLATE = "'{{' is of a template, which 'source: {kind: helm}' has rendered"
+
 
 class UnreadableText(Exception):
     """
     The text cannot be used from *line* on.
 
     :ivar line: counted from 1; 0 is the text as such.
+    :ivar column: likewise; 0 is the line as such.
     """
 
-    def __init__(self, line: int, message: str) -> None:
+    def __init__(self, line: int, message: str, column: int = 0) -> None:
         super().__init__(message)
         self.line = line
         self.message = message
+        self.column = column
 
 
 @attrs.define(eq=False)
@@ -155,13 +161,19 @@ def read_yaml(data: bytes, budget: Budget) -> Iterator[TextDocument]:
     :raises UnreadableText: with the first fault; nothing after it is given.
     """
     text = _decoded(data)
+    builder = _Builder(budget)
     try:
-        yield from _Builder(budget).read(yaml.parse(text, Loader=_LOADER))
+        yield from builder.read(yaml.parse(text, Loader=_LOADER))
+    except UnreadableText as error:
+        raise UnreadableText(error.line, error.message, builder.column) from None
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else 0
-        why = error.problem or error.context or "cannot be parsed"
-        raise UnreadableText(line, f"this is no YAML: {why}") from None
+        fault = yaml_fault(error, text)
+        why = fault.message
+        if "{{" in _line(text, fault.line):
+            why = f"{why}; {_TEMPLATE}"
+        raise UnreadableText(
+            fault.line, f"this is no YAML: {why}", fault.column
+        ) from None
     except yaml.YAMLError as error:
         raise UnreadableText(0, f"this is no YAML: {error}") from None
 
@@ -194,7 +206,10 @@ def read_json(data: bytes, budget: Budget) -> Iterator[TextDocument]:
             value, place = decoder.raw_decode(text, place)
         except json.JSONDecodeError as error:
             where = line + text.count("\n", begin, error.pos)
-            raise UnreadableText(where, f"this is no JSON: {error.msg}") from None
+            column = error.pos - text.rfind("\n", 0, error.pos)
+            raise UnreadableText(
+                where, f"this is no JSON: {error.msg}", column
+            ) from None
         except ValueError as error:
             raise UnreadableText(line, str(error)) from None
         budget.take_values(_count(value), place - begin, line)
@@ -207,21 +222,37 @@ def _decoded(data: bytes) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise UnreadableText(line, "this is not UTF-8") from None
+        before = data[data.rfind(b"\n", 0, error.start) + 1 : error.start]
+        column = len(before.decode("utf-8-sig", "replace")) + 1
+        why = "this is not UTF-8; save the file in that encoding"
+        raise UnreadableText(line, why, column) from None
     if (found := Reader.NON_PRINTABLE.search(text)) is not None:
         line = text.count("\n", 0, found.start()) + 1
+        column = found.start() - text.rfind("\n", 0, found.start())
         code = f"U+{ord(found.group()):04X}"
-        raise UnreadableText(line, f"the character {code} cannot stand here")
+        why = f"the character {code} cannot stand here; remove it"
+        raise UnreadableText(line, why, column)
     return text
 
 
+def _line(text: str, number: int) -> str:
+    """Counted from 1; nothing where there is none."""
+    lines = text.splitlines()
+    return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
 class _Builder:
-    """Makes values of events, document by document."""
+    """
+    Makes values of events, document by document.
+
+    :ivar column: where the event begins that is worked on, counted from 1.
+    """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Anchored] = {}
+        self.column = 0
 
     def read(self, events: Iterator[Any]) -> Iterator[TextDocument]:
         """The document of each, once it is complete."""
@@ -229,6 +260,7 @@ class _Builder:
         begin, is_first, root = 0, False, None
         for event in events:
             kind, line = type(event), event.start_mark.line + 1
+            self.column = event.start_mark.column + 1
             if kind is yaml.DocumentStartEvent:
                 begin, is_first, root = event.end_mark.line + 1, True, None
                 budget.take_document(begin)
@@ -383,7 +415,7 @@ def _key(value: Any, line: int) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    raise UnreadableText(line, "a key has to be text")
+    raise UnreadableText(line, f"a key has to be text; {_TEMPLATE}")
 
 
 def _too_deep(line: int) -> UnreadableText:

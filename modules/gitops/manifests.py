@@ -66,13 +66,16 @@ class Origin:
     Where something stands.
 
     :ivar line: counted from 1; 0 is the file as such.
+    :ivar column: likewise, of what cannot be read; 0 is the line as such.
     """
 
     file: str
     line: int = 0
+    column: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
+        numbers = (self.file, self.line, self.column)
+        return ":".join(str(one) for one in numbers if one)
 
 
 @attrs.frozen
@@ -190,7 +193,8 @@ def read_source(files: Iterable[tuple[str, bytes]]) -> Source:
             for document in read(data, budget):
                 reader.take(document, path)
         except UnreadableText as error:
-            reader.complain(Origin(path, error.line), error.message)
+            origin = Origin(path, error.line, error.column)
+            reader.complain(origin, error.message)
             if budget.is_spent:
                 break
         except Exception as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from modules.gitops.act import marked, words_of
+from modules.gitops.act import marked
 from modules.gitops.brakes import AWAY
 from modules.gitops.differences import ChangedField, changed_fields
 from modules.gitops.drift import Drift
@@ -23,6 +23,7 @@ from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.parallel import in_parallel
 from modules.gitops.plan import Action, Plan, SourceSettings, Verb, live_object
 from modules.gitops.recreate import why_not_anew
+from modules.gitops.refusal import words_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesObject
 

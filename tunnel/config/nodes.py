@@ -15,6 +15,8 @@ import attrs
 import yaml
 from yaml.reader import Reader
 
+from tunnel.util.yaml_fault import yaml_fault
+
 # The C parser is there in every wheel of PyYAML; a build without libyaml still works.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -140,24 +142,11 @@ def parse(text: str, file: str) -> Node:
     try:
         return _build(yaml.parse(text, Loader=_LOADER), file)
     except yaml.MarkedYAMLError as error:
-        mark = _mark(file, error.problem_mark)
-        raise Unreadable(mark, _explain(error, _at(text, mark))) from None
+        fault = yaml_fault(error, text)
+        mark = Mark(file, fault.line, fault.column)
+        raise Unreadable(mark, f"not YAML: {fault.message}") from None
     except yaml.YAMLError as error:
         raise Unreadable(Mark(file), f"not YAML: {error}") from None
-
-
-def _at(text: str, mark: Mark) -> str:
-    """The character at a mark; empty at the end."""
-    lines = text.splitlines()
-    line = lines[mark.line - 1] if mark.line <= len(lines) else ""
-    return line[mark.column - 1 : mark.column]
-
-
-def _explain(error: yaml.MarkedYAMLError, character: str) -> str:
-    text = f"not YAML: {error.problem or error.context or 'cannot be parsed'}"
-    if character == "\t":
-        return text + "; indent with spaces instead of tabs"
-    return text
 
 
 def _mark(file: str, mark: Any) -> Mark:

@@ -58,6 +58,12 @@ _STATUSES = {
 }
 
 
+#: How the API server begins to say, as a failure of its own (500), that a manifest does
+#: not fit its kind: unknown fields, a number for a text, what is no base64.  Source:
+#: apimachinery, pkg/util/managedfields/internal/structuredmerge.go.
+_UNFIT = ("failed to create typed patch object (", "failed to convert new object (")
+
+
 def object_in(response: KubernetesResponse) -> Any:
     """
     The object in an answer; None where it is no JSON.
@@ -110,6 +116,8 @@ def error_of(status: int, found: Any) -> CallError:
         status, Status.UNAVAILABLE if status >= 500 else Status.FAILED_PRECONDITION
     )
     words = str(said or f"status {status}")
+    if status == 500 and words.startswith(_UNFIT):
+        meaning = Status.INVALID_ARGUMENT
     if len(words) > MAX_MESSAGE:
         words = words[:MAX_MESSAGE] + "…"
     return CallError(meaning, f"API server: {words}")

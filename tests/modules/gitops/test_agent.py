@@ -225,7 +225,7 @@ class HalvesTests(HalvesTestCase):
         self.configure({"id": "apps"})
         self.apps.commit({"a.yaml": "a: b: c"})
         self.pushed()
-        self.assertEqual(len(self.said("a.yaml:1: this is no YAML")), 1)
+        self.assertEqual(len(self.said("a.yaml:1:5: this is no YAML")), 1)
         self.cluster.objects.remove("v1", "ConfigMap", "m001", "default")
         self.passes(AGAIN)
         self.passes(1)

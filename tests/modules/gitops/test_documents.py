@@ -119,6 +119,31 @@ def test_refused(text: str | bytes, line: int, message: str) -> None:
     assert message in why
 
 
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("a: b\n c: d\n", (2, 3), "put quotes around text with ': ' in it"),
+        ("a:\n  b: c\n d: e\n", (3, 2), "the indentation does not fit"),
+        ("a:\n\tb: c\n", (2, 1), "spaces instead of tabs"),
+        ("ä: x\nb: @c\n", (2, 4), "put quotes around"),
+        ('a: "b\nc: d\n', (3, 1), "is what begins in line 1 closed"),
+        ("a: {{ .Values.x }}-y\n", (1, 17), "source: {kind: helm}"),
+        ("{{- if .x }}\na: b\n", (1, 3), "source: {kind: helm}"),
+        ("a: {b: 1, b: 2}", (1, 11), "is here twice"),
+        ("ä: ö\nä: \xff".encode("latin-1"), (1, 1), "save the file in that encoding"),
+        ("a:\n b: ä\x00", (2, 6), "remove it"),
+    ],
+)
+def test_place_and_remedy(
+    text: str | bytes, place: tuple[int, int], message: str
+) -> None:
+    """An editor goes there, and a person knows what to do."""
+    with pytest.raises(UnreadableText) as caught:
+        read(text)
+    assert (caught.value.line, caught.value.column) == place
+    assert message in caught.value.message
+
+
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
 def test_levels_are_bounded(opening: str) -> None:
     """Long before anything that recurses would fail."""

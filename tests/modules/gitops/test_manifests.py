@@ -148,7 +148,7 @@ def test_the_rest_of_the_files_is_read() -> None:
     found = read_source(files)
     assert [one.key.name for one in found.manifests] == ["one", "two"]
     (problem,) = found.problems
-    assert problem.origin == Origin("a.yaml", 3)
+    assert problem.origin == Origin("a.yaml", 3, 5)
 
 
 def test_problems_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_a_source_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     found = read_source(files)
     assert len(found.manifests) == 3
     assert [str(one) for one in found.problems] == [
-        "3.yaml:1: the files hold too many documents"
+        "3.yaml:1:1: the files hold too many documents"
     ]
     monkeypatch.setattr(manifests, "MAX_VALUES", 3)
     found = read_source(files)

@@ -72,6 +72,28 @@ class PreviewTests(HalvesTestCase):
         self.assertTrue(found.place.startswith("b.yaml:"))
         self.assertEqual(self.objects_now(), before)
 
+    def test_a_manifest_that_does_not_fit_its_kind(self) -> None:
+        """Of that object it is told, with its place, and of all others as well."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        words = (
+            "failed to create typed patch object (default/m002; /v1, Kind=ConfigMap): "
+            ".data.n: expected string, got &value.valueUnstructured{Value:80}"
+        )
+        path = "/api/v1/namespaces/default/configmaps/m002"
+        query = "fieldManager=agentk&force=false&dryRun=All"
+        refusal = {"message": words, "code": 500}
+        self.cluster.answer("PATCH", f"{path}?{query}", refusal, 500)
+        self.apps.commit({"b.yaml": text(*config_maps(1, 2, 3))}, NEXT)
+        answer = self.ask(branch="next")
+        self.assertEqual(
+            self.effects(answer),
+            {"m001": "unchanged", "m002": "denied", "m003": "create"},
+        )
+        (found,) = (one for one in answer.objects if one.effect == "denied")
+        self.assertIn("put quotes around it", found.reason)
+        self.assertTrue(found.place.startswith("b.yaml:"))
+
     def test_what_would_be_pruned(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1, 2, 3))})
         self.configure({"id": "apps"})
@@ -176,7 +198,7 @@ class PreviewTests(HalvesTestCase):
         self.configure({"id": "apps"})
         self.apps.commit({"a.yaml": "kind: ["}, NEXT)
         answer = self.ask(branch="next")
-        self.assertIn("a.yaml:2: this is no YAML", answer.problems[0])
+        self.assertIn("a.yaml:2:1: this is no YAML", answer.problems[0])
         self.assertEqual(list(answer.objects), [])
 
     def test_secrets_are_masked(self) -> None:

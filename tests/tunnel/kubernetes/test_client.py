@@ -126,6 +126,19 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(error.message, "API server: status 401")
         self.assertEqual(self.cluster.rejections, 1, "a newer credential is looked for")
 
+    def test_manifests_that_do_not_fit(self) -> None:
+        """The API server calls them its own failure; they are refused all the same."""
+        for words in (
+            "failed to create typed patch object (a/b; /v1, Kind=ConfigMap): "
+            ".data.port: expected string, got &value.valueUnstructured{Value:80}",
+            "failed to convert new object (a/b; /v1, Kind=Secret) to proper version: "
+            "illegal base64 data at input byte 0",
+        ):
+            error = error_of(500, {"message": words, "code": 500})
+            self.assertIs(error.status, Status.INVALID_ARGUMENT)
+        away = error_of(500, {"message": "etcdserver: request timed out", "code": 500})
+        self.assertIs(away.status, Status.UNAVAILABLE)
+
     def test_long_words(self) -> None:
         """They are cut off: they may quote the whole object."""
         error = error_of(422, {"message": "x" * (MAX_MESSAGE + 1)})

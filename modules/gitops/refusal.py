@@ -1,0 +1,61 @@
+"""What the API server says of an object that it refuses, and what to do then."""
+
+from __future__ import annotations
+
+import re
+
+from modules.gitops.manifests import ObjectKey
+from tunnel.errors import CallError
+
+__all__ = ["words_of"]
+
+_QUOTES = "YAML reads it as a number or a truth value: put quotes around it"
+
+#: Where something does not fit its kind.  Source: structured-merge-diff, typed.
+_UNFIT = "API server: failed to create typed patch object ("
+_NO_TEXT = (
+    r"expected string, got &value\.valueUnstructured\{Value:(?:[-0-9]|true|false)"
+)
+
+#: The same in a Secret: the field, and what is wrong, without the value.
+_FIELD = re.compile(
+    r"(?:^|: |\s)\.(?P<field>[-.\w/]{1,300}): "
+    rf"(?:(?P<no_text>{_NO_TEXT})|(?P<unknown>field not declared in schema)"
+    r"|expected (?P<wanted>string|map|list), got &)"
+)
+
+_NO_BASE64 = re.compile(
+    r"API server: failed to convert new object \([^()]*\) to proper version: [^\n]*"
+    r"illegal base64 data at input byte [0-9]+"
+)
+
+
+def words_of(key: ObjectKey, error: CallError) -> str:
+    """What the API server says of an object, without what may be a secret's content."""
+    said = error.message
+    if (key.group, key.kind) != ("", "Secret"):
+        return f"{said}; {_QUOTES}" if re.search(_NO_TEXT, said) else said
+    if found := _wrong_in_secret(said):
+        return f"the API server refuses it: {'; '.join(found)}"
+    # A webhook that has no room, or no time, may quote it as well.
+    return (
+        f"the API server refuses it ({error.status.name}); its words are left out, "
+        "because they may quote the Secret"
+    )
+
+
+def _wrong_in_secret(said: str) -> list[str]:
+    """What can be said without any value; names of fields are no secret anywhere."""
+    if _NO_BASE64.fullmatch(said):
+        return ["a value in data is no base64: put plain text under stringData"]
+    if not said.startswith(_UNFIT):
+        return []
+    return [_explained(found) for found in _FIELD.finditer(said)]
+
+
+def _explained(found: re.Match[str]) -> str:
+    if found["no_text"]:
+        return f"{found['field']} is no text; {_QUOTES}"
+    if found["unknown"]:
+        return f"a Secret has no field {found['field']}"
+    return f"{found['field']} is no {found['wanted']}"

@@ -1,0 +1,76 @@
+"""What is told of a refusal, and what to do; never what a Secret holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from modules.gitops.manifests import ObjectKey
+from modules.gitops.refusal import words_of
+from tunnel.kubernetes.answers import error_of
+
+SECRET = ObjectKey("", "Secret", "web", "db")
+CONFIG_MAP = ObjectKey("", "ConfigMap", "web", "settings")
+UNFIT = "failed to create typed patch object (web/db; /v1, Kind=Secret): "
+UNDECODED = (
+    "failed to convert new object (web/db; /v1, Kind=Secret) to proper version: unable "
+    "to convert unstructured object to /v1, Kind=Secret: error decoding from json: "
+)
+
+
+def got(value: str) -> str:
+    return f"got &value.valueUnstructured{{Value:{value}}}"
+
+
+def said(key: ObjectKey, words: str, status: int = 500) -> str:
+    return words_of(key, error_of(status, {"message": words}))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            f"{UNFIT}.stringData.password: expected string, {got('8374')}",
+            "stringData.password is no text; YAML reads it as a number or a truth "
+            "value: put quotes around it",
+        ),
+        (
+            f"{UNFIT}errors:\n  .stringData.a: expected string, {got('true')}\n"
+            "  .datta: field not declared in schema",
+            "stringData.a is no text; YAML reads it as a number or a truth value: put "
+            "quotes around it; a Secret has no field datta",
+        ),
+        (f"{UNFIT}.data: expected map, {got('hunter2')}", "data is no map"),
+        (
+            f"{UNFIT}.data.a: expected string, {got('map[hunter2:hunter2]')}",
+            "data.a is no string",
+        ),
+        (
+            f"{UNDECODED}illegal base64 data at input byte 4",
+            "a value in data is no base64: put plain text under stringData",
+        ),
+    ],
+)
+def test_a_secret_that_does_not_fit(words: str, told: str) -> None:
+    """The field and the remedy, and no value."""
+    assert said(SECRET, words) == f"the API server refuses it: {told}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'admission webhook "a" denied the request: .data.a: expected string, got & h2',
+        f"{UNFIT}hunter2",
+        f"{UNDECODED}hunter2",
+    ],
+)
+def test_other_words_about_a_secret(words: str) -> None:
+    """They may quote it."""
+    assert "its words are left out" in said(SECRET, words, 422)
+    assert "hunter2" not in said(SECRET, words)
+
+
+def test_a_number_for_a_text() -> None:
+    """The commonest mistake, in Go's words, has its remedy; others are as they are."""
+    words = "failed to create typed patch object (a): .data.n: expected string, "
+    assert said(CONFIG_MAP, words + got("80")).endswith(": put quotes around it")
+    assert said(CONFIG_MAP, words + got("[1]")) == f"API server: {words}{got('[1]')}"

@@ -1,0 +1,57 @@
+"""Where and why a text is no YAML, and what to do about it."""
+
+from __future__ import annotations
+
+import attrs
+import yaml
+
+__all__ = ["YamlFault", "yaml_fault"]
+
+#: Begin a word of YAML itself, and so no text without quotes.
+_NEED_QUOTES = "@`%*&!"
+
+
+@attrs.frozen
+class YamlFault:
+    """
+    The first fault of a text.
+
+    :ivar line: counted from 1, as is *column*; 0: the text as such.
+    :ivar message: the parser's words, and the remedy where one is likely.
+    """
+
+    line: int
+    column: int
+    message: str
+
+
+def yaml_fault(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
+    """
+    What *error* says of *text*.
+
+    libyaml and PyYAML have words of their own for most faults; either may be in use.
+    """
+    said = error.problem or error.context or "cannot be parsed"
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return YamlFault(0, 0, said)
+    begin = error.context_mark or mark
+    lines = text.splitlines()
+    rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
+    remedy = _remedy(said, error.context or "", begin.line + 1, rest)
+    message = f"{said}; {remedy}" if remedy else said
+    return YamlFault(mark.line + 1, mark.column + 1, message)
+
+
+def _remedy(said: str, context: str, begin: int, rest: str) -> str:
+    if rest[:1] == "\t":
+        return "indent with spaces instead of tabs"
+    if "cannot start any token" in said or "alphabetic or numeric" in said:
+        return f"put quotes around text that begins with one of {_NEED_QUOTES}"
+    if "mapping values are not allowed" in said:
+        return "put quotes around text with ': ' in it, or mend the indentation"
+    if context.startswith(("while scanning a quoted", "while parsing a flow")):
+        return f"is what begins in line {begin} closed, by a quote or a bracket?"
+    if context.startswith("while parsing a block"):
+        return "the indentation does not fit the lines above, or quotes end too early"
+    return ""
