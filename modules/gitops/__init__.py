@@ -56,6 +56,7 @@ What is in a Git repository lives in the cluster.
     comments.py     ... and the comment there that tells them
     comment_text.py what it says
     parallel.py     several requests at the same time, and no more than so many
+    pause.py        the pause before kas is asked again
     health.py       whether an object has become what its specification says
 
     Git -> refs.py -> files.py -> server.py ==tunnel==> snapshot.py -> manifests.py

@@ -21,6 +21,7 @@ from modules.gitops import rpc_pb2
 from modules.gitops.ignored import without_ignored
 from modules.gitops.manifests import Source
 from modules.gitops.parallel import in_parallel
+from modules.gitops.pause import ASK_FIRST, ASK_MOST, pause
 from modules.gitops.reconcile import read_snapshot
 from modules.gitops.rendering import Renderer
 from modules.gitops.settings import ManifestProject
@@ -30,10 +31,6 @@ from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.util.backoff import Backoff
 
 __all__ = ["Commits"]
-
-#: Seconds before kas is asked again, at first and at most, as GitLab's agent has them;
-#: and before files that could not be read now are read again.
-ASK_FIRST, ASK_MOST = 10.0, 300.0
 
 #: Seconds between two commits at the least, whatever kas sends.
 BETWEEN = 1.0
@@ -104,7 +101,7 @@ class Commits:
                 snapshot = await receive(self._asked(asked, self.seen))
             except CallError as error:
                 self._not_sent = self._complain(self._not_sent, error)
-                await deferLater(self._api.clock, backoff.pause())
+                await pause(self._api, backoff.pause(), self._random)
                 continue
             backoff.reset()
             self._not_sent = ""

@@ -19,6 +19,7 @@ from modules.gitops import rpc_pb2
 from modules.gitops.health import ObjectHealth, health_of
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.ownership import FIELD_MANAGER
+from modules.gitops.pause import ASK_FIRST, ASK_MOST, pause
 from modules.gitops.settings import ReceiverObject, ReceiverSettings
 from modules.gitops.snapshot import receive, ref_message
 from tunnel.errors import CallError, Status
@@ -26,9 +27,6 @@ from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.util.backoff import Backoff
 
 __all__ = ["Receiver", "key_of"]
-
-#: Seconds before kas or the API server is asked again, at first and at most.
-ASK_FIRST, ASK_MOST = 10.0, 300.0
 
 #: Seconds between two commits at the least.
 BETWEEN = 1.0
@@ -66,7 +64,7 @@ class Receiver:
                 commit = await self._next()
             except CallError as error:
                 self._complain(error.message)
-                await deferLater(self._api.clock, backoff.pause())
+                await pause(self._api, backoff.pause(), self._random)
                 continue
             self._complain("")
             if not commit:

@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface.verify import verifyObject
 
-from modules.gitops.commits import ASK_MOST
+from modules.gitops.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.project import AGAIN, ASK_APPROVAL, State, inventory_id
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
@@ -163,6 +163,20 @@ class HalvesTests(HalvesTestCase):
         self.apps.down = None
         self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
         self.passes(600)
+        self.assertIsNotNone(self.live("m002"))
+
+    def test_the_tunnel_is_there_again(self) -> None:
+        """Soon after that kas is asked, for however long it was away."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.apps.down = CallError(Status.UNAVAILABLE, "no tunnel")
+        self.pushed()
+        self.passes(ASK_MOST * 4 + 250)
+        self.apps.down = None
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.agent._api.publish("tunnel.connected", "1")
+        self.agent._api.publish("tunnel.connected", "1")
+        self.passes(ASK_FIRST + 1)
         self.assertIsNotNone(self.live("m002"))
 
     def test_what_others_changed_is_put_right(self) -> None:

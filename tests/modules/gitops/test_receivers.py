@@ -7,7 +7,7 @@ from typing import Any
 
 from modules.gitops import control_pb2 as pb
 from modules.gitops.operators import CONTROL
-from modules.gitops.receivers import ASK_MOST
+from modules.gitops.pause import ASK_MOST
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, ConfigurationError, Status
