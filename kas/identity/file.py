@@ -27,6 +27,7 @@ __all__ = [
     "MAX_PROJECT_ID",
     "Agent",
     "Identities",
+    "IdentityReader",
     "Token",
     "User",
     "dump",
@@ -105,15 +106,113 @@ class Identities:
     next_agent_id: int = 1
 
 
+#: What stands around the agents and the users: each has a line.
+_HEAD = re.compile(
+    rb'\{\n "version": (0|[1-9][0-9]{0,8}),\n'
+    rb' "next_agent_id": (0|[1-9][0-9]{0,18}),\n "agents": \[\n'
+)
+_BETWEEN = b'\n ],\n "users": [\n'
+_TAIL = b"\n ]\n}\n"
+
+
 def dump(identities: Identities) -> bytes:
     """The file's content."""
-    content = {
-        "version": VERSION,
-        "next_agent_id": identities.next_agent_id,
-        "agents": [_dump_agent(agent) for agent in identities.agents],
-        "users": [_dump_user(user) for user in identities.users],
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"
+    return IdentityReader().dump(identities)
+
+
+def parse(data: bytes, file: str) -> Identities:
+    """
+    Read what `dump` wrote, or an older kas.
+
+    :raises ConfigurationError: for anything else; never quotes the content.
+    """
+    return IdentityReader().parse(data, file)
+
+
+class IdentityReader:
+    """
+    Reads and writes the file again and again: of a hundred thousand lines few change.
+
+    What stands in it as before is not parsed again, and is the same object.
+    """
+
+    def __init__(self) -> None:
+        self._agents: dict[bytes, Agent] = {}
+        self._users: dict[bytes, User] = {}
+
+    def dump(self, identities: Identities) -> bytes:
+        """See `dump`."""
+        lines = {id(one): line for line, one in self._agents.items()}
+        lines |= {id(one): line for line, one in self._users.items()}
+        head = (
+            f'{{\n "version": {VERSION},\n "next_agent_id": {identities.next_agent_id},'
+            '\n "agents": [\n'
+        )
+        return b"".join(
+            (
+                head.encode(),
+                b",\n".join(
+                    lines.get(id(one)) or _line(_dump_agent(one))
+                    for one in identities.agents
+                ),
+                _BETWEEN,
+                b",\n".join(
+                    lines.get(id(one)) or _line(_dump_user(one))
+                    for one in identities.users
+                ),
+                _TAIL,
+            )
+        )
+
+    def parse(self, data: bytes, file: str) -> Identities:
+        """See `parse`."""
+        try:
+            identities = self._of_lines(data) or _of_json(data)
+            _check(identities)
+        except (ValueError, RecursionError) as error:
+            # a JSONDecodeError says line and column by itself
+            message = f"{file}: not a usable identity file: {error}; {_backup(file)}"
+            raise ConfigurationError([message]) from None
+        return identities
+
+    def _of_lines(self, data: bytes) -> Identities | None:
+        """None: it is not written as `dump` does."""
+        head, between = _HEAD.match(data), data.find(_BETWEEN)
+        if head is None or int(head[1]) != VERSION or not data.endswith(_TAIL):
+            return None
+        if between < head.end() - 1:
+            return None
+        try:
+            agents = _entries(data[head.end() : between], self._agents, _parse_agent)
+            rest = data[between + len(_BETWEEN) : -len(_TAIL)]
+            users = _entries(rest, self._users, _parse_user)
+        except (ValueError, RecursionError):
+            # It says where that is in the whole file.
+            return None
+        self._agents, self._users = agents, users
+        return Identities(tuple(agents.values()), tuple(users.values()), int(head[2]))
+
+
+def _entries(
+    text: bytes, before: Mapping[bytes, T], item: Callable[[_Object], T]
+) -> dict[bytes, T]:
+    """One for each line, in their order."""
+    lines = text.split(b",\n") if text else []
+    found = {line: before.get(line) or _entry(line, item) for line in lines}
+    if len(found) < len(lines):
+        raise ValueError("a line is there twice")
+    return found
+
+
+def _entry(line: bytes, item: Callable[[_Object], T]) -> T:
+    raw = _Object(json.loads(line.decode()), "")
+    found = item(raw)
+    raw.done()
+    return found
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    return b"  " + json.dumps(content, ensure_ascii=False).encode()
 
 
 def _dump_agent(agent: Agent) -> dict[str, Any]:
@@ -159,30 +258,24 @@ def _dump_time(time: datetime | None) -> str | None:
     return None if time is None else time.astimezone(UTC).isoformat()
 
 
-def parse(data: bytes, file: str) -> Identities:
+def _of_json(data: bytes) -> Identities:
     """
-    Read what `dump` wrote.
+    Whatever its layout.
 
-    :raises ConfigurationError: for anything else; never quotes the content.
+    :raises ValueError: it cannot be used.
     """
-    try:
-        top = _Object(json.loads(data), "")
-        version = top.take("version", int)
-        if version != VERSION:
-            raise ValueError(
-                f"version {version} is not known here; run the kas that wrote it"
-            )
-        identities = Identities(
-            next_agent_id=top.take("next_agent_id", int),
-            agents=top.many("agents", _parse_agent),
-            users=top.many("users", _parse_user),
+    top = _Object(json.loads(data), "")
+    version = top.take("version", int)
+    if version != VERSION:
+        raise ValueError(
+            f"version {version} is not known here; run the kas that wrote it"
         )
-        top.done()
-        _check(identities)
-    except (ValueError, RecursionError) as error:
-        # a JSONDecodeError says line and column by itself
-        message = f"{file}: not a usable identity file: {error}; {_backup(file)}"
-        raise ConfigurationError([message]) from None
+    identities = Identities(
+        next_agent_id=top.take("next_agent_id", int),
+        agents=top.many("agents", _parse_agent),
+        users=top.many("users", _parse_user),
+    )
+    top.done()
     return identities
 
 

@@ -9,20 +9,23 @@ subscribes to `FileAuthenticator.on_revoked`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from kas.identity.file import ALL_AGENTS, Agent, Identities, User, parse
+from kas.identity.file import ALL_AGENTS, Agent, Identities, IdentityReader, User
 from kas.identity.store import (
     AGENT_PREFIX,
     USER_PREFIX,
@@ -32,7 +35,7 @@ from kas.identity.store import (
 from kas.state.directory import MAX_FILE
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
-from tunnel.util.files import WatchedFile, file_version
+from tunnel.util.files import FileVersion, WatchedFile, file_version
 from tunnel.util.for_each import for_each
 
 __all__ = ["POLL_INTERVAL", "FileAuthenticator"]
@@ -40,9 +43,18 @@ __all__ = ["POLL_INTERVAL", "FileAuthenticator"]
 #: Seconds between two looks at the file: revoking has to work within two.
 POLL_INTERVAL = 1.0
 
+#: Bytes of the file from which on it is read beside the reactor: three thousand agents,
+#: which take some hundredths of a second.
+LARGE = 1024 * 1024
+
 #: Answers that are kept for one user: where another authenticator knows the agents, a
 #: client may name as many numbers as it likes.
 MAX_KNOWN_ANSWERS = 1_000
+
+_NEVER = float("inf")
+
+#: What keeps the content of before in force.
+_UNUSABLE = (ConfigurationError, FileNotFoundError)
 
 _AGENT_ID = re.compile("[1-9][0-9]{0,18}")
 
@@ -62,6 +74,14 @@ class _AgentToken:
     identity: AgentIdentity
     expires_at: float
 
+    @property
+    def credential_id(self) -> str:
+        return self.identity.credential_id
+
+    def still(self, later: object) -> bool:
+        """Whether it is good for the same later."""
+        return isinstance(later, _AgentToken) and self.identity == later.identity
+
 
 @attrs.frozen
 class _UserToken:
@@ -78,18 +98,15 @@ class _UserToken:
     def credential_id(self) -> str:
         return f"user:{self.user.name}"
 
-
-@attrs.frozen
-class _UserMeaning:
-    """What a user's credential is good for."""
-
-    #: None: all of them.
-    agents: frozenset[str] | None
-    rest: object
-
     def still(self, later: object) -> bool:
-        """Whether that is still so later; more agents end nothing that is open."""
-        if not isinstance(later, _UserMeaning) or self.rest != later.rest:
+        """Whether it is good for the same later; more agents end nothing."""
+        if not isinstance(later, _UserToken):
+            return False
+        mine, theirs = (
+            (one.user.name, one.user.impersonation, one.user.read_only)
+            for one in (self, later)
+        )
+        if mine != theirs:
             return False
         if later.agents is None or self.agents is None:
             return later.agents is None
@@ -109,19 +126,28 @@ class _Index:
     user_tokens: Mapping[bytes, _UserToken]
     #: By name and by id, which never meet: no name is a number.
     agents: Mapping[str, Agent]
+    #: Those that end by themselves.
+    expiring: Sequence[_AgentToken | _UserToken]
 
     @classmethod
-    def of(cls, identities: Identities) -> _Index:
+    def of(cls, identities: Identities, before: _Index | None = None) -> _Index:
+        """:param before: that of the file as it was; of many agents few change."""
         agents: dict[str, Agent] = {}
         agent_tokens: dict[bytes, _AgentToken] = {}
         user_tokens: dict[bytes, _UserToken] = {}
+        known = {} if before is None else before.agents
+        known_tokens = {} if before is None else before.agent_tokens
         for agent in identities.agents:
             if agent.revoked_at is not None:
                 continue
             agents[agent.id] = agents[agent.name] = agent
+            is_known = known.get(agent.id) is agent
             for token in agent.tokens:
-                credential_id = f"agent:{agent.id}:{token.id}"
                 key = bytes.fromhex(token.sha256)
+                if is_known:
+                    agent_tokens[key] = known_tokens[key]
+                    continue
+                credential_id = f"agent:{agent.id}:{token.id}"
                 agent_tokens[key] = _AgentToken(
                     key,
                     AgentIdentity(
@@ -138,32 +164,45 @@ class _Index:
                     None if ALL_AGENTS in user.agents else frozenset(user.agents),
                     _timestamp(user.token.expires_at),
                 )
-        return cls(agent_tokens, user_tokens, agents)
+        expiring: list[_AgentToken | _UserToken] = [
+            one for one in agent_tokens.values() if one.expires_at != _NEVER
+        ]
+        expiring += [one for one in user_tokens.values() if one.expires_at != _NEVER]
+        return cls(agent_tokens, user_tokens, agents, expiring)
 
-    def live(self, now: float) -> dict[str, object]:
-        """Credential -> what it is good for, as something to compare."""
-        live: dict[str, object] = {
-            entry.identity.credential_id: (entry.digest, entry.identity)
-            for entry in self.agent_tokens.values()
-            if now < entry.expires_at
-        }
-        for user in self.user_tokens.values():
-            if now < user.expires_at:
-                who = user.user
-                live[user.credential_id] = _UserMeaning(
-                    user.agents, (user.digest, who.impersonation, who.read_only)
-                )
-        return live
+    def ended(self, later: _Index, then: float, now: float) -> list[str]:
+        """
+        Credentials that were good *then*, and are not *now*, or for something else.
+
+        :param later: what is in force now.
+        """
+        ended: dict[str, None] = {}
+        for before, after in (
+            (self.agent_tokens, later.agent_tokens),
+            (self.user_tokens, later.user_tokens),
+        ):
+            changed = [
+                (entry, after.get(key))
+                for key, entry in before.items()
+                if after.get(key) is not entry
+            ]
+            for entry, found in changed:
+                kept = found is not None and now < found.expires_at
+                if then < entry.expires_at and not (kept and entry.still(found)):
+                    ended[entry.credential_id] = None
+        for entry in later.expiring:
+            if then < entry.expires_at <= now:
+                ended[entry.credential_id] = None
+        return list(ended)
 
     def next_expiry(self, now: float) -> float:
         """When the next credential ends by itself."""
-        times = [entry.expires_at for entry in self.agent_tokens.values()]
-        times += [entry.expires_at for entry in self.user_tokens.values()]
-        return min((time for time in times if time > now), default=float("inf"))
+        times = (entry.expires_at for entry in self.expiring)
+        return min((time for time in times if time > now), default=_NEVER)
 
 
 def _timestamp(time: datetime | None) -> float:
-    return float("inf") if time is None else time.astimezone(UTC).timestamp()
+    return _NEVER if time is None else time.astimezone(UTC).timestamp()
 
 
 _NOT_AN_AGENTS = (
@@ -214,7 +253,8 @@ class FileAuthenticator:
     """
     Checks tokens against the identity file, and follows the file.
 
-    It has every answer at once.
+    It has every answer at once, but for a token that may stand in a large file that has
+    just changed.
 
     :param clock: paces the looks at the file.
     :param now: the time of day in seconds since 1970, for expiry.
@@ -240,8 +280,15 @@ class FileAuthenticator:
         self.agent_prefixes = () if elsewhere else (f"{AGENT_PREFIX}-".encode(),)
         self._now = now
         self._index = _Index.of(Identities())
-        self._live: dict[str, object] = {}
-        self._next_expiry = float("inf")
+        self._reader = IdentityReader()
+        #: What a thread reads, of a large file; None: none does.
+        self._reading: Deferred[Any] | None = None
+        self._waiting: list[Deferred[None]] = []
+        #: What it has read: of which version of the file, and that or why it cannot be.
+        self._prepared: tuple[FileVersion, _Index | Exception] | None = None
+        #: When it was looked last at which credentials have ended.
+        self._judged = 0.0
+        self._next_expiry = _NEVER
         self._file: WatchedFile[_Index] | None = None
         self._callbacks: list[Callable[[str], object]] = []
         self._loop = LoopingCall(self._poll)
@@ -257,14 +304,15 @@ class FileAuthenticator:
             partial(file_version, self.path),
             self._read,
             self._refused,
-            unusable=(ConfigurationError, FileNotFoundError),
+            unusable=_UNUSABLE,
             # `_poll` has the interval.
             seconds=self._now,
             interval=0.0,
             changed=self._changed,
         )
-        self._index = self._file.content
-        self._end_changed()
+        # What ended before opened nothing here.
+        self._judged = self._now()
+        self._end_changed(self._file.content)
         running: Deferred[LoopingCall] = self._loop.start(POLL_INTERVAL, now=False)
         running.addErrback(
             lambda failure: self._log.failure("while watching {path}", failure)
@@ -284,16 +332,22 @@ class FileAuthenticator:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
-    def authenticate_agent(self, token: bytes) -> AgentIdentity:
+    def authenticate_agent(
+        self, token: bytes
+    ) -> AgentIdentity | Deferred[AgentIdentity]:
         """
         Which agent a token belongs to.
 
         :raises CallError: UNAUTHENTICATED, with a message for the operator of agentk.
         """
         key = sha256(token).digest()
+        if key not in self._index.agent_tokens and _kind(token) == AGENT_PREFIX:
+            if (reading := self._read_again()) is not None:
+                return reading.addCallback(lambda _: self._agent_of(token, key))
+        return self._agent_of(token, key)
+
+    def _agent_of(self, token: bytes, key: bytes) -> AgentIdentity:
         entry = self._index.agent_tokens.get(key)
-        if entry is None and _kind(token) == AGENT_PREFIX and self._read_again():
-            entry = self._index.agent_tokens.get(key)
         if entry is None:
             # People copy it from a kubeconfig, too.
             users = _kind(bare_token(token)) == USER_PREFIX
@@ -302,7 +356,7 @@ class FileAuthenticator:
             raise _refused(_expired_agent(entry))
         return entry.identity
 
-    def authorize_user(self, agent: str, token: str) -> Access:
+    def authorize_user(self, agent: str, token: str) -> Access | Deferred[Access]:
         """
         What *token* may do at *agent* (a name or an id).
 
@@ -311,9 +365,13 @@ class FileAuthenticator:
         """
         sent = token.encode("utf-8", "surrogateescape")
         key = sha256(sent).digest()
+        if key not in self._index.user_tokens and _kind(sent) == USER_PREFIX:
+            if (reading := self._read_again()) is not None:
+                return reading.addCallback(lambda _: self._access_of(agent, sent, key))
+        return self._access_of(agent, sent, key)
+
+    def _access_of(self, agent: str, sent: bytes, key: bytes) -> Access:
         entry = self._index.user_tokens.get(key)
-        if entry is None and _kind(sent) == USER_PREFIX and self._read_again():
-            entry = self._index.user_tokens.get(key)
         if entry is None:
             agents = _kind(sent) == AGENT_PREFIX
             raise _refused(_NOT_A_USERS if agents else _USER_REFUSED)
@@ -356,6 +414,23 @@ class FileAuthenticator:
         return None if found is None else (found.id, found.name)
 
     def _read(self) -> _Index:
+        prepared, self._prepared = self._prepared, None
+        if prepared is None or prepared[0] != file_version(self.path):
+            return self._load()
+        if isinstance(prepared[1], Exception):
+            raise prepared[1]
+        return prepared[1]
+
+    def _prepare(self) -> tuple[FileVersion, _Index | Exception]:
+        """Read it, in a thread."""
+        # Before it is read: what changes meanwhile is read again.
+        version = file_version(self.path)
+        try:
+            return version, self._load()
+        except _UNUSABLE as error:
+            return version, error
+
+    def _load(self) -> _Index:
         try:
             with self.path.open("rb") as source:
                 data = source.read(MAX_FILE + 1)
@@ -368,7 +443,8 @@ class FileAuthenticator:
             raise ConfigurationError([message]) from None
         if len(data) > MAX_FILE:
             raise ConfigurationError([f"{self.path}: larger than {MAX_FILE} bytes"])
-        return _Index.of(parse(data, str(self.path)))
+        identities = self._reader.parse(data, str(self.path))
+        return _Index.of(identities, self._index)
 
     def _refused(self, error: Exception) -> None:
         # The last good one stays: a slip must not cut off every cluster.
@@ -380,9 +456,8 @@ class FileAuthenticator:
 
     def _changed(self) -> None:
         assert self._file is not None
-        self._index = self._file.content
         self._log.info("identity file read again")
-        self._end_changed()
+        self._end_changed(self._file.content)
 
     def may_connect(self, agent_id: str) -> bool:
         """The agent is not revoked."""
@@ -397,30 +472,65 @@ class FileAuthenticator:
         """Those that are not revoked."""
         return [agent for key, agent in self._index.agents.items() if key == agent.id]
 
-    def _read_again(self) -> bool:
-        """Look at the file: a token that is not known may have been added just now."""
+    def _read_again(self) -> Deferred[None] | None:
+        """
+        Look at the file: a token that is not known may have been added just now.
+
+        None: it has been read, or nothing has changed.
+        """
         if self._loop.running:
             self._poll()
-        return self._loop.running
+        if self._reading is None:
+            return None
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        return waiting
+
+    def _look(self) -> None:
+        """Read the file if it changed; a large one beside the reactor."""
+        file = self._file
+        if file is None or self._reading is not None or not file.is_changed():
+            return
+        version = file_version(self.path)
+        if version is None or version[2] < LARGE:
+            file.look()
+            return
+        self._reading = reading = deferToThread(self._prepare)
+        reading.addBoth(self._has_read)
+
+    def _has_read(self, prepared: Any) -> None:
+        self._reading = None
+        try:
+            if isinstance(prepared, Failure):
+                self._log.failure("reading the identity file failed", prepared)
+            elif self._loop.running and self._file is not None:
+                if prepared[0] == file_version(self.path):
+                    self._prepared = prepared
+                    self._file.look()
+                else:
+                    # It changed again meanwhile.
+                    self._look()
+        finally:
+            if self._reading is None:
+                waiting, self._waiting = self._waiting, []
+                for one in waiting:
+                    if not one.called:
+                        one.callback(None)
 
     def _poll(self) -> None:
-        if self._file is not None:
-            self._file.look()
+        self._look()
         if self._now() >= self._next_expiry:
-            self._end_changed()
+            self._end_changed(self._index)
 
-    def _end_changed(self) -> None:
+    def _end_changed(self, index: _Index) -> None:
+        """*index* is in force now."""
         now = self._now()
-        before, self._live = self._live, self._index.live(now)
-        self._next_expiry = self._index.next_expiry(now)
-        for credential_id, meant in before.items():
-            now_means = self._live.get(credential_id)
-            kept = now_means == meant or (
-                isinstance(meant, _UserMeaning) and meant.still(now_means)
-            )
-            if not kept:
-                self._log.info("credential {id} ended", id=credential_id)
-                self._ended(credential_id)
+        before, self._index = self._index, index
+        then, self._judged = self._judged, now
+        self._next_expiry = index.next_expiry(now)
+        for credential_id in before.ended(index, then, now):
+            self._log.info("credential {id} ended", id=credential_id)
+            self._ended(credential_id)
 
     def _ended(self, credential_id: str) -> None:
         for_each(

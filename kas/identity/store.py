@@ -24,9 +24,9 @@ from kas.identity.file import (
     MAX_PROJECT_ID,
     Agent,
     Identities,
+    IdentityReader,
     Token,
     User,
-    dump,
     parse,
 )
 from kas.state.directory import MAX_FILE, StateDirectory
@@ -374,13 +374,19 @@ class IdentityStore:
                         "back, or remove it to begin without any agent"
                     ]
                 )
-            edit = _Edit(self.load())
+            # Of many lines few change: the others are neither parsed nor made again.
+            reader = IdentityReader()
+            edit = _Edit(Identities())
+            if before is not None:
+                edit = _Edit(reader.parse(before, str(self.state.file(FILE_NAME))))
             yield edit
-            self._write(before, edit.identities)
+            self._write(before, reader, edit.identities)
 
-    def _write(self, before: bytes | None, identities: Identities) -> None:
+    def _write(
+        self, before: bytes | None, reader: IdentityReader, identities: Identities
+    ) -> None:
         file = str(self.state.file(FILE_NAME))
-        data = dump(identities)
+        data = reader.dump(identities)
         if len(data) > MAX_FILE:
             raise ConfigurationError(
                 [
@@ -388,7 +394,7 @@ class IdentityStore:
                     "could not read it; remove agents or users that are not needed"
                 ]
             )
-        if parse(data, file) != identities:
+        if reader.parse(data, file) != identities:
             raise ConfigurationError(
                 [f"{file}: kas could not read what would be written; nothing changed"]
             )

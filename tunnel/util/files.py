@@ -114,6 +114,10 @@ class WatchedFile(Generic[_T]):
             self.look()
         return self.content
 
+    def is_changed(self) -> bool:
+        """Whether `look` would read it."""
+        return self._version() != self._used
+
     def look(self) -> None:
         """Read what changed."""
         version = self._version()

@@ -10,9 +10,35 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kas.identity.file import BACKUP_NAME, FILE_NAME, dump, parse
+from kas.identity.file import (
+    BACKUP_NAME,
+    FILE_NAME,
+    Agent,
+    Identities,
+    IdentityReader,
+    Token,
+    User,
+    _of_json,
+    dump,
+    parse,
+)
 from tests.kas.identities import ALICE, START, IdentityCase
 from tunnel.errors import ConfigurationError
+
+#: What the format consists of.
+_PARTS = [
+    b"\n",
+    b",\n",
+    b" ",
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"0",
+    b"\xff",
+    b"\n ]\n}\n",
+]
 
 
 class FormatTests(IdentityCase):
@@ -122,7 +148,50 @@ class FormatTests(IdentityCase):
         self.store.add_agent("prod")
         data = dump(self.store.load())
         self.assertTrue(data.endswith(b"}\n"))
-        self.assertIn(b'\n "agents": [\n  {\n', data)
+        self.assertIn(b'\n "agents": [\n  {"id": "1", "name": "prod", ', data)
+
+    def test_what_stays(self) -> None:
+        """Is the same object when it is read again, and the same text."""
+        self.store.add_agents(["a", "b", "c"])
+        self.store.add_user("alice", ["a"], ALICE)
+        path, reader = self.state.file(FILE_NAME), IdentityReader()
+        before = reader.parse(path.read_bytes(), "f")
+        self.store.revoke_agent("b")
+        self.store.add_agent("d")
+        after = reader.parse(path.read_bytes(), "f")
+        self.assertEqual(after, self.store.load())
+        for number, same in ((0, True), (1, False), (2, True)):
+            self.assertIs(after.agents[number] is before.agents[number], same)
+        self.assertIs(after.users[0], before.users[0])
+        self.assertEqual(reader.dump(after), path.read_bytes())
+        # What is there no more is not kept.
+        self.assertEqual(len(reader._agents), len(after.agents))
+
+    def test_another_layout(self) -> None:
+        """As an older kas wrote it, and as a person has laid it out."""
+        self.store.add_agents(["a", "b"])
+        self.store.add_user("alice", ["a"], ALICE)
+        content, identities = self.content(), self.store.load()
+        for indent in (None, 1, 4):
+            text = json.dumps(content, indent=indent, ensure_ascii=False)
+            self.assertEqual(parse(text.encode(), "f"), identities)
+        shuffled = {key: content[key] for key in sorted(content)}
+        self.assertEqual(parse(json.dumps(shuffled).encode(), "f"), identities)
+
+    @given(st.data())
+    def test_one_meaning(self, data: st.DataObject) -> None:
+        """Line by line nothing is taken that is not the JSON of the whole file."""
+        token = Token("0" * 16, "0" * 64, START)
+        agents = tuple(Agent(str(n), f"a{n}", START, (token,)) for n in (1, 2))
+        text = dump(Identities(agents, (User("u", ("*",), token, START),), 3))
+        for _ in range(data.draw(st.integers(1, 3))):
+            begin = data.draw(st.integers(0, len(text)))
+            end = begin + data.draw(st.integers(0, 3))
+            part = data.draw(st.sampled_from([b"", *_PARTS]) | st.binary(max_size=2))
+            text = text[:begin] + part + text[end:]
+        by_lines = IdentityReader()._of_lines(text)
+        if by_lines is not None:
+            self.assertEqual(by_lines, _of_json(text))
 
     @given(st.binary(max_size=200))
     def test_nothing_else_is_raised(self, data: bytes) -> None:

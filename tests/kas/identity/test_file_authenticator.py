@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import LogLevel, globalLogPublisher
@@ -28,13 +29,14 @@ class FileAuthenticatorTests(IdentityCase):
     def setUp(self) -> None:
         super().setUp()
         self.clock = Clock()
-        self.identity = FileAuthenticator(
+        # All its answers are there at once, but of large files.
+        self.identity: Any = FileAuthenticator(
             self.state.file(FILE_NAME), self.clock, lambda: self.time.timestamp()
         )
         self.ended: list[str] = []
         self.identity.on_revoked(self.ended.append)
 
-    def started(self) -> FileAuthenticator:
+    def started(self) -> Any:
         self.identity.start()
         self.addCleanup(self.identity.stop)
         return self.identity
@@ -373,7 +375,7 @@ class FileAuthenticatorTests(IdentityCase):
             def open(self, mode: str) -> Any:
                 raise OSError(errno.EMFILE, "Too many open files")
 
-        self.identity.path = Unopened()  # type: ignore[assignment]
+        self.identity.path = Unopened()
         self.pass_time()
         self.assertEqual(self.ended, [])
         self.identity.path = opened
@@ -388,6 +390,114 @@ class FileAuthenticatorTests(IdentityCase):
         self.identity.start()
         self.identity.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class LargeFileTests(FileAuthenticatorTests):
+    """All of it again, where a thread reads; and what is different then."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(module, "LARGE", 0)
+        self.patch(module, "deferToThread", maybeDeferred)
+
+    def held(self) -> list[Callable[[], None]]:
+        """What ends each reading that is begun from now on."""
+        ends: list[Callable[[], None]] = []
+
+        def begin(read: Callable[[], object]) -> Deferred[object]:
+            reading: Deferred[object] = Deferred()
+            ends.append(lambda: reading.callback(read()))
+            return reading
+
+        self.patch(module, "deferToThread", begin)
+        return ends
+
+    def test_a_token_that_may_be_there(self) -> None:
+        """Whoever brings it waits for the reading, and others do not."""
+        _, known = self.store.add_agent("prod")
+        identity = self.started()
+        ends = self.held()
+        _, new = self.store.add_agent("test")
+        _, user = self.store.add_user("alice", ["*"], None)
+        asked = identity.authenticate_agent(new.encode())
+        users = identity.authorize_user("test", user)
+        wrong = identity.authenticate_agent(new[:-1].encode() + b"_")
+        left = identity.authenticate_agent(new.encode())
+        left.addErrback(lambda _: None)
+        left.cancel()
+        self.assertNoResult(asked)
+        self.assertEqual(identity.authenticate_agent(known.encode()).agent_name, "prod")
+        self.pass_time()
+        self.assertEqual(len(ends), 1)
+        ends.pop()()
+        self.assertEqual(self.successResultOf(asked).agent_name, "test")
+        self.assertEqual(self.successResultOf(users).agent_name, "test")
+        self.failureResultOf(wrong, CallError)
+        self.assertEqual(ends, [])
+        # At once, as long as nothing changes.
+        self.assertAgentRefused(new[:-1] + "_")
+
+    def test_it_changes_while_it_is_read(self) -> None:
+        """It is read again, and nobody is refused before that."""
+        self.store.add_agent("prod")
+        identity = self.started()
+        ends = self.held()
+        tokens: list[str] = []
+        read = self.identity._prepare
+
+        def prepare() -> Any:
+            found = read()
+            if not tokens:
+                tokens.append(self.store.add_agent("two")[1])
+            return found
+
+        self.patch(self.identity, "_prepare", prepare)
+        _, one = self.store.add_agent("one")
+        asked = identity.authenticate_agent(one.encode())
+        ends.pop()()
+        self.assertNoResult(asked)
+        later = identity.authenticate_agent(tokens[0].encode())
+        ends.pop()()
+        self.assertEqual(self.successResultOf(asked).agent_name, "one")
+        self.assertEqual(self.successResultOf(later).agent_name, "two")
+        self.assertEqual(ends, [])
+
+    def test_a_revocation(self) -> None:
+        """It ends what is open as soon as it has been read."""
+        _, token = self.store.add_agent("prod")
+        identity = self.started()
+        credential = identity.authenticate_agent(token.encode()).credential_id
+        ends = self.held()
+        self.store.revoke_agent("prod")
+        self.pass_time()
+        self.assertEqual(self.ended, [])
+        ends.pop()()
+        self.assertEqual(self.ended, [credential])
+
+    def test_stopped_while_it_is_read(self) -> None:
+        self.store.add_agent("prod")
+        self.identity.start()
+        ends = self.held()
+        self.store.add_agent("one")
+        self.pass_time()
+        self.identity.stop()
+        ends.pop()()
+        self.assertIsNone(self.identity.find_agent("one"))
+
+    def test_a_fault_of_ours(self) -> None:
+        """It is told, nobody waits for ever, and it is tried again."""
+        self.store.add_agent("prod")
+        identity = self.started()
+        self.held()
+        _, token = self.store.add_agent("one")
+        asked = identity.authenticate_agent(token.encode())
+        self.patch(module, "deferToThread", maybeDeferred)
+        reading, self.identity._reading = self.identity._reading, None
+        reading.errback(ZeroDivisionError())
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.failureResultOf(asked, CallError)
+        self.pass_time()
+        self.assertEqual(identity.authenticate_agent(token.encode()).agent_name, "one")
 
 
 class IndexTests(SynchronousTestCase):
