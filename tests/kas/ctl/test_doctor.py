@@ -34,8 +34,11 @@ class TestDoctor:
     def configured(self, kasctl: Kasctl, agents: str, health: str) -> tuple[str, str]:
         file = kasctl.path / "kas.yaml"
         file.write_text(
-            f"agent: {{listen: {{address: '{agents}', development_certificate: true}}}}"
-            f"\nobservability: {{listen: {{address: '{health}'}}}}\n"
+            f"agent:\n"
+            f"  listen: {{address: '{agents}', development_certificate: true}}\n"
+            # A kas of this machine may be at the usual one.
+            f"  kubernetes_api: {{listen: {{address: '{free_address()}'}}}}\n"
+            f"observability: {{listen: {{address: '{health}'}}}}\n"
         )
         return "--configuration-file", str(file)
 
