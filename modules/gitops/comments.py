@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any, Final
 
 import attrs
@@ -17,6 +19,7 @@ from modules.gitops.config import MergeRequestSettings
 from modules.secret_file import read_secret
 from tunnel import __version__
 from tunnel.errors import CallError, Status
+from tunnel.interfaces import IStore
 from tunnel.util.backoff import Backoff
 from tunnel.util.bodies import TooLarge, WholeBody, collect
 
@@ -31,15 +34,43 @@ SECONDS = 20.0
 #: Comments of one page, which is GitLab's limit, and pages that are looked through.
 PER_PAGE, MAX_PAGES = 100, 50
 
-#: Bytes of an answer: a comment has a million characters at most, so a page of them
-#: can have more; such a page has none of ours, and is told as an error.
-MAX_ANSWER = 16 * 1024 * 1024
+#: Bytes of an answer.  A comment has a million characters at most: who writes many such
+#: can keep kas from finding its own where it does not know which it is.
+MAX_ANSWER = 4 * 1024 * 1024
+
+#: Seconds for which it is known: few merge requests rest for longer.
+REMEMBERED = 90 * 24 * 3600.0
 
 _REFUSED: Final = {
     401: "the token is not valid, or has expired",
     403: "the token may not do that: it needs the scope api and a member's rights",
     404: "the user of the token does not see this merge request",
 }
+
+
+@attrs.frozen
+class _Comment:
+    """
+    One of ours.
+
+    :ivar digest: of its text.
+    """
+
+    number: int
+    digest: str
+
+    @classmethod
+    def of(cls, number: int, text: str) -> _Comment:
+        return cls(number, sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+
+    @classmethod
+    def read(cls, value: bytes) -> _Comment | None:
+        number, _, digest = value.decode("ascii", "replace").partition(" ")
+        return cls(int(number), digest) if number.isdecimal() else None
+
+    @property
+    def value(self) -> bytes:
+        return f"{self.number} {self.digest}".encode()
 
 
 class _TryAgain(Exception):
@@ -59,9 +90,11 @@ class Comments:
     writes a comment that looks like ours does not have it changed.
 
     :param mark: what ours begin with.
+    :param store: remembers which they are, for all kas.
     """
 
     _settings: MergeRequestSettings
+    _store: IStore
     _http: IAgent
     _clock: IReactorTime
     _random: Callable[[], float]
@@ -91,22 +124,59 @@ class Comments:
         """
         Have *text* as the one comment there.
 
-        Several kas that comment at the same moment leave two: the next one that
-        comes by takes the newer ones away.
+        Of several kas that comment at the same moment one takes its comment back.
 
         :param text: begins with the mark.
         :raises CallError: GitLab cannot be asked, or refuses it.
         """
-        notes = _path(project_id, merge_request)
-        found = await self.find(project_id, merge_request)
-        if not found:
-            await self._ask("POST", notes, {"body": text})
+        notes, key = _path(project_id, merge_request), f"{project_id}-{merge_request}"
+        known = await self._known(key)
+        if known is not None and await self._change(notes, known, text):
+            await self._remember(key, _Comment.of(known.number, text))
             return
-        (first, before), *more = found
-        if before != text:
-            await self._ask("PUT", f"{notes}/{first}", {"body": text})
-        for number, _ in more:
-            await self._ask("DELETE", f"{notes}/{number}")
+        found = [
+            _Comment.of(*one) for one in await self.find(project_id, merge_request)
+        ]
+        if not found:
+            made = await self._ask("POST", notes, {"body": text})
+            if not isinstance(made, dict) or not isinstance(made.get("id"), int):
+                return
+            found = [_Comment.of(made["id"], text)]
+            # Another kas may have made one meanwhile, or one that is gone is known.
+            other = await self._known(key)
+            if other is not None and other != known:
+                if await self._change(notes, other, text):
+                    await self._ask("DELETE", f"{notes}/{found[0].number}")
+                    return
+        first, *more = found
+        await self._change(notes, first, text)
+        for one in more:
+            await self._ask("DELETE", f"{notes}/{one.number}")
+        await self._remember(key, _Comment.of(first.number, text))
+
+    async def _change(self, notes: str, one: _Comment, text: str) -> bool:
+        """Have a comment say *text*; whether it is there."""
+        if one == _Comment.of(one.number, text):
+            return True
+        try:
+            await self._ask("PUT", f"{notes}/{one.number}", {"body": text})
+        except CallError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def _known(self, key: str) -> _Comment | None:
+        try:
+            found = await self._store.get(key)
+        except CallError:
+            # GitLab knows it, too.
+            return None
+        return None if found is None else _Comment.read(found.value)
+
+    async def _remember(self, key: str, one: _Comment) -> None:
+        with contextlib.suppress(CallError):
+            await self._store.set(key, one.value, expires_after=REMEMBERED)
 
     async def _ask(self, method: str, path: str, body: Any = None) -> Any:
         """What GitLab answers, as JSON; None: nothing."""
@@ -160,7 +230,8 @@ def _answered(response: IResponse, content: bytes) -> Any:
     if code == 429 or code >= 500:
         raise _TryAgain(f"it answers {code}", _pause(response))
     if code in _REFUSED:
-        raise CallError(Status.PERMISSION_DENIED, f"GitLab: {_REFUSED[code]} ({code})")
+        status = Status.NOT_FOUND if code == 404 else Status.PERMISSION_DENIED
+        raise CallError(status, f"GitLab: {_REFUSED[code]} ({code})")
     if not 200 <= code < 300:
         raise CallError(Status.FAILED_PRECONDITION, f"GitLab: it answers {code}")
     if not content.strip():

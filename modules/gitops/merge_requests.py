@@ -111,7 +111,8 @@ class MergeRequests(Resource):
         self._random = random
         setting = "agent.gitops.merge_requests.ca_certificate_file"
         http = api.http_agent(setting, settings.ca_certificate_file)
-        self._comments = Comments(settings, http, api.clock, random, MARK)
+        store = api.store("merge-requests")
+        self._comments = Comments(settings, store, http, api.clock, random, MARK)
         #: The newest of each, by project and number.
         self._waiting: dict[tuple[int, int], MergeRequest] = {}
         self._working: dict[tuple[int, int], Deferred[Any]] = {}

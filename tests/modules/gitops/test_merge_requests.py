@@ -198,6 +198,59 @@ class MergeRequestTests(MergeRequestCase):
         self.assertEqual(len(ours), 1)
         self.assertIn("1 prune", ours[0])
 
+    def test_one_that_is_known(self) -> None:
+        """It is changed at once: however much others write there, it is found."""
+        first = self.propose(*config_maps(1))
+        self.tell(event(first))
+        for _ in range(5):
+            self.gitlab.add(8, "y" * 999_999)
+        self.gitlab.asked.clear()
+        second = self.propose(*config_maps(1, 2))
+        self.tell(event(second, action="update", oldrev=first))
+        self.wait(merge_requests.PAUSE_FIRST)
+        self.assertIn("2 unchanged", self.bodies()[0])
+        self.assertEqual(self.gitlab.asked, {"PUT": 1})
+
+    def test_too_much_to_look_through(self) -> None:
+        for _ in range(5):
+            self.gitlab.add(8, "y" * 999_999)
+        self.tell(event(self.propose(*config_maps(1))))
+        self.assertIn("an answer has more than 4 MiB", self.logged())
+
+    def test_one_that_was_deleted(self) -> None:
+        """By somebody: there is another one with the next commit."""
+        first = self.propose(*config_maps(1))
+        self.tell(event(first))
+        self.gitlab.notes.clear()
+        second = self.propose(*config_maps(1, 2))
+        self.tell(event(second, action="update", oldrev=first))
+        self.wait(merge_requests.PAUSE_FIRST)
+        self.assertIn("2 unchanged", self.body())
+
+    def test_two_kas(self) -> None:
+        """One that made a comment meanwhile: it is changed, and ours taken back."""
+        add = FakeNotes.add
+        store = self.server._merge_requests._comments._store
+
+        def meanwhile(gitlab: FakeNotes, user: int, text: str, key: Any) -> int:
+            theirs = add(gitlab, user, f"{MARK} theirs", key)
+            self.pair.run(store.set("5-7", f"{theirs} {'0' * 64}".encode()))
+            return add(gitlab, user, text, key)
+
+        self.patch(FakeNotes, "add", meanwhile)
+        self.tell(event(self.propose(*config_maps(1))))
+        self.assertIn("1 prune", self.body())
+
+    def test_a_store_that_is_away(self) -> None:
+        """GitLab knows which comment is ours, too."""
+        self.pair.store.down = True
+        first = self.propose(*config_maps(1))
+        self.tell(event(first))
+        second = self.propose(*config_maps(1, 2))
+        self.tell(event(second, action="update", oldrev=first))
+        self.wait(merge_requests.PAUSE_FIRST)
+        self.assertIn("2 unchanged", self.body())
+
     def test_the_same_again(self) -> None:
         """Nobody is told of a comment that says the same."""
         said = event(self.propose(*config_maps(1)))
@@ -213,15 +266,16 @@ class MergeRequestTests(MergeRequestCase):
             self.gitlab.mood = mood
             self.tell(said)
             self.gitlab.mood = "ok"
-            self.assertEqual(self.gitlab.asked["GET"], 1)
+            self.assertEqual(self.gitlab.asked.total(), 1)
             self.wait(3)
             self.assertIn("1 prune", self.body())
             self.gitlab.notes.clear()
             self.gitlab.asked.clear()
+            said = event(self.propose(*config_maps(2)))
         self.gitlab.mood = "500"
         self.tell(said)
         self.wait(comments.PAUSE_MOST * comments.ATTEMPTS)
-        self.assertEqual(self.gitlab.asked["GET"], comments.ATTEMPTS)
+        self.assertEqual(self.gitlab.asked.total(), comments.ATTEMPTS)
         self.assertIn("GitLab: it answers 500", self.logged())
 
     def test_a_token_that_is_refused(self) -> None:
@@ -266,13 +320,18 @@ class MergeRequestTests(MergeRequestCase):
 
     def test_many_events(self) -> None:
         """The newest of each is what counts, and so many wait."""
-        commit = self.propose(*config_maps(1))
-        for _ in range(merge_requests.ROUNDS + 3):
-            self.gitlab.notes.clear()
+        commit = ""
+        for number in range(1, merge_requests.ROUNDS + 4):
+            commit = self.propose(*config_maps(number), *config_maps(50 + number))
             self.tell(event(commit))
-        self.assertEqual(self.bodies(), [])
+            # kas does not look at a ref twice in a second.
+            self.wait(merge_requests.PAUSE_FIRST)
+        self.assertNotIn(commit[:12], self.body())
+        self.assertEqual(
+            self.gitlab.asked["POST"] + self.gitlab.asked["PUT"], merge_requests.ROUNDS
+        )
         self.wait(merge_requests.ROUNDS_SECONDS)
-        self.assertIn("1 prune", self.body())
+        self.assertIn(commit[:12], self.body())
         self.gitlab.mood = "503"
         for number in range(merge_requests.AT_ONCE + merge_requests.MAX_WAITING):
             self.assertEqual(self.tell(event(commit, iid=100 + number)).status, 202)
