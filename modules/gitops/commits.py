@@ -145,12 +145,11 @@ class Commits:
         backoff.reset()
         self._not_read, self._unread = "", None
         self._log.info(
-            "project {project}: commit {commit} has come: {files} files, "
-            "{objects} objects",
+            "project {project}: commit {commit} has come: {files}, {objects}",
             project=self._name,
             commit=snapshot.commit,
-            files=len(snapshot.files),
-            objects=len(source.manifests),
+            files=_number_of(len(snapshot.files), "file"),
+            objects=_number_of(len(source.manifests), "object"),
         )
         self._came(attrs.evolve(snapshot, files=()), source)
 
@@ -181,3 +180,7 @@ class Commits:
                 reason=error.message,
             )
         return error.message
+
+
+def _number_of(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

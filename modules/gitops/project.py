@@ -516,14 +516,16 @@ class Project:
         missing = self._dependencies.missing(self.settings.depends_on)
         self._waits = bool(missing)
         if missing:
-            self._tell(snapshot.commit, [f"it waits for {', '.join(missing)}"])
+            why = f"it waits for {', '.join(missing)} (depends_on)"
+            self._tell(snapshot.commit, [why], is_wrong=False)
             return False
         self._busy = True
         try:
             self._store = self._inventory(snapshot)
             self.orders = await self._store.orders()
             if self.orders.suspended:
-                self._tell(snapshot.commit, ["suspended: nothing is changed"])
+                why = "suspended: nothing is changed"
+                self._tell(snapshot.commit, [why], is_wrong=False)
                 return False
             if self.orders.pinned not in ("", snapshot.commit):
                 snapshot, source = await self._of_pinned(self.orders.pinned)
@@ -538,12 +540,7 @@ class Project:
             )
             return False
         except CallError as error:
-            away = (
-                ""
-                if isinstance(error, _Unreadable)
-                else "the cluster cannot be asked: "
-            )
-            self._tell(snapshot.commit, [away + error.message])
+            self._tell(snapshot.commit, [self._explained(error)])
             return False
         finally:
             self._busy = False
@@ -707,20 +704,37 @@ class Project:
     def _inventory_id(self, snapshot: Snapshot) -> str:
         return inventory_id(self._api.agent_id, snapshot.project_id, snapshot.project)
 
-    def _tell(self, commit: str, lines: list[str]) -> None:
-        """What is wrong; once, for as long as it stays so."""
+    def _explained(self, error: CallError) -> str:
+        """Why nothing could be done."""
+        if isinstance(error, _Unreadable):
+            return error.message
+        space = "" if self._store is None else self._store.namespace
+        if (
+            error.status is Status.NOT_FOUND
+            and f'namespaces "{space}"' in error.message
+        ):
+            return (
+                f"the Namespace {space} is not there, and the inventory has its place "
+                "in it: make it, or name one that is there in default_namespace of the "
+                "project or in modules.gitops.inventory_namespace of agentk"
+            )
+        return f"the cluster cannot be asked: {error.message}"
+
+    def _tell(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
+        """What keeps it from being current; once, for as long as it stays so."""
         if lines == self._said:
             return
         self._said = lines
+        log = self._log.error if is_wrong else self._log.info
         for line in lines[:MAX_LINES]:
-            self._log.error(
+            log(
                 "project {project}, commit {commit}: {line}",
                 project=self.name,
                 commit=commit[:12],
                 line=line,
             )
         if len(lines) > MAX_LINES:
-            self._log.error(
+            log(
                 "project {project}, commit {commit}: and {count} more",
                 project=self.name,
                 commit=commit[:12],

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import attrs
 
-from tunnel.config import Duration, Invalid, field
+from tunnel.config import Duration, Invalid, field, nearest
 
 __all__ = [
     "GitopsSection",
@@ -345,7 +345,10 @@ class GitopsSection:
         for name, needed in needs.items():
             for other in needed:
                 if other not in needs:
-                    why = f"{name!r} depends on {other!r}, which is not here"
+                    why = (
+                        f"{name!r} depends on {other!r}, which is no id of "
+                        f"manifest_projects; {nearest(other, needs.keys() - {name})}"
+                    )
                     raise Invalid(why, "manifest_projects")
         if circle := _circle(needs):
             why = f"these depend on each other: {', '.join(map(repr, circle))}"

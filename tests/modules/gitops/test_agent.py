@@ -74,7 +74,10 @@ class HalvesTests(HalvesTestCase):
 
     def test_settings_that_cannot_be(self) -> None:
         for projects, says in (
-            ([{"id": "a", "depends_on": ["b"]}], "'b', which is not here"),
+            (
+                [{"id": "a", "depends_on": ["b"]}],
+                "'b', which is no id of manifest_projects; there are none",
+            ),
             (
                 [{"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a"]}],
                 "these depend on each other: 'a', 'b'",
@@ -115,6 +118,18 @@ class HalvesTests(HalvesTestCase):
         self.pushed()
         self.assertIsNotNone(self.live("m001"))
 
+    def test_a_namespace_that_is_missing(self) -> None:
+        """It is said which one, and what for."""
+        path = "/api/v1/namespaces/web/configmaps"
+        message = 'namespaces "web" not found'
+        answer = {"kind": "Status", "code": 404, "message": message}
+        self.cluster.answer("POST", path, answer, 404)
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps", "default_namespace": "web"})
+        self.passes(1)
+        (line,) = self.said("the Namespace web is not there")
+        self.assertIn("default_namespace", line)
+
     def test_one_that_depends_on_another(self) -> None:
         """It waits until all of the other is current, and not only applied."""
         operator = object_("d", "Deployment", "apps/v1", spec={"replicas": 1})
@@ -124,7 +139,7 @@ class HalvesTests(HalvesTestCase):
         self.passes(60)
         (other,) = [one for one in self.agent.projects.values() if one.name == "other"]
         self.assertIs(other.state, State.WAITING)
-        self.assertEqual(other.problems, ["it waits for apps"])
+        self.assertEqual(other.problems, ["it waits for apps (depends_on)"])
         self.assertIsNone(self.live("m001"))
         live = self.cluster.objects.find("apps/v1", "Deployment", "d", "default")
         assert live is not None
