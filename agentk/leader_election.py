@@ -121,6 +121,13 @@ class LeaderElection:
         limit = self._times.renew_deadline
         return at is not None and self._clock.seconds() - at < limit
 
+    @property
+    def lease(self) -> str:
+        """``namespace/name``; empty: it is not known yet which agent this is."""
+        if not self._agent_id:
+            return ""
+        return f"{self._namespace}/{_lease_name(self._agent_id)}"
+
     def agent_is(self, agent_id: str) -> None:
         """kas said which agent this is."""
         if agent_id != self._agent_id:
@@ -176,7 +183,7 @@ class LeaderElection:
 
     async def _compete(self, agent_id: str) -> None:
         self._lease = None
-        name = f"agent-{agent_id}-lock"
+        name = _lease_name(agent_id)
         while self._works and self._agent_id == agent_id and not self._stopping:
             try:
                 await self._turn(name)
@@ -402,6 +409,10 @@ class LeaderElection:
                     return
                 self._log.failure("module {name} failed as a leader", name=work.name)
             await deferLater(self._clock, backoff.pause())
+
+
+def _lease_name(agent_id: str) -> str:
+    return f"agent-{agent_id}-lock"
 
 
 def _end_of(running: Deferred[None]) -> Deferred[None]:

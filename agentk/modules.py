@@ -117,6 +117,11 @@ class AgentModuleApi(ModuleApi):
         """Whether this agentk leads now."""
         return self._election.leading
 
+    @property
+    def lease(self) -> str:
+        """Of all agentk that connect as this agent, and are in this namespace."""
+        return self._election.lease
+
     def lead(self, run: Callable[[], Awaitable[None]]) -> None:
         """Run *run* whenever this agentk leads."""
         self._election.add(self.name, run)

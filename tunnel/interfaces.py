@@ -1411,6 +1411,12 @@ class IAgentModuleApi(_IModuleApi):
         "before each change that two must not make: a process may have been frozen."
     )
 
+    lease: str = Attribute(
+        "``namespace/name`` of the Lease that says which agentk leads: those with "
+        "another one do not know of this.  Empty: it is not known yet which agent this "
+        "is."
+    )
+
     def lead(run: Callable[[], Awaitable[None]]) -> None:
         """
         Run *run* whenever this agentk leads, until the module stops.

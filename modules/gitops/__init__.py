@@ -29,6 +29,7 @@ What is in a Git repository lives in the cluster.
     resolve.py      the same with the names that they have in the cluster
     order.py        which objects have to be there before which
     inventory.py    which objects are in the cluster because of a source
+    writer.py       which agentk wrote that last
     brakes.py       what stops deletes
     listing.py      looks at many objects with one request
     plan.py         what has to be done

@@ -28,6 +28,7 @@ import attrs
 
 from modules.gitops.brakes import OWNER, owner_of
 from modules.gitops.manifests import ObjectKey
+from modules.gitops.writer import InventoryWriter
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
 
@@ -61,6 +62,9 @@ _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 
 #: Ours as well: what ``default_namespace`` was.
 DEFAULT = "txkas/default-namespace"
+
+#: ... and with which Lease the agentk leads that wrote it last.
+LEASE = "txkas/lease"
 
 #: What a person writes there: which deletes need not wait.
 APPROVED = "txkas/approved"
@@ -117,12 +121,15 @@ class Inventory:
         until it is noted at each of them.
     :ivar default_namespace: what it was when objects were last applied and pruned;
         empty: there is no inventory yet.
+    :ivar of_lease: with which Lease the agentk led that wrote it last, where that is
+        another one than ours; empty: it is ours, or is not known.
     """
 
     entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
     commit: str = ""
     approved: str = ""
     default_namespace: str = ""
+    of_lease: str = ""
 
 
 @attrs.frozen
@@ -167,6 +174,7 @@ class InventoryStore:
 
     :param inventory_id: what cli-utils calls it: ``<agent id>-<project id>``.
     :param namespace: where its ConfigMaps come, unless there are some elsewhere.
+    :param writer: this agentk; None: it is the only one.
     :param former: from where alone they are moved to *namespace*; None: they are looked
         for in every Namespace, and stay there.
     :ivar namespace: where they are.
@@ -178,8 +186,10 @@ class InventoryStore:
         inventory_id: str,
         namespace: str,
         former: str | None = None,
+        writer: InventoryWriter | None = None,
     ) -> None:
         self._client = client
+        self._writer = writer
         self._id = inventory_id
         self.namespace = namespace
         self._former = former
@@ -192,9 +202,9 @@ class InventoryStore:
         """
         What is written down now.
 
-        :raises CallError: FAILED_PRECONDITION, it cannot be read, and nothing may be
-            deleted; ABORTED, people have said otherwise since `orders` was asked; as
-            `IKubernetesClient`.
+        :raises CallError: FAILED_PRECONDITION, it cannot be read, or an agentk that
+            leads with another Lease writes it, and nothing may be changed; ABORTED,
+            people have said otherwise since `orders` was asked; as `IKubernetesClient`.
         """
         first = await self._first()
         if first is None:
@@ -204,6 +214,7 @@ class InventoryStore:
         said, known = _orders(annotations), self._orders
         if known is not None and known.bound != said.bound:
             raise CallError(Status.ABORTED, "people have said otherwise meanwhile")
+        of_lease = await self._of_lease(annotations.get(LEASE, ""))
         parts = await self._all(first)
         entries: dict[ObjectKey, InventoryEntry] = {}
         for part in parts:
@@ -218,7 +229,21 @@ class InventoryStore:
             annotations.get(COMMIT, ""),
             annotations.get(APPROVED, ""),
             annotations.get(DEFAULT, self.namespace),
+            of_lease,
         )
+
+    async def _of_lease(self, lease: str) -> str:
+        """See `Inventory`; :raises CallError: as `read`."""
+        if self._writer is None or lease in ("", self._writer.lease):
+            return ""
+        if await self._writer.is_elsewhere(lease):
+            raise CallError(
+                Status.FAILED_PRECONDITION,
+                f"another agentk, which leads with Lease {lease}, applies the same "
+                "repository as an agent with the same id: its objects would be taken "
+                "for ours; stop one of them, or give this agent another id",
+            )
+        return lease
 
     async def orders(self) -> Orders:
         """
@@ -276,6 +301,8 @@ class InventoryStore:
             change nothing before.  RESOURCE_EXHAUSTED, it is too large.
         """
         facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
+        if self._writer is not None and self._writer.lease:
+            facts[LEASE] = self._writer.lease
         if inventory.approved:
             facts[APPROVED] = inventory.approved
         count, datas = self._split(inventory.entries)

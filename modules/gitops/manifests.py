@@ -272,7 +272,9 @@ def _manifest(value: Any, origin: Origin) -> Manifest:
     """:raises ValueError: it is no object that can be applied."""
     if not isinstance(value, dict):
         raise ValueError("this is no object: it begins with apiVersion and kind")
-    if _is_encrypted(value) and value.get("kind") != "Secret":
+    of_secret = (value.get("apiVersion"), value.get("kind")) == ("v1", "Secret")
+    if _is_encrypted(value) and not of_secret:
+        # No message masks other kinds, of which one may be called Secret, too.
         raise ValueError(
             "this is encrypted with SOPS, and no Secret: only those are decrypted, and "
             "only their data and stringData may be encrypted "

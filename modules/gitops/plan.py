@@ -443,7 +443,12 @@ def _held(
     gone = {one.key for one in leaving if one.verb is Verb.FORGET}
     count = sum(not one.held and key not in gone for key, one in entries.items())
     was = inventory.default_namespace
-    if others and was not in ("", settings.default_namespace):
+    if others and inventory.of_lease:
+        why = (
+            f"an agentk that leads with Lease {inventory.of_lease} applied this: "
+            "approve it if that one has moved here"
+        )
+    elif others and was not in ("", settings.default_namespace):
         why = f"default_namespace was {was}: objects would go there, and come anew"
     else:
         why = brake_of_set(len(others), count, wanted, settings.limits)

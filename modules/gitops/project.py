@@ -51,6 +51,7 @@ from modules.gitops.rendering import Renderer
 from modules.gitops.settings import ManifestProject
 from modules.gitops.snapshot import Snapshot
 from modules.gitops.watches import KindWatches
+from modules.gitops.writer import InventoryWriter
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.util.backoff import Backoff
@@ -608,6 +609,9 @@ class Project:
             self._inventory_id(snapshot),
             self._inventories or self.settings.default_namespace,
             self.settings.default_namespace if self._inventories else None,
+            InventoryWriter(
+                self._api.kubernetes_as_agentk(), self._api.lease, self._now
+            ),
         )
 
     def _kept(self, snapshot: Snapshot, store: InventoryStore) -> KeptStates:

@@ -352,6 +352,7 @@ class FakeAgentModuleApi(_FakeApi):
         #: What the module runs while it leads; a test runs it.
         self.led: list[Callable[[], Awaitable[None]]] = []
         self.leads = False
+        self.lease = "default/agent-7-lock"
 
     def follow_section(
         self, section: str, schema: type[Any], apply: Callable[[Any], None]

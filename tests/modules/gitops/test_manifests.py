@@ -175,10 +175,13 @@ def test_a_source_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "too many values" in str(found.problems[0])
 
 
-def test_encrypted_with_sops() -> None:
+@pytest.mark.parametrize(
+    "kind", ["apiVersion: v1\nkind: ConfigMap", "apiVersion: x.io/v1\nkind: Secret"]
+)
+def test_encrypted_with_sops(kind: str) -> None:
     """What is no Secret is refused, and nothing of it is said."""
     text = (
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+        f"{kind}\nmetadata: {{name: a}}\n"
         "data: {k: 'ENC[AES256_GCM,data:xyz]'}\nsops: {mac: 'ENC[abc]', version: 3}\n"
     )
     source = read_source([("a.yaml", text.encode())])

@@ -22,6 +22,7 @@ from modules.gitops.plan import Plan, SourceSettings, Verb
 from modules.gitops.preview import preview_of
 from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.settings import PruneLimits
+from modules.gitops.writer import InventoryWriter
 from tests.modules.gitops.test_server import Asker
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import KubernetesObject, KubernetesResource
@@ -100,10 +101,16 @@ class ReconcileCase(SynchronousTestCase):
         }
         inventory_id = given.pop("inventory_id", ID)
         client = given.pop("client", self.client)
+        writer = InventoryWriter(
+            client, given.pop("lease", "here/ours"), self.clock.seconds
+        )
         return Reconciler(
             client=client,
             store=InventoryStore(
-                client, inventory_id, settings.get("default_namespace", "default")
+                client,
+                inventory_id,
+                settings.get("default_namespace", "default"),
+                writer=writer,
             ),
             settings=SourceSettings(inventory_id=inventory_id, **settings),
             leads=given.pop("leads", lambda: self.leads),
@@ -545,6 +552,36 @@ class PruneTests(ReconcileCase):
         self.assertIsNotNone(self.live("m001", namespace="new"))
         report = self.commit(*config_maps(1), default_namespace="new")
         self.assertEqual(self.outcomes(report)["m002"], Outcome.PRUNED)
+
+    def test_two_installations_with_one_name(self) -> None:
+        """Neither deletes what the other one has; whichever begins is first."""
+        self.commit(*config_maps(1, 2), lease="one/lock")
+        lease = {"holderIdentity": "a", "renewTime": "1970-01-01T00:00:00.000000Z"}
+        self.objects.put(
+            object_(
+                "lock",
+                "Lease",
+                "coordination.k8s.io/v1",
+                metadata={"namespace": "one"},
+                spec={**lease, "leaseDurationSeconds": 15},
+            )
+        )
+        with self.assertRaises(CallError) as caught:
+            self.commit(*config_maps(3), lease="two/lock")
+        self.assertIn("leads with Lease one/lock", caught.exception.message)
+        self.assertEqual(self.names(), {"m001", "m002"})
+        # The first one is stopped, for good or not: nobody can tell.
+        self.clock.advance(76)
+        self.commit(*config_maps(3), lease="two/lock", commit="x")
+        self.commit(*config_maps(3), lease="two/lock", commit="x")
+        report = self.commit(*config_maps(3), lease="two/lock", commit="y")
+        self.assertEqual(len(report.blocked), 2)
+        self.assertIn("approve it if that one has moved", report.blocked[0].reason)
+        self.assertEqual(self.names(), {"m001", "m002", "m003"})
+        # It was an agentk that has moved.
+        self.approve(report.release)
+        self.commit(*config_maps(3), lease="two/lock", commit="y")
+        self.assertEqual(self.names(), {"m003"})
 
     def test_most_of_it(self) -> None:
         self.commit(*config_maps(*range(30)))

@@ -1,0 +1,69 @@
+"""
+Which agentk wrote an inventory last, by the Lease with which it leads.
+
+All agentk of one agent have one Lease, so one of them leads.  Two installations of kas
+may have an agent of one id each, and both in one cluster: such agentk know nothing of
+each other, and what one has applied would be what has left Git for the other one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+
+import attrs
+
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient, KubernetesResource
+
+__all__ = ["InventoryWriter"]
+
+_LEASES = KubernetesResource("coordination.k8s.io", "v1", "Lease", "leases", True)
+
+#: Seconds that the clock of another agentk's node may be behind ours.
+CLOCKS_DIFFER = 60.0
+
+#: ``namespace/name``, as agentk writes it; people may have written anything there.
+_LEASE = re.compile(r"[-a-z0-9]{1,63}/[-.a-z0-9]{1,253}")
+
+
+@attrs.frozen
+class InventoryWriter:
+    """
+    This agentk, for inventories.
+
+    :param client: acts as agentk.
+    :param lease: ``namespace/name`` of the Lease with which it leads.
+    :param now: seconds since 1970.
+    """
+
+    client: IKubernetesClient
+    lease: str
+    now: Callable[[], float]
+
+    async def is_elsewhere(self, lease: str) -> bool:
+        """
+        Whether an agentk leads with *lease*, and it is not ours.
+
+        One that this agentk may not look at counts as none: deletes are held then.
+
+        :raises CallError: the cluster cannot be asked now.
+        """
+        if lease == self.lease or not _LEASE.fullmatch(lease):
+            return False
+        namespace, _, name = lease.partition("/")
+        try:
+            found = await self.client.get(_LEASES, name, namespace)
+        except CallError as error:
+            if error.status in (Status.NOT_FOUND, Status.PERMISSION_DENIED):
+                return False
+            raise
+        spec = found.get("spec") or {}
+        try:
+            renewed = datetime.fromisoformat(str(spec.get("renewTime"))).timestamp()
+            seconds = float(spec.get("leaseDurationSeconds") or 0)
+        except ValueError:
+            return False
+        held = bool(spec.get("holderIdentity"))
+        return held and self.now() < renewed + seconds + CLOCKS_DIFFER
