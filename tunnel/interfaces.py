@@ -1432,7 +1432,9 @@ class IAgentModuleApi(_IModuleApi):
         """
         Call *callback* about the tunnel: ``tunnel.connected``, ``tunnel.disconnected``,
         and ``agentk.draining`` when agentk was told to stop: finish what runs.  The
-        module ``kubernetes_api`` publishes ``kubernetes.written`` (`KubernetesWrite`).
+        module ``kubernetes_api`` publishes ``kubernetes.written`` (`KubernetesWrite`),
+        ``agent_configuration`` ``configuration.refused``: why what is in Git now is not
+        in effect, one text each; none: it is.
 
         Call the result to end it.
         """

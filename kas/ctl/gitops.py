@@ -45,10 +45,17 @@ def _status(ctl: Ctl, callee: Callee, agent: str, project: str, objects: bool) -
     answer = callee.call(f"{_SERVICE}/GetStatus", request, TIMEOUT)
     projects = answer.get("projects", [])
     receivers = answer.get("receivers", [])
+    refused = answer.get("configurationProblems", [])
+    lines = [f"  {printable(one)}" for one in refused]
+    if refused:
+        lines.insert(
+            0, "what its file says in Git is refused, and what was before stays"
+        )
     if not projects and not receivers:
-        ctl.result(answer, f"agent {agent} has no projects in gitops.manifest_projects")
+        text = f"agent {agent} has no projects in gitops.manifest_projects"
+        ctl.result(answer, "\n".join([*lines, text]))
         return
-    lines = [line for one in projects for line in _lines(agent, one)]
+    lines += [line for one in projects for line in _lines(agent, one)]
     lines += [line for one in receivers for line in _receiver_lines(one)]
     ctl.result(answer, "\n".join(lines))
 
@@ -64,6 +71,7 @@ def _receiver_lines(receiver: dict[str, Any]) -> Iterator[str]:
 
 
 def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
+    # agentk says all of this, and may be anybody's: no terminal takes it as it is.
     name = printable(project.get("id") or project.get("repository", ""))
     state = project.get("state", "").removeprefix("STATE_").lower()
     commit = project.get("commit", "")[:12]
@@ -75,7 +83,7 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
         parts.append(f"at {commit}")
     if at:
         parts.append(f"since {at}")
-    yield " ".join(parts) + (f": {summary}" if summary else "")
+    yield printable(" ".join(parts) + (f": {summary}" if summary else ""))
     if pinned := project.get("pinned"):
         yield f"  pinned to {printable(pinned[:12])} until: kasctl gitops resume"
     if following := project.get("nextCommit"):
@@ -83,7 +91,9 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     for problem in project.get("problems", []):
         yield f"  {printable(problem)}"
     if release := project.get("release"):
-        yield f"  let them go: kasctl gitops approve {agent} {name} {release}"
+        yield printable(
+            f"  let them go: kasctl gitops approve {agent} {name} {release}"
+        )
     for one in project.get("objects", []):
         name = _object_name(one.get("object", {}))
         said = [name, one.get("outcome", ""), one.get("place", "")]
@@ -159,7 +169,8 @@ _SIGNS = {
 
 def _summary(objects: list[dict[str, Any]]) -> str:
     counts = Counter(one.get("effect", "") for one in objects)
-    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "-"
+    said = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+    return printable(said) or "-"
 
 
 def _who(drift: dict[str, Any]) -> str:

@@ -127,7 +127,8 @@ class AgentConfigurationAgent:
             self._api.apply_sections(texts)
         except ConfigurationError as error:
             return tuple(f"commit {commit[:12]}: {one}" for one in error.problems)
-        self._commit, self._problems = commit, ()
+        self._commit = commit
+        self._complain(())
         self._log.info(
             "the configuration of commit {commit} is in effect", commit=commit
         )
@@ -150,6 +151,7 @@ class AgentConfigurationAgent:
         if problems == self._problems:
             return
         self._problems = problems
+        self._api.publish("configuration.refused", problems)
         for problem in problems:
             self._log.error(
                 "the configuration in Git cannot be used, and what was before stays: "

@@ -106,7 +106,14 @@ class GitopsAgent:
         api.follow_section("gitops", GitopsSection, self._configured)
         api.lead(self._lead)
         receiving = self._receivers.values()
-        control = Control(self.projects, lambda: [one for one, _ in receiving])
+        #: Why the configuration in Git is not in effect; nothing: it is.
+        self._refused: tuple[str, ...] = ()
+        api.subscribe("configuration.refused", self._refused_as)
+        control = Control(
+            self.projects,
+            lambda: [one for one, _ in receiving],
+            lambda: self._refused,
+        )
         api.handle_as_leader(CONTROL, control)
 
     async def start(self) -> None:
@@ -120,6 +127,9 @@ class GitopsAgent:
         if self._counting:
             self._counting = False
             self._api.metrics.unregister(self._metrics)
+
+    def _refused_as(self, problems: tuple[str, ...]) -> None:
+        self._refused = problems
 
     def _configured(self, section: GitopsSection) -> None:
         self._wanted = {one.id: one for one in section.manifest_projects}

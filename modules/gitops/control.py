@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -111,10 +111,12 @@ class Control:
     Answers `GitopsControl`.
 
     :param projects: those that are worked on, by id.
+    :param refused: why the configuration in Git is not in effect; nothing: it is.
     """
 
     projects: Mapping[str, Project]
     _receivers: Callable[[], list[Receiver]]
+    _refused: Callable[[], Sequence[str]] = tuple
     #: The calls that wait for one.
     _previews: set[Any] = attrs.field(factory=set, init=False)
 
@@ -132,6 +134,9 @@ class Control:
         return pb.GetStatusResponse(
             projects=[_status(one, room if request.objects else None) for one in found],
             receivers=told,
+            configuration_problems=[
+                one[:MAX_PROBLEM] for one in self._refused()[:MAX_LINES]
+            ],
         )
 
     async def approve(

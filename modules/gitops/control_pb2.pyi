@@ -22,12 +22,14 @@ class GetStatusRequest(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., project: _Optional[str] = ..., objects: bool = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("projects", "receivers")
+    __slots__ = ("projects", "receivers", "configuration_problems")
     PROJECTS_FIELD_NUMBER: _ClassVar[int]
     RECEIVERS_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     projects: _containers.RepeatedCompositeFieldContainer[ProjectStatus]
     receivers: _containers.RepeatedCompositeFieldContainer[ReceiverStatus]
-    def __init__(self, projects: _Optional[_Iterable[_Union[ProjectStatus, _Mapping]]] = ..., receivers: _Optional[_Iterable[_Union[ReceiverStatus, _Mapping]]] = ...) -> None: ...
+    configuration_problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, projects: _Optional[_Iterable[_Union[ProjectStatus, _Mapping]]] = ..., receivers: _Optional[_Iterable[_Union[ReceiverStatus, _Mapping]]] = ..., configuration_problems: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReceiverStatus(_message.Message):
     __slots__ = ("project", "object", "commit", "problem", "health", "reason")

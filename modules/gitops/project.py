@@ -407,6 +407,8 @@ class Project:
             # The commit before goes on, as it was.
             self._tell(snapshot.commit, [str(one) for one in source.problems])
             self.report = Report(snapshot.commit, source.problems)
+            self.worked_at = self._now()
+            self._note_sync()
             return
         self._snapshot, self._source = snapshot, source
         self._interrupt()

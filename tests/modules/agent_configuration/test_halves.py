@@ -261,6 +261,8 @@ class HalvesTests(SynchronousTestCase):
     def test_all_or_nothing(self) -> None:
         """What one module of agentk refuses no module gets."""
         self.repository.commit({FILE: FLUX})
+        told: list[tuple[str, ...]] = []
+        self.pair.agent.bus.subscribe("test", "configuration.refused", told.append)
         self.begin()
         commit = self.repository.commit(
             {FILE: DEBUG + "flux: {webhook_receiver_url: http://refused}\n"}
@@ -284,6 +286,7 @@ class HalvesTests(SynchronousTestCase):
         self.pushed()
         self.assertEqual((self.levels, self.urls[-1]), (["debug"], "default"))
         self.assertEqual(api.problems, {})
+        self.assertEqual([len(one) for one in told], [1, 0])
 
     def test_refused_by_a_stranger(self) -> None:
         """Once for each commit that is told, in so many characters."""

@@ -167,6 +167,31 @@ class ControlTests(HalvesTestCase):
         (found,) = self.status()
         self.assertEqual(found.state, pb.ProjectStatus.STATE_CURRENT)
 
+    def test_a_configuration_that_is_refused(self) -> None:
+        """What is in effect is not what people see in Git."""
+        self.configure({"id": "apps"})
+        publish = self.pair.agent.bus.publish
+        publish("configuration.refused", ("commit 1: config.yaml:2:3: " + "x" * 9999,))
+        request = pb.GetStatusRequest(agent="1")
+        (problem,) = self.ask("GetStatus", request).configuration_problems
+        self.assertTrue(problem.startswith("commit 1: config.yaml:2:3: x"))
+        self.assertEqual(len(problem), MAX_PROBLEM)
+        publish("configuration.refused", ())
+        answer = self.ask("GetStatus", request)
+        self.assertEqual(list(answer.configuration_problems), [])
+
+    def test_a_commit_that_cannot_be_read(self) -> None:
+        """Its time is its own, and not that of the commit before."""
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        self.passes(1)
+        (before,) = self.status()
+        commit = self.apps.commit({"a.yaml": "a: b"})
+        self.passes(300)
+        (found,) = self.status()
+        self.assertEqual((found.commit, found.state), (commit, before.STATE_FAILED))
+        self.assertNotEqual(found.worked_at, before.worked_at)
+
     def test_who_cannot_be_asked(self) -> None:
         self.configure({"id": "apps"})
         error = self.refused("GetStatus", pb.GetStatusRequest(agent="other"))
