@@ -318,7 +318,7 @@ def _wanting(
 
     async def look() -> Action:
         if (problem := resolved.unknown.get(key)) is not None:
-            return Action(Verb.REFUSE, key, problem.message, manifest)
+            return Action(Verb.REFUSE, key, problem, manifest)
         resource = resolved.resources.get((manifest.api_version, key.kind))
         try:
             if key in listed:

@@ -22,13 +22,13 @@ class Resolved:
 
     :ivar resources: by API version and kind; kinds that a definition of the source is
         about to make are not among them.
-    :ivar unknown: objects of kinds that the cluster does not have, and will not.
+    :ivar unknown: objects of kinds that the cluster does not have, and will not: why.
     :ivar problems: two objects that are one and the same.
     """
 
     manifests: tuple[Manifest, ...]
     resources: Mapping[tuple[str, str], KubernetesResource]
-    unknown: Mapping[ObjectKey, SourceProblem] = attrs.field(factory=dict)
+    unknown: Mapping[ObjectKey, str] = attrs.field(factory=dict)
     problems: tuple[SourceProblem, ...] = ()
 
 
@@ -53,7 +53,7 @@ async def resolve(
         if (one := definition_of(manifest.object)) is not None
     }
     resources: dict[tuple[str, str], KubernetesResource] = {}
-    unknown: dict[ObjectKey, SourceProblem] = {}
+    unknown: dict[ObjectKey, str] = {}
     found: dict[ObjectKey, Manifest] = {}
     problems: list[SourceProblem] = []
     for manifest in manifests:
@@ -70,8 +70,7 @@ async def resolve(
             namespaced = resource.namespaced
         placed = _placed(manifest, default_namespace if namespaced else "")
         if resource is None and (placed.key.group, placed.key.kind) not in coming:
-            why = f"{placed.key}: the cluster has no kind {kind[1]} in {kind[0]}"
-            unknown[placed.key] = SourceProblem(manifest.origin, why)
+            unknown[placed.key] = f"the cluster has no kind {kind[1]} in {kind[0]}"
         twin = found.setdefault(placed.key, placed)
         if twin is not placed:
             why = f"{placed.key} is at {twin.origin} already; remove one"
