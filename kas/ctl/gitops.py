@@ -90,6 +90,9 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
         yield f"  next: {printable(following[:12])}"
     for problem in project.get("problems", []):
         yield f"  {printable(problem)}"
+    if drifted := project.get("drifted"):
+        objects = f"{drifted} object" + "s" * (drifted > 1)
+        yield f"  others have changed {objects}: kasctl gitops drift {agent} {name}"
     if release := project.get("release"):
         yield printable(
             f"  let them go: kasctl gitops approve {agent} {name} {release}"
@@ -191,8 +194,9 @@ def _previewed(one: dict[str, Any]) -> Iterator[str]:
     drift = one.get("drift")
     if drift is not None:
         what = "takes back what was" if effect in _TAKING_BACK else "was"
-        who = _who(drift) or "others"
-        yield f"    {what} changed since it was applied, by {who}"
+        gone = drift.get("kind") == "KIND_DELETED"
+        how, who = "deleted" if gone else "changed", _who(drift) or "others"
+        yield f"    {what} {how} since it was applied, by {who}"
     drifted = {field.get("path") for field in (drift or {}).get("fields", [])}
     for field in one.get("fields", []):
         before, after = field.get("before") or "-", field.get("after") or "-"

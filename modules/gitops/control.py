@@ -274,6 +274,7 @@ def _status(project: Project, room: _Room | None) -> pb.ProjectStatus:
         problems=[one[:MAX_PROBLEM] for one in project.problems[:MAX_LINES]],
         pinned=project.orders.pinned,
         ref=ref_message(project.settings.ref),
+        drifted=len(project.drifts.present),
     )
     report = project.report
     if report is None:

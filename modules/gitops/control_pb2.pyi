@@ -48,7 +48,7 @@ class ReceiverStatus(_message.Message):
     def __init__(self, project: _Optional[str] = ..., object: _Optional[_Union[ObjectReference, _Mapping]] = ..., commit: _Optional[str] = ..., problem: _Optional[str] = ..., health: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ProjectStatus(_message.Message):
-    __slots__ = ("id", "repository", "state", "commit", "worked_at", "next_commit", "objects_by_outcome", "problems", "release", "objects", "pinned", "ref")
+    __slots__ = ("id", "repository", "state", "commit", "worked_at", "next_commit", "objects_by_outcome", "problems", "release", "objects", "pinned", "ref", "drifted")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATE_UNSPECIFIED: _ClassVar[ProjectStatus.State]
@@ -84,6 +84,7 @@ class ProjectStatus(_message.Message):
     OBJECTS_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
+    DRIFTED_FIELD_NUMBER: _ClassVar[int]
     id: str
     repository: str
     state: ProjectStatus.State
@@ -96,7 +97,8 @@ class ProjectStatus(_message.Message):
     objects: _containers.RepeatedCompositeFieldContainer[ObjectStatus]
     pinned: str
     ref: _rpc_pb2.Ref
-    def __init__(self, id: _Optional[str] = ..., repository: _Optional[str] = ..., state: _Optional[_Union[ProjectStatus.State, str]] = ..., commit: _Optional[str] = ..., worked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_commit: _Optional[str] = ..., objects_by_outcome: _Optional[_Mapping[str, int]] = ..., problems: _Optional[_Iterable[str]] = ..., release: _Optional[str] = ..., objects: _Optional[_Iterable[_Union[ObjectStatus, _Mapping]]] = ..., pinned: _Optional[str] = ..., ref: _Optional[_Union[_rpc_pb2.Ref, _Mapping]] = ...) -> None: ...
+    drifted: int
+    def __init__(self, id: _Optional[str] = ..., repository: _Optional[str] = ..., state: _Optional[_Union[ProjectStatus.State, str]] = ..., commit: _Optional[str] = ..., worked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_commit: _Optional[str] = ..., objects_by_outcome: _Optional[_Mapping[str, int]] = ..., problems: _Optional[_Iterable[str]] = ..., release: _Optional[str] = ..., objects: _Optional[_Iterable[_Union[ObjectStatus, _Mapping]]] = ..., pinned: _Optional[str] = ..., ref: _Optional[_Union[_rpc_pb2.Ref, _Mapping]] = ..., drifted: _Optional[int] = ...) -> None: ...
 
 class ObjectReference(_message.Message):
     __slots__ = ("group", "kind", "namespace", "name")

@@ -64,6 +64,7 @@ class ControlTests(HalvesTestCase):
         self.passes(1)
         (drift,) = self.ask("GetDrift", request).drifts
         self.assertEqual((drift.project, drift.object.name), ("apps", "m001"))
+        self.assertEqual([one.drifted for one in self.status()], [1])
         self.assertEqual(drift.kind, pb.ObjectDrift.KIND_CHANGED)
         self.assertEqual(drift.state, pb.ObjectDrift.STATE_REPORTED)
         (field,) = drift.fields
