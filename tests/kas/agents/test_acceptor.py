@@ -11,7 +11,15 @@ from twisted.internet.testing import EventLoggingObserver
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.agents.acceptor import MAX_INSTANCE_ID, MAX_META, REFUSALS, ConnectionRate
+from kas.agents import acceptor
+from kas.agents.acceptor import (
+    MAX_INSTANCE_ID,
+    MAX_META,
+    PINGS_PER_SECOND,
+    REFUSALS,
+    ConnectionRate,
+    paced,
+)
 from kas.observability.site import Health
 from tests.kas.world import Agent, World, reason
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
@@ -68,6 +76,26 @@ class WelcomeTests(_Case):
         )
         self.assertEqual(list(welcome.services), ["tests.proto.Echo"])
         self.assertEqual(Timing.from_message(welcome.timing), Timing())
+
+    def test_many(self) -> None:
+        """They ask more rarely, so that all of them ask so often and no more."""
+        many = Timing(ping_interval=6.0, dead_after=12.0, reconnect_max=9.0)
+        for agents, interval in ((0, 6.0), (6_000, 6.0), (9_000, 9.0), (10**6, 24.0)):
+            found = paced(many, agents)
+            self.assertEqual(
+                (found.ping_interval, found.dead_after), (interval, 2 * interval)
+            )
+            self.assertLessEqual(min(agents, 24_000) / interval, PINGS_PER_SECOND)
+            self.assertEqual(found.reconnect_max, 9.0)
+        self.patch(acceptor, "PINGS_PER_SECOND", 0.05)
+        self.world.dial(hello())
+        other = self.world.dial(hello(credential=b"8"))
+        (welcome,) = other.welcomes
+        self.assertEqual(Timing.from_message(welcome.timing).ping_interval, 20.0)
+        (tunnel,) = [
+            one.tunnel for one in self.world.registry if one.agent.agent_id == "8"
+        ]
+        self.assertEqual(tunnel.liveness.timing.dead_after, 40.0)
 
     def test_connected_agent(self) -> None:
         """What modules are told about it."""
