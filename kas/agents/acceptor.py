@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -91,7 +91,8 @@ class ConnectionRate:
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
         self._per_minute = per_minute
         self._clock = clock
-        self._seen: dict[str, deque[float]] = {}
+        #: A list, because a deque takes 700 bytes for each agent.
+        self._seen: dict[str, list[float]] = {}
 
     def allows(self, credential_id: str) -> bool:
         """Note one more connection; False when it is one too many."""
@@ -100,9 +101,9 @@ class ConnectionRate:
         if seen is None:
             if len(self._seen) >= self.MAX_CREDENTIALS:
                 del self._seen[next(iter(self._seen))]
-            seen = self._seen[credential_id] = deque()
+            seen = self._seen[credential_id] = []
         while seen and seen[0] <= now - 60:
-            seen.popleft()
+            seen.pop(0)
         if len(seen) >= self._per_minute:
             return False
         seen.append(now)
