@@ -34,6 +34,8 @@ _SIGNS = {
     Effect.PRUNE.value: "-",
 }
 
+_EFFECTS = frozenset(one.value for one in Effect)
+
 _TICKS = re.compile("`+")
 
 #: What needs somebody's eyes, and is told first.
@@ -104,10 +106,14 @@ def _bad(problem: str) -> str:
 
 
 def _summary(objects: Iterable[pb.ObjectPreview]) -> str:
-    counts = Counter(one.effect for one in objects)
+    # It stands outside of blocks, so that no word of an agent's own may be in it.
+    counts = Counter(
+        one.effect if one.effect in _EFFECTS else Effect.UNKNOWN.value
+        for one in objects
+    )
     bad = [one for one in _BAD if one in counts]
     order = [*bad, *sorted(set(counts) - set(bad))]
-    return ", ".join(f"{counts[one]} {clean(one, 20)}" for one in order) or "no object"
+    return ", ".join(f"{counts[one]} {one}" for one in order) or "no object"
 
 
 def _lines(objects: Iterable[pb.ObjectPreview]) -> Iterator[str]:

@@ -94,7 +94,12 @@ class MergeRequest:
 
 
 class MergeRequests(Resource):
-    """The page, and what comes of it."""
+    """
+    The page, and what comes of it.
+
+    :param may_read: whether an agent may read the project of that id, or the repository
+        of that name: no other agent says what is in a comment there.
+    """
 
     isLeaf = True
     _log = Logger()
@@ -104,8 +109,10 @@ class MergeRequests(Resource):
         api: IServerModuleApi,
         settings: MergeRequestSettings,
         random: Callable[[], float],
+        may_read: Callable[[ConnectedAgent, int, str], bool],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._may_read = may_read
         self._api = api
         self._settings = settings
         self._random = random
@@ -227,6 +234,7 @@ class MergeRequests(Resource):
             one.agent_id: one
             for one in await self._api.agents()
             if self._settings.has(one.agent_name)
+            and self._may_read(one, asked.project_id, asked.project)
         }
         agents = [every[agent_id] for agent_id in sorted(every)][:MAX_AGENTS]
         if len(every) > MAX_AGENTS:

@@ -97,7 +97,10 @@ class GitopsServer:
         self._merge_requests = None
         if self._settings.merge_requests is not None:
             self._merge_requests = MergeRequests(
-                api, self._settings.merge_requests, lambda: self._random()
+                api,
+                self._settings.merge_requests,
+                lambda: self._random(),
+                self._may_read,
             )
             api.web("/gitops/merge-requests", self._merge_requests)
         api.subscribe("git.pushed", self._pushed)
@@ -284,6 +287,19 @@ class GitopsServer:
             f"agent {agent.agent_name} has not {which} to read: name it in "
             "agent.gitops.repositories of kas' file, with this agent in agents",
         )
+
+    def _may_read(self, agent: ConnectedAgent, project_id: int, name: str) -> bool:
+        """
+        Whether an agent may read that project, or the repository of that name.
+
+        What it says of one that it may not read is worth nothing.
+        """
+        if agent.project_id and agent.project_id == project_id:
+            return True
+        settings = self._settings.repositories.get(name)
+        project = self._api.agent_project(agent.agent_id)
+        own = None if project is None else project.full_path
+        return settings is not None and settings.has(agent.agent_name, own)
 
     def _pushed(self, name: str) -> None:
         for followed in self._refs.values():

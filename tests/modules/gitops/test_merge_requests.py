@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from treq.testing import RequestTraversalAgent
 
@@ -18,9 +19,11 @@ from modules.gitops.config import (
     WebhookFormat,
     WebhookSettings,
 )
+from modules.repositories import RepositorySettings
 from tests.fakes.notes import FakeNotes
-from tests.modules.gitops.halves import HalvesTestCase, text
+from tests.modules.gitops.halves import URL, HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.testing.ends import AGENT
 from tunnel.testing.web import Answer
 
 SECRET, TOKEN = "the-secret-of-webhooks", "glpat-0123456789abcdef"
@@ -168,6 +171,19 @@ class MergeRequestTests(MergeRequestCase):
         self.assertEqual(self.tell(event(commit, target_branch="other")).status, 202)
         self.assertEqual(self.bodies(), [])
         self.assertEqual(self.gitlab.asked, {})
+
+    def test_an_agent_that_may_not_read_it(self) -> None:
+        """Whatever it says of the repository is in no comment there."""
+        settings = self.server._settings.repositories
+        settings["apps"] = RepositorySettings(url=URL, agents=("others",))
+        commit = self.propose(*config_maps(1))
+        self.tell(event(commit))
+        self.assertEqual((self.bodies(), self.gitlab.asked), ([], {}))
+        # Its own project at GitLab it may read, whatever kas' file says.
+        agent = attrs.evolve(AGENT, project_id=5)
+        self.patch(self.server._api, "connected_agents", lambda: [agent])
+        self.tell(event(commit))
+        self.assertIn("`agent-1`, project `apps`", self.body())
 
     def test_another_branch_that_is_followed(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1))}, "refs/heads/prod")
@@ -383,6 +399,13 @@ class TestText:
         assert "`?a?`, project `@all`: 1 denied, 1 create" in found
         assert found.index("! ") < found.index("+ ")
         assert "x.yaml:1: no?[2J" in found
+
+    def test_an_effect_that_is_none(self) -> None:
+        """A word of an agent's own is nowhere outside of blocks."""
+        one = pb.ObjectPreview(effect="@all <img>")
+        said = pb.PreviewResponse(commit="c" * 40, objects=[one])
+        found = comment("c" * 40, [Asked("a", "b", said)])
+        assert "project `b`: 1 unknown\n" in found
 
 
 def test_a_way_that_others_can_read(tmp_path: Path) -> None:
