@@ -72,6 +72,11 @@ class Commits:
         """Why there is no newer one; empty: nothing is wrong."""
         return self._not_sent or self._not_read
 
+    @property
+    def not_read(self) -> bool:
+        """Whether there is a newer one that cannot be read now."""
+        return bool(self._not_read)
+
     async def run(self) -> None:
         """Until it is cancelled."""
         await in_parallel([self._follow, self._read_all], ends=self._end)

@@ -239,6 +239,9 @@ class Project:
         self._ends = False
         #: What is wrong with them; said once.
         self._said: list[str] = []
+        #: The last commit that came, where it cannot be used, and why; the one before
+        #: is worked on.
+        self._refused = Report("")
         self._summary = ("", "")
 
     @property
@@ -260,7 +263,9 @@ class Project:
     @property
     def problems(self) -> list[str]:
         """What is wrong, as the log has it."""
-        return [*filter(None, [self._commits.problem]), *self._said]
+        refused = self._refused
+        why = [f"commit {refused.commit[:12]}: {one}" for one in refused.problems]
+        return [*filter(None, [self._commits.problem]), *why, *self._said]
 
     @property
     def state(self) -> State:
@@ -271,6 +276,11 @@ class Project:
             return State.WORKING
         if self._waits:
             return State.WAITING
+        if not self.orders.pinned:
+            if self._refused.problems:
+                return State.FAILED
+            if self._commits.not_read:
+                return State.WAITING
         if self.report is None:
             return State.FAILED if self._said else State.WAITING
         if self.report.release:
@@ -405,11 +415,11 @@ class Project:
     def _came(self, snapshot: Snapshot, source: Source) -> None:
         if source.problems:
             # The commit before goes on, as it was.
-            self._tell(snapshot.commit, [str(one) for one in source.problems])
-            self.report = Report(snapshot.commit, source.problems)
-            self.worked_at = self._now()
+            self._refused = Report(snapshot.commit, source.problems)
+            self._log_lines(snapshot.commit, [str(one) for one in source.problems])
             self._note_sync()
             return
+        self._refused = Report("")
         self._snapshot, self._source = snapshot, source
         self._interrupt()
 
@@ -667,6 +677,7 @@ class Project:
     def _note_sync(self) -> None:
         report = self.report
         behind = report is None or report.problems or report.failed or report.blocked
+        behind = behind or self._refused.problems
         if not behind and not self.drifts.present:
             self.out_of_sync_since = None
         elif self.out_of_sync_since is None:
@@ -731,6 +742,11 @@ class Project:
         if lines == self._said:
             return
         self._said = lines
+        self._log_lines(commit, lines, is_wrong=is_wrong)
+
+    def _log_lines(
+        self, commit: str, lines: list[str], *, is_wrong: bool = True
+    ) -> None:
         log = self._log.error if is_wrong else self._log.info
         for line in lines[:MAX_LINES]:
             log(

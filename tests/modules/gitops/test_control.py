@@ -181,18 +181,6 @@ class ControlTests(HalvesTestCase):
         answer = self.ask("GetStatus", request)
         self.assertEqual(list(answer.configuration_problems), [])
 
-    def test_a_commit_that_cannot_be_read(self) -> None:
-        """Its time is its own, and not that of the commit before."""
-        self.apps.commit({"a.yaml": text(*config_maps(1))})
-        self.configure({"id": "apps"})
-        self.passes(1)
-        (before,) = self.status()
-        commit = self.apps.commit({"a.yaml": "a: b"})
-        self.passes(300)
-        (found,) = self.status()
-        self.assertEqual((found.commit, found.state), (commit, before.STATE_FAILED))
-        self.assertNotEqual(found.worked_at, before.worked_at)
-
     def test_who_cannot_be_asked(self) -> None:
         self.configure({"id": "apps"})
         error = self.refused("GetStatus", pb.GetStatusRequest(agent="other"))

@@ -75,6 +75,52 @@ class OrdersTests(HalvesTestCase):
         )
         return found
 
+    def test_a_commit_that_cannot_be_used(self) -> None:
+        """It is told for as long as it is the last one."""
+        before = self.begin()
+        since = self.status().worked_at
+        self.passes(60)
+        bad = self.apps.commit({"a.yaml": "a: {}\nkind: ["})
+        self.pushed()
+
+        def check(state: Any) -> None:
+            found = self.status()
+            self.assertEqual(found.state, state)
+            self.assertEqual((found.commit, found.next_commit), (before, bad))
+            self.assertIn(f"commit {bad[:12]}: a.yaml:", found.problems[0])
+
+        check(pb.ProjectStatus.STATE_FAILED)
+        self.assertEqual(self.status().worked_at, since)
+        self.assertEqual(self.status().objects_by_outcome, {"created": 3})
+        project = self.agent.projects["apps"]
+        self.assertIsNotNone(project.out_of_sync_since)
+        self.ask("Suspend")
+        self.passes(5)
+        check(pb.ProjectStatus.STATE_SUSPENDED)
+        self.ask("Resume")
+        self.passes(5)
+        again = self.status().worked_at.ToMicroseconds()
+        self.assertGreater(again, since.ToMicroseconds())
+        check(pb.ProjectStatus.STATE_FAILED)
+        self.assertIsNotNone(project.out_of_sync_since)
+        self.assertEqual(len(self.said(f"commit {bad[:12]}: a.yaml:")), 1)
+        self.commit(*config_maps(1, 2, 3))
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_CURRENT)
+        self.assertIsNone(project.out_of_sync_since)
+
+    def test_a_commit_whose_key_is_missing(self) -> None:
+        """The one before is in the cluster, and that is not what Git has."""
+        before = self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps", "decryption": {"secret": "default/keys"}})
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_CURRENT)
+        secret = {**object_("s", "Secret"), "sops": {"mac": "x"}}
+        waits = self.apps.commit({"a.yaml": text(secret)})
+        self.pushed()
+        found = self.status()
+        self.assertEqual(found.state, pb.ProjectStatus.STATE_WAITING)
+        self.assertEqual((found.commit, found.next_commit), (before, waits))
+        self.assertIn("default/keys (decryption.secret)", found.problems[0])
+
     def test_suspended(self) -> None:
         """Neither commits nor drift change anything; all of it comes afterwards."""
         self.begin()
