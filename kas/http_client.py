@@ -5,16 +5,19 @@ HTTP requests of kas to other servers: connections that are kept, CAs, proxies.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.protocol import Factory
 from twisted.logger import Logger
+from twisted.web._newclient import HTTP11ClientProtocol
 from twisted.web.client import URI, Agent, HTTPConnectionPool
-from twisted.web.iweb import IAgent, IAgentEndpointFactory
+from twisted.web.iweb import IAgent, IAgentEndpointFactory, IResponse
 from zope.interface import implementer
 
 from tunnel.errors import ConfigurationError
@@ -29,6 +32,10 @@ IDLE_SECONDS = 90
 
 #: Seconds between two looks at whether the file of CAs has changed.
 LOOK_INTERVAL = 10.0
+
+#: Bytes of an answer before its body, what is read with them included.  Twisted has a
+#: limit for a line and none for their number: a server without end would fill memory.
+MAX_HEAD = 256 * 1024
 
 
 def make_agent(
@@ -47,12 +54,57 @@ def make_agent(
         number, a storm keeps nothing, and each request pays for a handshake.
     :raises ConfigurationError: the CAs or the proxy cannot be used.
     """
-    pool = HTTPConnectionPool(reactor)
+    pool: Any = HTTPConnectionPool(reactor)
     pool.cachedConnectionTimeout = IDLE_SECONDS
     pool.maxPersistentPerHost = connections
+    pool._factory = _Connections
     endpoints = _Endpoints(ca_file, setting, reactor, environ)
     agent: IAgent = Agent.usingEndpointFactory(reactor, endpoints, pool)
     return agent
+
+
+class _Connection(HTTP11ClientProtocol):
+    """Ends where an answer has more than `MAX_HEAD` before its body."""
+
+    #: None: no head is awaited.
+    _left: int | None = None
+
+    def request(self, request: Any) -> Deferred[IResponse]:
+        self._left = MAX_HEAD
+        return super().request(request).addBoth(self._came)
+
+    def _came(self, found: Any) -> Any:
+        self._left = None
+        return found
+
+    def dataReceived(self, data: bytes) -> None:
+        super().dataReceived(data)  # type: ignore[no-untyped-call]
+        if self._left is not None:
+            self._left -= len(data)
+            if self._left < 0:
+                transport: Any = self.transport
+                transport.abortConnection()
+
+
+class _Connections(Factory):
+    """
+    Makes them.
+
+    :param quiescent: told of one that can take another request.
+    :param metadata: of the endpoint, for its name.
+    """
+
+    noisy = False
+
+    def __init__(self, quiescent: Callable[[Any], object], metadata: str) -> None:
+        self._quiescent = quiescent
+        self._metadata = metadata
+
+    def __repr__(self) -> str:
+        return f"connections to {self._metadata}"
+
+    def buildProtocol(self, addr: object) -> _Connection:
+        return _Connection(self._quiescent)  # type: ignore[no-untyped-call]
 
 
 @implementer(IAgentEndpointFactory)

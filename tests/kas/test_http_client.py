@@ -9,7 +9,9 @@ import pytest_twisted
 import treq
 from twisted.internet import reactor as installed
 from twisted.internet.defer import gatherResults
-from twisted.web.client import HTTPConnectionPool
+from twisted.internet.error import ConnectionAborted
+from twisted.internet.protocol import Factory, Protocol
+from twisted.web.client import HTTPConnectionPool, ResponseFailed
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
@@ -73,3 +75,42 @@ async def test_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         for pool in pools:
             await pool.closeCachedConnections()
         await port.stopListening()
+
+
+class _Endless(Protocol):
+    """Answers with headers until it is told to stop."""
+
+    factory: Any
+
+    def dataReceived(self, data: bytes) -> None:
+        sender: Any = self.transport
+        sender.write(b"HTTP/1.1 200 OK\r\n")
+        sender.registerProducer(self, False)
+
+    def resumeProducing(self) -> None:
+        sender: Any = self.transport
+        self.factory.sent += 64 * 1000
+        sender.write((b"X-A: " + b"b" * 993 + b"\r\n") * 64)
+
+    def stopProducing(self) -> None:
+        """It is told to."""
+
+
+@pytest_twisted.ensureDeferred
+async def test_an_answer_that_does_not_begin() -> None:
+    """Headers without end are read to a limit."""
+    factory: Any = Factory.forProtocol(_Endless)
+    factory.sent = 0
+    port = reactor.listenTCP(0, factory, interface="127.0.0.1")
+    url = f"http://127.0.0.1:{port.getHost().port}/".encode()
+    agent = make_agent(None, "x", reactor, {}, 1)
+    try:
+        asking = agent.request(b"GET", url).addTimeout(20, reactor)
+        with pytest.raises(ResponseFailed) as caught:
+            await asking
+    finally:
+        await port.stopListening()
+    (reason, *_) = caught.value.reasons
+    assert reason.check(ConnectionAborted)
+    # What the kernel holds on the way is not read.
+    assert factory.sent < module.MAX_HEAD + 16 * 1024**2
