@@ -27,14 +27,14 @@ def _without(manifest: Manifest, ignored: Collection[IgnoredFields]) -> Manifest
     for one in ignored:
         if one.has(manifest.key.kind, manifest.key.name):
             for pointer in one.fields:
-                found = _cut(found, _path(pointer))
+                found = _cut(found, path_of(pointer))
     return (
         manifest if found is manifest.object else attrs.evolve(manifest, object=found)
     )
 
 
-def _path(pointer: str) -> list[str]:
-    """RFC 6901."""
+def path_of(pointer: str) -> list[str]:
+    """The names in a JSON pointer (RFC 6901)."""
     parts = pointer.split("/")[1:]
     return [one.replace("~1", "/").replace("~0", "~") for one in parts]
 

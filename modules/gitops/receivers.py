@@ -4,12 +4,14 @@ Objects of other engines, told of each commit when it comes.
 A GitRepository of Flux or an Application of Argo CD looks at Git every few minutes, and
 nothing outside reaches a cluster behind NAT to tell it earlier.  kas knows of the push:
 
-    kas ──which commit──> an annotation of the object, which its engine takes as a sign
+    kas ──which commit──> an annotation of the object, which its engine takes as a sign,
+                          or a field that says which commit it is at
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 from twisted.internet.task import deferLater
@@ -17,16 +19,20 @@ from twisted.logger import Logger
 
 from modules.gitops import rpc_pb2
 from modules.gitops.health import ObjectHealth, health_of
+from modules.gitops.ignored import path_of
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.ownership import FIELD_MANAGER
 from modules.gitops.pause import ASK_FIRST, ASK_MOST, pause
 from modules.gitops.settings import ReceiverObject, ReceiverSettings
 from modules.gitops.snapshot import receive, ref_message
 from tunnel.errors import CallError, Status
-from tunnel.interfaces import IAgentModuleApi, IServiceClient
+from tunnel.interfaces import IAgentModuleApi, IServiceClient, KubernetesObject
 from tunnel.util.backoff import Backoff
 
 __all__ = ["Receiver", "key_of"]
+
+#: Has Argo CD look at Git.
+_REFRESH = "argocd.argoproj.io/refresh"
 
 #: Seconds between two commits at the least.
 BETWEEN = 1.0
@@ -95,11 +101,14 @@ class Receiver:
 
     async def _tell(self, one: ReceiverObject, commit: str) -> None:
         client = self._api.kubernetes_as_agentk()
-        change = {"metadata": {"annotations": {one.annotation: one.value(commit)}}}
         try:
             resource = await client.resource(one.api_version, one.kind)
             await client.patch(
-                resource, one.name, change, one.namespace, field_manager=FIELD_MANAGER
+                resource,
+                one.name,
+                _change(one, commit),
+                one.namespace,
+                field_manager=FIELD_MANAGER,
             )
         except (CallError, ValueError) as error:
             # ValueError: a namespace where there is none, or the other way round.
@@ -142,6 +151,20 @@ class Receiver:
                 reason=problem,
             )
         self.problem = problem
+
+
+def _change(one: ReceiverObject, commit: str) -> KubernetesObject:
+    """The merge patch that tells it of a commit."""
+    path, value = ["metadata", "annotations", one.annotation], commit
+    if one.field:
+        path = path_of(one.field)
+    elif one.annotation == _REFRESH:
+        # Argo CD takes two words alone.
+        value = "normal"
+    found: Any = value
+    for name in reversed(path):
+        found = {name: found}
+    return dict(found)
 
 
 def key_of(one: ReceiverObject) -> ObjectKey:

@@ -110,10 +110,26 @@ def _are_pointers(instance: object, attribute: object, value: tuple[str, ...]) -
     if not value:
         raise ValueError("must name a field, such as /spec/replicas")
     for one in value:
-        if not one.startswith("/") or one == "/":
-            raise ValueError(f"{one!r} is no JSON pointer, such as /spec/replicas")
-        if one.split("/")[1] in ("apiVersion", "kind") or one in _NAMES:
-            raise ValueError(f"{one!r} says which object it is")
+        _check_pointer(one, "/spec/replicas")
+
+
+def _check_pointer(one: str, such_as: str) -> None:
+    """:raises ValueError: it is none, or leads to what may not be changed."""
+    if not one.startswith("/") or one == "/":
+        raise ValueError(f"{one!r} is no JSON pointer, such as {such_as}")
+    if one.split("/")[1] in ("apiVersion", "kind") or one in _NAMES:
+        raise ValueError(f"{one!r} says which object it is")
+
+
+def _is_field(instance: object, attribute: object, value: str) -> None:
+    if not value:
+        return
+    _check_pointer(value, "/spec/ref/commit")
+    parts = value.split("/")[1:]
+    if parts[0] == "metadata":
+        raise ValueError("must be no metadata: 'annotation' names an annotation")
+    if not all(parts) or any(one.isdecimal() or one == "-" for one in parts):
+        raise ValueError("must name fields alone, and no item of a list")
 
 
 #: Pointers that cannot be left out.
@@ -285,8 +301,19 @@ class ReceiverObject:
         doc="what the commit is written to; known for Flux and Argo CD",
         validator=_is_annotation,
     )
+    field: str = field(
+        default="",
+        doc="JSON pointer to a field that the commit is written to, in place of an "
+        "annotation",
+        validator=_is_field,
+    )
 
     def __attrs_post_init__(self) -> None:
+        if self.field:
+            if self.annotation:
+                why = "'annotation' and 'field' exclude each other"
+                raise Invalid(why, "field")
+            return
         group, _, _ = self.api_version.rpartition("/")
         known = ""
         if group.endswith(".toolkit.fluxcd.io"):
@@ -294,13 +321,10 @@ class ReceiverObject:
         elif group == "argoproj.io":
             known = "argocd.argoproj.io/refresh"
         if not self.annotation and not known:
-            why = f"say which annotation of a {self.kind} the commit is written to"
+            why = f"say which annotation of a {self.kind} the commit is written to, or "
+            why += "which field ('field')"
             raise Invalid(why, "annotation")
         object.__setattr__(self, "annotation", self.annotation or known)
-
-    def value(self, commit: str) -> str:
-        """Of the annotation: Argo CD takes two words alone."""
-        return "normal" if self.annotation == "argocd.argoproj.io/refresh" else commit
 
 
 def _are_some(instance: object, attribute: object, value: tuple[Any, ...]) -> None:

@@ -85,6 +85,40 @@ class ReceiverTests(HalvesTestCase):
         again = [one for one in self.cluster.requests if one.method == "PATCH"]
         self.assertEqual(len(again), len(patches))
 
+    def test_a_field(self) -> None:
+        """It gets the commit; what stands beside it stays."""
+        commit = self.apps.commit({"a": "1"})
+        metadata = {"namespace": "flux"}
+        spec = {"ref": {"branch": "main"}, "url": "https://git"}
+        self.cluster.objects.put(
+            object_("apps", "GitRepository", f"{FLUX}/v1", metadata=metadata, spec=spec)
+        )
+        self.receive({**ONE, "field": "/spec/ref/com~1mit"})
+        found = self.cluster.objects.find(f"{FLUX}/v1", "GitRepository", "apps", "flux")
+        assert found is not None
+        self.assertEqual(
+            found["spec"],
+            {"ref": {"branch": "main", "com/mit": commit}, "url": "https://git"},
+        )
+        self.assertEqual(self.annotations(ONE), {})
+
+    def test_a_field_that_cannot_be(self) -> None:
+        for field, why in (
+            ("spec", "no JSON pointer"),
+            ("/metadata/name", "which object it is"),
+            ("/kind", "which object it is"),
+            ("/metadata/labels/a", "names an annotation"),
+            ("/spec/sources/0/targetRevision", "no item of a list"),
+            ("/spec/sources/-", "no item of a list"),
+            ("/spec//a", "no item of a list"),
+        ):
+            with self.assertRaises(ConfigurationError) as caught:
+                self.receive({**ONE, "field": field})
+            self.assertIn(why, str(caught.exception))
+        with self.assertRaises(ConfigurationError) as caught:
+            self.receive({**OWN, "field": "/data/a"})
+        self.assertIn("exclude each other", str(caught.exception))
+
     def test_another_branch(self) -> None:
         self.apps.commit({"a": "1"})
         commit = self.apps.commit({"a": "2"}, "refs/heads/next")
