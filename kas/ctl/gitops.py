@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -71,9 +72,8 @@ def _receiver_lines(receiver: dict[str, Any]) -> Iterator[str]:
 
 
 def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
-    # agentk says all of this, and may be anybody's: no terminal takes it as it is.
-    name = printable(project.get("id") or project.get("repository", ""))
-    state = project.get("state", "").removeprefix("STATE_").lower()
+    name = project.get("id") or project.get("repository", "")
+    state = str(project.get("state", "")).removeprefix("STATE_").lower()
     commit = project.get("commit", "")[:12]
     counts = project.get("objectsByOutcome", {})
     summary = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
@@ -92,16 +92,21 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
         yield f"  {printable(problem)}"
     if drifted := project.get("drifted"):
         objects = f"{drifted} object" + "s" * (drifted > 1)
-        yield f"  others have changed {objects}: kasctl gitops drift {agent} {name}"
+        words = _quoted(agent, name)
+        yield f"  others have changed {objects}: kasctl gitops drift {words}"
     if release := project.get("release"):
-        yield printable(
-            f"  let them go: kasctl gitops approve {agent} {name} {release}"
-        )
+        words = _quoted(agent, name, release)
+        yield f"  let them go: kasctl gitops approve {words}"
     for one in project.get("objects", []):
         name = _object_name(one.get("object", {}))
         said = [name, one.get("outcome", ""), one.get("place", "")]
         text = "  ".join(filter(None, [*said, one.get("reason", "")]))
         yield f"  {printable(text)}"
+
+
+def _quoted(*words: str) -> str:
+    """People copy a line to a shell, and an agent wrote some of it."""
+    return " ".join(shlex.quote(printable(one)) for one in words)
 
 
 @command(gitops, "preview")
@@ -246,8 +251,8 @@ def _drift_lines(drift: dict[str, Any]) -> Iterator[str]:
     words = [
         drift.get("project", ""),
         _object_name(drift.get("object", {})),
-        drift.get("kind", "").removeprefix("KIND_").lower(),
-        drift.get("state", "").removeprefix("STATE_").lower(),
+        str(drift.get("kind", "")).removeprefix("KIND_").lower(),
+        str(drift.get("state", "")).removeprefix("STATE_").lower(),
         _second(drift.get("foundAt", "")),
     ]
     yield printable("  ".join(filter(None, words)))

@@ -1,56 +1,74 @@
-"""What `kasctl gitops` makes of the words of agents."""
+"""What ``kasctl gitops`` prints of what agents say."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from kas.ctl.gitops import _drift_lines, _lines, _previewed, _receiver_lines, _summary
+import pytest
+from click.testing import CliRunner
 
-#: Renames the terminal, clears it, and begins a line that kasctl never wrote.
-HOSTILE = "\x1b]0;x\x07\x1b[2J\r\nall is well"
+from kas.ctl import calls
+from kas.ctl.cli import cli
+
+BAD = "\x1b]0;x\x07\r\n$(id); "
 
 
-def test_drift() -> None:
-    """Whoever looks at the status learns that there is some, and how to read more."""
-    for drifted, objects in ((1, "1 object"), (2, "2 objects")):
-        lines = list(_lines("prod", {"id": "web", "drifted": drifted}))
-        said = f"  others have changed {objects}: kasctl gitops drift prod web"
-        assert lines[1:] == [said]
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Runs a command; kas answers what it is given."""
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef" * 4)
+
+    def run(answer: dict[str, Any], *arguments: str) -> str:
+        monkeypatch.setattr(calls.Server, "call", lambda *_: answer)
+        server = ("--server", "http://kas.example.org", "--secret-file", str(secret))
+        result = CliRunner().invoke(cli, ["gitops", *arguments, *server])
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result.output
+
+    return run
+
+
+class TestWhatAgentsSay:
+    """Nothing of it does anything to a terminal or to a shell."""
+
+    def test_status(self, shown: Any) -> None:
+        project = {
+            "id": BAD,
+            "state": "STATE_HELD",
+            "commit": BAD,
+            "objectsByOutcome": {BAD: 1},
+            "pinned": BAD,
+            "nextCommit": BAD,
+            "problems": [BAD],
+            "release": BAD,
+            "drifted": 2,
+        }
+        found = shown({"projects": [project]}, "status", "prod")
+        assert [one for one in found if not (one.isprintable() or one == "\n")] == []
+        (line,) = [one for one in found.splitlines() if "approve" in one]
+        assert line.count("'") == 4
+        assert line.endswith("$(id); '")
+        (line,) = [one for one in found.splitlines() if "2 objects" in one]
+        assert line.endswith("$(id); '")
+
+    def test_a_state_of_a_newer_kas(self, shown: Any) -> None:
+        assert "apps 99" in shown(
+            {"projects": [{"id": "apps", "state": 99}]}, "status", "a"
+        )
+
+    def test_preview(self, shown: Any) -> None:
+        one = {"effect": BAD, "place": BAD, "object": {"kind": BAD, "name": BAD}}
+        found = shown({"commit": BAD, "objects": [one]}, "preview", "prod", "apps")
+        assert [one for one in found if not (one.isprintable() or one == "\n")] == []
+
+
+def test_drift(shown: Any) -> None:
+    """Whoever looks learns that there is some, and how to read more."""
+    found = shown({"projects": [{"id": "web", "drifted": 1}]}, "status", "prod")
+    assert "others have changed 1 object: kasctl gitops drift prod web" in found
     for kind, how in (("KIND_DELETED", "deleted"), ("KIND_CHANGED", "changed")):
         preview = {"effect": "left", "drift": {"kind": kind}}
-        _, line = _previewed(preview)
-        assert line == f"    was {how} since it was applied, by others"
-
-
-def test_no_word_does_anything_to_the_terminal() -> None:
-    """An agent says these, and its repository: each comes as text, on its own line."""
-    named = dict.fromkeys(("kind", "group", "namespace", "name"), HOSTILE)
-    words: dict[str, Any] = dict.fromkeys(
-        (
-            *("id", "repository", "state", "commit", "pinned", "nextCommit"),
-            *("release", "project", "effect", "reason", "place", "health", "problem"),
-            *("kind", "outcome"),
-        ),
-        HOSTILE,
-    )
-    field = dict.fromkeys(("path", "before", "after", "wanted", "live"), HOSTILE)
-    words |= {
-        "object": named,
-        "objects": [{"object": named, "outcome": HOSTILE, "reason": HOSTILE}],
-        "objectsByOutcome": {HOSTILE: 1},
-        "problems": [HOSTILE],
-        "fields": [field],
-        "credentials": [HOSTILE],
-        "writers": [{"manager": HOSTILE}],
-    }
-    preview = {**words, "drift": words}
-    lines = [
-        *_lines("prod", words),
-        *_receiver_lines(words),
-        *_drift_lines(words),
-        *_previewed(preview),
-        _summary([words]),
-    ]
-    assert len(lines) > 15
-    for line in lines:
-        assert line.isprintable(), line
+        found = shown({"commit": "c", "objects": [preview]}, "preview", "prod", "web")
+        assert f"was {how} since it was applied, by others" in found
