@@ -83,6 +83,8 @@ class KindWatches:
                 self._watches[kind] = _Watch(
                     self._client, self._clock, self._random, kind, api_version
                 )
+            # The one of before may be served no more.
+            self._watches[kind].api_version = api_version
             self._watches[kind].join(follower)
 
     def leave(self, follower: KindFollower) -> None:
@@ -103,6 +105,7 @@ class _Watch:
     """
     One kind.
 
+    :ivar api_version: in which it is asked for from the next time on.
     :ivar followers: each with what lists the objects once more for it, where it came
         after they had been listed.
     :ivar synced: all objects were told of, and changes are since then.
@@ -114,7 +117,7 @@ class _Watch:
     _clock: IReactorTime
     _random: Callable[[], float]
     _kind: Kind
-    _api_version: str
+    api_version: str
     followers: dict[KindFollower, Deferred[Any] | None] = attrs.field(factory=dict)
     synced: bool = False
     _running: Deferred[Any] | None = None
@@ -181,7 +184,7 @@ class _Watch:
             return
 
     async def _resource(self) -> KubernetesResource:
-        resource = await self._client.resource(self._api_version, self._kind[1])
+        resource = await self._client.resource(self.api_version, self._kind[1])
         if not {"list", "watch"} <= resource.verbs:
             raise CallError(Status.FAILED_PRECONDITION, "its API has no watch")
         return resource

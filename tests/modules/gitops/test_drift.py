@@ -12,7 +12,7 @@ from modules.gitops.differences import changed_fields, owned_fields, writers_of
 from modules.gitops.drift import Drift, DriftKind, DriftState
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.project import AGAIN, WATCHED_AGAIN
-from modules.gitops.watches import RETRY_FIRST
+from modules.gitops.watches import RETRY_FIRST, RETRY_MOST
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.interfaces import KubernetesResource, KubernetesWrite
@@ -153,6 +153,21 @@ class RepairTests(DriftTestCase):
         self.assertIsNone(self.live("m001"))
         self.passes(AGAIN)
         self.assertIsNotNone(self.live("m001"))
+
+    def test_a_version_that_goes(self) -> None:
+        """The one that Git names now is watched."""
+        old = KubernetesResource("x.io", "v1beta1", "Thing", "things", True, VERBS)
+        new = KubernetesResource("x.io", "v1", "Thing", "things", True, VERBS)
+        objects = self.cluster.objects
+        objects.add_kind(old)
+        objects.add_kind(new)
+        self.begin(object_("t", "Thing", "x.io/v1beta1", spec={"a": "1"}))
+        self.apps.commit({"a.yaml": text(object_("t", "Thing", "x.io/v1", spec={}))})
+        self.pushed()
+        del objects._kinds[old.api_version, old.name]
+        self.cluster.cut()
+        self.passes(RETRY_MOST)
+        self.assertTrue(self.agent.projects["apps"].drifts.is_watched)
 
     def test_while_the_watch_was_away(self) -> None:
         """Its version is forgotten, all is listed again: what went is missed."""
