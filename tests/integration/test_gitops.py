@@ -41,7 +41,10 @@ def definition(group: str) -> dict[str, Any]:
                 "properties": {
                     "spec": {
                         "type": "object",
-                        "properties": {"size": {"type": "integer"}},
+                        "properties": {
+                            "size": {"type": "integer"},
+                            "commit": {"type": "string"},
+                        },
                     }
                 },
             }
@@ -289,7 +292,7 @@ def test_a_definition_and_its_objects_at_once(stand: Stand) -> None:
 
 
 def test_objects_that_are_told_of_commits(stand: Stand) -> None:
-    """Of a kind that another engine has, by its annotation; with what they are."""
+    """Of a kind that another engine has, by annotation or field; with what they are."""
     call, space = stand.cluster.call, stand.namespace
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     call("POST", path, definition(stand.group))
@@ -301,6 +304,7 @@ def test_objects_that_are_told_of_commits(stand: Stand) -> None:
     }
     eventually(lambda: stand.live(things) is not None, 30, "the new kind")
     call("POST", things, thing)
+    call("POST", things, {**thing, "metadata": {"name": "held"}, "spec": {"size": 1}})
     told = {
         "api_version": f"{stand.group}/v1",
         "kind": "Thing",
@@ -308,11 +312,15 @@ def test_objects_that_are_told_of_commits(stand: Stand) -> None:
         "name": "source",
         "annotation": "example.org/commit",
     }
-    section = {"gitops": {"receivers": [{"objects": [told]}]}}
+    held = {**told, "name": "held", "field": "/spec/commit"}
+    del held["annotation"]
+    section = {"gitops": {"receivers": [{"objects": [held, told]}]}}
     try:
         commit = stand.origin.commit({FILE: yaml.safe_dump(section)})
         for _ in range(2):
-            stand.says(f"is told of commit {commit}")
+            stand.says(f"/source is told of commit {commit}")
+            spec = stand.live(f"{things}/held")["spec"]
+            assert spec == {"size": 1, "commit": commit}
             metadata = stand.live(f"{things}/source")["metadata"]
             assert metadata["annotations"] == {"example.org/commit": commit}
             shown = stand.kas.ctl("gitops", "status", "main")
