@@ -41,6 +41,12 @@ MAX_ONE = 100 * 1024
 #: Bytes of all that are read, unpacked: people may write there.
 MAX_READ = 32 * 1024**2
 
+#: Seconds that another agentk's clock may be ahead, and the last one of any time.
+AHEAD, MAX_TIME = 24 * 3600.0, 253_402_300_799
+
+#: Characters of a part of a key, as API servers take them.
+MAX_NAME = 253
+
 #: Tries where another agentk writes at the same time.
 TRIES = 3
 
@@ -176,12 +182,24 @@ class KeptStates:
             yield f"{self._now():.0f}-{digest}", base64.b64encode(packed).decode()
 
     def _limited(self, data: dict[str, str]) -> dict[str, str]:
-        """The newest ones."""
+        """
+        The newest ones.
+
+        Those that are of the future come last: where a clock was wrong once, they would
+        else keep all others out until then.
+        """
         kept: dict[str, str] = {}
-        size, oldest = 0, self._now() - MAX_AGE
-        for name in sorted(data, key=_time_in, reverse=True):
+        now, size = self._now(), 0
+
+        def rank(name: str) -> tuple[bool, float]:
+            time = _time_in(name)
+            return time <= now + AHEAD, time
+
+        for name in sorted(data, key=rank, reverse=True):
+            if _time_in(name) < now - MAX_AGE:
+                continue
             size += len(name) + len(data[name])
-            if len(kept) == MAX_STATES or size > MAX_BYTES or _time_in(name) < oldest:
+            if len(kept) == MAX_STATES or size > MAX_BYTES:
                 break
             kept[name] = data[name]
         return kept
@@ -225,7 +243,8 @@ class KeptStates:
 
 def _time_in(name: str) -> float:
     text = name.partition("-")[0]
-    return float(text) if text.isdecimal() and len(text) < 20 else 0.0
+    time = float(text) if text.isdecimal() and len(text) < 20 else 0.0
+    return time if time <= MAX_TIME else 0.0
 
 
 def _read_all(data: Mapping[str, str]) -> list[KeptState]:
@@ -239,7 +258,7 @@ def _read_all(data: Mapping[str, str]) -> list[KeptState]:
         except (ValueError, zlib.error):
             continue
         left -= len(text)
-        if left <= 0:
+        if left <= 0 or len(found) == MAX_STATES:
             break
         state = _read(name, text)
         if state is not None:
@@ -258,6 +277,10 @@ def _read(name: str, text: bytes) -> KeptState | None:
             group, live["kind"], metadata.get("namespace", ""), metadata["name"]
         )
         why, uid = Replaced(found["why"]).value, str(found.get("uid", ""))
+        # Halves of characters, too: what is not Unicode goes into no message.
+        is_key = all(len(one.encode()) <= MAX_NAME for one in key)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if not is_key:
         return None
     return KeptState(name.partition("-")[2], _time_in(name), why, key, uid, live)

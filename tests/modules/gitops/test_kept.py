@@ -159,6 +159,26 @@ class KeptTests(ReconcileCase):
         self.objects.put(there)
         self.assertEqual(self.names(), set())
 
+    def test_a_clock_that_was_ahead(self) -> None:
+        """What it wrote keeps nothing else out, and goes first."""
+        self.patch(kept, "MAX_STATES", 3)
+        now = self.clock.seconds
+
+        def made(*numbers: int) -> list[Any]:
+            found = config_maps(*numbers)
+            for one in found:
+                one["metadata"] = {**one["metadata"], "uid": one["metadata"]["name"]}
+            return found
+
+        self.patch(self.clock, "seconds", lambda: now() + 10 * kept.MAX_AGE)
+        self.keep(*made(1, 2, 3))
+        self.patch(self.clock, "seconds", now)
+        for number in (4, 5):
+            self.clock.advance(1)
+            self.keep(*made(number))
+        self.assertEqual(len(self.names()), 3)
+        self.assertTrue({"m004", "m005"} <= self.names())
+
     def test_two_write_at_once(self) -> None:
         """Both are there; without end nobody tries."""
         self.commit(*config_maps(1, 2))
@@ -200,3 +220,24 @@ class GetKeptTests(HalvesTestCase):
         with self.assertRaises(CallError) as caught:
             self.ask("other")
         self.assertIs(caught.exception.status, Status.NOT_FOUND)
+
+    def test_what_people_write_there(self) -> None:
+        """None of it keeps the rest from being shown."""
+        self.apps.commit({"a.yaml": text(*config_maps(1, 2))})
+        self.configure({"id": "apps"})
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.pushed()
+        (known,) = self.ask().states
+        objects = self.cluster.objects
+        (name,) = [key[3] for key in objects._stored if key[3].startswith("kept-")]
+        there = self.live(name)
+        ((_, value),) = there["binaryData"].items()
+        packed = json.loads(zlib.decompress(base64.b64decode(value)))
+        there["binaryData"]["9" * 19 + "-time"] = value
+        named: list[Any] = [{"a": 1}, 7, "\ud800", "x" * 300]
+        for number, one in enumerate(named):
+            packed["object"]["metadata"]["name"] = one
+            data = zlib.compress(json.dumps(packed).encode())
+            there["binaryData"][f"5-{number}"] = base64.b64encode(data).decode()
+        objects.put(there)
+        self.assertEqual({one.id for one in self.ask().states}, {known.id, "time"})
