@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import ssl
 import subprocess
@@ -160,11 +161,25 @@ def test_wrong_secret(fleet: Fleet, tmp_path: Path) -> None:
         shared=folder,
         redis_address=f"127.0.0.1:{fleet.redis.port}",
     )
-    (folder / "state").parent.mkdir(parents=True)
+    # Its certificate is good: only the secret is another one.
+    stranger.state.mkdir(mode=0o700, parents=True)
+    for name in ("ca.crt", "ca.key"):
+        shutil.copy(fleet.kas[0].state / name, stranger.state / name)
     try:
         process = stranger.start()
         eventually(lambda: stranger.status()["peers"] >= 3)
+        # It dials the others for this, where nothing else did.
+        found = kasctl(
+            "doctor", "--output", "json", state=stranger.state, check=False
+        ).stdout
+        (peers,) = [
+            one for one in json.loads(found)["checks"] if one["check"] == "peers"
+        ]
+        assert not peers["ok"], peers
+        assert "did not take us" in peers["message"], peers
         assert stranger.metric("kas_peer_sessions") == 0
+        for kas in fleet.kas:
+            assert kas.status()["refused_peer"]
         assert "Traceback" not in process.said()
     finally:
         stranger.stop()
