@@ -29,11 +29,15 @@ from modules.gitops.snapshot import Snapshot, receive, ref_message
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.util.backoff import Backoff
+from tunnel.util.texts import clean
 
 __all__ = ["Commits"]
 
 #: Seconds between two commits at the least, whatever kas sends.
 BETWEEN = 1.0
+
+#: Characters of what is wrong.
+MAX_PROBLEM = 2000
 
 
 @attrs.define(eq=False)
@@ -177,14 +181,16 @@ class Commits:
         return self._service.stream("GetObjectsToSynchronize", request)
 
     def _complain(self, before: str, error: CallError) -> str:
-        if error.message != before:
+        # It may name files, as strangers call them.
+        problem = clean(error.message, MAX_PROBLEM, " ")
+        if problem != before:
             self._log.warn(
                 "project {project}: its files cannot be had, and what is in the "
                 "cluster stays: {reason}",
                 project=self._name,
-                reason=error.message,
+                reason=problem,
             )
-        return error.message
+        return problem
 
 
 def _number_of(number: int, what: str) -> str:

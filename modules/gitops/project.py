@@ -55,6 +55,7 @@ from modules.gitops.writer import InventoryWriter
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IAgentModuleApi, IServiceClient
 from tunnel.util.backoff import Backoff
+from tunnel.util.texts import clean
 
 __all__ = ["Project", "State", "inventory_id"]
 
@@ -76,8 +77,9 @@ ASK_APPROVAL = 10.0
 #: Seconds of one pause while nothing is to be done.
 REST = 3600.0
 
-#: Lines of one report; what it has beyond that is counted.
-MAX_LINES = 20
+#: Lines of one report; what it has beyond that is counted.  Characters of one: names of
+#: files and keys are what anyone likes, and a circle names thousands of objects.
+MAX_LINES, MAX_LINE = 20, 2000
 
 _PROPAGATION: dict[str, Literal["Background", "Foreground", "Orphan"]] = {
     "background": "Background",
@@ -705,7 +707,7 @@ class Project:
             project=self.name,
             drift=str(drift),
             state=_STATE_WORDS[drift.state],
-            reason=f": {drift.reason}" if drift.reason else "",
+            reason=clean(f": {drift.reason}", MAX_LINE, " ") if drift.reason else "",
         )
 
     # What an operator reads.
@@ -739,6 +741,7 @@ class Project:
 
     def _tell(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
         """What keeps it from being current; once, for as long as it stays so."""
+        lines = [clean(one, MAX_LINE, " ") for one in lines]
         if lines == self._said:
             return
         self._said = lines

@@ -8,7 +8,13 @@ from twisted.internet.defer import CancelledError, Deferred
 from zope.interface.verify import verifyObject
 
 from modules.gitops.pause import ASK_FIRST, ASK_MOST
-from modules.gitops.project import AGAIN, ASK_APPROVAL, State, inventory_id
+from modules.gitops.project import (
+    AGAIN,
+    ASK_APPROVAL,
+    MAX_LINE,
+    State,
+    inventory_id,
+)
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, ConfigurationError, Status
@@ -247,6 +253,19 @@ class HalvesTests(HalvesTestCase):
         self.passes(ASK_MOST)
         self.assertEqual(project.problems, [])
         self.assertIsNotNone(self.live("m001"))
+
+    def test_what_strangers_call_things(self) -> None:
+        """It writes no line of its own into the log, and no megabyte."""
+        key = "k" * 1_000_000
+        label = {**object_("a"), "metadata": {"name": "a", "labels": {key: 1}}}
+        self.apps.commit({"a\n\x1b[2J.yaml": "a: [", "b.yaml": text(label)})
+        self.configure({"id": "apps"})
+        self.passes(1)
+        lines = self.said("project apps, commit")
+        self.assertEqual(len(lines), 2)
+        self.assertIn("a  [2J.yaml:2:1: this is no YAML", lines[0])
+        self.assertLess(len(lines[1]), MAX_LINE + 200)
+        self.assertTrue(all(one.isprintable() for one in lines))
 
     def test_a_broken_commit(self) -> None:
         """The good one before it goes on, and is still put right."""
