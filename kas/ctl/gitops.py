@@ -184,7 +184,9 @@ def _summary(objects: list[dict[str, Any]]) -> str:
 def _who(drift: dict[str, Any]) -> str:
     """Who made a drift, as far as that is known."""
     by = [
-        f"{one.get('manager', '')} at {_second(one.get('time', ''))}"
+        f"{one.get('manager', '')} at {_second(one['time'])}"
+        if one.get("time")
+        else one.get("manager", "")
         for one in drift.get("writers", [])
     ]
     return printable(", ".join([*by, *drift.get("credentials", [])]))

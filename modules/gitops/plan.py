@@ -348,7 +348,11 @@ def _wanting(
         )
         if adopts:
             return Action(Verb.ADOPT, key, _of(owner), manifest, seen=seen)
-        why = f"it is {_of(owner)}, and inventory_policy is {settings.policy}"
+        enough = "adopt_all" if owner else "adopt_if_no_inventory"
+        why = (
+            f"it is {_of(owner)}, and inventory_policy is {settings.policy}: "
+            f"{enough} takes it over"
+        )
         return Action(Verb.REFUSE, key, why, manifest)
 
     return look
@@ -449,7 +453,10 @@ def _held(
             "approve it if that one has moved here"
         )
     elif others and was not in ("", settings.default_namespace):
-        why = f"default_namespace was {was}: objects would go there, and come anew"
+        why = (
+            f"default_namespace was {was} and is {settings.default_namespace}: it is "
+            "what is there, and would be deleted"
+        )
     else:
         why = brake_of_set(len(others), count, wanted, settings.limits)
     return held | dict.fromkeys(others, why) if why else held

@@ -714,8 +714,10 @@ class Project:
 
     def _how_to_release(self, snapshot: Snapshot, report: Report) -> str:
         name = self._inventory_id(snapshot)
+        count = len(report.blocked)
+        what = "1 object waits" if count == 1 else f"{count} objects wait"
         return (
-            f"{len(report.blocked)} objects wait for a person; these go with "
+            f"{what} for a person; to let go: "
             f"kubectl annotate --overwrite configmap -n {report.inventory_namespace} "
             f"inventory-{name} {APPROVED}={report.release}"
         )

@@ -29,6 +29,14 @@ _NO_BASE64 = re.compile(
     r"illegal base64 data at input byte [0-9]+"
 )
 
+#: Others have these fields.  Source: structured-merge-diff, as the API server says it.
+_CONFLICT = re.compile(r"API server: Apply failed with [0-9]+ conflicts?: ")
+_FIELD_OF_OTHERS = re.compile(
+    r"(?:: |\n- )(\.(?:data|metadata|type|immutable)[-.\w/]{0,300})(?=\n|$)"
+)
+
+_NO_NAMESPACE = re.compile(r'API server: namespaces "[-a-z0-9]{1,63}" not found')
+
 
 def words_of(key: ObjectKey, error: CallError) -> str:
     """What the API server says of an object, without what may be a secret's content."""
@@ -48,6 +56,10 @@ def _wrong_in_secret(said: str) -> list[str]:
     """What can be said without any value; names of fields are no secret anywhere."""
     if _NO_BASE64.fullmatch(said):
         return ["a value in data is no base64: put plain text under stringData"]
+    if _NO_NAMESPACE.fullmatch(said):
+        return [said.removeprefix("API server: ")]
+    if _CONFLICT.match(said) and (fields := _FIELD_OF_OTHERS.findall(said)):
+        return [f"others have set {', '.join(fields)}"]
     if not said.startswith(_UNFIT):
         return []
     return [_explained(found) for found in _FIELD.finditer(said)]

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from kas.ctl import calls
 from kas.ctl.cli import cli
+from kas.ctl.gitops import _who
 
 BAD = "\x1b]0;x\x07\r\n$(id); "
 
@@ -72,3 +73,12 @@ def test_drift(shown: Any) -> None:
         preview = {"effect": "left", "drift": {"kind": kind}}
         found = shown({"commit": "c", "objects": [preview]}, "preview", "prod", "web")
         assert f"was {how} since it was applied, by others" in found
+
+
+def test_who_wrote_at_no_known_time() -> None:
+    """The API server notes no time of a change through ``scale``."""
+    writers = [
+        {"manager": "kubectl"},
+        {"manager": "other", "time": "2026-11-24T02:00:01.5Z"},
+    ]
+    assert _who({"writers": writers}) == "kubectl, other at 2026-11-24T02:00:01Z"

@@ -474,6 +474,9 @@ class OwnerTests(ReconcileCase):
             outcome = Outcome.CHANGED if applied else Outcome.FAILED
             self.assertEqual(self.outcomes(report), {"a": outcome}, (owner, policy))
             self.assertEqual("data" in self.live("a"), applied)
+            for failed in report.failed:
+                enough = "adopt_all" if owner else "adopt_if_no_inventory"
+                self.assertIn(f"{enough} takes it over", failed.reason)
 
     def test_what_others_have_does_not_become_ours_by_a_try(self) -> None:
         self.put("8-1")

@@ -48,6 +48,16 @@ def said(key: ObjectKey, words: str, status: int = 500) -> str:
             f"{UNDECODED}illegal base64 data at input byte 4",
             "a value in data is no base64: put plain text under stringData",
         ),
+        (
+            'Apply failed with 1 conflict: conflict with "hunter2" using v1: .data.a',
+            "others have set .data.a",
+        ),
+        (
+            'Apply failed with 2 conflicts: conflicts with "hunter2" using v1:\n'
+            "- .data.tls.crt\n- .metadata.labels.a",
+            "others have set .data.tls.crt, .metadata.labels.a",
+        ),
+        ('namespaces "web" not found', 'namespaces "web" not found'),
     ],
 )
 def test_a_secret_that_does_not_fit(words: str, told: str) -> None:
