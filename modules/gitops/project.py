@@ -266,7 +266,9 @@ class Project:
     def problems(self) -> list[str]:
         """What is wrong, as the log has it."""
         refused = self._refused
-        why = [f"commit {refused.commit[:12]}: {one}" for one in refused.problems]
+        why = _bounded(
+            f"commit {refused.commit[:12]}: {one}" for one in refused.problems
+        )
         return [*filter(None, [self._commits.problem]), *why, *self._said]
 
     @property
@@ -418,7 +420,7 @@ class Project:
         if source.problems:
             # The commit before goes on, as it was.
             self._refused = Report(snapshot.commit, source.problems)
-            self._log_lines(snapshot.commit, [str(one) for one in source.problems])
+            self._log_lines(snapshot.commit, _bounded(source.problems))
             self._note_sync()
             return
         self._refused = Report("")
@@ -743,7 +745,7 @@ class Project:
 
     def _tell(self, commit: str, lines: list[str], *, is_wrong: bool = True) -> None:
         """What keeps it from being current; once, for as long as it stays so."""
-        lines = [clean(one, MAX_LINE, " ") for one in lines]
+        lines = _bounded(lines)
         if lines == self._said:
             return
         self._said = lines
@@ -780,6 +782,10 @@ class Project:
             what="in the cluster" if not report.failed else "in the cluster in part",
             summary=summary,
         )
+
+
+def _bounded(lines: Iterable[object]) -> list[str]:
+    return [clean(str(one), MAX_LINE, " ") for one in lines]
 
 
 def _counted(words: Iterable[str]) -> str:
