@@ -67,7 +67,8 @@ def _receiver_lines(receiver: dict[str, Any]) -> Iterator[str]:
     health = receiver.get("health") or "not known"
     reason = f": {receiver['reason']}" if receiver.get("reason") else ""
     yield printable(f"{name}  {health}  told of {commit}{reason}")
-    if problem := receiver.get("problem"):
+    problem = receiver.get("problem")
+    if problem and problem != receiver.get("reason"):
         yield f"  {printable(problem)}"
 
 

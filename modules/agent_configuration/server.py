@@ -156,6 +156,8 @@ class AgentConfigurationServer:
             before.end()
         self._streams[agent.instance_id] = stream
         has = request.commit_id
+        # It may know of a problem that is over.
+        unwell = bool(has)
         try:
             while (document := await stream.next()) is not None:
                 followed = stream.followed
@@ -167,6 +169,7 @@ class AgentConfigurationServer:
                         commit_id=document.commit, problems=document.problems
                     )
                     self._show(agent, "; ".join(document.problems))
+                    unwell = True
                     continue
                 self._show(agent, "")
                 self._register(agent, document)
@@ -174,6 +177,9 @@ class AgentConfigurationServer:
                     has = stream.told = document.commit
                     await self._keep(agent, document)
                     yield self._response(agent, followed, document)
+                elif unwell:
+                    yield rpc_pb2.ConfigurationResponse(commit_id=document.commit)
+                unwell = False
         finally:
             stream.leave()
             if self._streams.get(agent.instance_id) is stream:

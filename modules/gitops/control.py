@@ -295,7 +295,7 @@ async def _received(receiver: Receiver, one: ReceiverObject) -> pb.ReceiverStatu
     status = pb.ReceiverStatus(
         project=receiver.settings.project,
         object=object_reference(key_of(one)),
-        commit=receiver.commit,
+        commit=receiver.told.get(one, ""),
         problem=receiver.problems.get(one, receiver.problem)[:MAX_REASON],
     )
     try:

@@ -46,6 +46,7 @@ class Receiver:
     :param service: what asks kas for commits.
     :param now: seconds since 1970.
     :ivar commit: the one that all of them were told of last; empty: none yet.
+    :ivar told: the commit that each was told of last.
     :ivar problems: why one was not told of the last commit.
     :ivar problem: why kas names no commit; empty: it does.
     """
@@ -58,8 +59,7 @@ class Receiver:
     commit: str = attrs.field(default="", init=False)
     problem: str = attrs.field(default="", init=False)
     problems: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
-    #: The commit that each was told of last.
-    _told: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
+    told: dict[ReceiverObject, str] = attrs.field(factory=dict, init=False)
     _log = Logger()
 
     async def run(self) -> None:
@@ -79,7 +79,7 @@ class Receiver:
                 continue
             for one in self.settings.objects:
                 # Each is a sign for its engine to work.
-                if self._told.get(one) != commit:
+                if self.told.get(one) != commit:
                     await self._tell(one, commit)
             if self.problems:
                 await deferLater(self._api.clock, backoff.pause())
@@ -122,7 +122,7 @@ class Receiver:
             self.problems[one] = str(error)
             return
         self.problems.pop(one, None)
-        self._told[one] = commit
+        self.told[one] = commit
         self._log.info(
             "{object} is told of commit {commit}",
             object=str(key_of(one)),

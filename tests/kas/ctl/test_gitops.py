@@ -82,3 +82,9 @@ def test_who_wrote_at_no_known_time() -> None:
         {"manager": "other", "time": "2026-11-24T02:00:01.5Z"},
     ]
     assert _who({"writers": writers}) == "kubectl, other at 2026-11-24T02:00:01Z"
+
+
+def test_a_receiver_that_is_not_there(shown: Any) -> None:
+    """Why it is not told is said once."""
+    one = {"object": {"kind": "K", "name": "a"}, "reason": "gone", "problem": "gone"}
+    assert shown({"receivers": [one]}, "status", "prod").count("gone") == 1

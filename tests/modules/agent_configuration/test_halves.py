@@ -258,6 +258,32 @@ class HalvesTests(SynchronousTestCase):
         self.assertEqual((self.levels, self.urls), (["debug", "info"], ["http://flux"]))
         self.assertEqual(self.server._api.problems, {})
 
+    def test_problems_are_told_to_other_modules(self) -> None:
+        """Also when they are over, and the commit is the one of before."""
+        told: list[tuple[str, ...]] = []
+        commit = self.repository.commit({FILE: DEBUG})
+        self.begin()
+        self.agent._api.subscribe("configuration.refused", told.append)
+        self.repository.down = CallError(Status.UNAVAILABLE, "Git is away")
+        self.pushed()
+        self.pass_time(60)
+        self.assertIn("Git is away", told[-1][0])
+        self.repository.down = None
+        self.pass_time(120)
+        self.assertEqual(told[-1], ())
+        self.assertEqual(self.agent._commit, commit)
+        self.assertEqual(self.levels, ["debug"])
+        self.repository.commit({FILE: "observability: {loging: {}}\n"})
+        self.pushed()
+        self.assertIn("unknown key 'loging'", told[-1][0])
+        # It is mended while the tunnel is away.
+        self.agent._end()
+        self.repository._refs["HEAD"] = commit
+        self.pass_time(1)
+        self.agent._begin()
+        self.pass_time(120)
+        self.assertEqual(told[-1], ())
+
     def test_all_or_nothing(self) -> None:
         """What one module of agentk refuses no module gets."""
         self.repository.commit({FILE: FLUX})

@@ -183,7 +183,8 @@ class ReceiverTests(HalvesTestCase):
         found = {one.object.name: one for one in answer.receivers}
         self.assertEqual(found["shop"].health, "current")
         self.assertEqual(found["shop"].problem, "")
-        self.assertEqual(found["shop"].commit, "")
+        self.assertEqual(found["shop"].commit, commit)
+        self.assertEqual(found["late"].commit, "")
         self.assertIn("not found", found["late"].problem)
         self.assertEqual(found["late"].health, "")
         self.receive(OTHER)
