@@ -24,7 +24,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from modules.gitops import rpc_pb2
-from modules.gitops.act import Settled, Superseded
+from modules.gitops.act import Outcome, Settled, Superseded
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
 from modules.gitops.commits import Commits
@@ -98,6 +98,9 @@ _STATE_WORDS = {
     DriftState.ENDED: "it is as Git has it again",
 }
 _GOOD = (DriftState.REPAIRED, DriftState.ENDED)
+
+#: What keeps a commit from being applied as a whole.
+_IN_PART = (Outcome.FAILED, Outcome.SKIPPED, Outcome.BLOCKED)
 
 
 def inventory_id(agent_id: str, project_id: int, project: str) -> str:
@@ -592,11 +595,16 @@ class Project:
 
     async def _remember(self, report: Report) -> None:
         history = self.orders.history
-        last = history[-1].commit if history else ""
         dry = self.settings.dry_run_strategy != "none"
-        if dry or report.problems or report.commit == last or self._store is None:
+        if dry or report.problems or self._store is None:
             return
         summary = _counted(one.outcome.value for one in report.results.values())
+        if history and history[-1].commit == report.commit:
+            was = history[-1].summary
+            if was == summary or not any(one.value in was for one in _IN_PART):
+                return
+            # What failed, or waited for a person, has come to another end since then.
+            history = history[:-1]
         done = AppliedCommit(report.commit, round(self._now()), summary)
         await self._store.remember(history, done)
 

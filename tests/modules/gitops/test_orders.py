@@ -256,6 +256,24 @@ class OrdersTests(HalvesTestCase):
         self.assertEqual(len(found), MAX_HISTORY)
         self.assertEqual(found[-1].commit, last)
 
+    def test_the_history_of_what_a_person_let_go(self) -> None:
+        """It says what became of the commit, and not what was held at first."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        commit = self.commit(*config_maps(1))
+        found = self.ask("GetHistory").commits
+        self.assertEqual(found[-1].summary, "9 blocked, 1 unchanged")
+        self.passes(AGAIN * 3)
+        self.assertEqual(len(self.ask("GetHistory").commits), 2)
+        self.ask("Approve", release=self.status().release)
+        self.passes(5)
+        found = self.ask("GetHistory").commits
+        self.assertEqual(len(found), 2)
+        last = found[-1]
+        self.assertEqual((last.commit, last.summary), (commit, "9 pruned, 1 unchanged"))
+        self.passes(AGAIN * 3)
+        self.assertEqual(self.ask("GetHistory").commits[-1], last)
+
     def test_a_history_that_cannot_be_read(self) -> None:
         """It is none; the next one begins again."""
         self.begin()
