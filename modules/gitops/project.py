@@ -119,6 +119,12 @@ def inventory_id(agent_id: str, project_id: int, project: str) -> str:
     return "-".join([*(name.strip("-") or "x" for name in names), exact])
 
 
+_MISAPPROVED = (
+    f"the annotation {APPROVED} of the inventory is of other objects, or of another "
+    "commit, than what is held: nothing goes"
+)
+
+
 class State(Enum):
     """How far a project is."""
 
@@ -238,6 +244,8 @@ class Project:
         self._worked = ""
         #: What a person writes to let go what a limit held then; empty: nothing.
         self._release = ""
+        #: What a person wrote instead; empty: nothing.
+        self._misapproved = ""
         #: There is another commit than the work at hand is of.
         self._changed = False
         #: A part of `run` has ended, and no other goes on.
@@ -272,6 +280,8 @@ class Project:
         why = _bounded(
             f"commit {refused.commit[:12]}: {one}" for one in refused.problems
         )
+        if self._misapproved and self._release:
+            why.append(_MISAPPROVED)
         return [*filter(None, [self._commits.problem]), *why, *self._said]
 
     @property
@@ -503,6 +513,15 @@ class Project:
                 release and compare_digest(orders.approved.encode(), release.encode())
             ):
                 return
+            self._note_approval(orders.approved if release else "")
+
+    def _note_approval(self, approved: str) -> None:
+        """Say that what a person let go is not what is held; empty: nothing was."""
+        if approved and approved != self._misapproved:
+            self._log.warn(
+                "project {project}: {reason}", project=self.name, reason=_MISAPPROVED
+            )
+        self._misapproved = approved
 
     async def _repair(self, manifests: list[Manifest]) -> bool:
         """Apply again what others have changed; False: a person wants it otherwise."""
@@ -566,6 +585,7 @@ class Project:
             self._busy = False
             self.drifts.worked()
         self.report, self._release = report, report.release
+        self._misapproved = ""
         self.worked_at = self._now()
         self._note_sync()
         lines = [str(one) for one in report.problems]

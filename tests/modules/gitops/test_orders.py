@@ -256,6 +256,22 @@ class OrdersTests(HalvesTestCase):
         self.assertEqual(len(found), MAX_HISTORY)
         self.assertEqual(found[-1].commit, last)
 
+    def test_kubectl_approves_something_else(self) -> None:
+        """Nothing goes, and the status and the log say why, once."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
+        self.configure({"id": "apps"})
+        self.commit(*config_maps(1))
+        release = self.status().release
+        self.annotate(approved="4f0c")
+        self.passes(60)
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_HELD)
+        self.assertIn("of other objects", self.status().problems[0])
+        self.assertEqual(len(self.said("of other objects")), 1)
+        self.annotate(approved=release)
+        self.passes(30)
+        self.assertEqual(self.status().state, pb.ProjectStatus.STATE_CURRENT)
+        self.assertEqual(list(self.status().problems), [])
+
     def test_the_history_of_what_a_person_let_go(self) -> None:
         """It says what became of the commit, and not what was held at first."""
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
