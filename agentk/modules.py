@@ -71,6 +71,11 @@ class AgentModuleApi(ModuleApi):
         return self._dialer.agent_id
 
     @property
+    def agent_name(self) -> str:
+        """Our name, as kas said it."""
+        return self._dialer.agent_name
+
+    @property
     def cluster_as_agentk(self) -> ICluster:
         """The API server with agentk's own credential."""
         cluster: ICluster = self._kubernetes.cluster

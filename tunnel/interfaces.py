@@ -1375,6 +1375,8 @@ class IAgentModuleApi(_IModuleApi):
 
     agent_id: str = Attribute("Ours, as kas said it; empty before that.")
 
+    agent_name: str = Attribute("Likewise.")
+
     def follow_section(
         section: str, schema: type[Any], apply: Callable[[Any], None]
     ) -> None:

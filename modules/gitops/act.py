@@ -250,7 +250,7 @@ class Act:
             commit=self._plan.commit,
             approved=self._plan.approved,
             default_namespace=self._namespace,
-            of_lease="",
+            of_other="",
         )
         if attrs.astuple(after, recurse=False) == attrs.astuple(before, recurse=False):
             return

@@ -31,6 +31,7 @@ from modules.gitops.manifests import ObjectKey
 from modules.gitops.writer import InventoryWriter
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, KubernetesResource
+from tunnel.util.texts import clean
 
 __all__ = [
     "APPROVED",
@@ -63,8 +64,8 @@ _CONFIG_MAPS = KubernetesResource("", "v1", "ConfigMap", "configmaps", True)
 #: Ours as well: what ``default_namespace`` was.
 DEFAULT = "txkas/default-namespace"
 
-#: ... and with which Lease the agentk leads that wrote it last.
-LEASE = "txkas/lease"
+#: ... and which agentk wrote it last (`InventoryWriter.mark`).
+WRITER = "txkas/writer"
 
 #: What a person writes there: which deletes need not wait.
 APPROVED = "txkas/approved"
@@ -74,6 +75,9 @@ SUSPENDED, PINNED = "txkas/suspended", "txkas/pinned"
 
 #: Commits that were applied, the last one last.
 HISTORY = "txkas/history"
+
+#: Characters of who wrote it, as they are shown.
+MAX_MARK = 300
 
 #: Seconds since 1970 before which a commit was applied: years have four digits.
 MAX_TIME = 253_402_300_800
@@ -121,15 +125,15 @@ class Inventory:
         until it is noted at each of them.
     :ivar default_namespace: what it was when objects were last applied and pruned;
         empty: there is no inventory yet.
-    :ivar of_lease: with which Lease the agentk led that wrote it last, where that is
-        another one than ours; empty: it is ours, or is not known.
+    :ivar of_other: which agentk wrote it last, where that is of another agent than this
+        one, or led with another Lease; empty: it is ours, or is not known.
     """
 
     entries: Mapping[ObjectKey, InventoryEntry] = attrs.field(factory=dict)
     commit: str = ""
     approved: str = ""
     default_namespace: str = ""
-    of_lease: str = ""
+    of_other: str = ""
 
 
 @attrs.frozen
@@ -214,7 +218,7 @@ class InventoryStore:
         said, known = _orders(annotations), self._orders
         if known is not None and known.bound != said.bound:
             raise CallError(Status.ABORTED, "people have said otherwise meanwhile")
-        of_lease = await self._of_lease(annotations.get(LEASE, ""))
+        of_other = await self._of_other(annotations.get(WRITER, ""))
         parts = await self._all(first)
         entries: dict[ObjectKey, InventoryEntry] = {}
         for part in parts:
@@ -229,21 +233,22 @@ class InventoryStore:
             annotations.get(COMMIT, ""),
             annotations.get(APPROVED, ""),
             annotations.get(DEFAULT, self.namespace),
-            of_lease,
+            of_other,
         )
 
-    async def _of_lease(self, lease: str) -> str:
+    async def _of_other(self, mark: str) -> str:
         """See `Inventory`; :raises CallError: as `read`."""
-        if self._writer is None or lease in ("", self._writer.lease):
+        if self._writer is None or mark in ("", self._writer.mark):
             return ""
-        if await self._writer.is_elsewhere(lease):
+        if await self._writer.leads_elsewhere(mark):
             raise CallError(
                 Status.FAILED_PRECONDITION,
-                f"another agentk, which leads with Lease {lease}, applies the same "
-                "repository as an agent with the same id: its objects would be taken "
-                "for ours; stop one of them, or give this agent another id",
+                f"another agentk ({mark}: its agent, and the Lease with which it "
+                "leads) applies a repository of this name, and its agent has our id: "
+                "its objects would be taken for ours; stop one of them, or give this "
+                "agent another id",
             )
-        return lease
+        return clean(mark, MAX_MARK)
 
     async def orders(self) -> Orders:
         """
@@ -302,7 +307,7 @@ class InventoryStore:
         """
         facts = {COMMIT: inventory.commit, DEFAULT: inventory.default_namespace}
         if self._writer is not None and self._writer.lease:
-            facts[LEASE] = self._writer.lease
+            facts[WRITER] = self._writer.mark
         if inventory.approved:
             facts[APPROVED] = inventory.approved
         count, datas = self._split(inventory.entries)

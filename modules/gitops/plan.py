@@ -447,10 +447,10 @@ def _held(
     gone = {one.key for one in leaving if one.verb is Verb.FORGET}
     count = sum(not one.held and key not in gone for key, one in entries.items())
     was = inventory.default_namespace
-    if others and inventory.of_lease:
+    if others and inventory.of_other:
         why = (
-            f"an agentk that leads with Lease {inventory.of_lease} applied this: "
-            "approve it if that one has moved here"
+            f"another agentk ({inventory.of_other}) applied this: approve it if that "
+            "one has become this one"
         )
     elif others and was not in ("", settings.default_namespace):
         why = (

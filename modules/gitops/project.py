@@ -654,7 +654,10 @@ class Project:
             self._inventories or self.settings.default_namespace,
             self.settings.default_namespace if self._inventories else None,
             InventoryWriter(
-                self._api.kubernetes_as_agentk(), self._api.lease, self._now
+                self._api.kubernetes_as_agentk(),
+                self._api.agent_name,
+                self._api.lease,
+                self._now,
             ),
         )
 

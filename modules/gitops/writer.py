@@ -1,5 +1,5 @@
 """
-Which agentk wrote an inventory last, by the Lease with which it leads.
+Which agentk wrote an inventory last, by its agent and the Lease with which it leads.
 
 All agentk of one agent have one Lease, so one of them leads.  Two installations of kas
 may have an agent of one id each, and both in one cluster: such agentk know nothing of
@@ -24,8 +24,8 @@ _LEASES = KubernetesResource("coordination.k8s.io", "v1", "Lease", "leases", Tru
 #: Seconds that the clock of another agentk's node may be behind ours.
 CLOCKS_DIFFER = 60.0
 
-#: ``namespace/name``, as agentk writes it; people may have written anything there.
-_LEASE = re.compile(r"[-a-z0-9]{1,63}/[-.a-z0-9]{1,253}")
+#: ``agent@namespace/name``, as agentk writes it; people may have written anything.
+_MARK = re.compile(r"[^@/]{0,200}@([-a-z0-9]{1,63})/([-.a-z0-9]{1,253})")
 
 
 @attrs.frozen
@@ -34,32 +34,41 @@ class InventoryWriter:
     This agentk, for inventories.
 
     :param client: acts as agentk.
+    :param agent: its name.
     :param lease: ``namespace/name`` of the Lease with which it leads.
     :param now: seconds since 1970.
     """
 
     client: IKubernetesClient
+    agent: str
     lease: str
     now: Callable[[], float]
 
-    async def is_elsewhere(self, lease: str) -> bool:
-        """
-        Whether an agentk leads with *lease*, and it is not ours.
+    @property
+    def mark(self) -> str:
+        """What it is known by."""
+        return f"{self.agent}@{self.lease}"
 
-        One that this agentk may not look at counts as none: deletes are held then.
+    async def leads_elsewhere(self, mark: str) -> bool:
+        """
+        Whether the agentk with *mark* leads with another Lease than ours.
+
+        With ours it does not.  A Lease that this agentk may not look at counts as none:
+        deletes are held then.
 
         :raises CallError: the cluster cannot be asked now.
         """
-        if lease == self.lease or not _LEASE.fullmatch(lease):
+        found = _MARK.fullmatch(mark)
+        if found is None or mark.endswith(f"@{self.lease}"):
             return False
-        namespace, _, name = lease.partition("/")
+        namespace, name = found.groups()
         try:
-            found = await self.client.get(_LEASES, name, namespace)
+            lease = await self.client.get(_LEASES, name, namespace)
         except CallError as error:
             if error.status in (Status.NOT_FOUND, Status.PERMISSION_DENIED):
                 return False
             raise
-        spec = found.get("spec") or {}
+        spec = lease.get("spec") or {}
         try:
             renewed = datetime.fromisoformat(str(spec.get("renewTime"))).timestamp()
             seconds = float(spec.get("leaseDurationSeconds") or 0)

@@ -335,6 +335,7 @@ class FakeAgentModuleApi(_FakeApi):
     """
 
     agent_id = "1"
+    agent_name = "agent-1"
 
     def __init__(
         self,
@@ -352,7 +353,7 @@ class FakeAgentModuleApi(_FakeApi):
         #: What the module runs while it leads; a test runs it.
         self.led: list[Callable[[], Awaitable[None]]] = []
         self.leads = False
-        self.lease = "default/agent-7-lock"
+        self.lease = "default/agent-1-lock"
 
     def follow_section(
         self, section: str, schema: type[Any], apply: Callable[[Any], None]

@@ -102,7 +102,10 @@ class ReconcileCase(SynchronousTestCase):
         inventory_id = given.pop("inventory_id", ID)
         client = given.pop("client", self.client)
         writer = InventoryWriter(
-            client, given.pop("lease", "here/ours"), self.clock.seconds
+            client,
+            given.pop("agent", "main"),
+            given.pop("lease", "here/ours"),
+            self.clock.seconds,
         )
         return Reconciler(
             client=client,
@@ -571,7 +574,7 @@ class PruneTests(ReconcileCase):
         )
         with self.assertRaises(CallError) as caught:
             self.commit(*config_maps(3), lease="two/lock")
-        self.assertIn("leads with Lease one/lock", caught.exception.message)
+        self.assertIn("main@one/lock", caught.exception.message)
         self.assertEqual(self.names(), {"m001", "m002"})
         # The first one is stopped, for good or not: nobody can tell.
         self.clock.advance(76)
@@ -579,12 +582,23 @@ class PruneTests(ReconcileCase):
         self.commit(*config_maps(3), lease="two/lock", commit="x")
         report = self.commit(*config_maps(3), lease="two/lock", commit="y")
         self.assertEqual(len(report.blocked), 2)
-        self.assertIn("approve it if that one has moved", report.blocked[0].reason)
+        self.assertIn("another agentk (main@one/lock)", report.blocked[0].reason)
         self.assertEqual(self.names(), {"m001", "m002", "m003"})
         # It was an agentk that has moved.
         self.approve(report.release)
         self.commit(*config_maps(3), lease="two/lock", commit="y")
         self.assertEqual(self.names(), {"m003"})
+
+    def test_two_installations_with_one_lease(self) -> None:
+        """In one Namespace their agentk lead by turns."""
+        self.commit(*config_maps(1, 2))
+        report = self.commit(*config_maps(3), agent="other")
+        self.assertEqual(len(report.blocked), 2)
+        self.assertIn("another agentk (main@here/ours)", report.blocked[0].reason)
+        # What the first one has in Git is nobody's to delete.
+        report = self.commit(*config_maps(1, 2))
+        self.assertEqual([one.key.name for one in report.blocked], ["m003"])
+        self.assertEqual(self.names(), {"m001", "m002", "m003"})
 
     def test_most_of_it(self) -> None:
         self.commit(*config_maps(*range(30)))
