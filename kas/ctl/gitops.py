@@ -114,7 +114,11 @@ def _quoted(*words: str) -> str:
 @agent_argument
 @project_argument
 @click.option("--ref", default="", help="A branch, or a whole name as refs/tags/v1.")
-@click.option("--commit", default="", help="The id of a commit.")
+@click.option(
+    "--commit",
+    default="",
+    help="The id of a commit; how it begins, of one that was applied.",
+)
 @click.option("--merge-request", type=int, help="The number of one, in GitLab.")
 @click.option("--path", default="", help="Of a file or folder: only what is there.")
 @click.option("--all", "every", is_flag=True, help="List what stays as it is, too.")

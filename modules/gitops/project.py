@@ -48,7 +48,7 @@ from modules.gitops.plan import Plan, SourceSettings
 from modules.gitops.preview import Preview, below, preview_of, with_drift
 from modules.gitops.reconcile import Reconciler, Report
 from modules.gitops.rendering import Renderer
-from modules.gitops.settings import ManifestProject
+from modules.gitops.settings import COMMIT, ManifestProject
 from modules.gitops.snapshot import Snapshot
 from modules.gitops.watches import KindWatches
 from modules.gitops.writer import InventoryWriter
@@ -406,6 +406,8 @@ class Project:
         :raises CallError: there is no such commit; the cluster cannot be asked now.
         """
         asked = ref if ref.WhichOneof("ref") else None
+        if ref.commit:
+            asked = rpc_pb2.Ref(commit=self._whole(ref.commit))
         snapshot, source = await self._commits.at(asked)
         reconciler = self._reconciler(snapshot, self._inventory(snapshot))
         plan = await reconciler.plan(snapshot.commit, source)
@@ -418,6 +420,28 @@ class Project:
         )
         objects = [with_drift(one, self.drifts.present) for one in found]
         return Preview(snapshot.commit, objects=tuple(objects))
+
+    def _whole(self, commit: str) -> str:
+        """
+        The id of a commit that is known here, by how it begins.
+
+        Other commits are named by their whole id.
+
+        :raises CallError: INVALID_ARGUMENT, none that is known begins so.
+        """
+        if COMMIT.fullmatch(commit):
+            return commit
+        every = {self._commits.seen, *(one.commit for one in self.orders.history)}
+        if self.report is not None:
+            every.add(self.report.commit)
+        found = [one for one in every if one.startswith(commit)]
+        if len(found) != 1:
+            raise CallError(
+                Status.INVALID_ARGUMENT,
+                f"no commit {commit[:64]!r} is known: give the whole id, which "
+                "'git rev-parse' prints, or a branch with --ref",
+            )
+        return found[0]
 
     async def run(self) -> None:
         """Until it is cancelled."""

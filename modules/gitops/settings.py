@@ -51,13 +51,28 @@ def _is_count(instance: object, attribute: object, value: int) -> None:
         raise ValueError("must not be below 0")
 
 
+#: The whole id of a commit.
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def _is_commit(instance: object, attribute: object, value: str | None) -> None:
+    # Empty: none is named, as in GitLab's file.
+    if value and COMMIT.fullmatch(value) is None:
+        raise ValueError(
+            "must be the whole id of a commit, 40 or 64 hexadecimal digits: "
+            "'git rev-parse' prints it"
+        )
+
+
 @attrs.frozen(kw_only=True)
 class ManifestRef:
     """``ref`` of a manifest project."""
 
     tag: str | None = field(default=None, doc="name of a tag")
     branch: str | None = field(default=None, doc="name of a branch")
-    commit: str | None = field(default=None, doc="id of a commit")
+    commit: str | None = field(
+        default=None, doc="the whole id of a commit", validator=_is_commit
+    )
 
     def __attrs_post_init__(self) -> None:
         found = [name for name in ("tag", "branch", "commit") if getattr(self, name)]

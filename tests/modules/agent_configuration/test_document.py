@@ -174,6 +174,10 @@ def test_nothing(text: str) -> None:
             "gitops: {manifest_projects: [{prune_timeout: 300}]}",
             f"{PATH}:1:46: gitops.manifest_projects[0].prune_timeout: expected a time",
         ),
+        (
+            "gitops: {manifest_projects: [{ref: {commit: 4f0c9e1}}]}",
+            f"{PATH}:1:45: gitops.manifest_projects[0].ref.commit: must be the whole",
+        ),
         ("cilium: {}\n", f"{PATH}:1:1: 'cilium' is a key of old versions"),
         ("observability: {logging: {level: loud}}", f"{PATH}:1:34: observability."),
     ],

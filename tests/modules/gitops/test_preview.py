@@ -101,6 +101,19 @@ class PreviewTests(HalvesTestCase):
         self.assertEqual(self.effects(self.ask(commit=commit))["m003"], "prune")
         self.assertIsNotNone(self.live("m003"))
 
+    def test_a_commit_by_how_it_begins(self) -> None:
+        """As the status and the history show it; others have to be whole."""
+        commit = self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.configure({"id": "apps"})
+        answer = self.ask(commit=commit[:12])
+        self.assertEqual(answer.commit, commit)
+        other = self.apps.commit({"a.yaml": text(*config_maps(1, 2))}, NEXT)
+        for unknown in (other[:12], "main", "-"):
+            with self.assertRaises(CallError) as caught:
+                self.ask(commit=unknown)
+            self.assertEqual(caught.exception.status, Status.INVALID_ARGUMENT)
+            self.assertIn("give the whole id", caught.exception.message)
+
     def test_what_the_project_follows(self) -> None:
         """Without a ref."""
         commit = self.apps.commit({"a.yaml": text(*config_maps(1))})
