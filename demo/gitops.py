@@ -237,7 +237,7 @@ class GitopsStory:
         said = self._stack.kasctl("gitops", *arguments)
         for line in said.splitlines():
             if line.strip():
-                step.note(f"  {line[:_WIDTH]}{'...' * (len(line) > _WIDTH)}")
+                step.note(f"  {_cut(line)}")
         return said
 
     def _path(self, name: str) -> str:
@@ -267,3 +267,10 @@ class GitopsStory:
 
     def _until(self, done: Callable[[], bool], what: str) -> None:
         self._stack.agentk.wait_until(done, what, _TIMEOUT)
+
+
+def _cut(line: str) -> str:
+    """A line of kasctl as it fits a screen; with a command to copy, all of it."""
+    if len(line) <= _WIDTH or "kubectl " in line:
+        return line
+    return f"{line[:_WIDTH]}..."

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from demo import cluster, processes
+from demo import cluster, gitops, processes
 from demo.cluster import choose, kube_assets
 from demo.ports import free_ports, holder, is_free
 from demo.processes import DemoError, Program, end_all, run
@@ -264,3 +264,11 @@ class TestStopping:
         Stopping.begin()
         Stopping.end()
         signal.raise_signal(signal.SIGINT)
+
+
+def test_lines_that_are_cut() -> None:
+    """Not those that somebody copies."""
+    command = f"  9 objects wait: kubectl annotate {'x' * 100}"
+    assert gitops._cut(command) == command
+    assert gitops._cut("y" * 101) == f"{'y' * 100}..."
+    assert gitops._cut("y" * 100) == "y" * 100
