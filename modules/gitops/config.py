@@ -47,22 +47,24 @@ def _is_secret(instance: object, attribute: object, value: Path) -> None:
 
 
 def _is_address(instance: object, attribute: object, value: str) -> None:
+    _check_address(value, "https://alerts.example.org/path")
+
+
+def _check_address(value: str, example: str) -> None:
     try:
         url = urlsplit(value)
         port = url.port
     except ValueError:
         # Without what Python says of it: that repeats what stands for the port.
-        raise ValueError(
-            "this is no URL; write https://alerts.example.org/path"
-        ) from None
+        raise ValueError(f"this is no URL; write {example}") from None
     if url.scheme not in ("http", "https") or not url.hostname or port == 0:
-        raise ValueError("write https://alerts.example.org/path")
+        raise ValueError(f"write {example}")
     if url.username or url.password or not value.isascii():
         raise ValueError("only ASCII, and no user name or password")
 
 
 def _is_private_address(instance: object, attribute: object, value: str) -> None:
-    _is_address(instance, attribute, value)
+    _check_address(value, "https://gitlab.example.org")
     if not is_private(value):
         raise ValueError("use https: the token would be readable on the way")
 

@@ -418,6 +418,12 @@ def test_a_way_that_others_can_read(tmp_path: Path) -> None:
             webhook_secret_file=secret,
             token_file=secret,
         )
+    with pytest.raises(ValueError, match="write https://gitlab"):
+        MergeRequestSettings(
+            gitlab_url="gitlab.example.org",
+            webhook_secret_file=secret,
+            token_file=secret,
+        )
     url = "http://gitlab.example.org/alerts/notify.json"
     with pytest.raises(ValueError, match="has to be https"):
         WebhookSettings(url=url, format=WebhookFormat.GITLAB_ALERT, secret_file=secret)
