@@ -37,6 +37,7 @@ What is in a Git repository lives in the cluster.
     kept.py         what objects were before they were deleted or taken over
     recreate.py     which objects can only be changed by making them anew
     refusal.py      what the API server says of an object that it refuses
+    conflicts.py    who has the fields for which it does
     allowance.py    how often something may happen
     reports.py      tells kas, and the objects themselves, of drift
     reports.proto   what agentk tells kas

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64encode
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from enum import Enum
@@ -16,11 +15,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from modules.gitops.brakes import AWAY, OWNER, brake_of_object, is_kept, owner_of
-from modules.gitops.differences import (
-    AppliedVersion,
-    applied_version,
-    writers_named,
-)
+from modules.gitops.conflicts import since_when
+from modules.gitops.differences import AppliedVersion, applied_version
 from modules.gitops.health import HealthStatus, health_of
 from modules.gitops.inventory import Inventory, InventoryEntry, InventoryStore
 from modules.gitops.kept import KeptStates, Replaced
@@ -103,9 +99,6 @@ class Result:
         why = f": {self.reason}" if self.reason else ""
         return f"{where}{self.key} {self.outcome.value}{why}"
 
-
-#: In what the API server says of a conflict, who has the fields.
-_MANAGER = re.compile(r'conflicts? with "([^"]{1,128})"')
 
 #: Another one says that objects are marked in another way, and applies all once more.
 _FORM = "1"
@@ -449,24 +442,12 @@ class Act:
             elif action.verb is Verb.CREATE and refused.status not in AWAY:
                 if (was := await self._lost(key)) is not None:
                     why = await self._restore(manifest, was, refused)
-            if refused.status is Status.ABORTED:
-                why = f"{why}{await self._since(action, refused)}"
+            since = await since_when(self._client, manifest, refused)
+            why = f"{why or ''}{since}"
         except CallError as error:
             why = words_of(key, error)
         self._came_to(key, Outcome.FAILED, why or "")
         return None
-
-    async def _since(self, action: Action, refused: CallError) -> str:
-        """Since when others have the fields; empty: it is no conflict about fields."""
-        names = set(_MANAGER.findall(refused.message))
-        live = await self._whole(action)() if names else None
-        found = [] if live is None else writers_named(live, names)
-        if not found:
-            return ""
-        return (
-            f"; written by {', '.join(map(str, found))}: leave these fields to them "
-            "(drift.ignore, or not in Git), or take them with 'conflicts: force'"
-        )
 
     async def _recreated(self, action: Action, manifest: Manifest) -> KubernetesObject:
         """:raises CallError: a brake keeps it, or it did not come to be."""

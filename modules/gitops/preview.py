@@ -16,6 +16,7 @@ import attrs
 
 from modules.gitops.act import marked
 from modules.gitops.brakes import AWAY
+from modules.gitops.conflicts import since_when
 from modules.gitops.differences import ChangedField, changed_fields
 from modules.gitops.drift import Drift
 from modules.gitops.manifests import Manifest, ObjectKey, Origin, SourceProblem
@@ -208,6 +209,8 @@ def _looking(
             said = words_of(action.key, error)
             if why == "":
                 return came(Effect.RECREATE, said)
+            if action.verb is Verb.APPLY:
+                said += await since_when(client, manifest, error)
             return came(Effect.DENIED, f"{said}: {why}" if why else said)
         if action.verb is Verb.CREATE:
             return came(Effect.CREATE)

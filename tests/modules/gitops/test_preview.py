@@ -172,6 +172,11 @@ class PreviewTests(HalvesTestCase):
                 self.effects(answer),
                 {"m001": of_new, "m002": "left", "m003": "unchanged", "m004": "change"},
             )
+            for one in answer.objects:
+                if one.effect == "denied":
+                    self.assertRegex(
+                        one.reason, r"written by test \(Update\) at 19\d\d"
+                    )
             drifts = {
                 one.object.name: [field.path for field in one.drift.fields]
                 for one in answer.objects

@@ -1,0 +1,40 @@
+"""Who has the fields for which the API server refuses what is applied."""
+
+from __future__ import annotations
+
+import re
+
+from modules.gitops.differences import writers_named
+from modules.gitops.manifests import Manifest
+from modules.gitops.plan import live_object
+from tunnel.errors import CallError, Status
+from tunnel.interfaces import IKubernetesClient
+
+__all__ = ["since_when"]
+
+#: In what the API server says of a conflict, who has the fields.
+_MANAGER = re.compile(r'conflicts? with "([^"]{1,128})"')
+
+
+async def since_when(
+    client: IKubernetesClient, manifest: Manifest, refused: CallError
+) -> str:
+    """
+    Since when others have them, and what to do; empty: it is no conflict about fields.
+
+    :raises CallError: the object cannot be read.
+    """
+    if refused.status is not Status.ABORTED:
+        return ""
+    names = set(_MANAGER.findall(refused.message))
+    if not names:
+        return ""
+    resource = await client.resource(manifest.api_version, manifest.key.kind)
+    live = await live_object(client, resource, manifest.key)
+    found = [] if live is None else writers_named(live, names)
+    if not found:
+        return ""
+    return (
+        f"; written by {', '.join(map(str, found))}: leave these fields to them "
+        "(drift.ignore, or not in Git), or take them with 'conflicts: force'"
+    )
