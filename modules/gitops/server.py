@@ -38,6 +38,9 @@ GITOPS = rpc_pb2.DESCRIPTOR.services_by_name["Gitops"]
 #: Bytes of a file in one message.
 PART = 128 * 1024
 
+#: Repositories that a message names.
+SHOWN = 5
+
 #: Streams of one agentk: one for each source, and a source that is begun again before
 #: its last stream has ended.
 MAX_STREAMS = 1000
@@ -284,8 +287,9 @@ class GitopsServer:
         which = f"the repository {wanted[:200]!r}" if wanted else "a repository"
         raise CallError(
             Status.FAILED_PRECONDITION,
-            f"agent {agent.agent_name} has not {which} to read: name it in "
-            "agent.gitops.repositories of kas' file, with this agent in agents",
+            f"agent {agent.agent_name} may not read {which}: name it in "
+            "agent.gitops.repositories of kas' file, with this agent in agents"
+            f"{self._readable(agent, own)}",
         )
 
     def _may_read(self, agent: ConnectedAgent, project_id: int, name: str) -> bool:
@@ -300,6 +304,19 @@ class GitopsServer:
         project = self._api.agent_project(agent.agent_id)
         own = None if project is None else project.full_path
         return settings is not None and settings.has(agent.agent_name, own)
+
+    def _readable(self, agent: ConnectedAgent, own: str | None) -> str:
+        """Those that an agent may read, for the end of a message."""
+        names = [
+            name
+            for name, settings in self._settings.repositories.items()
+            if settings.has(agent.agent_name, own)
+        ]
+        found = ([] if own is None else [own]) + names
+        if not found:
+            return ""
+        more = "" if len(found) <= SHOWN else ", …"
+        return f"; it may read: {', '.join(found[:SHOWN])}{more}"
 
     def _pushed(self, name: str) -> None:
         for followed in self._refs.values():

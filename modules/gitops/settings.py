@@ -384,9 +384,11 @@ class GitopsSection:
         for name, needed in needs.items():
             for other in needed:
                 if other not in needs:
+                    others = needs.keys() - {name}
+                    known = nearest(other, others) if others else "there is no other"
                     why = (
                         f"{name!r} depends on {other!r}, which is no id of "
-                        f"manifest_projects; {nearest(other, needs.keys() - {name})}"
+                        f"manifest_projects; {known}"
                     )
                     raise Invalid(why, "manifest_projects")
         if circle := _circle(needs):

@@ -35,6 +35,9 @@ REMEMBERED = 60.0
 #: Characters of the path of a project, or of the name of a repository.
 MAX_PATH = 1024
 
+#: Names whose first push the log has: those of a GitLab may be many.
+MAX_NAMES = 1000
+
 #: Seconds until the store is watched again after that failed.
 WATCH_AGAIN = 5.0
 
@@ -74,6 +77,7 @@ class NotificationsServer:
         self._api = api
         self._store = api.store("pushes")
         self._watching: Deferred[Any] | None = None
+        self._names: set[str] = set()
         api.handle_external(NOTIFICATIONS, self)
         secret_file = api.configuration.webhook_secret_file
         if secret_file is not None:
@@ -112,6 +116,7 @@ class NotificationsServer:
             raise CallError(
                 Status.INVALID_ARGUMENT, "the path of the project cannot be one"
             )
+        self._log_first(name)
         key = hashlib.sha256(name.encode()).hexdigest()
         try:
             await self._store.set(key, name.encode(), expires_after=REMEMBERED)
@@ -121,6 +126,17 @@ class NotificationsServer:
             raise CallError(
                 Status.UNAVAILABLE, "the other kas cannot be told of the push now"
             ) from None
+
+    def _log_first(self, name: str) -> None:
+        """Which names Git servers use: a wrong one has no other trace."""
+        if name in self._names or len(self._names) >= MAX_NAMES:
+            return
+        self._names.add(name)
+        self._log.info(
+            "first push told of {name}: repositories of that name are looked at, if "
+            "there are any",
+            name=repr(name),
+        )
 
     async def _watch(self) -> None:
         while True:

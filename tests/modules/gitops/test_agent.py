@@ -82,7 +82,7 @@ class HalvesTests(HalvesTestCase):
         for projects, says in (
             (
                 [{"id": "a", "depends_on": ["b"]}],
-                "'b', which is no id of manifest_projects; there are none",
+                "'b', which is no id of manifest_projects; there is no other",
             ),
             (
                 [{"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a"]}],

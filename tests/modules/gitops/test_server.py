@@ -460,6 +460,7 @@ class ServerTests(SynchronousTestCase):
         secret, none = (one[1] for one in refusals)
         self.assertEqual(secret.replace("secret", "none"), none)
         self.assertIn("agent.gitops.repositories", none)
+        self.assertTrue(none.endswith("; it may read: apps"), none)
 
     def test_an_agent_of_gitlab(self) -> None:
         """It reads its own project, and no other one by that name."""
@@ -475,8 +476,9 @@ class ServerTests(SynchronousTestCase):
         self.assertEqual(reading.files, {"a.yaml": b"own"})
         self.assertEqual(reading.parts[0].header.project_path, "group/own")
         for project in ("apps", "group/other"):
-            status, _ = self.refused(self.ask(project=project))
+            status, said = self.refused(self.ask(project=project))
             self.assertEqual(status, Status.FAILED_PRECONDITION)
+            self.assertTrue(said.endswith("; it may read: group/own"), said)
 
     def test_a_project_that_moves(self) -> None:
         """agentk is told to ask again, and gets what is at the new place."""

@@ -11,13 +11,15 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.server import NOT_DONE_YET, Request
 from twisted.web.test.requesthelper import DummyChannel
 from zope.interface.verify import verifyObject
 
-from modules.notifications import rpc_pb2
+from modules.notifications import rpc_pb2, server
 from modules.notifications.server import NOTIFICATIONS, NotificationsServer
 from modules.notifications.webhook import Webhook
 from tunnel.errors import CallError, Status
@@ -77,6 +79,19 @@ class NotificationsTests(SynchronousTestCase):
         self.push()
         self.push("other")
         self.assertEqual(self.heard, ["group/app", "group/app", "other"])
+
+    def test_the_log_has_each_name_once(self) -> None:
+        """So an operator sees one that no repository has; so many, and no more."""
+        log = EventLoggingObserver()
+        globalLogPublisher.addObserver(log)
+        self.addCleanup(globalLogPublisher.removeObserver, log)
+        self.patch(server, "MAX_NAMES", 2)
+        for name in ("clusters", "clusterz", "clusters", "third"):
+            self.push(name)
+        said = [formatEvent(one) for one in log]
+        names = [one.split()[4] for one in said if "first push told of" in one]
+        self.assertEqual(names, ["'clusters':", "'clusterz':"])
+        self.assertEqual(len(self.heard), 4)
 
     def test_refused(self) -> None:
         """What can be no project."""
