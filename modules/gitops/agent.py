@@ -113,6 +113,7 @@ class GitopsAgent:
             self.projects,
             lambda: [one for one, _ in receiving],
             lambda: self._refused,
+            api.clock.seconds,
         )
         api.handle_as_leader(CONTROL, control)
 

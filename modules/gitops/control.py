@@ -49,6 +49,9 @@ MAX_DRIFTS = 1000
 #: API server up to three times for each object.
 MAX_PREVIEWS = 2
 
+#: Seconds for all objects of other engines: kas waits ten for a whole answer.
+HEALTH_SECONDS = 5.0
+
 #: Characters of a reason there, and of a line about a problem: API servers say a lot.
 MAX_REASON, MAX_PROBLEM = 300, 1000
 
@@ -112,11 +115,13 @@ class Control:
 
     :param projects: those that are worked on, by id.
     :param refused: why the configuration in Git is not in effect; nothing: it is.
+    :param seconds: as of the clock.
     """
 
     projects: Mapping[str, Project]
     _receivers: Callable[[], list[Receiver]]
-    _refused: Callable[[], Sequence[str]] = tuple
+    _refused: Callable[[], Sequence[str]]
+    _seconds: Callable[[], float]
     #: The calls that wait for one.
     _previews: set[Any] = attrs.field(factory=set, init=False)
 
@@ -126,8 +131,9 @@ class Control:
         """How far each project is."""
         found, room = self._asked(request.project), _Room()
         receivers = [] if request.project else self._receivers()
+        until = self._seconds() + HEALTH_SECONDS
         told = await in_parallel(
-            partial(_received, receiver, one)
+            partial(_received, receiver, one, until)
             for receiver in receivers
             for one in receiver.settings.objects
         )
@@ -291,7 +297,9 @@ def _status(project: Project, room: _Room | None) -> pb.ProjectStatus:
     return status
 
 
-async def _received(receiver: Receiver, one: ReceiverObject) -> pb.ReceiverStatus:
+async def _received(
+    receiver: Receiver, one: ReceiverObject, until: float
+) -> pb.ReceiverStatus:
     status = pb.ReceiverStatus(
         project=receiver.settings.project,
         object=object_reference(key_of(one)),
@@ -299,7 +307,7 @@ async def _received(receiver: Receiver, one: ReceiverObject) -> pb.ReceiverStatu
         problem=receiver.problems.get(one, receiver.problem)[:MAX_REASON],
     )
     try:
-        health = await receiver.health(one)
+        health = await receiver.health(one, until)
     except CallError as error:
         status.reason = error.message[:MAX_REASON]
     else:

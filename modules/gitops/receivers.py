@@ -11,9 +11,11 @@ nothing outside reaches a cluster behind NAT to tell it earlier.  kas knows of t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -22,6 +24,7 @@ from modules.gitops.health import ObjectHealth, health_of
 from modules.gitops.ignored import path_of
 from modules.gitops.manifests import ObjectKey
 from modules.gitops.ownership import FIELD_MANAGER
+from modules.gitops.parallel import in_parallel
 from modules.gitops.pause import ASK_FIRST, ASK_MOST, pause
 from modules.gitops.settings import ReceiverObject, ReceiverSettings
 from modules.gitops.snapshot import receive, ref_message
@@ -77,10 +80,13 @@ class Receiver:
                 # kas stops, and another one answers.
                 await deferLater(self._api.clock, ASK_FIRST * self._random())
                 continue
-            for one in self.settings.objects:
-                # Each is a sign for its engine to work.
-                if self.told.get(one) != commit:
-                    await self._tell(one, commit)
+            # Each is a sign for its engine to work.  Side by side: one whose webhook
+            # does not answer holds back no other.
+            await in_parallel(
+                partial(self._tell, one, commit)
+                for one in self.settings.objects
+                if self.told.get(one) != commit
+            )
             if self.problems:
                 await deferLater(self._api.clock, backoff.pause())
                 continue
@@ -129,12 +135,22 @@ class Receiver:
             commit=commit,
         )
 
-    async def health(self, one: ReceiverObject) -> ObjectHealth:
+    async def health(self, one: ReceiverObject, until: float) -> ObjectHealth:
         """
         What one of them is now.
 
+        :param until: when nobody waits for it any more, as of the clock.
         :raises CallError: it cannot be read.
         """
+        asking = Deferred.fromCoroutine(self._health(one))
+        asking.addTimeout(max(0.0, until - self._api.clock.seconds()), self._api.clock)
+        try:
+            return await asking
+        except TimeoutError:
+            text = "the API server does not answer now"
+            raise CallError(Status.DEADLINE_EXCEEDED, text) from None
+
+    async def _health(self, one: ReceiverObject) -> ObjectHealth:
         client = self._api.kubernetes_as_agentk()
         try:
             resource = await client.resource(one.api_version, one.kind)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
+from modules.gitops import control
 from modules.gitops import control_pb2 as pb
 from modules.gitops.operators import CONTROL
 from modules.gitops.pause import ASK_MOST
@@ -42,6 +45,27 @@ OWN: dict[str, Any] = {
     "name": "ours",
     "annotation": "example.org/commit",
 }
+
+
+class Hanging:
+    """A client of which no request for objects of one kind is answered."""
+
+    def __init__(self, client: Any, kind: str) -> None:
+        self._client, self._kind = client, kind
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def _asked(self, name: str, resource: Any, *rest: Any, **more: Any) -> Any:
+        if resource.kind == self._kind:
+            await Deferred()
+        return await getattr(self._client, name)(resource, *rest, **more)
+
+    async def get(self, *rest: Any, **more: Any) -> Any:
+        return await self._asked("get", *rest, **more)
+
+    async def patch(self, *rest: Any, **more: Any) -> Any:
+        return await self._asked("patch", *rest, **more)
 
 
 class ReceiverTests(HalvesTestCase):
@@ -191,6 +215,24 @@ class ReceiverTests(HalvesTestCase):
         answer = self.pair.run(self.pair.external(CONTROL).call("GetStatus", request))
         (one,) = answer.receivers
         self.assertEqual(one.commit, commit)
+
+    def test_one_that_hangs(self) -> None:
+        """Or its webhook: the others are told, and the status is there."""
+        api = self.agent._api
+        hanging: Any = Hanging(api.kubernetes_as_agentk(), "GitRepository")
+        self.patch(api, "kubernetes_as_agentk", lambda: hanging)
+        self.apps.commit({"a.yaml": text(*config_maps(1))})
+        self.receive(ONE, OTHER)
+        self.assertEqual(self.annotations(OTHER), {REFRESH: "normal"})
+        self.assertEqual(self.annotations(ONE), {})
+        request, begun = pb.GetStatusRequest(agent="1"), self.clock.seconds()
+        answer = self.pair.run(self.pair.external(CONTROL).call("GetStatus", request))
+        self.assertLess(self.clock.seconds() - begun, control.HEALTH_SECONDS + 1)
+        found = {one.object.name: one for one in answer.receivers}
+        self.assertEqual(found["shop"].health, "current")
+        self.assertIn("does not answer now", found["apps"].reason)
+        self.leave()
+        self.assertEqual(self.agent._receivers, {})
 
     def test_settings_that_cannot_be(self) -> None:
         for objects, says in (
