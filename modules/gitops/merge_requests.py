@@ -12,6 +12,7 @@ import hmac
 import json
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import attrs
@@ -53,6 +54,9 @@ MAX_AGENTS, ASKED_AT_ONCE, STATUS_SECONDS = 200, 16, 10.0
 
 #: Previews of one merge request, and seconds for each.
 MAX_PREVIEWS, PREVIEW_SECONDS = 20, 60.0
+
+#: Seconds for all of them: agents that take their time keep other ones waiting.
+ALL_SECONDS = 300.0
 
 #: Attempts for a preview, and the seconds of the first and the longest pause between:
 #: others may be under way there, or GitLab's ref may be at an older commit.
@@ -247,12 +251,16 @@ class MergeRequests(Resource):
         found = await in_parallel(
             (partial(self._projects, agent, asked) for agent in agents), ASKED_AT_ONCE
         )
-        projects = [one for some in found for one in some]
+        # The first of each, then the second: none has room for its own alone.
+        projects = [
+            one for some in zip_longest(*found) for one in some if one is not None
+        ]
         if not projects:
             return None
+        until = self._api.clock.seconds() + ALL_SECONDS
         said = await in_parallel(
             (
-                partial(self._preview, agent, project, asked)
+                partial(self._preview, agent, project, asked, until)
                 for agent, project in projects[:MAX_PREVIEWS]
             ),
             AT_ONCE,
@@ -282,9 +290,17 @@ class MergeRequests(Resource):
         ]
 
     async def _preview(
-        self, agent: ConnectedAgent, project: pb.ProjectStatus, asked: MergeRequest
+        self,
+        agent: ConnectedAgent,
+        project: pb.ProjectStatus,
+        asked: MergeRequest,
+        until: float,
     ) -> Asked:
-        """What one project says; asked again where it may know more soon."""
+        """
+        What one project says; asked again where it may know more soon.
+
+        :param until: when the comment is written whatever it says.
+        """
         called = project.id or project.repository
         client = self._api.client(CONTROL, agent.agent_id)
         name = f"refs/merge-requests/{asked.number}/head"
@@ -292,10 +308,17 @@ class MergeRequests(Resource):
             agent=agent.agent_id, project=project.id, ref=rpc_pb2.Ref(name=name)
         )
         backoff = Backoff(self._random, PAUSE_FIRST, PAUSE_MOST)
+        clock = self._api.clock
         for attempt in range(1, ATTEMPTS + 1):
-            last = attempt == ATTEMPTS
+            left = until - clock.seconds()
+            if left <= 0:
+                why = f"other previews of it took {ALL_SECONDS:g} s"
+                return Asked(agent.agent_name, called, problem=why)
+            pause = backoff.pause()
+            last = attempt == ATTEMPTS or pause >= left
+            timeout = min(PREVIEW_SECONDS, left)
             try:
-                preview = await client.call("Preview", request, timeout=PREVIEW_SECONDS)
+                preview = await client.call("Preview", request, timeout=timeout)
             except CallError as error:
                 again = error.status in (Status.RESOURCE_EXHAUSTED, Status.UNAVAILABLE)
                 if last or not again:
@@ -303,7 +326,7 @@ class MergeRequests(Resource):
             else:
                 if last or preview.commit == asked.commit:
                     return Asked(agent.agent_name, called, preview)
-            await deferLater(self._api.clock, backoff.pause())
+            await deferLater(clock, pause)
         raise AssertionError
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 from treq.testing import RequestTraversalAgent
+from twisted.internet.task import Clock, deferLater
 
 from modules.gitops import comments, merge_requests
 from modules.gitops import control_pb2 as pb
@@ -23,6 +24,7 @@ from modules.repositories import RepositorySettings
 from tests.fakes.notes import FakeNotes
 from tests.modules.gitops.halves import URL, HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
+from tunnel.errors import CallError, Status
 from tunnel.testing.ends import AGENT
 from tunnel.testing.web import Answer
 
@@ -56,6 +58,24 @@ def event(commit: str, **changed: Any) -> dict[str, Any]:
         },
         "object_attributes": attributes,
     }
+
+
+class Agent:
+    """Says that it has projects, and takes its time for a preview."""
+
+    def __init__(self, clock: Clock, projects: int, seconds: float) -> None:
+        self._clock, self._projects, self._seconds = clock, projects, seconds
+
+    async def call(self, method: str, request: Any, *, timeout: float) -> Any:
+        if method == "GetStatus":
+            names = [f"p{number}" for number in range(self._projects)]
+            return pb.GetStatusResponse(
+                projects=[pb.ProjectStatus(id=one, repository="apps") for one in names]
+            )
+        await deferLater(self._clock, min(self._seconds, timeout))
+        if self._seconds > timeout:
+            raise CallError(Status.DEADLINE_EXCEEDED, "too late")
+        return pb.PreviewResponse(commit="c" * 40)
 
 
 class MergeRequestCase(HalvesTestCase):
@@ -184,6 +204,20 @@ class MergeRequestTests(MergeRequestCase):
         self.patch(self.server._api, "connected_agents", lambda: [agent])
         self.tell(event(commit))
         self.assertIn("`agent-1`, project `apps`", self.body())
+
+    def test_an_agent_that_takes_its_time(self) -> None:
+        """It has many projects: others get their part, and the next one its turn."""
+        api = self.server._api
+        agents = [attrs.evolve(AGENT, agent_id=one, agent_name=one) for one in "ab"]
+        self.patch(api, "connected_agents", lambda: agents)
+        clients = {"a": Agent(self.clock, 50, 1e9), "b": Agent(self.clock, 1, 0)}
+        self.patch(api, "client", lambda service, agent_id: clients[agent_id])
+        self.tell(event("c" * 40))
+        self.wait(merge_requests.ALL_SECONDS + 1)
+        body = self.body()
+        self.assertIn("`b`, project `p0`: no object", body)
+        self.assertIn("other previews of it took 300 s", body)
+        self.assertIn("31 more projects follow", body)
 
     def test_another_branch_that_is_followed(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(1))}, "refs/heads/prod")
