@@ -256,6 +256,15 @@ class MergeRequests(Resource):
             one for some in zip_longest(*found) for one in some if one is not None
         ]
         if not projects:
+            self._log.info(
+                "merge request {number} of {project} gets no comment: of {count} "
+                "agents that are asked none has a project that follows {branch} of a "
+                "repository of that name",
+                number=asked.number,
+                project=asked.project,
+                count=len(agents),
+                branch=asked.target,
+            )
             return None
         until = self._api.clock.seconds() + ALL_SECONDS
         said = await in_parallel(

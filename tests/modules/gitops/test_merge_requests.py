@@ -226,6 +226,11 @@ class MergeRequestTests(MergeRequestCase):
         commit = self.propose(*config_maps(1))
         self.tell(event(commit))
         self.assertEqual(self.bodies(), [])
+        self.assertIn(
+            "merge request 7 of apps gets no comment: of 1 agents that are asked none "
+            "has a project that follows main",
+            self.logged(),
+        )
         self.tell(event(commit, target_branch="prod"))
         self.assertIn("1 unchanged", self.body())
 
