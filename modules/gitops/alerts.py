@@ -13,8 +13,10 @@ from tunnel.util.texts import clean
 
 __all__ = ["alert_of"]
 
-#: Characters of the title, of one line of the description, and lines of it.
+#: Characters of the title, of one line of the description, and lines of it; of the path
+#: and each value in a line.
 MAX_TITLE, MAX_LINE, MAX_LINES = 250, 500, 20
+MAX_PART = 160
 
 _WORDS = {
     ObjectDrift.KIND_DELETED: "was deleted",
@@ -62,24 +64,34 @@ def _lines(drift: ObjectDrift) -> Iterator[str]:
     What is to be said of it.
 
     None begins with a slash: an incident that GitLab makes of the alert has them, and
-    GitLab takes such lines for commands.
+    GitLab takes such lines for commands.  What clusters and commits say is code: else
+    it would name people, who get mail, and show pictures and links.
     """
     if drift.reason:
-        yield clean(f"Why it is not repaired: {drift.reason}", MAX_LINE)
+        yield f"Why it is not repaired: {_code(drift.reason, MAX_LINE)}"
     if drift.credentials:
-        yield clean(f"By: {', '.join(drift.credentials)}", MAX_LINE)
+        yield f"By: {_code(', '.join(drift.credentials), MAX_LINE)}"
     elif drift.writers:
         managers = sorted({one.manager for one in drift.writers})
-        yield clean(f"By: {', '.join(managers)}", MAX_LINE)
+        yield f"By: {_code(', '.join(managers), MAX_LINE)}"
     if drift.commit:
-        yield clean(f"In Git: {drift.place} at {drift.commit[:12]}", MAX_LINE)
+        place, commit = _code(drift.place, MAX_LINE), _code(drift.commit, 12)
+        yield f"In Git: {place} at {commit}"
     fields = list(drift.fields)
     for one in fields[:MAX_LINES]:
-        wanted, live = one.wanted or "absent", one.live or "absent"
-        yield clean(f"Field {one.path}: {wanted} in Git, {live} now", MAX_LINE)
+        path, wanted, live = (
+            _code(text or "absent", MAX_PART)
+            for text in (one.path, one.wanted, one.live)
+        )
+        yield f"Field {path}: {wanted} in Git, {live} now"
     more = drift.more_fields + len(fields[MAX_LINES:])
     if more:
         yield f"Fields that are not shown: {more}"
+
+
+def _code(text: str, most: int) -> str:
+    """Nothing within ends it."""
+    return f"`{clean(text, most).replace('`', '?') or '?'}`"
 
 
 def _time(seconds: float) -> str:

@@ -361,7 +361,8 @@ class TestWebhooks:
         named = pb.ObjectReference(
             group="apps", kind="Deployment", namespace="prod", name="web"
         )
-        field = pb.ObjectDrift.Field(path="/assign @root", wanted="2", live="5")
+        field = pb.ObjectDrift.Field(path="/assign @root", wanted="2")
+        field.live = "`![](https://x)"
         drift = pb.ObjectDrift(
             project="apps",
             object=named,
@@ -394,9 +395,11 @@ class TestWebhooks:
         assert ended["end_time"] == "1970-01-01T00:01:40Z"
         lines = changed["description"].splitlines()
         assert lines[:2] == [
-            "By: user:alice",
-            "In Git: apps/web.yaml:7 at cccccccccccc",
+            "By: `user:alice`",
+            "In Git: `apps/web.yaml:7` at `cccccccccccc`",
         ]
+        # Names nobody, and shows nothing, outside of code.
+        assert lines[2] == "Field `/assign @root`: `2` in Git, `?![](https://x)` now"
         assert lines[-1] == "Fields that are not shown: 11"
         # GitLab takes such lines for commands.
         assert not [one for one in lines if one.startswith("/")]
