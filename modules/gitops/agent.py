@@ -28,7 +28,12 @@ from modules.gitops.project import Project
 from modules.gitops.receivers import Receiver
 from modules.gitops.rendering import Renderer
 from modules.gitops.reports import DriftReports
-from modules.gitops.settings import GitopsSection, ManifestProject, ReceiverSettings
+from modules.gitops.settings import (
+    GitopsSection,
+    ManifestProject,
+    ReceiverSettings,
+    is_namespace,
+)
 from modules.gitops.watches import KindWatches
 from tunnel.config import ExistingFile, field
 from tunnel.interfaces import IAgentModule, IAgentModuleApi, IAgentModuleFactory
@@ -43,6 +48,11 @@ CONTROL = control_pb2.DESCRIPTOR.services_by_name["GitopsControl"]
 PAUSE = 60.0
 
 
+def _is_namespace_or_none(instance: object, attribute: object, value: str) -> None:
+    if value:
+        is_namespace(instance, attribute, value)
+
+
 @attrs.frozen(kw_only=True)
 class GitopsOptions:
     """``modules.gitops`` of agentk."""
@@ -55,7 +65,9 @@ class GitopsOptions:
         doc="the API server's, in JSON: who changes objects beside kas is named",
     )
     inventory_namespace: str = field(
-        default="", doc="of all inventories; the default_namespace of each project"
+        default="",
+        doc="of all inventories; the default_namespace of each project",
+        validator=_is_namespace_or_none,
     )
 
 

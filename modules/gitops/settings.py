@@ -19,6 +19,7 @@ __all__ = [
     "ManifestRef",
     "ReceiverObject",
     "ReceiverSettings",
+    "is_namespace",
 ]
 
 #: Projects of one agent: as many as GitLab has.
@@ -92,6 +93,14 @@ class ManifestPath:
 def _is_secret(instance: object, attribute: object, value: str) -> None:
     if re.fullmatch(rf"{_LABEL}/{_LABEL}(\.{_LABEL})*", value) is None:
         raise ValueError("must be namespace/name of a Secret")
+
+
+def is_namespace(instance: object, attribute: object, value: str) -> None:
+    """A validator: what a Namespace can be called."""
+    if re.fullmatch(_LABEL, value) is None:
+        raise ValueError(
+            "must be the name of a Namespace: small letters, digits and '-', 63 at most"
+        )
 
 
 def _is_account(instance: object, attribute: object, value: str) -> None:
@@ -247,7 +256,9 @@ class ManifestProject:
 
     id: str = field(default="", doc="full path; empty: the project of this file")
     ref: ManifestRef | None = field(default=None, doc="which commit; default branch")
-    default_namespace: str = field(default="default", doc="of objects without one")
+    default_namespace: str = field(
+        default="default", doc="of objects without one", validator=is_namespace
+    )
     paths: tuple[ManifestPath, ...] = field(default=(), doc="which files")
     source: SourceKind = field(factory=SourceKind, doc="what makes the manifests")
     reconcile_timeout: Duration = field(default=3600.0, doc="until objects are current")

@@ -175,6 +175,10 @@ def test_nothing(text: str) -> None:
             f"{PATH}:1:46: gitops.manifest_projects[0].prune_timeout: expected a time",
         ),
         (
+            "gitops: {manifest_projects: [{default_namespace: Web_1}]}",
+            f"{PATH}:1:50: gitops.manifest_projects[0].default_namespace: must be the",
+        ),
+        (
             "gitops: {manifest_projects: [{ref: {commit: 4f0c9e1}}]}",
             f"{PATH}:1:45: gitops.manifest_projects[0].ref.commit: must be the whole",
         ),

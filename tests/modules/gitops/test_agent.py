@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface.verify import verifyObject
 
+from modules.gitops.agent import GitopsOptions
 from modules.gitops.pause import ASK_FIRST, ASK_MOST
 from modules.gitops.project import (
     AGAIN,
@@ -396,3 +398,11 @@ class LeavingTests(HalvesTestCase):
         ending.callback(None)
         self.passes(60)
         self.assertEqual(begun, 1)
+
+
+def test_a_namespace_that_cannot_be() -> None:
+    """Of all inventories; none is each project's own."""
+    assert GitopsOptions().inventory_namespace == ""
+    assert GitopsOptions(inventory_namespace="agentk").inventory_namespace == "agentk"
+    with pytest.raises(ValueError, match="must be the name of a Namespace"):
+        GitopsOptions(inventory_namespace="Agent_K")
