@@ -42,6 +42,13 @@ MAX_OBJECTS = 5000
 #: a message of a call has at most 4 MiB, and what else is in it needs some.
 MAX_BYTES, MAX_FIELD_BYTES = 3 * 1024**2, 2 * 1024**2
 
+#: Bytes that are there besides, for what is wrong and for all else that is no object.
+SPARE_BYTES = 768 * 1024
+
+#: Bytes of what is wrong with all projects of an answer; beyond that, the characters of
+#: the one line that each has.
+MAX_WRONG_BYTES, SHORT_PROBLEM = 512 * 1024, 200
+
 #: Drifts of one answer, likewise.
 MAX_DRIFTS = 1000
 
@@ -55,6 +62,9 @@ HEALTH_SECONDS = 5.0
 #: Characters of a reason there, and of a line about a problem: API servers say a lot.
 MAX_REASON, MAX_PROBLEM = 300, 1000
 
+#: Characters of a commit's id; people may have written anything there.
+MAX_COMMIT = 64
+
 #: What is never left out while there is something else to leave out, and what is first.
 _BAD = frozenset(
     (
@@ -66,10 +76,14 @@ _USUAL = frozenset((Effect.NONE, Outcome.UNCHANGED))
 
 
 class _Room:
-    """What there is for objects in one answer."""
+    """
+    What there is for objects in one answer.
 
-    def __init__(self) -> None:
-        self._left = MAX_BYTES
+    :param used: bytes of what is in it already.
+    """
+
+    def __init__(self, used: int = 0) -> None:
+        self._left = MAX_BYTES - max(0, used - SPARE_BYTES)
 
     def some(
         self, found: Iterable[Any], made: Callable[[Any], Any], most: int
@@ -129,7 +143,7 @@ class Control:
         self, request: pb.GetStatusRequest, call: Any
     ) -> pb.GetStatusResponse:
         """How far each project is."""
-        found, room = self._asked(request.project), _Room()
+        found = self._asked(request.project)
         receivers = [] if request.project else self._receivers()
         until = self._seconds() + HEALTH_SECONDS
         told = await in_parallel(
@@ -137,13 +151,26 @@ class Control:
             for receiver in receivers
             for one in receiver.settings.objects
         )
-        return pb.GetStatusResponse(
-            projects=[_status(one, room if request.objects else None) for one in found],
+        answer = pb.GetStatusResponse(
             receivers=told,
             configuration_problems=[
                 one[:MAX_PROBLEM] for one in self._refused()[:MAX_LINES]
             ],
         )
+        left = MAX_WRONG_BYTES
+        for one in found:
+            status = _status(one)
+            left -= sum(len(line.encode()) for line in status.problems)
+            if left < 0:
+                status.problems[:] = [
+                    line[:SHORT_PROBLEM] for line in status.problems[:1]
+                ]
+            answer.projects.append(status)
+        if request.objects:
+            room = _Room(answer.ByteSize())
+            for one, status in zip(found, answer.projects, strict=True):
+                status.objects.extend(_objects(one, room))
+        return answer
 
     async def approve(
         self, request: pb.ApproveRequest, call: Any
@@ -270,15 +297,15 @@ class Control:
         return found
 
 
-def _status(project: Project, room: _Room | None) -> pb.ProjectStatus:
-    """:param room: for its objects; None: they are not asked for."""
+def _status(project: Project) -> pb.ProjectStatus:
+    """Without its objects."""
     status = pb.ProjectStatus(
         id=project.settings.id,
         repository=project.repository,
         state=_STATES[project.state],
         next_commit=project.next_commit,
         problems=[one[:MAX_PROBLEM] for one in project.problems[:MAX_LINES]],
-        pinned=project.orders.pinned,
+        pinned=project.orders.pinned[:MAX_COMMIT],
         ref=ref_message(project.settings.ref),
         drifted=len(project.drifts.present),
     )
@@ -291,10 +318,15 @@ def _status(project: Project, room: _Room | None) -> pb.ProjectStatus:
         status.worked_at.CopyFrom(timestamp(project.worked_at))
     counts = Counter(one.outcome.value for one in report.results.values())
     status.objects_by_outcome.update(counts)
-    if room is not None:
-        results = [report.results[key] for key in sorted(report.results)]
-        status.objects.extend(_weighed(room, results, lambda one: one.outcome, _object))
     return status
+
+
+def _objects(project: Project, room: _Room) -> list[pb.ObjectStatus]:
+    report = project.report
+    if report is None:
+        return []
+    results = [report.results[key] for key in sorted(report.results)]
+    return _weighed(room, results, lambda one: one.outcome, _object)
 
 
 async def _received(

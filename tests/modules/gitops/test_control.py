@@ -9,9 +9,11 @@ from modules.gitops import control
 from modules.gitops import control_pb2 as pb
 from modules.gitops.control import MAX_OBJECTS, MAX_PROBLEM, _previewed
 from modules.gitops.differences import ChangedField
+from modules.gitops.inventory import Orders
 from modules.gitops.manifests import ObjectKey, Origin
 from modules.gitops.operators import CONTROL
 from modules.gitops.preview import Effect, ObjectPreview
+from modules.gitops.project import MAX_LINES, Project
 from tests.modules.gitops.halves import HalvesTestCase, text
 from tests.modules.gitops.test_reconcile import config_maps, object_
 from tunnel.errors import CallError, Status
@@ -147,6 +149,20 @@ class ControlTests(HalvesTestCase):
         self.assertGreater(len(objects), 1000)
         answer = pb.PreviewResponse(problems=["p" * MAX_PROBLEM] * 20, objects=objects)
         self.assertLess(answer.ByteSize(), MAX_MESSAGE)
+
+    def test_much_that_is_wrong(self) -> None:
+        """With all of many projects: each has a line, and the answer its room."""
+        lines = ["\N{SNOWMAN}" * MAX_PROBLEM * 2] * (MAX_LINES + 1)
+        self.patch(Project, "problems", property(lambda _: lines))
+        pinned = Orders(pinned="p" * 100_000)
+        self.configure(*({"id": f"p{number}"} for number in range(100)))
+        for one in self.agent.projects.values():
+            one.orders = pinned
+        found = self.status(objects=True)
+        self.assertEqual(len(found), 100)
+        self.assertEqual(len(found[0].problems), MAX_LINES)
+        self.assertEqual({len(one.problems) for one in found[20:]}, {1})
+        self.assertLess(sum(one.ByteSize() for one in found), control.SPARE_BYTES)
 
     def test_approval(self) -> None:
         self.apps.commit({"a.yaml": text(*config_maps(*range(10)))})
