@@ -21,6 +21,8 @@ _SERVICE = "txkas.gitops.v1.GitopsControl"
 #: Seconds: kas waits for an agent that connects again, and agentk asks its cluster.
 TIMEOUT = 40.0
 
+_NO_DRIFT = "no drift is known; of projects with 'drift.mode: off' none is looked for"
+
 
 @click.group()
 def gitops() -> None:
@@ -82,9 +84,9 @@ def _lines(agent: str, project: dict[str, Any]) -> Iterator[str]:
     parts = [name or "(no files yet)", state]
     if commit:
         parts.append(f"at {commit}")
-    if at:
-        parts.append(f"since {at}")
-    yield printable(" ".join(parts) + (f": {summary}" if summary else ""))
+    # It is looked at again and again: this says nothing of since when it is so.
+    looked = f", last looked at {at}" if at else ""
+    yield printable(" ".join(parts) + looked + (f": {summary}" if summary else ""))
     if pinned := project.get("pinned"):
         yield f"  pinned to {printable(pinned[:12])} until: kasctl gitops resume"
     if following := project.get("nextCommit"):
@@ -251,7 +253,7 @@ def _drift(ctl: Ctl, callee: Callee, agent: str, project: str, ended: bool) -> N
     answer = callee.call(f"{_SERVICE}/GetDrift", request, TIMEOUT)
     drifts = answer.get("drifts", [])
     lines = [line for one in drifts for line in _drift_lines(one)]
-    ctl.result(answer, "\n".join(lines) or "all is as it was applied")
+    ctl.result(answer, "\n".join(lines) or _NO_DRIFT)
 
 
 def _drift_lines(drift: dict[str, Any]) -> Iterator[str]:

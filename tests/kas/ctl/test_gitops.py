@@ -67,7 +67,9 @@ class TestWhatAgentsSay:
 
 def test_drift(shown: Any) -> None:
     """Whoever looks learns that there is some, and how to read more."""
-    found = shown({"projects": [{"id": "web", "drifted": 1}]}, "status", "prod")
+    project = {"id": "web", "drifted": 1, "workedAt": "2026-11-24T02:00:01.5Z"}
+    found = shown({"projects": [project]}, "status", "prod")
+    assert "last looked at 2026-11-24T02:00:01Z" in found
     assert "others have changed 1 object: kasctl gitops drift prod web" in found
     for kind, how in (("KIND_DELETED", "deleted"), ("KIND_CHANGED", "changed")):
         preview = {"effect": "left", "drift": {"kind": kind}}
