@@ -242,7 +242,8 @@ async def make_plan(
         {one.key: one for one in leaving},
         order,
         _leaving_order(leaving),
-        release,
+        # Where nothing is pruned no person has to let it go.
+        release if settings.prune else "",
         approved,
     )
 

@@ -24,7 +24,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from modules.gitops import rpc_pb2
-from modules.gitops.act import Outcome, Settled, Superseded
+from modules.gitops.act import Outcome, Result, Settled, Superseded
 from modules.gitops.allowance import Allowance
 from modules.gitops.audit_log import KubernetesAuditLog
 from modules.gitops.commits import Commits
@@ -613,7 +613,7 @@ class Project:
         self.worked_at = self._now()
         self._note_sync()
         lines = [str(one) for one in report.problems]
-        lines += [str(one) for one in (*report.failed, *report.blocked)]
+        lines += [str(one) for one in (*report.failed, *self._braked(report))]
         if report.release:
             lines.insert(0, self._how_to_release(snapshot, report))
         self._tell(snapshot.commit, lines)
@@ -735,7 +735,9 @@ class Project:
 
     def _note_sync(self) -> None:
         report = self.report
-        behind = report is None or report.problems or report.failed or report.blocked
+        behind = (
+            report is None or report.problems or report.failed or self._braked(report)
+        )
         behind = behind or self._refused.problems
         if not behind and not self.drifts.present:
             self.out_of_sync_since = None
@@ -766,6 +768,10 @@ class Project:
             state=_STATE_WORDS[drift.state],
             reason=clean(f": {drift.reason}", MAX_LINE, " ") if drift.reason else "",
         )
+
+    def _braked(self, report: Report) -> list[Result]:
+        """What should go and stays; where ``prune`` is false nothing should."""
+        return report.blocked if self.settings.prune else []
 
     # What an operator reads.
 

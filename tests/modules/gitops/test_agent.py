@@ -269,6 +269,26 @@ class HalvesTests(HalvesTestCase):
         self.assertLess(len(lines[1]), MAX_LINE + 200)
         self.assertTrue(all(one.isprintable() for one in lines))
 
+    def test_what_is_not_pruned(self) -> None:
+        """Where nothing is that is how it should be, and waits for nobody."""
+        self.apps.commit({"a.yaml": text(*config_maps(*range(9)))})
+        self.configure({"id": "apps", "prune": False})
+        self.passes(1)
+        for commit in (config_maps(1, 2, 3, 4, 5, 6, 7), config_maps(1)):
+            self.apps.commit({"a.yaml": text(*commit)})
+            self.pushed()
+            project = self.agent.projects["apps"]
+            assert project.report is not None
+            self.assertEqual(project.report.release, "")
+            self.assertEqual((project.state, project.problems), (State.CURRENT, []))
+            self.assertTrue(project.is_current)
+            self.assertIsNone(project.out_of_sync_since)
+        self.assertIsNotNone(self.live("m008"))
+        # ... and known all the same, for when it is to go.
+        self.configure({"id": "apps"})
+        self.passes(1)
+        self.assertIs(self.agent.projects["apps"].state, State.HELD)
+
     def test_a_broken_commit(self) -> None:
         """The good one before it goes on, and is still put right."""
         self.apps.commit({"a.yaml": text(*config_maps(1))})
