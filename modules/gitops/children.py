@@ -113,8 +113,8 @@ class Children:
                 self._said = True
                 self._log.warn(
                     "the kernel gives no network namespace: kustomize and helm run "
-                    "with agentk's network, and only what they are given keeps them "
-                    "from using it"
+                    "with agentk's network, and are refused sockets where the kernel "
+                    "takes a filter of system calls"
                 )
             return (await self._started(command, folder, network=True)).result()
         finally:

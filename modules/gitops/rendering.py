@@ -251,7 +251,9 @@ def _named_paths(content: Mapping[str, Any]) -> Iterator[str]:
                 for name in ("env", "envs", "files"):
                     for each in _list(one.get(name)):
                         if isinstance(each, str):
-                            yield each.rpartition("=")[2]
+                            # A key stands before the path of a file, and of no other.
+                            is_file = name == "files"
+                            yield each.rpartition("=")[2] if is_file else each
     openapi = content.get("openapi")
     if isinstance(openapi, dict) and isinstance(openapi.get("path"), str):
         yield openapi["path"]

@@ -17,6 +17,7 @@ import pytest_twisted
 import yaml
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.protocol import Factory, Protocol
 
 from modules.gitops import children, launcher
 from modules.gitops.children import Children
@@ -210,6 +211,11 @@ class Cluster:
         ({"components": ["../../x"]}, "leads out of the repository"),
         ({"configMapGenerator": [{"name": "a", "files": ["x=/etc/passwd"]}]}, "leads"),
         ({"configMapGenerator": [{"name": "a", "envs": ["../../x"]}]}, "leads out"),
+        ({"configMapGenerator": [{"name": "a", "envs": ["../../x=y"]}]}, "leads out"),
+        (
+            {"configMapGenerator": [{"name": "a", "env": "http://127.0.0.1/x?a=b"}]},
+            "fetched from elsewhere",
+        ),
         ({"patches": [{"path": "/etc/passwd"}]}, "leads out of the repository"),
         ({"openapi": {"path": "../../x"}}, "leads out of the repository"),
         ({"helmCharts": [{"name": "a"}]}, "helmCharts is not supported"),
@@ -483,6 +489,36 @@ async def test_an_object_of_kustomize_that_names_a_url(
         await made.render(
             SourceKind(kind="kustomize", path="prod"), "here", whole, None
         )
+
+
+@async_test
+async def test_a_url_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which no proxy is asked for: nobody is connected to."""
+    if not Path("/proc/sys/kernel/seccomp").is_dir():
+        needs.missing("seccomp", "a kernel with it")
+    connections: list[Any] = []
+
+    class Loopback(Protocol):
+        def connectionMade(self) -> None:
+            connections.append(self)
+
+    port = _reactor.listenTCP(0, Factory.forProtocol(Loopback), interface="127.0.0.1")
+    url = f"http://127.0.0.1:{port.getHost().port}/x"
+    files = {
+        "prod/kustomization.yaml": "generators: [g.yaml]\n",
+        "prod/g.yaml": "apiVersion: builtin\nkind: ConfigMapGenerator\n"
+        f"metadata: {{name: g}}\nfiles: ['x={url}']\n",
+    }
+    made = renderer()
+    monkeypatch.setattr(made.children, "_started", without_namespaces(made.children))
+    monkeypatch.setattr(children, "SECONDS", 20.0)
+    kind = SourceKind(kind="kustomize", path="prod")
+    try:
+        with pytest.raises(CallError, match="permission denied"):
+            await made.render(kind, "here", list(encoded(files).items()), None)
+    finally:
+        await port.stopListening()
+    assert connections == []
 
 
 @async_test
