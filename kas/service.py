@@ -72,6 +72,8 @@ from kas.state.directory import StateDirectory
 from kas.state.process_socket import CALLS, CONTROL, ProcessSocket
 from kas.web.draining import DrainingListener
 from kas.web.listener import WebListener
+from kas.workers.parent import Parent
+from kas.workers.worker import Worker
 from tunnel.config import CredentialCaching
 from tunnel.errors import ConfigurationError, ErrorCode
 from tunnel.hosting.events import EventBus
@@ -137,8 +139,12 @@ class KasService(LogsItsOwnWay, Service):
         now: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
         remarks: Sequence[str] = (),
+        worker: Worker | None = None,
     ) -> None:
         self.name = "kas"
+        self._parent = None if worker is None else Parent(reactor)
+        if worker is not None:
+            configuration, environ = worker.configure(configuration, environ)
         self._remarks = remarks
         self.configuration = configuration
         self._state = state
@@ -169,6 +175,7 @@ class KasService(LogsItsOwnWay, Service):
             interface_addresses,
             self._development_files,
             self._tracer,
+            () if worker is None else worker.sibling_urls,
         )
         self.balance = Balance(self.registry, self.fleet.directory, reactor, random)
         self.identity = FileAuthenticator(
@@ -212,8 +219,13 @@ class KasService(LogsItsOwnWay, Service):
             absences=self.last_seen,
             may_connect=self.identity.may_connect,
         )
+        handed = {} if worker is None else worker.sockets
         self.listening = Listening(
-            reactor, self._development_certificate, program="kas", now=now
+            reactor,
+            self._development_certificate,
+            program="kas",
+            now=now,
+            handed=handed,
         )
         self.external_services = ExternalServices(reactor, self._tracer)
         self.external: ExternalApi | None = None
@@ -288,7 +300,7 @@ class KasService(LogsItsOwnWay, Service):
             self.registry,
             self.router,
             lambda: self.modules.states,
-            lambda: len(self.fleet.directory.living()),
+            lambda: len(self.fleet.others()),
             self.about,
             self.refusals,
         )
@@ -304,6 +316,7 @@ class KasService(LogsItsOwnWay, Service):
                 control_site(self, reactor),
                 reactor,
                 "drain and rebalance",
+                handed.get("control"),
             ),
             ProcessSocket(
                 state,
@@ -311,6 +324,7 @@ class KasService(LogsItsOwnWay, Service):
                 operators_factory(self.external_services, reactor),
                 reactor,
                 "gitops",
+                handed.get("calls"),
             ),
         ]
         self._acceptor: AgentAcceptor | None = None
@@ -456,6 +470,8 @@ class KasService(LogsItsOwnWay, Service):
         for remark in self._remarks:
             self._log.warn("{remark}", remark=remark)
         self._audit.start(self._reactor)
+        if self._parent is not None:
+            self._parent.start()
         start_or_exit(self._start(), self._reactor)
 
     async def _start(self) -> None:
@@ -493,7 +509,8 @@ class KasService(LogsItsOwnWay, Service):
         if redis is not None and redis.tls.certificate_file is not None:
             self.listening.follow("redis", redis.tls.certificate_file)
         await self.fleet.start(self.listening)
-        if self.fleet.gateway is not None and self.fleet.redis is None:
+        alone = self.fleet.redis is None and self._parent is None
+        if self.fleet.gateway is not None and alone:
             self._log.warn(
                 "there is 'private_api' and no 'redis': this kas knows of no other, "
                 "and is alone"
@@ -506,12 +523,18 @@ class KasService(LogsItsOwnWay, Service):
             await self.external.start()
         if self.web is not None:
             await self.web.start()
-        running.tell(self._state, self.listening.opened)
+        if self._parent is None:
+            running.tell(self._state, self.listening.opened)
         self.health.ready = True
         sdnotify.notify("READY=1")
         self._watchdog.start()
         settle()
-        self._log.info("kas is ready, known to others as {me}", me=self._kas_id.hex())
+        me = self._kas_id.hex()
+        if self._parent is not None:
+            self._log.info("this worker is known to others as {me}", me=me)
+            self._parent.ready(self.listening.opened)
+        else:
+            self._log.info("kas is ready, known to others as {me}", me=me)
 
     async def _listen_for_agents(self) -> None:
         settings = self.configuration.agent.listen
@@ -670,8 +693,8 @@ class KasService(LogsItsOwnWay, Service):
                 "news": fleet.redis.listening,
                 "reason": fleet.redis.reason,
             }
-        if fleet.peers is not None:
-            others = [fleet.peers.at(one.url) for one in fleet.directory.living()]
+        if fleet.peers is not None and fleet.siblings is None:
+            others = [fleet.peers.at(one.url) for one in fleet.others()]
             known["own_url"] = fleet.directory.me.url
             known["peers"] = len(others)
             known["peer_sessions"] = fleet.peers.connected
@@ -699,7 +722,8 @@ class KasService(LogsItsOwnWay, Service):
 
     async def _stop(self) -> None:
         self.health.ready = False
-        running.forget(self._state)
+        if self._parent is None:
+            running.forget(self._state)
         sdnotify.notify("STOPPING=1")
         self._watchdog.stop()
         if self._renewal.running:
@@ -714,7 +738,7 @@ class KasService(LogsItsOwnWay, Service):
         # Many are spread over more time, and all of it is theirs.
         patience = LEAVE_PATIENCE + len(self.registry) / PER_SECOND
         self.balance.send_away(self.registry, "kas stops", deadline=patience + grace)
-        if self.fleet.directory.living():
+        if self.fleet.others():
             await self._let_agents_leave(patience)
         # Health stays, because operators watch the end.
         for ports in self._context.ports.values():
@@ -752,6 +776,8 @@ class KasService(LogsItsOwnWay, Service):
         if self._tracer is not None:
             await self._tracer.stop(self._reactor)
         await self._errors.stop(self._reactor)
+        if self._parent is not None:
+            self._parent.stop()
 
     async def _end(self, listener: DrainingListener) -> None:
         await listener.drain()

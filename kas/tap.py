@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import attrs
 from twisted.application.service import IService
 
 from kas.missing import not_installed
@@ -17,8 +19,11 @@ from tunnel.program.tuning import keep_time, tune_allocator
 try:
     from kas.config.loading import load
     from kas.config.schema import KasConfiguration
+    from kas.config.workers import parse_workers
     from kas.service import KasService
     from kas.state.directory import StateDirectory, locate
+    from kas.workers.supervisor import Supervisor
+    from kas.workers.worker import Worker
 except ModuleNotFoundError as error:
     not_installed("kas", error)
 
@@ -55,6 +60,13 @@ class Options(ProgramOptions):
             "auto",
             "text, json, or auto: text on a terminal, JSON lines elsewhere.",
         ],
+        [
+            "workers",
+            None,
+            None,
+            "Processes that share the work; auto: one for each core. "
+            "[default: what the configuration file says, or 1]",
+        ],
     ]
     optFlags = [
         ["check", None, "Check the configuration, say what is wrong with it, and end."],
@@ -75,6 +87,13 @@ class Options(ProgramOptions):
             self["configuration-file"], remark=remarks.append
         )
         self.remarks = tuple(dict.fromkeys(remarks))
+        if self["workers"] is not None:
+            try:
+                workers = parse_workers(self["workers"])
+            except ValueError as error:
+                hint = str(error) or "write auto, or how many"
+                raise ConfigurationError([f"--workers: {hint}"]) from None
+            self.configuration = attrs.evolve(self.configuration, workers=workers)
 
     def _look_at_state(self) -> None:
         # Only a start makes it; one that is there can be looked at now.
@@ -88,21 +107,55 @@ def makeService(options: Options) -> IService:
 
     tune_allocator()
     keep_time(reactor)
+    configuration = options.configuration
+    service: KasService | Supervisor
     try:
         state = StateDirectory.open(locate(options["state-directory"], os.environ))
-        service = KasService(
-            options.configuration,
-            options.modules,
-            state,
-            reactor,
-            remarks=options.remarks,
-        )
+        worker = Worker.from_environment(os.environ)
+        if worker is None and configuration.workers > 1:
+            service = Supervisor(
+                configuration,
+                options.modules,
+                state,
+                _for_workers(options, state),
+                reactor,
+                twisted=_reactor_option(options),
+                remarks=options.remarks,
+            )
+        else:
+            service = KasService(
+                configuration,
+                options.modules,
+                state,
+                reactor,
+                remarks=options.remarks if worker is None else (),
+                worker=worker,
+            )
+        if worker is not None:
+            # What a terminal sends is for the supervisor.
+            os.setpgid(0, 0)
         service.log_as_told(
             options.parent or {},
             options["log-format"],
-            options.configuration.observability.logging.level,
+            configuration.observability.logging.level,
         )
     except ConfigurationError as error:
         refuse(error.problems)
     obey_signals(service, reactor)
     return service
+
+
+def _for_workers(options: Options, state: StateDirectory) -> list[str]:
+    """The options that each worker is started with."""
+    arguments = [f"--state-directory={state.path}"]
+    if options["configuration-file"] is not None:
+        # A daemon changes its directory.
+        file = os.path.abspath(options["configuration-file"])
+        arguments.append(f"--configuration-file={file}")
+    return arguments
+
+
+def _reactor_option(options: Options) -> list[str]:
+    twisted: Mapping[str, Any] = options.parent or {}
+    name = twisted.get("reactor")
+    return [] if name in (None, "default") else [f"--reactor={name}"]

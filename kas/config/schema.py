@@ -22,6 +22,7 @@ from kas.config.gitaly import GitalyRateLimits
 from kas.config.gitlab import GitLab
 from kas.config.oidc import OpenIdConnect
 from kas.config.redis import Redis
+from kas.config.workers import Workers
 from tunnel.config import (
     Duration,
     ExistingFile,
@@ -345,6 +346,10 @@ class KasConfiguration:
         doc="an identity provider signs people in, besides all others; on when present",
     )
     redis: Redis | None = field(default=None, doc="what several kas share")
+    workers: Workers = field(
+        default=1,
+        doc="processes that share the work of this kas; auto: one for each core",
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.redis is not None and self.private_api is None:

@@ -1,13 +1,14 @@
 """
 The other kas: who they are, how to reach them, what they may ask of this one.
 
-Without ``redis`` there are none: the directory is empty, and nothing happens here.
+Without ``redis`` these are the other workers of this kas, if it has any; otherwise the
+directory is empty, and nothing happens here.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,15 @@ from kas.config.own_address import OwnAddress, own_address, parse_peer_url
 from kas.config.schema import KasConfiguration, PrivateApiListen
 from kas.directory.directory import Directory
 from kas.directory.records import AgentRecord, KasRecord
+from kas.directory.sibling_store import SiblingStore
+from kas.directory.store import Store
 from kas.fleet.gateway import Gateway, GatewayFactory
 from kas.fleet.peers import Peers
 from kas.identity import jwt
 from kas.pb import directory_pb2
 from kas.state.pki import ServerFiles
 from tunnel import __version__
-from tunnel.errors import ConfigurationError, TunnelError
+from tunnel.errors import CallError, ConfigurationError, Status, TunnelError
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver, ITracer
 from tunnel.pb import tunnel_pb2 as pb
@@ -77,10 +80,14 @@ class Fleet:
     #: Makes the development certificate, if need be, and returns it.
     development: Callable[[], ServerFiles]
     tracer: ITracer | None = None
+    #: Where the other workers of this kas are reached.
+    sibling_urls: Sequence[str] = ()
     directory: Directory = attrs.field(init=False)
     peers: Peers | None = attrs.field(init=False, default=None)
     gateway: Gateway | None = attrs.field(init=False, default=None)
     redis: RedisClient | None = attrs.field(init=False, default=None)
+    #: What the workers of one kas share where there is no Redis.
+    siblings: SiblingStore | None = attrs.field(init=False, default=None)
     _me: KasRecord = attrs.field(init=False)
     _own: OwnAddress = attrs.field(init=False, default=OwnAddress(""))
     _secrets: jwt.Secrets | None = attrs.field(init=False, default=None)
@@ -110,13 +117,21 @@ class Fleet:
             keepalive=self.keepalive,
             random=self.random,
         )
+        store: Store | None = None
         redis = self.configuration.redis
         if redis is not None:
             # Here, because it imports the reactor.
             from kas.directory.redis_store import RedisStore
 
-            store = RedisStore(self._me, redis, self.reactor, self.random, now=self.now)
-            self.redis = store.client
+            in_redis = RedisStore(
+                self._me, redis, self.reactor, self.random, now=self.now
+            )
+            store, self.redis = in_redis, in_redis.client
+        elif self.sibling_urls:
+            store = self.siblings = SiblingStore(
+                self._me, self.sibling_urls, self, self.reactor, self.random, self.now
+            )
+        if store is not None:
             self.directory = Directory(
                 self._me,
                 store,
@@ -162,6 +177,11 @@ class Fleet:
             draining=self._me.draining if draining is None else draining,
         )
         self.directory.update(self._me)
+
+    def others(self) -> list[KasRecord]:
+        """The other kas that live; the workers of this one are none."""
+        siblings = self.sibling_urls
+        return [one for one in self.directory.living() if one.url not in siblings]
 
     async def stop(self) -> None:
         """Take everything of ours out of the directory, and close the sessions."""
@@ -216,6 +236,19 @@ class Fleet:
             kas=self._me.to_message(),
         )
 
+    async def watch(
+        self, request: directory_pb2.WatchRequest, call: object
+    ) -> AsyncGenerator[directory_pb2.WatchResponse, None]:
+        """See ``directory.proto``."""
+        if self.siblings is None or self.gateway is None:
+            raise CallError(Status.UNIMPLEMENTED, "only workers of one kas do that")
+        self.gateway.watches += 1
+        try:
+            async for change in self.siblings.changes():
+                yield change
+        finally:
+            self.gateway.watches -= 1
+
     # kas.directory.known_kas.Sessions: what we ask of peers.
 
     def answers(self, kas: KasRecord) -> bool:
@@ -251,16 +284,29 @@ class Fleet:
 
     async def _ask_one(self, kas: KasRecord, agent_id: str) -> list[AgentRecord]:
         assert self.peers is not None
-        peer = self.peers.at(kas.url)
+        if not self.peers.at(kas.url).worth_trying:
+            return []
+        try:
+            answer = await self.find_at(
+                kas.url, directory_pb2.FindRequest(agent_id=agent_id)
+            )
+        except TunnelError as error:
+            self._log.debug("kas at {url}: {reason}", url=kas.url, reason=error)
+            return []
+        self.directory.seen(KasRecord.from_message(answer.kas))
+        return [AgentRecord.from_message(one) for one in answer.agents]
+
+    async def _client(self, url: str) -> ServiceClient:
+        """For calls of another kas; :raises CallError: there is no session with it."""
+        assert self.peers is not None
+        peer = self.peers.at(url)
         if not peer.alive:
-            if not peer.worth_trying:
-                return []
             up: Deferred[None] = Deferred()
             peer.connect(lambda: up.callback(None))
             await up
-        if peer.tunnel is None:
-            return []
         tunnel = peer.tunnel
+        if tunnel is None:
+            raise CallError(Status.UNAVAILABLE, peer.problem or "no session")
 
         def opener(
             method: str,
@@ -275,18 +321,28 @@ class Fleet:
             stream: IStream = tunnel.open_stream(open_, receiver)
             return stream
 
-        client = ServiceClient(_DIRECTORY, opener, self.reactor)
-        try:
-            answer = await client.call(
-                "Find",
-                directory_pb2.FindRequest(agent_id=agent_id),
-                timeout=ASK_TIMEOUT,
-            )
-        except TunnelError as error:
-            self._log.debug("kas at {url}: {reason}", url=kas.url, reason=error)
-            return []
-        self.directory.seen(KasRecord.from_message(answer.kas))
-        return [AgentRecord.from_message(one) for one in answer.agents]
+        return ServiceClient(_DIRECTORY, opener, self.reactor)
+
+    # kas.directory.sibling_store.SiblingCalls: what workers of one kas ask of each
+    # other.
+
+    async def find_at(
+        self, url: str, request: directory_pb2.FindRequest
+    ) -> directory_pb2.FindResponse:
+        """What another kas holds; :raises TunnelError: it does not answer."""
+        client = await self._client(url)
+        answer: directory_pb2.FindResponse = await client.call(
+            "Find", request, timeout=ASK_TIMEOUT
+        )
+        return answer
+
+    async def watch_at(
+        self, url: str
+    ) -> AsyncGenerator[directory_pb2.WatchResponse, None]:
+        """What changes at a sibling; :raises TunnelError: it ended."""
+        client = await self._client(url)
+        async for message in client.stream("Watch", directory_pb2.WatchRequest()):
+            yield message
 
     def _hello(self) -> pb.Hello:
         assert self._secrets is not None

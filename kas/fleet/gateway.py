@@ -144,6 +144,8 @@ class Gateway(TunnelOwner):
     #: Relayed since the start, and refused because the agent is not here.
     relayed: int = 0
     refused: int = 0
+    #: Siblings that watch this worker: they are no load.
+    watches: int = 0
     #: Which other kas was refused last, and why; empty once one was taken again.
     refusal: str = ""
     tunnels: set[TunnelProtocol] = attrs.Factory(set)
@@ -243,7 +245,7 @@ class Gateway(TunnelOwner):
     @property
     def load(self) -> int:
         """Streams that peers have open here."""
-        return sum(tunnel.load for tunnel in self.tunnels)
+        return sum(tunnel.load for tunnel in self.tunnels) - self.watches
 
     def end(self) -> None:
         """Close every session."""

@@ -62,7 +62,7 @@ class FleetCollector(Collector):
         fleet = self.fleet
         if fleet.peers is None or fleet.gateway is None:
             return
-        yield _gauge("kas_peers", "Other kas that live.", len(fleet.directory.living()))
+        yield _gauge("kas_peers", "Other kas that live.", len(fleet.others()))
         yield _gauge("kas_peer_sessions", "Sessions to them.", fleet.peers.connected)
         yield _counter(
             "kas_peer_failures",

@@ -72,6 +72,44 @@ class Events(_message.Message):
     rewrote: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, connected: _Optional[_Iterable[_Union[AgentRecord, _Mapping]]] = ..., disconnected: _Optional[_Iterable[_Union[AgentRecord, _Mapping]]] = ..., left: _Optional[_Iterable[bytes]] = ..., lost: _Optional[_Iterable[bytes]] = ..., rewrote: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class WatchRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchResponse(_message.Message):
+    __slots__ = ("kas", "events", "stored", "uses")
+    KAS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
+    kas: KasRecord
+    events: Events
+    stored: _containers.RepeatedCompositeFieldContainer[StoreChange]
+    uses: _containers.RepeatedCompositeFieldContainer[Use]
+    def __init__(self, kas: _Optional[_Union[KasRecord, _Mapping]] = ..., events: _Optional[_Union[Events, _Mapping]] = ..., stored: _Optional[_Iterable[_Union[StoreChange, _Mapping]]] = ..., uses: _Optional[_Iterable[_Union[Use, _Mapping]]] = ...) -> None: ...
+
+class StoreChange(_message.Message):
+    __slots__ = ("name", "key", "version", "deleted")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    key: str
+    version: int
+    deleted: bool
+    def __init__(self, name: _Optional[str] = ..., key: _Optional[str] = ..., version: _Optional[int] = ..., deleted: bool = ...) -> None: ...
+
+class Use(_message.Message):
+    __slots__ = ("limit", "key", "amount")
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    AMOUNT_FIELD_NUMBER: _ClassVar[int]
+    limit: str
+    key: str
+    amount: int
+    def __init__(self, limit: _Optional[str] = ..., key: _Optional[str] = ..., amount: _Optional[int] = ...) -> None: ...
+
 class FindRequest(_message.Message):
     __slots__ = ("agent_id", "project_id")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]

@@ -16,6 +16,7 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from twisted.logger import Logger
 
 from kas.state.directory import StateDirectory, process_name
+from tunnel.program.handed import HandedPort
 
 __all__ = ["CALLS", "CONTROL", "SUFFIX", "ProcessSocket", "path_of"]
 
@@ -39,6 +40,7 @@ class ProcessSocket:
     One socket of this process.
 
     :param lost: the commands of `kasctl` that will not work without it, for the log.
+    :param handed: a socket that listens already, in place of one of this process.
     """
 
     _log = Logger()
@@ -50,15 +52,22 @@ class ProcessSocket:
         factory: IProtocolFactory,
         reactor: Any,
         lost: str,
+        handed: int | None = None,
     ) -> None:
         self._path = path_of(state, os.getpid(), prefix)
         self._factory = factory
         self._reactor = reactor
         self._lost = lost
+        self._handed = handed
         self._port: IListeningPort | None = None
 
     async def open(self) -> None:
         """Listen; where that cannot be, say so and go on without."""
+        if self._handed is not None:
+            port = HandedPort(self._handed, self._factory, self._reactor)
+            port.startListening()
+            self._port = port
+            return
         if len(os.fsencode(self._path)) > _MAX_PATH:
             self._log.warn(
                 "{path} is too long for a socket: kasctl {lost} will not work; use a "

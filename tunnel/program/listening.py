@@ -6,7 +6,7 @@ import errno
 import os
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory
+from twisted.internet.protocol import ServerFactory
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from tunnel.config import Listen, expiry_problem
 from tunnel.errors import ConfigurationError
+from tunnel.program.handed import HandedPort
 from tunnel.program.handshakes import FailedHandshakes
 from tunnel.transport.sockets import address_text
 from tunnel.transport.tls import ReloadingServerContext
@@ -52,12 +54,15 @@ class Listening:
     :ivar development: the certificate and key for ``development_certificate: true``.
     :ivar program: its name, for messages.
     :ivar now: the time of day.
+    :ivar handed: sockets that are open already and shared with other processes, by the
+        section that says where to listen.
     """
 
     reactor: Any
     development: Callable[[], tuple[Path, Path]] | None = None
     program: str = "program"
     now: Callable[[], float] = time.time
+    handed: Mapping[str, int] = attrs.Factory(dict)
     #: By what is listened for, as far as it speaks TLS.
     contexts: dict[str, ReloadingServerContext] = attrs.Factory(dict)
     handshakes: dict[str, FailedHandshakes] = attrs.Factory(dict)
@@ -113,21 +118,12 @@ class Listening:
             factory = wrap_server(
                 factory, context, self.reactor, failed=failures.failed, room=room
             )
-        try:
-            opening: Deferred[IListeningPort] = serverFromString(
-                self.reactor, listen.endpoint_string()
-            ).listen(factory)
-            port = await opening
-        except Exception as error:
-            raise ConfigurationError(
-                [
-                    f"cannot listen for {what}: {self._reason(listen, error)}; choose "
-                    f"another{f' with {setting}' if setting else ' address'}"
-                ]
-            ) from error
+        port = await self._open(listen, factory, what, setting)
         address = address_text(port.getHost())
         self._ports[port] = Opened(what, address, files[0] if files else None, path)
-        self._log.info(
+        # Of ports that are handed who opened them tells.
+        say = self._log.debug if self.handed else self._log.info
+        say(
             "listening for {what} on {address}{security}",
             what=what,
             address=address,
@@ -138,6 +134,40 @@ class Listening:
             if listen.key_file is not None:
                 warn_if_public(listen.key_file)
         return port
+
+    async def reserve(self, listen: Listen, what: str, setting: str) -> int:
+        """
+        Open a port for other processes, to which it is `handed`; nothing is accepted.
+
+        :return: the descriptor.
+        :raises ConfigurationError: the address cannot be had.
+        """
+        port: Any = await self._open(listen, ServerFactory(), what, setting)
+        port.stopReading()
+        self._ports[port] = Opened(what, address_text(port.getHost()))
+        descriptor: int = port.fileno()
+        return descriptor
+
+    async def _open(
+        self, listen: Listen, factory: IProtocolFactory, what: str, setting: str
+    ) -> IListeningPort:
+        descriptor = self.handed.get(setting.removesuffix(".address"))
+        if descriptor is not None:
+            port = HandedPort(descriptor, factory, self.reactor)
+            port.startListening()
+            return port
+        try:
+            opening: Deferred[IListeningPort] = serverFromString(
+                self.reactor, listen.endpoint_string()
+            ).listen(factory)
+            return await opening
+        except Exception as error:
+            raise ConfigurationError(
+                [
+                    f"cannot listen for {what}: {self._reason(listen, error)}; choose "
+                    f"another{f' with {setting}' if setting else ' address'}"
+                ]
+            ) from error
 
     def _reason(self, listen: Listen, error: Exception) -> str:
         """Why a port cannot be had, in words for operators."""

@@ -152,6 +152,9 @@ class LogsItsOwnWay:
 
     log_observer: ILogObserver | None = None
     log_writer: LogWriter | None = None
+    #: ``text`` or ``json``, and whether it goes to our standard output.
+    log_format = "text"
+    log_is_output = True
     _log_level = "info"
     _levels: LogLevelFilterPredicate | None = None
 
@@ -167,6 +170,7 @@ class LogsItsOwnWay:
         self._log_level = level
         self._levels = levels = log_levels(level)
         if options.get("syslog"):
+            self.log_is_output = False
             from twisted.python.syslog import SyslogObserver
 
             emit: Any = SyslogObserver(options.get("prefix") or "twisted").emit
@@ -181,6 +185,7 @@ class LogsItsOwnWay:
             if kind == "auto":
                 kind = "text" if out is not None and out.isatty() else "json"
         else:
+            self.log_is_output = False
             path = Path(file or "twistd.log")
             try:
                 # JSON is for collectors, which want to rotate the file themselves.
@@ -191,6 +196,7 @@ class LogsItsOwnWay:
                     "correct the path or its mode"
                 )
                 raise ConfigurationError([message]) from None
+        self.log_format = "json" if kind == "json" else "text"
         self.log_writer = log_writer(kind, sink)
         self.log_observer = observer(kind, levels, self.log_writer.write)
 

@@ -1,0 +1,51 @@
+"""How many processes share the work of one kas."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated
+
+from tunnel.config.texts import Text
+
+__all__ = ["MAX_WORKERS", "Workers", "available_cores", "parse_workers"]
+
+#: Workers of one kas.  Each watches each other one, and a machine that has more cores
+#: carries more kas, with a Redis.
+MAX_WORKERS = 64
+
+#: What systemd and Kubernetes say as a CPU limit (cgroup v2): microseconds of CPU time
+#: in a period, or ``max``, and the period.
+_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+def available_cores(limit: Path = _LIMIT) -> int:
+    """The cores that this process may use, by its affinity and its CPU limit."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = limit.read_text().split()
+        if quota != "max":
+            cores = min(cores, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError, ZeroDivisionError):
+        pass  # no cgroup v2, or none that says anything
+    return max(1, min(cores, MAX_WORKERS))
+
+
+def parse_workers(text: str) -> int:
+    """
+    The number of workers in ``auto``, ``1``, ``4``.
+
+    :raises ValueError: it is none.
+    """
+    if text == "auto":
+        return available_cores()
+    if not (text.isascii() and text.isdecimal()) or not 0 < len(text) < 9:
+        raise ValueError
+    if not 0 < int(text) <= MAX_WORKERS:
+        raise ValueError(f"1 to {MAX_WORKERS} are possible")
+    return int(text)
+
+
+#: Processes that share the work of one kas.
+Workers = Annotated[int, Text(parse_workers, "auto, or how many")]

@@ -1,0 +1,351 @@
+"""
+The store of a directory whose kas has several workers, and no Redis.
+
+    worker 1 ──Watch──> worker 2: what changes there, from now on
+       └──────Find────> ... what it holds now
+
+The workers of one kas know each other's address from the start, run on one machine, and
+end together; so nothing has to be written down for them.  Each tells the others what
+changes, over the private API that all kas have, and is asked for what it holds.  A
+worker that dies ends what others watch there, and all that it had is gone with it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+import attrs
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from kas.directory.records import AgentRecord, KasRecord
+from kas.directory.store import StoreDown, StoreListener
+from kas.pb import directory_pb2 as pb
+from tunnel.errors import CallError, Status, TunnelError
+from tunnel.interfaces import StoreEvent, StoreEventType
+from tunnel.util.backoff import Backoff
+from tunnel.util.timers import Timers
+
+__all__ = ["SiblingCalls", "SiblingStore", "WorkersListener"]
+
+#: Seconds for which changes are collected: a storm of connections becomes few messages.
+BATCH_SECONDS = 0.02
+
+#: Seconds between two messages that say how a worker is: balancing needs its number of
+#: agents, and nothing else does.
+STATE_INTERVAL = 5.0
+
+#: Changes that wait for a sibling that does not read; one that is further behind begins
+#: anew.  Ten times the agents of a usual worker, each some 300 bytes.
+MAX_PENDING = 100_000
+
+#: Seconds before a sibling that died is asked again, at first and at most: another one
+#: takes its place in about a second.
+RETRY_FIRST, RETRY_MOST = 0.05, 1.0
+
+#: Agents of which is remembered when a sibling last had them, 100 bytes each.
+MAX_SEEN = 100_000
+
+
+class SiblingCalls(Protocol):
+    """How the other workers are asked, by their address."""
+
+    def watch_at(self, url: str) -> AsyncGenerator[pb.WatchResponse, None]:
+        """What changes there; :raises TunnelError: it ended."""
+
+    async def find_at(self, url: str, request: pb.FindRequest) -> pb.FindResponse:
+        """What it holds; :raises TunnelError: it does not answer."""
+
+
+class WorkersListener(Protocol):
+    """Who is told what happens at other workers, besides the directory."""
+
+    def stored(self, name: str, event: StoreEvent) -> None:
+        """A module there changed what all workers share."""
+
+    def may_have_stored(self) -> None:
+        """Such changes may have been missed."""
+
+    def used(self, limit: str, key: str, amount: int) -> None:
+        """Something that is limited was used there."""
+
+
+@attrs.define(eq=False)
+class _Watcher:
+    """A sibling that watches this worker, and what it has not been told yet."""
+
+    pending: pb.WatchResponse = attrs.Factory(pb.WatchResponse)
+    changes: int = 0
+    _woken: Deferred[None] | None = None
+
+    async def wait(self) -> None:
+        if not self.changes:
+            self._woken = Deferred()
+            await self._woken
+
+    def wake(self) -> None:
+        woken, self._woken = self._woken, None
+        if woken is not None:
+            woken.callback(None)
+
+    def take(self) -> pb.WatchResponse:
+        taken, self.pending, self.changes = self.pending, pb.WatchResponse(), 0
+        return taken
+
+
+@attrs.define(eq=False)
+class SiblingStore:
+    """
+    Implements `kas.directory.store.Store`.
+
+    :param urls: of the private API of each other worker.
+    :param random: between 0 and 1, for the jitter.
+    :param now: the time of day.
+    """
+
+    _me: KasRecord
+    _urls: Sequence[str]
+    _calls: SiblingCalls
+    _clock: IReactorTime
+    _random: Callable[[], float]
+    _now: Callable[[], float]
+    #: Set by who shares more than the directory.
+    workers: WorkersListener | None = attrs.field(default=None, init=False)
+    _listener: StoreListener | None = attrs.field(default=None, init=False)
+    #: Those that are watched, as they said last.
+    _alive: dict[str, KasRecord] = attrs.field(factory=dict, init=False)
+    _watchers: set[_Watcher] = attrs.field(factory=set, init=False)
+    #: What the watchers are to be told with the next batch: of each connection the
+    #: last that happened to it, and everything else.
+    _moves: dict[tuple[str, bytes], tuple[bool, AgentRecord]] = attrs.field(
+        factory=dict, init=False
+    )
+    _batch: pb.WatchResponse = attrs.field(factory=pb.WatchResponse, init=False)
+    _changes: int = attrs.field(default=0, init=False)
+    _following: list[Deferred[None]] = attrs.field(factory=list, init=False)
+    #: When an agent left a sibling; the one that was noted last stands last.
+    _seen: OrderedDict[str, float] = attrs.field(factory=OrderedDict, init=False)
+    _timers: Timers = attrs.field(init=False)
+    _stopping: bool = attrs.field(default=False, init=False)
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._timers = Timers(self._clock)
+
+    @property
+    def alive(self) -> int:
+        """Siblings that are watched now."""
+        return len(self._alive)
+
+    def start(self, listener: StoreListener) -> None:
+        """Watch the others, in the background, again and again."""
+        self._listener = listener
+        listener.listening(True)
+        for url in self._urls:
+            self._following.append(Deferred.fromCoroutine(self._follow(url)))
+        self._timers.later("state", STATE_INTERVAL, self._tell_state)
+
+    async def stop(self) -> None:
+        """Let go; that nothing is here any more the others see by themselves."""
+        self._stopping = True
+        self._listener = None
+        self._timers.cancel_all()
+        for one in self._following:
+            one.addErrback(lambda failure: failure.trap(CancelledError))
+            one.cancel()
+        for watcher in tuple(self._watchers):
+            watcher.wake()
+
+    # What is ours.
+
+    def put(self, record: AgentRecord) -> None:
+        """Tell everyone of a connection of ours."""
+        self._move(record, here=True)
+
+    def announce(self, record: AgentRecord) -> None:
+        """Tell everyone once more."""
+        self.put(record)
+
+    def remove(self, record: AgentRecord) -> None:
+        """Tell everyone that it is gone."""
+        self._move(record, here=False)
+
+    def _move(self, record: AgentRecord, *, here: bool) -> None:
+        if self._is_told():
+            key = (record.agent.agent_id, record.agent.instance_id)
+            self._moves[key] = here, record
+            self._changed()
+
+    def update(self, me: KasRecord) -> None:
+        """How this worker is: told every few seconds, and at once where it drains."""
+        before, self._me = self._me, me
+        if before.draining != me.draining:
+            self._tell_state()
+
+    def stored(self, name: str, event: StoreEvent) -> None:
+        """Tell everyone that a module changed what all workers share."""
+        if self._is_told():
+            self._batch.stored.add(
+                name=name,
+                key=event.key,
+                version=event.version,
+                deleted=event.type is StoreEventType.DELETED,
+            )
+            self._changed()
+
+    def used(self, limit: str, key: str, amount: int) -> None:
+        """Tell everyone that something that is limited was used, or given back."""
+        if self._is_told():
+            self._batch.uses.add(limit=limit, key=key, amount=amount)
+            self._changed()
+
+    def _tell_state(self) -> None:
+        if self._stopping:
+            return
+        if self._is_told():
+            self._batch.kas.CopyFrom(self._me.to_message())
+            self._changed()
+        self._timers.later("state", STATE_INTERVAL, self._tell_state)
+        for kas in self._alive.values():
+            # While nothing changes there, too.
+            if self._listener is not None:
+                self._listener.lease(kas)
+
+    def _is_told(self) -> bool:
+        return bool(self._watchers) and not self._stopping
+
+    def _changed(self) -> None:
+        self._changes += 1
+        if "batch" not in self._timers:
+            self._timers.later("batch", BATCH_SECONDS, self._send_batch)
+
+    def _send_batch(self) -> None:
+        batch, self._batch = self._batch, pb.WatchResponse()
+        moves, self._moves = self._moves, {}
+        changes, self._changes = self._changes, 0
+        for here, record in moves.values():
+            events = batch.events
+            told = events.connected if here else events.disconnected
+            told.append(record.to_message())
+        for watcher in tuple(self._watchers):
+            watcher.pending.MergeFrom(batch)
+            watcher.changes += changes
+            if watcher.changes > MAX_PENDING:
+                self._watchers.discard(watcher)
+            watcher.wake()
+
+    async def changes(self) -> AsyncGenerator[pb.WatchResponse, None]:
+        """
+        What one sibling is to be told, from now on.
+
+        :raises CallError: it is too far behind, or this worker stops.
+        """
+        watcher = _Watcher()
+        self._watchers.add(watcher)
+        try:
+            yield pb.WatchResponse(kas=self._me.to_message())
+            while True:
+                await watcher.wait()
+                if self._stopping:
+                    raise CallError(Status.UNAVAILABLE, "kas stops")
+                if watcher not in self._watchers:
+                    raise CallError(Status.RESOURCE_EXHAUSTED, "too far behind")
+                yield watcher.take()
+        finally:
+            self._watchers.discard(watcher)
+
+    # What others have.
+
+    async def _follow(self, url: str) -> None:
+        backoff = Backoff(self._random, RETRY_FIRST, RETRY_MOST)
+        while not self._stopping:
+            try:
+                async for message in self._calls.watch_at(url):
+                    self._received(url, message)
+                    backoff.reset()
+            except TunnelError as error:
+                self._log.debug("worker at {url}: {reason}", url=url, reason=error)
+            self._lost(url)
+            if not self._stopping:
+                await deferLater(self._clock, backoff.pause())
+
+    def _received(self, url: str, message: pb.WatchResponse) -> None:
+        listener = self._listener
+        if listener is None:
+            return
+        new = url not in self._alive
+        if message.HasField("kas"):
+            kas = self._alive[url] = KasRecord.from_message(message.kas)
+            listener.lease(kas)
+        if new:
+            # What changed there before is not told.
+            listener.listening(True)
+            if self.workers is not None:
+                self.workers.may_have_stored()
+        events = message.events
+        gone = [AgentRecord.from_message(one) for one in events.disconnected]
+        for record in gone:
+            self._note_seen(record.agent.agent_id)
+        came = [AgentRecord.from_message(one) for one in events.connected]
+        if came or gone:
+            listener.events(came, gone)
+        if self.workers is not None:
+            for change in message.stored:
+                kind = StoreEventType.DELETED if change.deleted else StoreEventType.SET
+                event = StoreEvent(kind, change.key, change.version)
+                self.workers.stored(change.name, event)
+            for use in message.uses:
+                self.workers.used(use.limit, use.key, use.amount)
+
+    def _lost(self, url: str) -> None:
+        kas = self._alive.pop(url, None)
+        if kas is not None and self._listener is not None:
+            self._listener.left(kas.kas_id)
+
+    def _note_seen(self, agent_id: str) -> None:
+        self._seen[agent_id] = self._now()
+        self._seen.move_to_end(agent_id)
+        if len(self._seen) > MAX_SEEN:
+            self._seen.popitem(last=False)
+
+    async def find(self, agent_id: str) -> list[AgentRecord]:
+        """Connections of an agent at workers that live."""
+        return await self._ask(pb.FindRequest(agent_id=agent_id))
+
+    async def listed(self, project_id: int = 0) -> list[AgentRecord]:
+        """Connections of a project, or all, at workers that live."""
+        return await self._ask(pb.FindRequest(project_id=project_id))
+
+    async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
+        """When each left a sibling, as far as this worker saw it."""
+        return {one: self._seen[one] for one in agent_ids if one in self._seen}
+
+    async def _ask(self, request: pb.FindRequest) -> list[AgentRecord]:
+        # One that is not watched has just died, or has just begun: who connects there
+        # is told when it is.
+        asking: list[Coroutine[Any, Any, pb.FindResponse]] = [
+            self._calls.find_at(url, request) for url in self._alive
+        ]
+        answers = await gatherResults(
+            [Deferred.fromCoroutine(self._or_none(one)) for one in asking]
+        )
+        if asking and all(one is None for one in answers):
+            raise StoreDown("no other worker answers")
+        return [
+            AgentRecord.from_message(record)
+            for answer in answers
+            if answer is not None
+            for record in answer.agents
+        ]
+
+    async def _or_none(
+        self, asking: Coroutine[Any, Any, pb.FindResponse]
+    ) -> pb.FindResponse | None:
+        try:
+            return await asking
+        except TunnelError:
+            return None

@@ -1,0 +1,212 @@
+"""One worker, as its supervisor sees it: started, watched, replaced and stopped."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.interfaces import IProcessTransport
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from kas.workers.parent import REPORTS, read_report
+from kas.workers.worker import VARIABLE, Worker
+from tunnel.program.listening import Opened
+from tunnel.util.backoff import Backoff
+from tunnel.util.timers import Timers
+
+__all__ = ["SILENCE", "WorkerProcess"]
+
+#: Seconds without a sign of life after which a worker that was ready is killed: nobody
+#: waits longer for an answer, and a reactor that was only busy has turned by then.
+SILENCE = 15.0
+
+#: Seconds until another process takes the place of one that ended: at first, and at
+#: most where each ends again.
+REPLACE_FIRST, REPLACE_MOST = 0.1, 10.0
+
+#: Seconds that a worker has to have lived for the next to begin at once again.
+SETTLED = 30.0
+
+#: Bytes of a line that a worker says; its addresses are some hundred.
+MAX_LINE = 64 * 1024
+
+#: What follows standard output and error in a worker.
+_FIRST_SOCKET = REPORTS + 1
+
+
+@attrs.define(eq=False)
+class WorkerProcess:
+    """
+    The worker of one number, whichever process it is.
+
+    :param worker: with the descriptors of this process.
+    :param command: the program and its arguments.
+    :param log: takes what a worker writes to its standard output; None: that is ours.
+    :param ready: called each time a process is ready.
+    :param failed: called when one ends before any was ready.
+    """
+
+    worker: Worker
+    _command: Sequence[str]
+    _environ: Mapping[str, str]
+    _reactor: Any
+    _random: Callable[[], float]
+    _log_line: Callable[[str], object] | None
+    _ready: Callable[[WorkerProcess], None]
+    _failed: Callable[[WorkerProcess, str], None]
+    #: What it listens on; None: it is not ready.
+    opened: list[Opened] | None = None
+    #: Processes that took the place of one that ended by itself.
+    replaced: int = 0
+    _transport: IProcessTransport | None = None
+    _was_ready: bool = False
+    _stopping: bool = False
+    _started: float = 0.0
+    _ended: Deferred[None] | None = None
+    _backoff: Backoff = attrs.field(init=False)
+    _timers: Timers = attrs.field(init=False)
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._backoff = Backoff(self._random, REPLACE_FIRST, REPLACE_MOST)
+        self._timers = Timers(self._reactor)
+
+    @property
+    def number(self) -> int:
+        """From 1 on."""
+        return self.worker.number
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None: there is none now."""
+        return None if self._transport is None else self._transport.pid
+
+    def start(self) -> None:
+        """Start a process."""
+        numbers = {
+            name: _FIRST_SOCKET + index
+            for index, name in enumerate(self.worker.sockets)
+        }
+        told = attrs.evolve(self.worker, sockets=numbers)
+        descriptors: dict[int, int | str] = {
+            0: "w",
+            1: 1 if self._log_line is None else "r",
+            2: 2,
+            REPORTS: "r",
+        }
+        for name, number in numbers.items():
+            descriptors[number] = self.worker.sockets[name]
+        self._started = self._reactor.seconds()
+        self._transport = self._reactor.spawnProcess(
+            _Lines(self),
+            self._command[0],
+            self._command,
+            {**self._environ, VARIABLE: told.to_variable()},
+            childFDs=descriptors,
+        )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if there is a process."""
+        if self._transport is not None:
+            try:
+                self._transport.signalProcess(number)
+            except ProcessExitedAlready:
+                pass  # its end is on the way to us
+
+    def stop(self) -> Deferred[None]:
+        """Let it end what runs; fires when it has ended."""
+        self._stopping = True
+        self._timers.cancel_all()
+        self._ended = Deferred()
+        if self._transport is None:
+            self._ended.callback(None)
+        else:
+            self.signal(signal.SIGTERM)
+        return self._ended
+
+    # What the process does.
+
+    def reported(self, line: bytes) -> None:
+        """It said something."""
+        try:
+            opened = read_report(line)
+        except (ValueError, KeyError, TypeError):
+            self._log.error("worker {number} is not understood", number=self.number)
+            return
+        if not self._stopping:
+            self._timers.later("silence", SILENCE, self._silent)
+        if opened is not None:
+            self.opened = opened
+            self._was_ready = True
+            self._ready(self)
+
+    def wrote(self, line: bytes) -> None:
+        """A line for the log."""
+        if self._log_line is not None:
+            self._log_line(line.decode(errors="replace") + "\n")
+
+    def _silent(self) -> None:
+        self._log.error(
+            "worker {number} (pid {pid}) is silent for {seconds:g} s, and is killed",
+            number=self.number,
+            pid=self.pid,
+            seconds=SILENCE,
+        )
+        self.signal(signal.SIGKILL)
+
+    def ended(self, reason: Failure) -> None:
+        """The process is gone."""
+        pid, self._transport, self.opened = self.pid, None, None
+        self._timers.cancel_all()
+        if self._ended is not None:
+            self._ended.callback(None)
+            return
+        how = _in_words(reason)
+        if not self._was_ready:
+            self._failed(self, how)
+            return
+        if self._reactor.seconds() - self._started >= SETTLED:
+            self._backoff.reset()
+        pause = self._backoff.pause()
+        self._log.error(
+            "worker {number} (pid {pid}) ended ({how}); another process takes its "
+            "place",
+            number=self.number,
+            pid=pid,
+            how=how,
+        )
+        self.replaced += 1
+        self._timers.later("replace", pause, self.start)
+
+
+class _Lines(ProcessProtocol):
+    """What a process writes, line by line."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self._process = process
+        self._rest: dict[int, bytes] = {}
+
+    def childDataReceived(self, childFD: int, data: bytes) -> None:
+        take = self._process.reported if childFD == REPORTS else self._process.wrote
+        *lines, rest = (self._rest.get(childFD, b"") + data).split(b"\n")
+        if len(rest) > MAX_LINE:
+            lines, rest = [*lines, rest], b""
+        self._rest[childFD] = rest
+        for line in lines:
+            take(line)
+
+    def processEnded(self, reason: Failure) -> None:
+        self._process.ended(reason)
+
+
+def _in_words(reason: Failure) -> str:
+    number = getattr(reason.value, "signal", None)
+    if number is not None:
+        return f"killed by {signal.Signals(number).name}"
+    return f"status {getattr(reason.value, 'exitCode', None)}"

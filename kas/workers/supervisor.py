@@ -1,0 +1,587 @@
+"""
+The process that operators start where a kas has several workers.
+
+    twistd kas ──> Supervisor: ports, readiness, metrics, status, kasctl, systemd
+                      │ starts, watches, replaces
+                      ├──> worker 1: a whole kas, but for what stands above
+                      └──> worker 2 ...
+
+It holds no agent and passes no request: the workers accept from its sockets, and reach
+each other by the private API as other kas do.  So it has little that could fail, and a
+worker that dies takes nothing with it but its own connections.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import time
+from base64 import b64encode
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.endpoints import UNIXClientEndpoint
+from twisted.logger import Logger
+from twisted.web.client import Agent, readBody
+from twisted.web.iweb import IAgentEndpointFactory
+from zope.interface import implementer
+
+from kas.config.loading import listeners
+from kas.config.own_address import interface_addresses, own_address, own_names
+from kas.config.schema import KasConfiguration
+from kas.state import pki, running
+from kas.state.directory import StateDirectory
+from kas.state.process_socket import CALLS, CONTROL, ProcessSocket, path_of
+from kas.workers.process import WorkerProcess
+from kas.workers.summary import add_metrics, add_progress, add_states
+from kas.workers.worker import Worker, private_listen
+from tunnel import __version__
+from tunnel.config import Listen
+from tunnel.errors import ConfigurationError
+from tunnel.hosting.modules import Prepared
+from tunnel.program import sdnotify
+from tunnel.program.listening import Listening
+from tunnel.program.logs import LogsItsOwnWay
+from tunnel.program.site import Page, Site, as_json, exposition, plain
+from tunnel.program.startup import start_or_exit
+
+__all__ = ["Supervisor", "remove_leftovers"]
+
+#: Sections whose ports each worker has for itself.
+_OBSERVABILITY, _PRIVATE_API = "observability.listen", "private_api.listen"
+
+#: Where the socket of each worker for `kasctl` is handed, besides those of sections.
+_CONTROL, _CALLS = "control", "calls"
+
+#: Files of the workers, in a folder of the state directory for each supervisor.
+FOLDER = "workers-"
+
+#: Bytes of the path of a unix socket, with the zero behind it (Linux).
+_MAX_PATH = 107
+
+#: Seconds that a worker has for one answer.
+ANSWER_TIMEOUT = 5.0
+
+
+class Supervisor(LogsItsOwnWay, Service):
+    """
+    Everything that several workers have in common.
+
+    :param arguments: of ``twistd kas``, for each worker.
+    :param twisted: those of ``twistd`` itself.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        configuration: KasConfiguration,
+        modules: Sequence[Prepared],
+        state: StateDirectory,
+        arguments: Sequence[str],
+        reactor: Any,
+        *,
+        twisted: Sequence[str] = (),
+        now: Callable[[], float] = time.time,
+        environ: Mapping[str, str] = os.environ,
+        remarks: Sequence[str] = (),
+    ) -> None:
+        self.name = "kas"
+        self._remarks = remarks
+        self._configuration = configuration
+        self._modules = modules
+        self._state = state
+        self._arguments = arguments
+        self._twisted = twisted
+        self._reactor = reactor
+        self._now = now
+        self._environ = environ
+        self._folder = state.file(f"{_folders()}{os.getpid()}")
+        self._listening = Listening(
+            reactor, self._development_certificate, program="kas", now=now
+        )
+        self._shared = Listening(reactor, program="kas", now=now)
+        self._workers: list[WorkerProcess] = []
+        self._ready: Deferred[None] | None = None
+        self._draining = False
+        self._is_ready = False
+        self.metrics = CollectorRegistry()
+        self._watchdog = sdnotify.Watchdog(reactor)
+        self._control = ProcessSocket(
+            state, CONTROL, self._control_site(), reactor, "drain and rebalance"
+        )
+
+    # Start.
+
+    def startService(self) -> None:
+        """Begin; a failure to do so ends the process with its reason."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self.start_logging(self._reactor)
+        for remark in self._remarks:
+            self._log.warn("{remark}", remark=remark)
+        start_or_exit(self._start(), self._reactor)
+
+    async def _start(self) -> None:
+        configuration = self._configuration
+        remove_leftovers(self._state)
+        self._make_folder()
+        if any(one.own_certificate for _, one in self._listeners()):
+            # Once, and not by all of them at a time.
+            self._development_certificate()
+        self._workers = [
+            self._worker(number, sockets)
+            for number, sockets in enumerate(await self._open(), 1)
+        ]
+        await self._listening.listen(
+            configuration.observability.listen,
+            self._site(),
+            what=running.OBSERVABILITY,
+            setting=f"{_OBSERVABILITY}.address",
+        )
+        self._ready = Deferred()
+        for one in self._workers:
+            one.start()
+        await self._ready
+        await self._control.open()
+        opened = [
+            *self._listening.opened,
+            *(
+                one
+                for one in self._workers[0].opened or ()
+                if one.what not in (running.OBSERVABILITY, running.OTHER_KAS)
+            ),
+        ]
+        for port in opened[1:]:
+            self._log.info(
+                "listening for {what} on {address}{security}",
+                what=port.what,
+                address=port.address,
+                security=" (TLS)" if port.certificate_file else " (not encrypted)",
+            )
+        running.tell(self._state, opened)
+        self._is_ready = True
+        sdnotify.notify("READY=1")
+        self._watchdog.start()
+        self._log.info("kas is ready, with {count} workers", count=len(self._workers))
+
+    def _listeners(self) -> list[tuple[str, Listen]]:
+        return list(listeners(self._configuration, self._modules))
+
+    def _make_folder(self) -> None:
+        # In a container every process has the number of the one before.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(mode=0o700)
+        longest = self._folder / f"{self._configuration.workers}-status.sock"
+        if len(os.fsencode(longest)) > _MAX_PATH:
+            raise ConfigurationError(
+                [
+                    f"{longest} is too long for a socket, and workers need some: use a "
+                    "state directory with a shorter path, or 'workers: 1'"
+                ]
+            )
+
+    async def _open(self) -> list[Worker]:
+        """Open every port, and say what each worker is told."""
+        shared: dict[str, int] = {}
+        for section, listen in self._listeners():
+            if section in (_OBSERVABILITY, _PRIVATE_API):
+                continue
+            if listen.endpoint and listen.endpoint.partition(":")[0] not in _SHARED:
+                raise ConfigurationError(
+                    [
+                        f"{section}.endpoint: with several workers this has to be one "
+                        f"of {', '.join(_SHARED)}; or set 'workers: 1'"
+                    ]
+                )
+            shared[section] = await self._shared.reserve(
+                listen, section, f"{section}.address"
+            )
+        calls = path_of(self._state, os.getpid(), CALLS)
+        shared[_CALLS] = await self._own_socket(calls, "calls")
+        numbers = range(1, self._configuration.workers + 1)
+        with_redis = self._configuration.redis is not None
+        secret = ""
+        if with_redis:
+            urls = tuple(self._url(number) for number in numbers)
+        else:
+            urls = tuple(f"unix://{self._folder / f'{one}.sock'}" for one in numbers)
+            file = self._folder / "secret"
+            secret = str(file)
+            self._state.write(
+                str(file.relative_to(self._state.path)),
+                b64encode(secrets.token_bytes(32)),
+                durable=False,
+            )
+        told = []
+        for number in numbers:
+            sockets = dict(shared)
+            for section, name in ((_OBSERVABILITY, "status"), (_CONTROL, "control")):
+                path = self._folder / f"{number}-{name}.sock"
+                sockets[section] = await self._own_socket(path, section)
+            if with_redis:
+                assert self._configuration.private_api is not None
+                sockets[_PRIVATE_API] = await self._shared.reserve(
+                    private_listen(self._configuration.private_api.listen, number),
+                    "other kas",
+                    f"{_PRIVATE_API}.address",
+                )
+            else:
+                path = self._folder / f"{number}.sock"
+                sockets[_PRIVATE_API] = await self._own_socket(path, "other workers")
+            told.append(
+                Worker(number=number, urls=urls, sockets=sockets, secret=secret)
+            )
+        return told
+
+    async def _own_socket(self, path: Path, what: str) -> int:
+        path.unlink(missing_ok=True)
+        endpoint = f"unix:{path}:mode=600"
+        return await self._shared.reserve(Listen(endpoint=endpoint), what, "")
+
+    def _url(self, number: int) -> str:
+        worker = Worker(number=number)
+        configuration, environ = worker.configure(self._configuration, self._environ)
+        assert configuration.private_api is not None
+        listen = configuration.private_api.listen
+        return own_address(listen, environ, interface_addresses).url
+
+    def _worker(self, number: int, told: Worker) -> WorkerProcess:
+        return WorkerProcess(
+            told,
+            [
+                *(sys.executable, "-P", "-c", _PROGRAM, "--nodaemon", "--pidfile="),
+                *("--logfile=-", *self._twisted, "kas", *self._arguments),
+                f"--log-format={self.log_format}",
+            ],
+            {
+                **{
+                    name: value
+                    for name, value in self._environ.items()
+                    if name not in _SUPERVISORS
+                },
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
+            self._reactor,
+            secrets.SystemRandom().random,
+            None if self.log_is_output else self._write_line,
+            self._worker_ready,
+            self._worker_failed,
+        )
+
+    def _write_line(self, line: str) -> None:
+        if self.log_writer is not None:
+            self.log_writer.write(line)
+        else:
+            self._log.info("{line}", line=line.rstrip())  # syslog
+
+    def _worker_ready(self, worker: WorkerProcess) -> None:
+        self._log.info(
+            "worker {number} is ready (pid {worker_pid})",
+            number=worker.number,
+            worker_pid=worker.pid,
+        )
+        if self._draining:
+            # It took the place of one that was told before.
+            asking = Deferred.fromCoroutine(
+                self._ask(worker, "control", "/drain", b"POST")
+            )
+            asking.addErrback(lambda failure: self._log.failure("draining", failure))
+        ready = self._ready
+        if ready is not None and all(one.opened is not None for one in self._workers):
+            self._ready = None
+            ready.callback(None)
+
+    def _worker_failed(self, worker: WorkerProcess, how: str) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            for one in self._workers:
+                one.stop()
+            ready.errback(
+                ConfigurationError(
+                    [
+                        f"worker {worker.number} ended before it was ready ({how}); "
+                        "it says why above"
+                    ]
+                )
+            )
+
+    # What workers are asked.
+
+    async def _ask(
+        self, worker: WorkerProcess, socket_name: str, path: str, method: bytes = b"GET"
+    ) -> bytes:
+        """
+        One answer of a worker.
+
+        :raises Exception: there is none in time.
+        """
+        where = self._folder / f"{worker.number}-{socket_name}.sock"
+        agent = Agent.usingEndpointFactory(self._reactor, _Socket(self._reactor, where))
+        asking = agent.request(method, b"http://kas" + path.encode())
+        asking.addTimeout(ANSWER_TIMEOUT, self._reactor)
+        response = await asking
+        reading = readBody(response)
+        reading.addTimeout(ANSWER_TIMEOUT, self._reactor)
+        body: bytes = await reading
+        if response.code != 200:
+            raise ConfigurationError([f"worker {worker.number}: {response.code}"])
+        return body
+
+    async def _ask_all(
+        self, socket_name: str, path: str, method: bytes = b"GET"
+    ) -> list[tuple[WorkerProcess, bytes]]:
+        """The answers of those that are ready; one that dies meanwhile has none."""
+        asked = [one for one in self._workers if one.opened is not None]
+
+        async def ask(one: WorkerProcess) -> bytes | None:
+            try:
+                return await self._ask(one, socket_name, path, method)
+            except Exception as error:
+                self._log.warn(
+                    "worker {number} does not answer: {reason}",
+                    number=one.number,
+                    reason=str(error) or type(error).__name__,
+                )
+                return None
+
+        answers = await gatherResults(
+            [Deferred.fromCoroutine(ask(one)) for one in asked]
+        )
+        return [
+            (one, answer)
+            for one, answer in zip(asked, answers, strict=True)
+            if answer is not None
+        ]
+
+    async def _summed(
+        self,
+        socket_name: str,
+        path: str,
+        add: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]],
+        method: bytes = b"GET",
+    ) -> dict[str, Any]:
+        """What all say, as one."""
+        answers = [
+            (worker, json.loads(body))
+            for worker, body in await self._ask_all(socket_name, path, method)
+        ]
+        return {
+            **add([said for _, said in answers]),
+            "pid": os.getpid(),
+            "draining": self._draining,
+            "ready": self._serves,
+        }
+
+    @property
+    def _serves(self) -> bool:
+        """It is ready: one worker that was killed is soon replaced, others go on."""
+        return (
+            self._is_ready
+            and not self._draining
+            and any(one.opened is not None for one in self._workers)
+        )
+
+    # What all of them are to others.
+
+    def _site(self) -> Site:
+        settings = self._configuration.observability
+
+        def readiness() -> Page:
+            if self._serves:
+                return plain("ready")
+            return plain("not ready: starting, or draining", 503)
+
+        async def status() -> Page:
+            summed = await self._summed("status", "/status", add_states)
+            workers = [
+                {
+                    "worker": one.number,
+                    "pid": one.pid,
+                    "ready": one.opened is not None,
+                    "replaced": one.replaced,
+                }
+                for one in self._workers
+            ]
+            agents = summed.pop("agents", [])
+            return as_json(
+                {"version": __version__, **summed, "workers": workers, "agents": agents}
+            )
+
+        async def metrics() -> Page:
+            path = settings.prometheus.url_path
+            answers = await self._ask_all("status", path)
+            registry = CollectorRegistry()
+            registry.register(
+                _Metrics(
+                    [
+                        *add_metrics(body.decode() for _, body in answers),
+                        *self._own_metrics(),
+                    ]
+                )
+            )
+            return exposition(registry)
+
+        pages: dict[str, Callable[[], Page | Coroutine[Any, Any, Page]]] = {
+            settings.liveness_probe.url_path: lambda: plain("alive"),
+            settings.readiness_probe.url_path: readiness,
+            settings.prometheus.url_path: metrics,
+            "/status": status,
+        }
+        return Site(pages, self._reactor)
+
+    def _own_metrics(self) -> list[Metric]:
+        return [
+            GaugeMetricFamily(
+                "kas_workers", "Processes of this kas.", value=len(self._workers)
+            ),
+            GaugeMetricFamily(
+                "kas_workers_ready",
+                "Those of them that are ready.",
+                value=sum(one.opened is not None for one in self._workers),
+            ),
+            CounterMetricFamily(
+                "kas_workers_replaced",
+                "Those that ended by themselves, and were replaced.",
+                value=sum(one.replaced for one in self._workers),
+            ),
+        ]
+
+    def _control_site(self) -> Site:
+        async def progress() -> Page:
+            return as_json(await self._summed("control", "/", add_progress))
+
+        async def drain() -> Page:
+            self._draining = True
+            return as_json(
+                await self._summed("control", "/drain", add_progress, b"POST")
+            )
+
+        async def undrain() -> Page:
+            self._draining = False
+            return as_json(
+                await self._summed("control", "/undrain", add_progress, b"POST")
+            )
+
+        async def rebalance() -> Page:
+            return as_json(
+                await self._summed("control", "/rebalance", add_progress, b"POST")
+            )
+
+        async def agents() -> Page:
+            # Each knows those of all.
+            for one in self._workers:
+                if one.opened is not None:
+                    return Page(
+                        await self._ask(one, "control", "/agents"), "application/json"
+                    )
+            return plain("no worker is ready", 503)
+
+        async def peers() -> Page:
+            return as_json(await self._summed("control", "/peers", add_progress))
+
+        return Site(
+            {"/": progress, "/agents": agents, "/peers": peers},
+            self._reactor,
+            {"/drain": drain, "/undrain": undrain, "/rebalance": rebalance},
+        )
+
+    def _development_certificate(self) -> tuple[Path, Path]:
+        configuration, own = self._configuration, None
+        if configuration.private_api is not None:
+            listen = configuration.private_api.listen
+            own = own_address(listen, self._environ, interface_addresses)
+        names = own_names((one for _, one in self._listeners()), own)
+        files = pki.ensure(self._state, self._now, socket.gethostname(), names)
+        return files.certificate_file, files.key_file
+
+    # Signals, and the end.
+
+    def reload(self) -> None:
+        """Open the log again, and have the workers read their files again."""
+        self.reopen_log()
+        self._log.info("SIGHUP: passed on to the workers")
+        for one in self._workers:
+            one.signal(signal.SIGHUP)
+
+    def stopService(self) -> Deferred[None]:
+        """Have every worker end what runs, and then close."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self._is_ready = False
+        running.forget(self._state)
+        sdnotify.notify("STOPPING=1")
+        self._watchdog.stop()
+        ending = [one.stop() for one in self._workers]
+        # Ours are copies: a worker accepts from its own as long as it has to.
+        await self._shared.close_all()
+        for one in ending:
+            await one
+        await self._control.close()
+        await self._listening.close_all()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+#: What begins a worker: twistd, with the arguments that follow.
+_PROGRAM = "from twisted.scripts.twistd import run; run()"
+
+#: Of the environment: what systemd says to the process that it started.
+_SUPERVISORS = (
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+)
+
+#: Endpoints whose sockets can be handed to other processes.
+_SHARED = ("tcp", "tcp4", "tcp6", "unix", "systemd")
+
+
+@implementer(IAgentEndpointFactory)
+@attrs.frozen
+class _Socket:
+    """Leads every request to one unix socket."""
+
+    reactor: Any
+    path: Path
+
+    def endpointForURI(self, uri: object) -> UNIXClientEndpoint:
+        return UNIXClientEndpoint(self.reactor, str(self.path), timeout=ANSWER_TIMEOUT)
+
+
+@attrs.frozen(eq=False)
+class _Metrics(Collector):
+    found: list[Metric]
+
+    def collect(self) -> list[Metric]:
+        return self.found
+
+
+def _folders() -> str:
+    """What begins the names of those of this machine; paths of sockets are short."""
+    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()
+    return f"{FOLDER}{host[:8]}-"
+
+
+def remove_leftovers(state: StateDirectory) -> None:
+    """Remove the folders of supervisors that are gone."""
+    for path in state.path.glob(f"{_folders()}*"):
+        number = path.name.removeprefix(_folders())
+        if number.isdecimal() and not Path("/proc", number).exists():
+            shutil.rmtree(path, ignore_errors=True)

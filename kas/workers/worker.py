@@ -1,0 +1,136 @@
+"""What a worker is told when it is started, and what follows for its configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from kas.config.own_address import parse_peer_url
+from kas.config.schema import KasConfiguration, PrivateApi, PrivateApiListen
+from kas.config.workers import MAX_WORKERS
+from tunnel.config import Listen
+from tunnel.errors import ConfigurationError
+
+__all__ = ["VARIABLE", "Worker", "private_listen"]
+
+#: The variable of the environment that makes a process a worker.  No secret is in it.
+VARIABLE = "TXKAS_WORKER"
+
+#: What a worker of a kas with Redis takes from the environment, each for itself.
+_URL, _PORT = "OWN_PRIVATE_API_URL", "OWN_PRIVATE_API_PORT"
+
+
+@attrs.frozen(kw_only=True)
+class Worker:
+    """
+    One worker.
+
+    :ivar number: from 1 on.
+    :ivar urls: where each worker, in order, is reached by other kas.
+    :ivar sockets: that listen already, by the section that says where.
+    :ivar secret: the file by which workers without Redis know each other; empty: they
+        meet in Redis, as other kas do.
+    """
+
+    number: int
+    urls: tuple[str, ...] = ()
+    sockets: Mapping[str, int] = attrs.Factory(dict)
+    secret: str = ""
+
+    def to_variable(self) -> str:
+        """For `VARIABLE`."""
+        return json.dumps(attrs.asdict(self))
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Worker | None:
+        """What the environment says; None: this process is a kas of its own."""
+        text = environ.get(VARIABLE)
+        if text is None:
+            return None
+        try:
+            said = json.loads(text)
+            return cls(**{**said, "urls": tuple(said["urls"])})
+        except (ValueError, TypeError, KeyError):
+            raise ConfigurationError(
+                [f"{VARIABLE} is set, and only kas itself sets it: remove it"]
+            ) from None
+
+    @property
+    def sibling_urls(self) -> tuple[str, ...]:
+        """Where the other workers are."""
+        return tuple(
+            url for number, url in enumerate(self.urls, 1) if number != self.number
+        )
+
+    def configure(
+        self, configuration: KasConfiguration, environ: Mapping[str, str]
+    ) -> tuple[KasConfiguration, Mapping[str, str]]:
+        """The configuration and environment of this worker."""
+        if self.secret:
+            listen = PrivateApiListen(
+                network="unix",
+                address=self.urls[self.number - 1].removeprefix("unix://"),
+                authentication_secret_file=Path(self.secret),
+            )
+            private = PrivateApi(listen=listen)
+            return attrs.evolve(configuration, private_api=private), {
+                name: value
+                for name, value in environ.items()
+                if not name.startswith("OWN_PRIVATE_API_")
+            }
+        if configuration.private_api is None:
+            return configuration, environ
+        listen = private_listen(configuration.private_api.listen, self.number)
+        changed = dict(environ)
+        if port := environ.get(_PORT):
+            changed[_PORT] = str(int(port) + self.number - 1)
+        if url := environ.get(_URL):
+            changed[_URL] = _url_of(url, self.number)
+        private = PrivateApi(listen=listen)
+        return attrs.evolve(configuration, private_api=private), changed
+
+
+def private_listen(listen: PrivateApiListen, number: int) -> PrivateApiListen:
+    """
+    Where the worker of this *number* listens for other kas.
+
+    :raises ConfigurationError: there is no such port.
+    """
+    if number == 1:
+        return listen
+    if listen.network == "unix":
+        return attrs.evolve(listen, address=f"{listen.address}.{number}")
+    return attrs.evolve(listen, address=_shifted(listen, number - 1))
+
+
+def _shifted(listen: Listen, more: int) -> str:
+    host, _, port = listen.address.rpartition(":")
+    if listen.endpoint or not int(port):
+        raise ConfigurationError(
+            [
+                "private_api.listen: with several workers each listens for other kas "
+                "on a port of its own, from the one of 'address' on: give that, and "
+                "not port 0 or an endpoint"
+            ]
+        )
+    if int(port) + more > 65535:
+        raise ConfigurationError(
+            [
+                f"private_api.listen.address: {MAX_WORKERS} ports from {port} on are "
+                "not there; choose a smaller one"
+            ]
+        )
+    return f"{host}:{int(port) + more}"
+
+
+def _url_of(url: str, number: int) -> str:
+    if number == 1:
+        return url
+    address = parse_peer_url(url)
+    if address.scheme == "unix":
+        return f"unix://{address.path}.{number}"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{address.scheme}://{host}:{address.port + number - 1}"

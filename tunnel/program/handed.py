@@ -1,0 +1,110 @@
+"""
+A listening socket that another process opened, and that several accept from.
+
+Twisted can adopt one (`IReactorSocket.adoptStreamPort`), and does what does not suit a
+socket with several owners: it accepts a hundred connections at a time, so that one
+process has them all, and removes the path of a Unix socket when it stops.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Any
+
+from twisted.internet.abstract import FileDescriptor
+from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.defer import succeed
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IListeningPort,
+    IProtocolFactory,
+)
+from twisted.logger import Logger
+from zope.interface import implementer
+
+__all__ = ["HandedPort"]
+
+#: What says that this process or machine has no room for one more connection; whoever
+#: shares the socket may have some.
+_FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+#: Seconds until the next try then.
+PAUSE = 0.1
+
+
+@implementer(IListeningPort)
+class HandedPort(FileDescriptor):
+    """
+    Accepts one connection at a time from a socket that listens already.
+
+    :param descriptor: stays open, and the caller's: the port has a copy.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, descriptor: int, factory: IProtocolFactory, reactor: Any
+    ) -> None:
+        super().__init__(reactor)
+        self._reactor = reactor
+        self._socket = socket.socket(fileno=os.dup(descriptor))
+        self._socket.setblocking(False)
+        self._factory = factory
+        self._pause: IDelayedCall | None = None
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def getHost(self) -> IAddress:
+        name = self._socket.getsockname()
+        if self._socket.family == socket.AF_UNIX:
+            return UNIXAddress(name)
+        kind = IPv6Address if self._socket.family == socket.AF_INET6 else IPv4Address
+        address: IAddress = kind("TCP", *name)
+        return address
+
+    def startListening(self) -> None:
+        self._factory.doStart()
+        self.connected = 1
+        self.startReading()  # type: ignore[no-untyped-call]
+
+    def doRead(self) -> None:
+        try:
+            accepted, _ = self._socket.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # another process was faster, or the client gave up
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self._log.warn(
+                "no connection can be accepted ({reason})", reason=error.strerror
+            )
+            self.stopReading()  # type: ignore[no-untyped-call]
+            self._pause = self._reactor.callLater(PAUSE, self._go_on)
+            return
+        with accepted:
+            accepted.setblocking(False)
+            self._reactor.adoptStreamConnection(
+                accepted.fileno(), accepted.family, self._factory
+            )
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self.startReading()  # type: ignore[no-untyped-call]
+
+    def stopListening(self) -> Any:
+        self.disconnecting = True
+        if self._pause is not None:
+            self._pause.cancel()
+        if self.connected:
+            self.connected = 0
+            self.stopReading()  # type: ignore[no-untyped-call]
+            self._socket.close()
+            self._factory.doStop()
+        return succeed(None)
+
+    def logPrefix(self) -> str:
+        return "handed port"
