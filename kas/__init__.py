@@ -22,6 +22,7 @@ The server: accepts agents, and carries requests to them.
     api/            the external API: Connect and gRPC
     storage/        where modules' stores are kept
     web/            the listener for modules' pages, and bounded requests
+    workers/        several processes that are one kas
     observability/  health, metrics, status and the audit log
     state/          the state directory: certificates, who runs
     ctl/            `kasctl`

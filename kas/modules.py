@@ -41,6 +41,7 @@ from tunnel.interfaces import (
     GitalyAddress,
     IAuthenticator,
     IServerModuleApi,
+    ISharedCount,
     Usage,
 )
 from tunnel.program.listening import Listening
@@ -77,6 +78,9 @@ class ServerContext(ModuleContext):
     page_origins: tuple[str, ...] = ()
     #: Counts a use, for reports to GitLab.
     count_usage: Callable[[Usage], None] | None = None
+    #: Counts something with the other workers: a limit by its name, and how much of it
+    #: there may be; None: there are none.
+    count_together: Callable[[str, int], ISharedCount] | None = None
     #: What takes the authenticators of a module out again, by module.
     removals: dict[str, list[Callable[[], None]]] = attrs.Factory(dict)
     #: Says which credentials a module holds something open for, by module.
@@ -230,6 +234,11 @@ class ServerModuleApi(ModuleApi):
             return port
 
         return Deferred.fromCoroutine(opened())
+
+    def count_together(self, limit: str, most: int) -> ISharedCount | None:
+        """Count with the other workers of this kas."""
+        count = self._context.count_together
+        return None if count is None else count(f"{self.name}/{limit}", most)
 
     def store(self, namespace: str) -> NamespaceStore:
         """Small durable values of this module."""

@@ -72,6 +72,7 @@ from kas.state.directory import StateDirectory
 from kas.state.process_socket import CALLS, CONTROL, ProcessSocket
 from kas.web.draining import DrainingListener
 from kas.web.listener import WebListener
+from kas.workers.limits import SharedLimits
 from kas.workers.parent import Parent
 from kas.workers.worker import Worker
 from tunnel.config import CredentialCaching
@@ -143,6 +144,7 @@ class KasService(LogsItsOwnWay, Service):
     ) -> None:
         self.name = "kas"
         self._parent = None if worker is None else Parent(reactor)
+        self._shares_store = worker is not None and worker.shares_store
         if worker is not None:
             configuration, environ = worker.configure(configuration, environ)
         self._remarks = remarks
@@ -200,6 +202,13 @@ class KasService(LogsItsOwnWay, Service):
         self._oidc: OidcAuthenticator | None = None
         if configuration.oidc is not None:
             self._oidc = self._sign_in(configuration.oidc, environ)
+        self._limits: SharedLimits | None = None
+        if worker is not None and self.fleet.siblings is not None:
+            self._limits = self.fleet.siblings.workers = SharedLimits(
+                len(worker.urls), self.fleet.siblings.used, self._stores
+            )
+            failed = self.authenticators.failed
+            failed.tell = self._limits.happening("failed-checks", failed.count)
         self.last_seen = LastSeen(
             state,
             lambda: {one.agent.agent_id for one in self.registry},
@@ -276,6 +285,7 @@ class KasService(LogsItsOwnWay, Service):
             has_web=self.web is not None,
             tracer=self._tracer,
             count_usage=None if self._usage is None else self._usage.count,
+            count_together=None if self._limits is None else self._limits.under_way,
             page_origins=()
             if configuration.gitlab is None
             else configuration.gitlab.origins,
@@ -538,15 +548,16 @@ class KasService(LogsItsOwnWay, Service):
 
     async def _listen_for_agents(self) -> None:
         settings = self.configuration.agent.listen
+        rate = ConnectionRate(settings.connections_per_token_per_minute, self._reactor)
+        if self._limits is not None:
+            rate.tell = self._limits.happening("connections", rate.count)
         acceptor = self._acceptor = AgentAcceptor(
             authenticate=self.authenticators.authenticate_agent,
             registry=self.registry,
             dispatcher=self.dispatcher,
             bus=self.bus,
             clock=self._reactor,
-            rate=ConnectionRate(
-                settings.connections_per_token_per_minute, self._reactor
-            ),
+            rate=rate,
             kas_id=self._kas_id,
             now=self._now,
             timing=attrs.evolve(
@@ -585,7 +596,11 @@ class KasService(LogsItsOwnWay, Service):
             # SQLite.
             from kas.storage.file_backend import FileBackend
 
-            return FileBackend(self._state, self._reactor, self._now)
+            tell = None
+            siblings = self.fleet.siblings
+            if siblings is not None and self._shares_store:
+                tell = siblings.stored
+            return FileBackend(self._state, self._reactor, self._now, tell=tell)
         # Here, because it imports the reactor.
         from kas.storage.redis_backend import RedisBackend
 

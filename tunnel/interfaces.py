@@ -13,6 +13,7 @@ call, the second is what calls you.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -83,6 +84,7 @@ __all__ = [
     "IServerModuleApi",
     "IServerModuleFactory",
     "IServiceClient",
+    "ISharedCount",
     "ISpan",
     "IStore",
     "IStream",
@@ -506,6 +508,21 @@ class StoreEvent:
     type: StoreEventType
     key: str = ""
     version: int = 0
+
+
+class ISharedCount(Interface):
+    """What the workers of one kas have under way together, by a key."""
+
+    elsewhere: Counter[str] = Attribute(
+        """How much other workers have under way, but for a small step of each."""
+    )
+
+    def here(key: str, amount: int) -> None:
+        """
+        So much is under way at this worker now.
+
+        Cheap; the others are told when it passes a step.
+        """
 
 
 class IStore(Interface):
@@ -987,6 +1004,14 @@ class IServerModuleApi(_IModuleApi):
 
         :param endpoint: a section, or a Twisted endpoint string.
         :param path: what precedes every path there; `kasctl` tells clients of it.
+        """
+
+    def count_together(limit: str, most: int) -> ISharedCount | None:
+        """
+        Count with the other workers of this kas what a limit allows *most* of.
+
+        :param limit: names it within this module.
+        :return: None: this process is the whole kas.
         """
 
     def store(namespace: str) -> IStore:

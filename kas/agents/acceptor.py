@@ -91,11 +91,28 @@ class ConnectionRate:
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
         self._per_minute = per_minute
         self._clock = clock
+        #: Tells other workers of this kas of a connection; None: there are none.
+        self.tell: Callable[[str, int], None] | None = None
         #: A list, because a deque takes 700 bytes for each agent.
         self._seen: dict[str, list[float]] = {}
 
     def allows(self, credential_id: str) -> bool:
         """Note one more connection; False when it is one too many."""
+        seen = self._within_a_minute(credential_id)
+        if len(seen) >= self._per_minute:
+            return False
+        seen.append(self._clock.seconds())
+        if self.tell is not None:
+            self.tell(credential_id, 1)
+        return True
+
+    def count(self, credential_id: str, amount: int) -> None:
+        """Connections that another worker took."""
+        seen = self._within_a_minute(credential_id)
+        room = self._per_minute - len(seen)
+        seen += [self._clock.seconds()] * min(amount, room)
+
+    def _within_a_minute(self, credential_id: str) -> list[float]:
         now = self._clock.seconds()
         seen = self._seen.get(credential_id)
         if seen is None:
@@ -104,10 +121,7 @@ class ConnectionRate:
             seen = self._seen[credential_id] = []
         while seen and seen[0] <= now - 60:
             seen.pop(0)
-        if len(seen) >= self._per_minute:
-            return False
-        seen.append(now)
-        return True
+        return seen
 
 
 @attrs.define(eq=False)

@@ -6,7 +6,7 @@ import attrs
 
 from tunnel.config import field, is_positive
 
-__all__ = ["GitalyRateLimits"]
+__all__ = ["GitalyRateLimits", "GlobalGitalyRate", "ServerGitalyRate"]
 
 
 @attrs.frozen(kw_only=True)

@@ -13,7 +13,7 @@ worker that dies ends what others watch there, and all that it had is gone with 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -67,11 +67,17 @@ class WorkersListener(Protocol):
     def stored(self, name: str, event: StoreEvent) -> None:
         """A module there changed what all workers share."""
 
-    def may_have_stored(self) -> None:
-        """Such changes may have been missed."""
+    def began(self, worker: str) -> None:
+        """From now on all changes there are told; any before may have been missed."""
 
-    def used(self, limit: str, key: str, amount: int) -> None:
+    def used(self, worker: str, limit: str, key: str, amount: int) -> None:
         """Something that is limited was used there."""
+
+    def ended(self, worker: str) -> None:
+        """It is gone, and what it had under way."""
+
+    def uses(self) -> Iterable[tuple[str, str, int]]:
+        """What this worker has under way: limit, key and amount."""
 
 
 @attrs.define(eq=False)
@@ -155,6 +161,7 @@ class SiblingStore:
         self._listener = None
         self._timers.cancel_all()
         for one in self._following:
+            # Some wait for the next try.
             one.addErrback(lambda failure: failure.trap(CancelledError))
             one.cancel()
         for watcher in tuple(self._watchers):
@@ -198,7 +205,7 @@ class SiblingStore:
             self._changed()
 
     def used(self, limit: str, key: str, amount: int) -> None:
-        """Tell everyone that something that is limited was used, or given back."""
+        """Tell everyone of a use of something that is limited."""
         if self._is_told():
             self._batch.uses.add(limit=limit, key=key, amount=amount)
             self._changed()
@@ -247,7 +254,11 @@ class SiblingStore:
         watcher = _Watcher()
         self._watchers.add(watcher)
         try:
-            yield pb.WatchResponse(kas=self._me.to_message())
+            first = pb.WatchResponse(kas=self._me.to_message())
+            if self.workers is not None:
+                for limit, key, amount in self.workers.uses():
+                    first.uses.add(limit=limit, key=key, amount=amount)
+            yield first
             while True:
                 await watcher.wait()
                 if self._stopping:
@@ -269,6 +280,10 @@ class SiblingStore:
                     backoff.reset()
             except TunnelError as error:
                 self._log.debug("worker at {url}: {reason}", url=url, reason=error)
+            except CancelledError:
+                return
+            except Exception:
+                self._log.failure("following the worker at {url}", url=url)
             self._lost(url)
             if not self._stopping:
                 await deferLater(self._clock, backoff.pause())
@@ -285,7 +300,7 @@ class SiblingStore:
             # What changed there before is not told.
             listener.listening(True)
             if self.workers is not None:
-                self.workers.may_have_stored()
+                self.workers.began(url)
         events = message.events
         gone = [AgentRecord.from_message(one) for one in events.disconnected]
         for record in gone:
@@ -299,12 +314,15 @@ class SiblingStore:
                 event = StoreEvent(kind, change.key, change.version)
                 self.workers.stored(change.name, event)
             for use in message.uses:
-                self.workers.used(use.limit, use.key, use.amount)
+                self.workers.used(url, use.limit, use.key, use.amount)
 
     def _lost(self, url: str) -> None:
         kas = self._alive.pop(url, None)
-        if kas is not None and self._listener is not None:
-            self._listener.left(kas.kas_id)
+        if kas is None or self._listener is None:
+            return
+        self._listener.left(kas.kas_id)
+        if self.workers is not None:
+            self.workers.ended(url)
 
     def _note_seen(self, agent_id: str) -> None:
         self._seen[agent_id] = self._now()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from ipaddress import ip_address
 
 import attrs
@@ -39,6 +40,9 @@ class FailedChecks:
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
         self._size = per_minute
         self._clock = clock
+        #: Tells other workers of this kas of checks that began (1) or succeeded (-1);
+        #: None: there are none.
+        self.tell: Callable[[str, int], None] | None = None
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def __len__(self) -> int:
@@ -46,6 +50,20 @@ class FailedChecks:
 
     def begin(self, address: str) -> bool:
         """A check begins; False: too many failed."""
+        if not self._begin(address):
+            return False
+        if self.tell is not None:
+            self.tell(address, 1)
+        return True
+
+    def count(self, address: str, amount: int) -> None:
+        """What another worker tells."""
+        if amount > 0:
+            self._begin(address)
+        else:
+            self._succeeded(address)
+
+    def _begin(self, address: str) -> bool:
         now = self._clock.seconds()
         bucket = self._buckets.get(address)
         if bucket is None:
@@ -62,6 +80,11 @@ class FailedChecks:
 
     def succeeded(self, address: str) -> None:
         """A check that began did not fail."""
+        self._succeeded(address)
+        if self.tell is not None:
+            self.tell(address, -1)
+
+    def _succeeded(self, address: str) -> None:
         bucket = self._buckets.get(address)
         if bucket is not None:
             self._fill(bucket, self._clock.seconds())

@@ -67,6 +67,10 @@ CREATE INDEX by_expiry ON entries (name, expires) WHERE expires IS NOT NULL;
 #: What SQLite says of a file that is not whole.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
+#: Seconds between two looks for what has expired, where another worker may have said
+#: that it does.
+SHARED_SWEEP = 10.0
+
 #: Lines of SQLite's own report about a damaged file, in the log.
 _REPORTED = 5
 
@@ -78,15 +82,17 @@ class FileBackend:
 
     :param reactor: lends the threads.
     :param now: the time of day.
+    :param tell: told of each change here, where the workers of one kas share the file;
+        None: this process has it alone.
     """
 
     hears = True
-    sweep_interval = math.inf
 
     _state: StateDirectory
     _reactor: Any
     _now: Callable[[], float]
     _limits: StoreLimits = DEFAULT_LIMITS
+    _tell: Callable[[str, StoreEvent], None] | None = None
     _listener: BackendListener | None = attrs.field(default=None, init=False)
     _one_at_a_time: DeferredLock = attrs.field(factory=DeferredLock, init=False)
     _database: sqlite3.Connection | None = attrs.field(default=None, init=False)
@@ -98,6 +104,11 @@ class FileBackend:
     _said: str = attrs.field(default="", init=False)
     _stopped: bool = attrs.field(default=False, init=False)
     _log = Logger()
+
+    @property
+    def sweep_interval(self) -> float:
+        """Seconds between two looks for what expires, which another worker may set."""
+        return math.inf if self._tell is None else SHARED_SWEEP
 
     def start(self, listener: BackendListener) -> None:
         self._listener = listener
@@ -266,9 +277,11 @@ class FileBackend:
         if self._said:
             self._said = ""
             self._log.info("{file} can be used again", file=self._path)
-        if self._listener is not None:
-            for name, event in changes:
+        for name, event in changes:
+            if self._listener is not None:
                 self._listener.changed(name, event)
+            if self._tell is not None:
+                self._tell(name, event)
         return result  # type: ignore[no-any-return]
 
     def _in_thread(self, work: Callable[[], _T]) -> Any:
@@ -307,25 +320,8 @@ class FileBackend:
 
     def _take(self) -> None:
         """Make the file ours: what another kas changed, watches here would not see."""
-        if self._lock >= 0:
-            return
-        lock = os.open(
-            self._state.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise ConfigurationError(
-                [
-                    "another kas uses it; several share a Redis, or have a state "
-                    "directory each"
-                ]
-            ) from None
-        except OSError:
-            os.close(lock)
-            raise
-        self._lock = lock
+        if self._lock < 0 and self._tell is None:
+            self._lock = lock_file(self._state)
 
     def _close(self) -> None:
         database, self._database = self._database, None
@@ -360,6 +356,30 @@ class FileBackend:
         if damaged:
             return CallError(Status.DATA_LOSS, f"{self._path} is damaged: {reason}")
         return CallError(Status.UNAVAILABLE, f"{self._path}: {reason}")
+
+
+def lock_file(state: StateDirectory) -> int:
+    """
+    Keep every other kas from the file.
+
+    :return: a descriptor; the file is ours until it is closed.
+    :raises ConfigurationError: another kas has it.
+    """
+    lock = os.open(state.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise ConfigurationError(
+            [
+                "another kas uses it; several share a Redis, or have a state "
+                "directory each"
+            ]
+        ) from None
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _empty() -> bytes:

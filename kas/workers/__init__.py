@@ -5,6 +5,6 @@ Several processes that are one kas to operators, agents and clients.
     process.py     one worker, as the supervisor sees it
     worker.py      what a worker is told when it is started, and what follows from it
     parent.py      its line to the supervisor
-    ports.py       the sockets that all workers accept from
+    limits.py      what all workers count together
     summary.py     the metrics and states of all, as those of one
 """

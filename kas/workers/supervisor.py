@@ -24,6 +24,7 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,8 @@ class Supervisor(LogsItsOwnWay, Service):
         self._shared = Listening(reactor, program="kas", now=now)
         self._workers: list[WorkerProcess] = []
         self._ready: Deferred[None] | None = None
+        #: Open while the file of the modules' stores is ours.
+        self._store_lock: int | None = None
         self._draining = False
         self._is_ready = False
         self.metrics = CollectorRegistry()
@@ -209,6 +212,13 @@ class Supervisor(LogsItsOwnWay, Service):
             shared[section] = await self._shared.reserve(
                 listen, section, f"{section}.address"
             )
+        if self._configuration.redis is None:
+            # Here, as in `kas.service`: SQLite is not everywhere.
+            from kas.storage.file_backend import lock_file
+
+            # Where another kas has it, modules that need it say so.
+            with suppress(ConfigurationError):
+                self._store_lock = lock_file(self._state)
         calls = path_of(self._state, os.getpid(), CALLS)
         shared[_CALLS] = await self._own_socket(calls, "calls")
         numbers = range(1, self._configuration.workers + 1)
@@ -242,7 +252,13 @@ class Supervisor(LogsItsOwnWay, Service):
                 path = self._folder / f"{number}.sock"
                 sockets[_PRIVATE_API] = await self._own_socket(path, "other workers")
             told.append(
-                Worker(number=number, urls=urls, sockets=sockets, secret=secret)
+                Worker(
+                    number=number,
+                    urls=urls,
+                    sockets=sockets,
+                    secret=secret,
+                    shares_store=self._store_lock is not None,
+                )
             )
         return told
 
@@ -533,6 +549,8 @@ class Supervisor(LogsItsOwnWay, Service):
             await one
         await self._control.close()
         await self._listening.close_all()
+        if self._store_lock is not None:
+            os.close(self._store_lock)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

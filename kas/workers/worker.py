@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 
+from kas.config.gitaly import GlobalGitalyRate, ServerGitalyRate
+from kas.config.gitlab import ApiRateLimit
 from kas.config.own_address import parse_peer_url
 from kas.config.schema import KasConfiguration, PrivateApi, PrivateApiListen
 from kas.config.workers import MAX_WORKERS
@@ -23,6 +26,9 @@ VARIABLE = "TXKAS_WORKER"
 _URL, _PORT = "OWN_PRIVATE_API_URL", "OWN_PRIVATE_API_PORT"
 
 
+_R = TypeVar("_R", ApiRateLimit, GlobalGitalyRate, ServerGitalyRate)
+
+
 @attrs.frozen(kw_only=True)
 class Worker:
     """
@@ -33,12 +39,15 @@ class Worker:
     :ivar sockets: that listen already, by the section that says where.
     :ivar secret: the file by which workers without Redis know each other; empty: they
         meet in Redis, as other kas do.
+    :ivar shares_store: the supervisor keeps other kas from the file of the modules'
+        stores, and all workers use it.
     """
 
     number: int
     urls: tuple[str, ...] = ()
     sockets: Mapping[str, int] = attrs.Factory(dict)
     secret: str = ""
+    shares_store: bool = False
 
     def to_variable(self) -> str:
         """For `VARIABLE`."""
@@ -68,7 +77,13 @@ class Worker:
     def configure(
         self, configuration: KasConfiguration, environ: Mapping[str, str]
     ) -> tuple[KasConfiguration, Mapping[str, str]]:
-        """The configuration and environment of this worker."""
+        """
+        The configuration and environment of this worker.
+
+        Rates at which others are asked hold for kas as a whole: each worker has its
+        part of them.
+        """
+        configuration = self._with_its_part(configuration)
         if self.secret:
             listen = PrivateApiListen(
                 network="unix",
@@ -91,6 +106,27 @@ class Worker:
             changed[_URL] = _url_of(url, self.number)
         private = PrivateApi(listen=listen)
         return attrs.evolve(configuration, private_api=private), changed
+
+    def _with_its_part(self, configuration: KasConfiguration) -> KasConfiguration:
+        gitaly, gitlab = configuration.gitaly, configuration.gitlab
+        changed = attrs.evolve(
+            gitaly,
+            global_api_rate_limit=self._part(gitaly.global_api_rate_limit),
+            per_server_api_rate_limit=self._part(gitaly.per_server_api_rate_limit),
+        )
+        if gitlab is not None:
+            gitlab = attrs.evolve(
+                gitlab, api_rate_limit=self._part(gitlab.api_rate_limit)
+            )
+        return attrs.evolve(configuration, gitaly=changed, gitlab=gitlab)
+
+    def _part(self, rate: _R) -> _R:
+        workers = max(1, len(self.urls))
+        return attrs.evolve(
+            rate,
+            refill_rate_per_second=rate.refill_rate_per_second / workers,
+            bucket_size=max(1, rate.bucket_size // workers),
+        )
 
 
 def private_listen(listen: PrivateApiListen, number: int) -> PrivateApiListen:

@@ -66,6 +66,7 @@ from tunnel.interfaces import (
     IServerModule,
     IServerModuleApi,
     IServerModuleFactory,
+    ISharedCount,
     ISpan,
     IStream,
     ITracer,
@@ -177,6 +178,7 @@ class KubernetesApiServer:
             settings.max_requests_per_credential,
             settings.max_requests_per_agent,
             settings.max_requests_per_second,
+            _together(api, settings),
         )
         self._unsubscribe: list[Callable[[], None]] = []
         self._cross_origin = CrossOrigin(api.page_origins) if api.page_origins else None
@@ -841,3 +843,12 @@ def _explain(reason: Any) -> tuple[int, str, bytes]:
             b"",
         )
     return 502, f"{_BROKEN_HOP}: {reason}", b""
+
+
+def _together(
+    api: IServerModuleApi, settings: Any
+) -> tuple[ISharedCount, ISharedCount] | None:
+    """What callers and agents have under way at other workers of this kas."""
+    callers = api.count_together("callers", settings.max_requests_per_credential)
+    agents = api.count_together("agents", settings.max_requests_per_agent)
+    return None if callers is None or agents is None else (callers, agents)

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from tunnel.interfaces import Access
+from tunnel.interfaces import Access, ISharedCount
 
 __all__ = [
     "FAST_SECONDS",
@@ -141,6 +141,8 @@ class Shares(Collector, Generic[R]):
     :param per_credential: requests under way of one caller.
     :param per_agent: requests under way at one agent.
     :param per_second: requests begun by one caller; None: any number.
+    :param together: of callers and of agents: what they have under way at other workers
+        of this kas; None: there are none.
     """
 
     def __init__(
@@ -149,7 +151,9 @@ class Shares(Collector, Generic[R]):
         per_credential: int,
         per_agent: int,
         per_second: int | None = None,
+        together: tuple[ISharedCount, ISharedCount] | None = None,
     ) -> None:
+        self._together = together
         self._clock = clock
         self._per_credential = per_credential
         self._per_agent = per_agent
@@ -220,15 +224,22 @@ class Shares(Collector, Generic[R]):
         there = load.by_account.get(account, 0)
         load.by_account[account] = there + 1
         load.count += 1
-        if len(account.requests) > self._per_credential:
+        of_caller, at_agent = len(account.requests), load.count
+        if self._together is not None:
+            callers, agents = self._together
+            callers.here(owner, of_caller)
+            agents.here(access.agent_id, at_agent)
+            of_caller += callers.elsewhere[owner]
+            at_agent += agents.elsewhere[access.agent_id]
+        if of_caller > self._per_credential:
             raise TooMany(f"of {access.who} are under way")
-        if load.count > self._per_agent:
+        if at_agent > self._per_agent:
             raise TooMany(f"at agent {access.agent_name} are under way")
-        if 2 * load.count > self._per_agent:
+        if 2 * at_agent > self._per_agent:
             # Of what others leave, so that there is room for one more at any time;
             # those who all want more come to shares by their weights, and one such
             # share stays free.
-            left = self._per_agent - load.count + there + 1
+            left = self._per_agent - at_agent + there + 1
             share = max(1, left * account.weight // (account.weight + HEAVIEST))
             if there >= share:
                 raise TooMany(
@@ -267,6 +278,10 @@ class Shares(Collector, Generic[R]):
             self._remember(account)
         load = self._agents[access.agent_id]
         load.count -= 1
+        if self._together is not None:
+            callers, agents = self._together
+            callers.here(access.owner, len(account.requests))
+            agents.here(access.agent_id, load.count)
         if not load.count:
             del self._agents[access.agent_id]
             return

@@ -52,6 +52,7 @@ from tunnel.interfaces import (
     IAgentModuleApi,
     IAuthenticator,
     IServerModuleApi,
+    ISharedCount,
     IStream,
     IStreamReceiver,
     ITracer,
@@ -306,6 +307,9 @@ class FakeServerModuleApi(_FakeApi):
             endpoint = endpoint.endpoint_string()
         self.listening[endpoint] = factory
         return succeed(_Port())
+
+    def count_together(self, limit: str, most: int) -> ISharedCount | None:
+        return None
 
     def store(self, namespace: str) -> NamespaceStore:
         return self._stores.open(self.name, namespace)

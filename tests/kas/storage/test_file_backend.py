@@ -16,14 +16,16 @@ from typing import Any
 import pytest
 import pytest_twisted
 from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import Clock, deferLater
 
 from kas.state.directory import StateDirectory
-from kas.storage.file_backend import FILE, FileBackend
+from kas.storage.file_backend import FILE, FileBackend, lock_file
 from tests.tunnel.hosting import store_conformance as conformance
 from tests.tunnel.hosting.store_conformance import LIMITS, Stand, reader, refused
 from tunnel.errors import CallError, Status
 from tunnel.hosting.stores import NamespaceStore, Stores
+from tunnel.interfaces import StoredValue
 
 reactor: Any = _reactor
 
@@ -235,3 +237,46 @@ def test_killed_in_the_middle(folder: Path) -> None:
         (value,) = database.execute("SELECT value FROM entries").fetchone()
     assert int(value[:8]) in (last, last + 1)
     assert value == value[:8] * 4000
+
+
+@pytest_twisted.ensureDeferred
+async def test_workers_share_it(folder: Path) -> None:
+    """Each sees what the others wrote; another kas has to stay away."""
+    state = StateDirectory.open(folder)
+    clock = Clock()
+    told: list[tuple[int, str, str]] = []
+    lock = lock_file(state)
+    workers = [
+        Stores(
+            lambda number=number: FileBackend(  # type: ignore[misc]
+                state,
+                reactor,
+                lambda: NOW + clock.seconds(),
+                LIMITS,
+                lambda name, event: told.append((number, name, event.key)),
+            ),
+            clock,
+            LIMITS,
+        )
+        for number in range(2)
+    ]
+    one, two = (each.open("mod", "one") for each in workers)
+    first = await one.set("k", b"1")
+    assert await two.get("k") == StoredValue(b"1", first)
+    for number in range(20):
+        # Both at once: SQLite has one of them wait.
+        await gatherResults(
+            Deferred.fromCoroutine(store.set(key, b"%d" % number))
+            for key, store in (("a", one), ("b", two))
+        )
+    assert [len(page) async for page in one.keys()] == [3]
+    with pytest.raises(CallError, match="another version"):
+        await two.set("k", b"2", version=first + 1)
+    assert told[0] == (0, "mod/one", "k")
+    assert len(told) == 41
+    async with stand(folder) as other:
+        with pytest.raises(CallError, match="another kas uses it"):
+            await other.store.get("k")
+    for each in workers:
+        await each.stop()
+    os.close(lock)

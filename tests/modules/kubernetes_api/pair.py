@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from kas.workers.limits import SharedCount
 from modules.kubernetes_api.agent import KubernetesApiAgent
 from modules.kubernetes_api.config import (
     KubernetesApiAgentConfiguration,
@@ -263,6 +264,8 @@ class ServerApi(Api):
         self.access: dict[str, Access | Exception | Deferred[Access]] = {}
         self.listening: list[tuple[Any, Any]] = []
         self.held: Callable[[], Collection[str]] = tuple
+        #: What is counted with other workers, by the limit.
+        self.together: dict[str, SharedCount] = {}
 
     def open_stream(
         self,
@@ -288,6 +291,12 @@ class ServerApi(Api):
 
     def holds_credentials(self, look: Callable[[], Collection[str]]) -> None:
         self.held = look
+
+    def count_together(self, limit: str, most: int) -> SharedCount:
+        """Of two workers; the other one is silent unless a test speaks for it."""
+        return self.together.setdefault(
+            limit, SharedCount.of(most, 2, lambda key, amount: None)
+        )
 
     def listen(self, endpoint: Any, factory: Any, path: str = "") -> Deferred[None]:
         self.listening.append((endpoint, factory))

@@ -195,6 +195,27 @@ class LimitTests(ProxyCase):
         text = "too many requests at agent agent-1 are under way"
         self.assert_error(self.world.request(token=b"user:1:root"), 429, text)
 
+    def test_together_with_other_workers(self) -> None:
+        """What they have under way counts here as well."""
+        self.world = World(max_requests_per_credential=2, max_requests_per_agent=5)
+        callers, agents = self.world.server_api.together.values()
+        first = self.world.request()
+        ((owner, _),) = callers.now()
+        callers.heard("other", owner, 1)
+        head = self.assert_error(self.world.request(), 429, "user alice")
+        self.assertIn(b"Retry-After: 1", head)
+        callers.heard("other", owner, 0)
+        ((agent_id, _),) = agents.now()
+        agents.heard("other", agent_id, 5)
+        text = "too many requests at agent agent-1 are under way"
+        self.assert_error(self.world.request(), 429, text)
+        agents.gone("other")
+        self.assertEqual(self.world.request().taken(), b"")
+        self.assertEqual(dict(agents.now()), {agent_id: 2})
+        first.lose()
+        self.world.run()
+        self.assertEqual(dict(agents.now()), {agent_id: 1})
+
     def test_per_second(self) -> None:
         """429 with Retry-After, and room again after a while."""
         self.world = World(max_requests_per_second=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from twisted.internet.task import Clock
 
@@ -55,7 +57,7 @@ class Stand:
     """Shares with a clock."""
 
     def __init__(
-        self, per_credential: int = 10_000, per_agent: int = 100_000, **more: int
+        self, per_credential: int = 10_000, per_agent: int = 100_000, **more: Any
     ) -> None:
         self.clock = Clock()
         self.shares: Shares[Request] = Shares(

@@ -1,0 +1,182 @@
+"""
+Limits that the workers of one kas count together.
+
+What happens, such as a connection with a token, is told to the others each time.  What
+is under way changes too often for that: a worker tells how much it has when that passes
+a step, of which a limit has `STEPS` for each worker.  So a key that uses little costs
+nothing, and all workers together exceed a limit by a quarter at most.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+import attrs
+from zope.interface import implementer
+
+from tunnel.hosting.stores import Stores
+from tunnel.interfaces import ISharedCount, StoreEvent
+
+__all__ = ["STEPS", "CountTogether", "SharedCount", "SharedLimits"]
+
+#: Steps of a limit, for each worker: the others know what one has but for one step.
+STEPS = 4
+
+#: Keys of one limit and worker of which is remembered how much it has under way; each
+#: passed a step there.  What is beyond is counted by that worker alone.
+MAX_KEYS = 10_000
+
+
+class CountTogether(Protocol):
+    """One limit."""
+
+    def heard(self, worker: str, key: str, amount: int) -> None:
+        """Another worker used something."""
+
+    def gone(self, worker: str) -> None:
+        """Another worker ended."""
+
+    def now(self) -> Iterable[tuple[str, int]]:
+        """What is under way here, as a worker that has just begun has to know it."""
+
+
+@implementer(ISharedCount)
+@attrs.define(eq=False)
+class SharedCount:
+    """
+    How much of something is under way, by a key.
+
+    :ivar step: see the module.
+    :param tell: the other workers: the key, and how much is under way here.
+    """
+
+    step: int
+    _tell: Callable[[str, int], None]
+    #: At all others; read by who checks the limit.
+    elsewhere: Counter[str] = attrs.field(factory=Counter, init=False)
+    _by_worker: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
+    #: What the others know of this worker.
+    _told: dict[str, int] = attrs.field(factory=dict, init=False)
+
+    @classmethod
+    def of(
+        cls, limit: int, workers: int, tell: Callable[[str, int], None]
+    ) -> SharedCount:
+        """For a limit of so much at all workers together."""
+        return cls(max(1, limit // (STEPS * workers)), tell)
+
+    def here(self, key: str, amount: int) -> None:
+        """So much is under way at this worker."""
+        shown = amount - amount % self.step
+        if shown == self._told.get(key, 0):
+            return
+        if shown:
+            self._told[key] = shown
+        else:
+            del self._told[key]
+        self._tell(key, shown)
+
+    # CountTogether
+
+    def heard(self, worker: str, key: str, amount: int) -> None:
+        """So much is under way there now."""
+        there = self._by_worker.setdefault(worker, {})
+        if key not in there and len(there) >= MAX_KEYS:
+            return
+        self.elsewhere[key] += amount - there.pop(key, 0)
+        if amount > 0:
+            there[key] = amount
+        if self.elsewhere[key] <= 0:
+            del self.elsewhere[key]
+
+    def gone(self, worker: str) -> None:
+        """Nothing is under way there any more."""
+        for key, amount in self._by_worker.pop(worker, {}).items():
+            self.elsewhere[key] -= amount
+            if self.elsewhere[key] <= 0:
+                del self.elsewhere[key]
+
+    def now(self) -> Iterable[tuple[str, int]]:
+        """What the others are told of this worker."""
+        return self._told.items()
+
+
+@attrs.define(eq=False)
+class _Happened:
+    """What is counted when it happens, and needs no memory here."""
+
+    _count: Callable[[str, int], None]
+
+    def heard(self, worker: str, key: str, amount: int) -> None:
+        self._count(key, amount)
+
+    def gone(self, worker: str) -> None:
+        pass
+
+    def now(self) -> Iterable[tuple[str, int]]:
+        return ()
+
+
+@attrs.define(eq=False)
+class SharedLimits:
+    """
+    Implements `kas.directory.sibling_store.WorkersListener`.
+
+    :ivar workers: all of them, this one included.
+    :param tell: the other workers: limit, key and amount.
+    :param stores: where modules keep what all workers share.
+    """
+
+    workers: int
+    _tell: Callable[[str, str, int], None]
+    _stores: Stores
+    _limits: dict[str, CountTogether] = attrs.field(factory=dict, init=False)
+
+    def under_way(self, name: str, limit: int) -> SharedCount:
+        """A limit of what is under way."""
+        made = SharedCount.of(
+            limit, self.workers, lambda key, amount: self._tell(name, key, amount)
+        )
+        self._limits[name] = made
+        return made
+
+    def happening(
+        self, name: str, count: Callable[[str, int], None]
+    ) -> Callable[[str, int], None]:
+        """
+        A limit of what happens.
+
+        :param count: called with what happened at other workers.
+        :return: tells them what happened here.
+        """
+        self._limits[name] = _Happened(count)
+        return lambda key, amount: self._tell(name, key, amount)
+
+    # WorkersListener
+
+    def stored(self, name: str, event: StoreEvent) -> None:
+        """A module changed what all workers share."""
+        self._stores.changed(name, event)
+
+    def began(self, worker: str) -> None:
+        """Changes there may have been missed."""
+        self._stores.reset()
+
+    def used(self, worker: str, limit: str, key: str, amount: int) -> None:
+        """A limit was used there."""
+        found = self._limits.get(limit)
+        if found is not None:
+            found.heard(worker, key, amount)
+
+    def ended(self, worker: str) -> None:
+        """It is gone."""
+        for limit in self._limits.values():
+            limit.gone(worker)
+
+    def uses(self) -> Iterator[tuple[str, str, int]]:
+        """What is under way here."""
+        for name, limit in self._limits.items():
+            for key, amount in limit.now():
+                yield name, key, amount

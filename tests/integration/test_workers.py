@@ -1,0 +1,221 @@
+"""Several processes that are one kas to everyone else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kas.ctl.asking import ask
+from tests.faults.stand import Fleet
+from tests.integration.processes import eventually
+from tests.integration.rawhttp import Way
+from tests.integration.stack import Agentk, Kas, fetch, sandbox, with_agent
+
+#: Of one kas here.
+WORKERS = 3
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of the API server of the demo."""
+    with sandbox(tmp_path_factory.mktemp("sandbox")) as kubeconfig:
+        yield kubeconfig
+
+
+@pytest.fixture
+def kas(tmp_path: Path) -> Iterator[Kas]:
+    """Not started; ended if the test did not."""
+    kas = Kas(tmp_path, f"workers: {WORKERS}\n")
+    yield kas
+    if kas.process is not None:
+        kas.process.kill()
+
+
+@pytest.fixture
+def agentk(kas: Kas, kubeconfig: Path) -> Iterator[Agentk]:
+    """Connected to it."""
+    with with_agent(kas, kubeconfig) as agentk:
+        yield agentk
+
+
+@pytest.fixture
+def way(kas: Kas, agentk: Agentk) -> Way:
+    """To the API server, through kas."""
+    kas.add_user("one")
+    return kas.way("one")
+
+
+def _sockets(kas: Kas) -> Path:
+    assert kas.process is not None
+    (folder,) = kas.state.glob(f"workers-*-{kas.process.pid}")
+    return folder
+
+
+def _of_worker(kas: Kas, number: int) -> dict[str, Any]:
+    return ask(_sockets(kas) / f"{number}-status.sock", "GET", "/status")
+
+
+def _holder(kas: Kas) -> tuple[int, int]:
+    """Number and process of the worker that has the agent."""
+    for one in kas.status()["workers"]:
+        if one["ready"] and _of_worker(kas, one["worker"])["agents"]:
+            return one["worker"], one["pid"]
+    return 0, 0
+
+
+def test_one_kas_to_everyone(kas: Kas, agentk: Agentk, way: Way) -> None:
+    """Whichever worker a connection reaches, it finds the agent; all look as one."""
+    for _ in range(40):
+        assert way.ask("GET", "/version").status == 200
+    status = kas.status()
+    assert [one["worker"] for one in status["workers"]] == [1, 2, 3]
+    assert status["ready"] and status["peers"] == 0
+    assert [one["agent_name"] for one in status["agents"]] == ["main"]
+    assert kas.metric("kas_connected_agents") == 1
+    assert kas.metric("kas_workers_ready") == WORKERS
+    assert kas.metric("kas_kubernetes_api_requests_total") >= 40
+    # Nobody knows which worker has the agent, so some of them asked another one.
+    assert kas.metric("kas_gateway_requests_total") > 0
+    (listed,) = kas.ctl_json("agent", "list")
+    assert listed["connected"] is True
+    assert "workers: 3" in kas.ctl("status")
+
+
+def test_a_worker_is_killed(kas: Kas, agentk: Agentk, way: Way) -> None:
+    """Another one takes its place; the agent is back at once, and no request fails."""
+    number, pid = _holder(kas)
+    os.kill(pid, signal.SIGKILL)
+    for _ in range(60):
+        assert way.ask("GET", "/version").status == 200
+    eventually(lambda: kas.metric("kas_workers_ready") == WORKERS)
+    assert kas.metric("kas_workers_replaced_total") == 1
+    assert kas.status()["workers"][number - 1]["replaced"] == 1
+    eventually(lambda: kas.metric("kas_connected_agents") == 1)
+    # The new one knows where the agent is, and is known to the others.
+    os.kill(_holder(kas)[1], signal.SIGKILL)
+    for _ in range(60):
+        assert way.ask("GET", "/version").status == 200
+
+
+def test_drained_as_one(kas: Kas, agentk: Agentk, way: Way) -> None:
+    """Every worker sends its agents away and takes none, one that is new as well."""
+    before = fetch(kas.observability, "/readiness")[0]
+    moved = kas.ctl_json("drain", "--timeout", "0")
+    assert (before, moved["ready"], moved["draining"]) == (200, False, True)
+    assert fetch(kas.observability, "/readiness")[0] == 503
+    for number in range(1, WORKERS + 1):
+        assert _of_worker(kas, number)["draining"] is True
+    pid = kas.status()["workers"][0]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: kas.status()["workers"][0]["pid"] not in (None, pid))
+    eventually(lambda: kas.metric("kas_workers_ready") == WORKERS)
+    eventually(lambda: _of_worker(kas, 1)["draining"] is True)
+    kas.ctl("drain", "--undo")
+    eventually(lambda: fetch(kas.observability, "/readiness")[0] == 200)
+    eventually(lambda: way.ask("GET", "/version").status == 200)
+
+
+def test_limits_are_those_of_all(kas: Kas, kubeconfig: Path) -> None:
+    """Whichever workers the connections of a user reach, they are counted together."""
+    kas.proxy_settings = ("max_requests_per_credential: 9",)
+    with with_agent(kas, kubeconfig), ExitStack() as stack:
+        kas.add_user("one")
+        way = kas.way("one")
+        eventually(lambda: way.ask("GET", "/version").status == 200)
+        statuses = []
+        for number in range(12):
+            watch = stack.enter_context(way.connect())
+            watch.send(way.head("GET", "/api/v1/namespaces?watch=1"))
+            statuses.append(watch.head()[1])
+            eventually(
+                lambda number=number: (
+                    kas.metric(  # type: ignore[misc]
+                        "kas_kubernetes_api_requests_in_flight"
+                    )
+                    == min(number + 1, 9)
+                )
+            )
+            # What one has, the others hear within a batch.
+            _all_heard(kas)
+        assert statuses == [200] * 9 + [429] * 3
+
+
+def _all_heard(kas: Kas) -> None:
+    """Wait for a batch of each worker, which comes in the order of what is told."""
+    for _ in range(2):
+        for number in range(1, WORKERS + 1):
+            _of_worker(kas, number)
+        time.sleep(0.05)
+
+
+def test_with_redis(tmp_path: Path, kubeconfig: Path) -> None:
+    """Workers of two kas find each other's agents, and are two kas to operators."""
+    fleet = Fleet(tmp_path, 2, "workers: 2\n")
+    try:
+        fleet.start()
+        one, two = fleet.kas
+        agentk = fleet.agentk(one.add_agent("main"), kubeconfig, at=two)
+        one.add_user("one")
+        token = one.bearer("one")
+        for kas in fleet.kas:
+            way = Way("one", kas.proxy, kas.authority, token)
+            eventually(lambda way=way: way.ask("GET", "/version").status == 200)  # type: ignore[misc]
+            for _ in range(20):
+                assert way.ask("GET", "/version").status == 200
+        # The two workers of the other one.
+        eventually(lambda: [kas.status()["peers"] for kas in fleet.kas] == [2, 2])
+        assert one.metric("kas_gateway_requests_total") == 0
+        assert two.metric("kas_connected_agents") == 1
+        began = time.monotonic()
+        assert agentk.stop()
+        assert two.stop()
+        # Nobody waits for agents to leave to workers that stop as well.
+        assert time.monotonic() - began < 20
+    finally:
+        fleet.stop()
+
+
+def test_the_end(kas: Kas, agentk: Agentk) -> None:
+    """All workers end with it, in good order, and leave nothing behind."""
+    assert kas.process is not None
+    pids = [one["pid"] for one in kas.status()["workers"]]
+    assert kas.stop()
+    assert not any(Path("/proc", str(pid)).exists() for pid in pids)
+    left = {path.name for path in kas.state.iterdir()}
+    assert not {one for one in left if one.startswith(("workers-", "running-"))}
+    assert not {one for one in left if one.endswith(".sock")}
+
+
+def test_killed_itself(kas: Kas, agentk: Agentk) -> None:
+    """No worker outlives it, and the next one removes what it left."""
+    assert kas.process is not None
+    pids = [one["pid"] for one in kas.status()["workers"]]
+    old = _sockets(kas)
+    kas.process.child.kill()
+    kas.process.child.wait()
+    eventually(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids))
+    assert old.exists()
+    kas.start()
+    assert not old.exists()
+    agentk.wait_until_ready()
+
+
+def test_a_worker_that_cannot_start(tmp_path: Path) -> None:
+    """kas does not start, and what is wrong is said once it is seen."""
+    kas = Kas(tmp_path, "workers: 2\n")
+    first = Kas(tmp_path / "first")
+    first.start()
+    kas.agents = first.agents
+    with pytest.raises(AssertionError, match="is in use"):
+        kas.start()
+    assert first.process is not None
+    first.process.kill()
+    assert json.loads(kas.ctl("agent", "list", "--output", "json")) is not None

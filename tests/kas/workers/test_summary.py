@@ -1,0 +1,85 @@
+"""Several workers as one."""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+
+from kas.workers.summary import add_metrics, add_progress, add_states
+
+
+def _metrics(factor: int) -> str:
+    registry = CollectorRegistry()
+    counter = Counter("kas_requests", "Requests.", ["code"], registry=registry)
+    counter.labels("200").inc(factor)
+    counter.labels(f"30{factor}").inc()
+    Gauge("kas_connected_agents", "Agents.", registry=registry).set(factor)
+    Gauge("kas_redis_up", "1.", ["purpose"], registry=registry).labels("x").set(
+        factor == 1
+    )
+    Gauge("kas_peers", "Others.", registry=registry).set(3)
+    Gauge("kas_certificate_expiry_seconds", "Left.", registry=registry).set(
+        100 - factor
+    )
+    histogram = Histogram("kas_seconds", "Time.", buckets=(1, 5), registry=registry)
+    histogram.observe(factor)
+    return generate_latest(registry).decode()
+
+
+def test_metrics() -> None:
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in add_metrics([_metrics(1), _metrics(2)])
+        for sample in metric.samples
+        if not sample.name.endswith("_created")
+    }
+    assert found == {
+        ("kas_requests_total", "200"): 3,
+        ("kas_requests_total", "301"): 1,
+        ("kas_requests_total", "302"): 1,
+        ("kas_connected_agents",): 3,
+        ("kas_redis_up", "x"): 0,
+        ("kas_peers",): 3,
+        ("kas_certificate_expiry_seconds",): 98,
+        ("kas_seconds_bucket", "1.0"): 1,
+        ("kas_seconds_bucket", "5.0"): 2,
+        ("kas_seconds_bucket", "+Inf"): 2,
+        ("kas_seconds_count",): 2,
+        ("kas_seconds_sum",): 3,
+    }
+
+
+def test_progress() -> None:
+    one = {"pid": 1, "ready": True, "agents": 2, "requests": 1, "peers": 1}
+    two = {"pid": 2, "ready": False, "agents": 3, "requests": 0, "peers": 1}
+    assert add_progress([one, two]) == {
+        "pid": 1,
+        "ready": False,
+        "agents": 5,
+        "requests": 1,
+        "peers": 1,
+    }
+    assert add_progress([]) == {}
+
+
+def test_states() -> None:
+    one = {
+        "modules": {"a": "running", "b": "running"},
+        "agents": [{"agent_id": "x"}],
+        "cluster_problems": {"x": "down"},
+    }
+    two = {
+        "modules": {"a": "restarting", "b": "running"},
+        "agents": [{"agent_id": "y"}],
+        "cluster_problems": {"y": "up"},
+    }
+    assert add_states([one, two]) == {
+        "modules": {"a": "restarting", "b": "running"},
+        "agents": [{"agent_id": "x"}, {"agent_id": "y"}],
+        "cluster_problems": {"x": "down", "y": "up"},
+    }
