@@ -331,11 +331,19 @@ class SiblingStore:
             self._seen.popitem(last=False)
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
-        """Connections of an agent at workers that live."""
+        """
+        Connections of an agent at workers that live.
+
+        :raises StoreDown: one of them does not answer.
+        """
         return await self._ask(pb.FindRequest(agent_id=agent_id))
 
     async def listed(self, project_id: int = 0) -> list[AgentRecord]:
-        """Connections of a project, or all, at workers that live."""
+        """
+        Connections of a project, or all, at workers that live.
+
+        :raises StoreDown: one of them does not answer.
+        """
         return await self._ask(pb.FindRequest(project_id=project_id))
 
     async def last_seen(self, agent_ids: Sequence[str]) -> dict[str, float]:
@@ -351,14 +359,13 @@ class SiblingStore:
         answers = await gatherResults(
             [Deferred.fromCoroutine(self._or_none(one)) for one in asking]
         )
-        if asking and all(one is None for one in answers):
-            raise StoreDown("no other worker answers")
-        return [
-            AgentRecord.from_message(record)
-            for answer in answers
-            if answer is not None
-            for record in answer.agents
-        ]
+        found: list[AgentRecord] = []
+        for answer in answers:
+            if answer is None:
+                # What it has is not gone because it is slow.
+                raise StoreDown("another worker does not answer")
+            found += map(AgentRecord.from_message, answer.agents)
+        return found
 
     async def _or_none(
         self, asking: Coroutine[Any, Any, pb.FindResponse]

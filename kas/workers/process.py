@@ -62,6 +62,8 @@ class WorkerProcess:
     _failed: Callable[[WorkerProcess, str], None]
     #: What it listens on; None: it is not ready.
     opened: list[Opened] | None = None
+    #: Of the process; None: there is none now.
+    pid: int | None = None
     #: Processes that took the place of one that ended by itself.
     replaced: int = 0
     _transport: IProcessTransport | None = None
@@ -81,11 +83,6 @@ class WorkerProcess:
     def number(self) -> int:
         """From 1 on."""
         return self.worker.number
-
-    @property
-    def pid(self) -> int | None:
-        """Of the process; None: there is none now."""
-        return None if self._transport is None else self._transport.pid
 
     def start(self) -> None:
         """Start a process."""
@@ -110,6 +107,7 @@ class WorkerProcess:
             {**self._environ, VARIABLE: told.to_variable()},
             childFDs=descriptors,
         )
+        self.pid = self._transport.pid
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if there is a process."""
@@ -162,7 +160,8 @@ class WorkerProcess:
 
     def ended(self, reason: Failure) -> None:
         """The process is gone."""
-        pid, self._transport, self.opened = self.pid, None, None
+        pid = self.pid
+        self._transport = self.pid = self.opened = None
         self._timers.cancel_all()
         if self._ended is not None:
             self._ended.callback(None)

@@ -18,6 +18,7 @@ from tests.faults.stand import Fleet
 from tests.integration.processes import eventually
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas, fetch, sandbox, with_agent
+from tools.ports import free_port
 
 #: Of one kas here.
 WORKERS = 3
@@ -159,6 +160,10 @@ def _all_heard(kas: Kas) -> None:
 def test_with_redis(tmp_path: Path, kubeconfig: Path) -> None:
     """Workers of two kas find each other's agents, and are two kas to operators."""
     fleet = Fleet(tmp_path, 2, "workers: 2\n")
+    for kas in fleet.kas:
+        # Its second worker has the port after that.
+        kas.private, after = free_port(), free_port()
+        assert after == kas.private + 1
     try:
         fleet.start()
         one, two = fleet.kas

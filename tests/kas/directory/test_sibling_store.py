@@ -20,6 +20,7 @@ from kas.directory.sibling_store import (
     STATE_INTERVAL,
     SiblingStore,
 )
+from kas.directory.store import StoreDown
 from kas.pb import directory_pb2 as pb
 from tests.kas.directory.memory import kas, record
 from tests.kas.directory.several import now
@@ -170,6 +171,23 @@ class SiblingStoreTests(SynchronousTestCase):
         self.workers.settle()
         self.assertEqual(list(self.one.directory.routes("a")), [back])
         self.assertEqual(len(self.one.directory.living()), 2)
+
+    def test_one_that_is_slow(self) -> None:
+        """What it has is not gone, and is found as soon as it answers."""
+        found = record("a", at=2)
+        self.two.directory.connected(found)
+        self.workers.settle()
+        self.two.dead = True
+        woken: list[int] = []
+        self.one.directory.routes("a")
+        self.one.directory.wait("a", lambda: woken.append(1))
+        self.workers.settle(3)
+        listing = Deferred.fromCoroutine(self.one.store.listed())
+        self.failureResultOf(listing, StoreDown)
+        self.assertEqual((woken, list(self.one.directory.routes("a"))), ([], []))
+        self.two.dead = False
+        self.workers.settle(3)
+        self.assertEqual((woken, list(self.one.directory.routes("a"))), ([1], [found]))
 
     def test_an_instance_that_moved_ends_where_it_was(self) -> None:
         ended: list[object] = []
