@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from bench import fleet
+from bench import fleet, workers
 from bench.processes import ROOT, Process, python
 from bench.stand import GIGABYTE, NICE, ROUNDS, SECONDS, Stand
 from tools.load import speed
@@ -364,6 +364,8 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "idle-agents": idle_agents,
     "connecting": connecting,
     "watches": watches,
+    "workers-cpu": _fleet(workers.cpu),
+    "workers-requests": _fleet(workers.requests),
     "second-kas": _fleet(fleet.second_kas),
     "second-kas-bulk": _fleet(fleet.second_kas_bulk),
     "resumable-bulk": _fleet(fleet.resumable_bulk),

@@ -134,6 +134,7 @@ def makeService(options: Options) -> IService:
         if worker is not None:
             # What a terminal sends is for the supervisor.
             os.setpgid(0, 0)
+            service.log_fields = {"worker": worker.number}
         service.log_as_told(
             options.parent or {},
             options["log-format"],

@@ -323,8 +323,9 @@ def test_watchdog(lone_kas: Kas, tmp_path: Path) -> None:
         assert lone_kas.stop()
 
 
-def test_socket_activation(lone_kas: Kas, lone_agentk: Agentk) -> None:
-    """kas takes the sockets that systemd opened, by their names."""
+@pytest.mark.parametrize("workers", [1, 2])
+def test_socket_activation(lone_kas: Kas, lone_agentk: Agentk, workers: int) -> None:
+    """kas takes the sockets that systemd opened, by their names, for all workers."""
     names = ["agents", "proxy", "health"]
     lone_kas.folder.mkdir(exist_ok=True)
     configuration = lone_kas.folder / "systemd.yaml"
@@ -333,6 +334,7 @@ def test_socket_activation(lone_kas: Kas, lone_agentk: Agentk) -> None:
         f"agent:\n  listen: {listen.format('agents', 'true')}\n"
         f"  kubernetes_api: {{listen: {listen.format('proxy', 'true')}}}\n"
         f"observability: {{listen: {listen.format('health', 'false')}}}\n"
+        f"workers: {workers}\n"
     )
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in names]
     lone_kas.agents, lone_kas.proxy, lone_kas.observability = (

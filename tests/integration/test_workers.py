@@ -88,6 +88,9 @@ def test_one_kas_to_everyone(kas: Kas, agentk: Agentk, way: Way) -> None:
     (listed,) = kas.ctl_json("agent", "list")
     assert listed["connected"] is True
     assert "workers: 3" in kas.ctl("status")
+    assert kas.process is not None
+    lines = [json.loads(line) for line in kas.process.said().splitlines()]
+    assert {one.get("worker") for one in lines} == {None, 1, 2, 3}
 
 
 def test_a_worker_is_killed(kas: Kas, agentk: Agentk, way: Way) -> None:

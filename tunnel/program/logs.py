@@ -155,6 +155,8 @@ class LogsItsOwnWay:
     #: ``text`` or ``json``, and whether it goes to our standard output.
     log_format = "text"
     log_is_output = True
+    #: Fields of every line, where lines are JSON.
+    log_fields: Mapping[str, str | int] = {}
     _log_level = "info"
     _levels: LogLevelFilterPredicate | None = None
 
@@ -198,7 +200,14 @@ class LogsItsOwnWay:
                 raise ConfigurationError([message]) from None
         self.log_format = "json" if kind == "json" else "text"
         self.log_writer = log_writer(kind, sink)
-        self.log_observer = observer(kind, levels, self.log_writer.write)
+        written = observer(kind, levels, self.log_writer.write)
+        fields = self.log_fields
+        if fields:
+            self.log_observer = implementer(ILogObserver)(
+                lambda event: written({**fields, **event})
+            )
+        else:
+            self.log_observer = written
 
     def set_log_level(self, level: str | None) -> None:
         """The least important level that is written; None: as the program was told."""
