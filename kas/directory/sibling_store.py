@@ -2,7 +2,7 @@
 The store of a directory whose kas has several workers, and no Redis.
 
     worker 1 ──Watch──> worker 2: what changes there, from now on
-       └──────Find────> ... what it holds now
+       └─────FindAll──> ... what it holds now
 
 The workers of one kas know each other's address from the start, run on one machine, and
 end together; so nothing has to be written down for them.  Each tells the others what
@@ -40,8 +40,8 @@ BATCH_SECONDS = 0.02
 STATE_INTERVAL = 5.0
 
 #: Changes that wait for a sibling that does not read; one that is further behind begins
-#: anew.  Ten times the agents of a usual worker, each some 300 bytes.
-MAX_PENDING = 100_000
+#: anew.  Each has some 300 bytes, and all of them go into one message.
+MAX_PENDING = 10_000
 
 #: Seconds before a sibling that died is asked again, at first and at most: another one
 #: takes its place in about a second.
@@ -57,7 +57,9 @@ class SiblingCalls(Protocol):
     def watch_at(self, url: str) -> AsyncGenerator[pb.WatchResponse, None]:
         """What changes there; :raises TunnelError: it ended."""
 
-    async def find_at(self, url: str, request: pb.FindRequest) -> pb.FindResponse:
+    async def find_all_at(
+        self, url: str, request: pb.FindRequest
+    ) -> Sequence[pb.AgentRecord]:
         """What it holds; :raises TunnelError: it does not answer."""
 
 
@@ -353,8 +355,8 @@ class SiblingStore:
     async def _ask(self, request: pb.FindRequest) -> list[AgentRecord]:
         # One that is not watched has just died, or has just begun: who connects there
         # is told when it is.
-        asking: list[Coroutine[Any, Any, pb.FindResponse]] = [
-            self._calls.find_at(url, request) for url in self._alive
+        asking: list[Coroutine[Any, Any, Sequence[pb.AgentRecord]]] = [
+            self._calls.find_all_at(url, request) for url in self._alive
         ]
         answers = await gatherResults(
             [Deferred.fromCoroutine(self._or_none(one)) for one in asking]
@@ -364,12 +366,12 @@ class SiblingStore:
             if answer is None:
                 # What it has is not gone because it is slow.
                 raise StoreDown("another worker does not answer")
-            found += map(AgentRecord.from_message, answer.agents)
+            found += map(AgentRecord.from_message, answer)
         return found
 
     async def _or_none(
-        self, asking: Coroutine[Any, Any, pb.FindResponse]
-    ) -> pb.FindResponse | None:
+        self, asking: Coroutine[Any, Any, Sequence[pb.AgentRecord]]
+    ) -> Sequence[pb.AgentRecord] | None:
         try:
             return await asking
         except TunnelError:

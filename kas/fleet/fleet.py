@@ -7,8 +7,16 @@ directory is empty, and nothing happens here.
 
 from __future__ import annotations
 
+import itertools
 import ssl
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +61,9 @@ IDENTITY = "gitlab-kas"
 
 #: Seconds that a peer has for one answer about its agents.
 ASK_TIMEOUT = 2.0
+
+#: Connections in one page of an answer: some 300 KiB.
+PAGE = 1000
 
 _DIRECTORY = directory_pb2.DESCRIPTOR.services_by_name["Directory"]
 
@@ -226,15 +237,29 @@ class Fleet:
     ) -> directory_pb2.FindResponse:
         """See ``directory.proto``."""
         return directory_pb2.FindResponse(
-            agents=[
-                self._record(connection.agent).to_message()
-                for connection in self.registry
-                if not connection.retired
-                and request.agent_id in ("", connection.agent.agent_id)
-                and request.project_id in (0, connection.agent.project_id)
-            ],
-            kas=self._me.to_message(),
+            agents=self._found(request), kas=self._me.to_message()
         )
+
+    async def find_all(
+        self, request: directory_pb2.FindRequest, call: object
+    ) -> AsyncGenerator[directory_pb2.FindResponse, None]:
+        """See ``directory.proto``."""
+        found = self._found(request)
+        while page := list(itertools.islice(found, PAGE)):
+            yield directory_pb2.FindResponse(agents=page)
+
+    def _found(
+        self, request: directory_pb2.FindRequest
+    ) -> Iterator[directory_pb2.AgentRecord]:
+        # All at once: agents come and go while pages are sent.
+        for connection in tuple(self.registry):
+            agent = connection.agent
+            if (
+                not connection.retired
+                and request.agent_id in ("", agent.agent_id)
+                and request.project_id in (0, agent.project_id)
+            ):
+                yield self._record(agent).to_message()
 
     async def watch(
         self, request: directory_pb2.WatchRequest, call: object
@@ -287,8 +312,11 @@ class Fleet:
         if not self.peers.at(kas.url).worth_trying:
             return []
         try:
-            answer = await self.find_at(
-                kas.url, directory_pb2.FindRequest(agent_id=agent_id)
+            client = await self._client(kas.url)
+            answer = await client.call(
+                "Find",
+                directory_pb2.FindRequest(agent_id=agent_id),
+                timeout=ASK_TIMEOUT,
             )
         except TunnelError as error:
             self._log.debug("kas at {url}: {reason}", url=kas.url, reason=error)
@@ -326,15 +354,16 @@ class Fleet:
     # kas.directory.sibling_store.SiblingCalls: what workers of one kas ask of each
     # other.
 
-    async def find_at(
+    async def find_all_at(
         self, url: str, request: directory_pb2.FindRequest
-    ) -> directory_pb2.FindResponse:
+    ) -> Sequence[directory_pb2.AgentRecord]:
         """What another kas holds; :raises TunnelError: it does not answer."""
         client = await self._client(url)
-        answer: directory_pb2.FindResponse = await client.call(
-            "Find", request, timeout=ASK_TIMEOUT
-        )
-        return answer
+        return [
+            agent
+            async for page in client.stream("FindAll", request, timeout=ASK_TIMEOUT)
+            for agent in page.agents
+        ]
 
     async def watch_at(
         self, url: str

@@ -54,7 +54,8 @@ class ProcessSocket:
         lost: str,
         handed: int | None = None,
     ) -> None:
-        self._path = path_of(state, os.getpid(), prefix)
+        self._state = state
+        self._prefix = prefix
         self._factory = factory
         self._reactor = reactor
         self._lost = lost
@@ -68,22 +69,24 @@ class ProcessSocket:
             port.startListening()
             self._port = port
             return
-        if len(os.fsencode(self._path)) > _MAX_PATH:
+        # Now, because a daemon is another process than the one that made this.
+        path = path_of(self._state, os.getpid(), self._prefix)
+        if len(os.fsencode(path)) > _MAX_PATH:
             self._log.warn(
                 "{path} is too long for a socket: kasctl {lost} will not work; use a "
                 "state directory with a shorter path",
-                path=str(self._path),
+                path=str(path),
                 lost=self._lost,
             )
             return
-        endpoint = UNIXServerEndpoint(self._reactor, str(self._path), mode=0o600)
+        endpoint = UNIXServerEndpoint(self._reactor, str(path), mode=0o600)
         try:
-            self._path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
             self._port = await endpoint.listen(self._factory)
         except Exception as error:
             self._log.warn(
                 "no {path} ({reason}): kasctl {lost} will not work",
-                path=str(self._path),
+                path=str(path),
                 lost=self._lost,
                 reason=error,
             )

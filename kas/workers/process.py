@@ -26,6 +26,9 @@ __all__ = ["SILENCE", "WorkerProcess"]
 #: waits longer for an answer, and a reactor that was only busy has turned by then.
 SILENCE = 15.0
 
+#: Seconds in which one that takes the place of another has to be ready.
+STARTING = 60.0
+
 #: Seconds until another process takes the place of one that ended: at first, and at
 #: most where each ends again.
 REPLACE_FIRST, REPLACE_MOST = 0.1, 10.0
@@ -84,8 +87,16 @@ class WorkerProcess:
         """From 1 on."""
         return self.worker.number
 
+    @property
+    def name(self) -> str:
+        """Of the process that there is now, or will be next."""
+        return f"{self.number}.{self.replaced}"
+
     def start(self) -> None:
         """Start a process."""
+        if self._was_ready:
+            # The first has the time that the operator gives to the start of kas.
+            self._timers.later("silence", STARTING, self._silent)
         numbers = {
             name: _FIRST_SOCKET + index
             for index, name in enumerate(self.worker.sockets)
@@ -151,10 +162,9 @@ class WorkerProcess:
 
     def _silent(self) -> None:
         self._log.error(
-            "worker {number} (pid {pid}) is silent for {seconds:g} s, and is killed",
+            "worker {number} (pid {pid}) is silent, and is killed",
             number=self.number,
             pid=self.pid,
-            seconds=SILENCE,
         )
         self.signal(signal.SIGKILL)
 

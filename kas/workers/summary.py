@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-__all__ = ["add_metrics", "add_progress", "add_states"]
+__all__ = ["MetricTotals", "add_progress", "add_states"]
 
 #: Metrics of which the largest is that of all, because each worker sees the same.
 _LARGEST = (
@@ -37,32 +37,70 @@ def _how(name: str) -> Callable[[float, float], float]:
     return lambda one, other: one + other
 
 
-def add_metrics(texts: Iterable[str]) -> list[Metric]:
+#: What `MetricTotals` counts by: the family, the sample, and its labels.
+_Key = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+class MetricTotals:
     """
-    One of each metric of what Prometheus would read from several processes.
+    One of each metric of what Prometheus reads from several processes.
 
     Counters, histograms and counts are added; of what describes all of them alike, such
-    as the end of a certificate, there is one.
+    as the end of a certificate, there is one.  What a process counted stays counted
+    when it ends, because a sum that falls is taken for a restart of everything.
     """
-    found: dict[str, Metric] = {}
-    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
-    for text in texts:
-        for family in text_string_to_metric_families(text):
-            found.setdefault(
-                family.name, Metric(family.name, family.documentation, family.type)
-            )
-            of_family = values.setdefault(family.name, {})
-            add = _how(family.name)
-            for sample in family.samples:
-                key = sample.name, tuple(sorted(sample.labels.items()))
-                if key in of_family and not sample.name.endswith("_created"):
-                    of_family[key] = add(of_family[key], sample.value)
-                else:
-                    of_family.setdefault(key, sample.value)
-    for name, metric in found.items():
-        for (sample_name, labels), value in values[name].items():
-            metric.add_sample(sample_name, dict(labels), value)
-    return list(found.values())
+
+    def __init__(self) -> None:
+        #: What each process said last.
+        self._said: dict[str, dict[str, Metric]] = {}
+        #: What those counted that have ended.
+        self._ended: dict[_Key, float] = {}
+        self._families: dict[str, Metric] = {}
+
+    def add(self, said: Mapping[str, str], alive: Collection[str]) -> list[Metric]:
+        """
+        The metrics of all.
+
+        :param said: what processes say now, by their names; of one that is alive and
+            does not answer what it said before counts.
+        :param alive: names of all that there are.
+        """
+        for name, text in said.items():
+            self._said[name] = {
+                family.name: family for family in text_string_to_metric_families(text)
+            }
+        for name in [one for one in self._said if one not in alive]:
+            self._retire(self._said.pop(name))
+        values = dict(self._ended)
+        for families in self._said.values():
+            for family in families.values():
+                self._families.setdefault(family.name, family)
+                _add(values, family)
+        found: dict[str, Metric] = {}
+        for (name, sample, labels), value in values.items():
+            known = self._families[name]
+            metric = found.get(name)
+            if metric is None:
+                metric = found[name] = Metric(name, known.documentation, known.type)
+            metric.add_sample(sample, dict(labels), value)
+        return list(found.values())
+
+    def _retire(self, families: Mapping[str, Metric]) -> None:
+        for family in families.values():
+            if family.type in ("counter", "histogram", "summary"):
+                self._families.setdefault(family.name, family)
+                _add(self._ended, family)
+
+
+def _add(values: dict[_Key, float], family: Metric) -> None:
+    add = _how(family.name)
+    for sample in family.samples:
+        key = family.name, sample.name, tuple(sorted(sample.labels.items()))
+        there = values.get(key)
+        if there is None:
+            values[key] = sample.value
+        elif not sample.name.endswith("_created"):
+            values[key] = add(there, sample.value)
 
 
 def add_progress(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

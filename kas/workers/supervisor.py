@@ -34,7 +34,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.endpoints import UNIXClientEndpoint
+from twisted.internet.endpoints import UNIXClientEndpoint, quoteStringArgument
 from twisted.logger import Logger
 from twisted.web.client import Agent, readBody
 from twisted.web.iweb import IAgentEndpointFactory
@@ -47,7 +47,7 @@ from kas.state import pki, running
 from kas.state.directory import StateDirectory
 from kas.state.process_socket import CALLS, CONTROL, ProcessSocket, path_of
 from kas.workers.process import WorkerProcess
-from kas.workers.summary import add_metrics, add_progress, add_states
+from kas.workers.summary import MetricTotals, add_progress, add_states
 from kas.workers.worker import Worker, private_listen
 from tunnel import __version__
 from tunnel.config import Listen
@@ -73,8 +73,9 @@ FOLDER = "workers-"
 #: Bytes of the path of a unix socket, with the zero behind it (Linux).
 _MAX_PATH = 107
 
-#: Seconds that a worker has for one answer.
-ANSWER_TIMEOUT = 5.0
+#: Seconds that a worker has for one answer: less than `kasctl` waits for that of all,
+#: and more than one takes to dial other kas.
+ANSWER_TIMEOUT = 2.3
 
 
 class Supervisor(LogsItsOwnWay, Service):
@@ -110,7 +111,8 @@ class Supervisor(LogsItsOwnWay, Service):
         self._reactor = reactor
         self._now = now
         self._environ = environ
-        self._folder = state.file(f"{_folders()}{os.getpid()}")
+        #: Set when it starts, because a daemon is another process than this one.
+        self._folder = state.path
         self._listening = Listening(
             reactor, self._development_certificate, program="kas", now=now
         )
@@ -121,7 +123,7 @@ class Supervisor(LogsItsOwnWay, Service):
         self._store_lock: int | None = None
         self._draining = False
         self._is_ready = False
-        self.metrics = CollectorRegistry()
+        self._totals = MetricTotals()
         self._watchdog = sdnotify.Watchdog(reactor)
         self._control = ProcessSocket(
             state, CONTROL, self._control_site(), reactor, "drain and rebalance"
@@ -184,6 +186,7 @@ class Supervisor(LogsItsOwnWay, Service):
         return list(listeners(self._configuration, self._modules))
 
     def _make_folder(self) -> None:
+        self._folder = self._state.file(f"{_folders()}{os.getpid()}")
         # In a container every process has the number of the one before.
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(mode=0o700)
@@ -264,8 +267,9 @@ class Supervisor(LogsItsOwnWay, Service):
 
     async def _own_socket(self, path: Path, what: str) -> int:
         path.unlink(missing_ok=True)
-        endpoint = f"unix:{path}:mode=600"
-        return await self._shared.reserve(Listen(endpoint=endpoint), what, "")
+        # Without a lock beside it: the path has our number, or is in our folder.
+        where = f"unix:{quoteStringArgument(str(path))}:mode=600:lockfile=0"
+        return await self._shared.reserve(Listen(endpoint=where), what, "")
 
     def _url(self, number: int) -> str:
         worker = Worker(number=number)
@@ -337,20 +341,26 @@ class Supervisor(LogsItsOwnWay, Service):
     # What workers are asked.
 
     async def _ask(
-        self, worker: WorkerProcess, socket_name: str, path: str, method: bytes = b"GET"
+        self,
+        worker: WorkerProcess,
+        socket_name: str,
+        path: str,
+        method: bytes = b"GET",
+        timeout: float = ANSWER_TIMEOUT,
     ) -> bytes:
         """
         One answer of a worker.
 
+        :param timeout: seconds for it.
         :raises Exception: there is none in time.
         """
         where = self._folder / f"{worker.number}-{socket_name}.sock"
         agent = Agent.usingEndpointFactory(self._reactor, _Socket(self._reactor, where))
         asking = agent.request(method, b"http://kas" + path.encode())
-        asking.addTimeout(ANSWER_TIMEOUT, self._reactor)
+        asking.addTimeout(timeout, self._reactor)
         response = await asking
         reading = readBody(response)
-        reading.addTimeout(ANSWER_TIMEOUT, self._reactor)
+        reading.addTimeout(timeout, self._reactor)
         body: bytes = await reading
         if response.code != 200:
             raise ConfigurationError([f"worker {worker.number}: {response.code}"])
@@ -439,16 +449,20 @@ class Supervisor(LogsItsOwnWay, Service):
         async def metrics() -> Page:
             path = settings.prometheus.url_path
             answers = await self._ask_all("status", path)
-            registry = CollectorRegistry()
-            registry.register(
-                _Metrics(
-                    [
-                        *add_metrics(body.decode() for _, body in answers),
-                        *self._own_metrics(),
-                    ]
-                )
+            found = self._totals.add(
+                {one.name: body.decode() for one, body in answers},
+                {one.name for one in self._workers},
             )
+            registry = CollectorRegistry()
+            registry.register(_Metrics([*found, *self._own_metrics()]))
             return exposition(registry)
+
+        async def profile() -> Page:
+            # One is enough, and the first is like the others.
+            patience = settings.profile.duration + ANSWER_TIMEOUT
+            first = self._workers[0]
+            found = await self._ask(first, "status", "/debug/profile", timeout=patience)
+            return Page(found)
 
         pages: dict[str, Callable[[], Page | Coroutine[Any, Any, Page]]] = {
             settings.liveness_probe.url_path: lambda: plain("alive"),
@@ -456,6 +470,8 @@ class Supervisor(LogsItsOwnWay, Service):
             settings.prometheus.url_path: metrics,
             "/status": status,
         }
+        if settings.profile.enabled:
+            pages["/debug/profile"] = profile
         return Site(pages, self._reactor)
 
     def _own_metrics(self) -> list[Metric]:
@@ -497,13 +513,10 @@ class Supervisor(LogsItsOwnWay, Service):
             )
 
         async def agents() -> Page:
-            # Each knows those of all.
-            for one in self._workers:
-                if one.opened is not None:
-                    return Page(
-                        await self._ask(one, "control", "/agents"), "application/json"
-                    )
-            return plain("no worker is ready", 503)
+            # Each knows those of all; the first that answers will do.
+            for _, body in await self._ask_all("control", "/agents"):
+                return Page(body, "application/json")
+            return plain("no worker answers", 503)
 
         async def peers() -> Page:
             return as_json(await self._summed("control", "/peers", add_progress))

@@ -41,7 +41,7 @@ class Worker:
 
 
 class Workers:
-    """Some workers of one kas; `find_at` and `watch_at` are what RPC does."""
+    """Some workers of one kas; `find_all_at` and `watch_at` are what RPC does."""
 
     def __init__(self, count: int) -> None:
         self.clock = Clock()
@@ -80,18 +80,18 @@ class Workers:
 
     # SiblingCalls
 
-    async def find_at(self, url: str, request: pb.FindRequest) -> pb.FindResponse:
+    async def find_all_at(
+        self, url: str, request: pb.FindRequest
+    ) -> list[pb.AgentRecord]:
         worker = self.all[url]
         self.finds.append(url)
         if worker.dead:
             raise CallError(Status.UNAVAILABLE, "gone")
-        return pb.FindResponse(
-            agents=[
-                one.to_message()
-                for one in worker.directory.own()
-                if request.agent_id in ("", one.agent.agent_id)
-            ]
-        )
+        return [
+            one.to_message()
+            for one in worker.directory.own()
+            if request.agent_id in ("", one.agent.agent_id)
+        ]
 
     async def watch_at(self, url: str) -> AsyncGenerator[pb.WatchResponse, None]:
         worker = self.all.get(url)
@@ -102,7 +102,11 @@ class Workers:
             end: Deferred[Any] = Deferred()
             worker.watches.append(end)
             change = Deferred.fromCoroutine(_next(changes))
-            change.addCallbacks(end.callback, end.errback)
+            # Unless the worker died meanwhile.
+            change.addCallbacks(
+                lambda message, end=end: end.called or end.callback(message),
+                lambda failure, end=end: end.called or end.errback(failure),
+            )
             message = await end
             worker.watches.remove(end)
             yield pb.WatchResponse.FromString(message.SerializeToString())

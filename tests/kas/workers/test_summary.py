@@ -10,7 +10,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from kas.workers.summary import add_metrics, add_progress, add_states
+from kas.workers.summary import MetricTotals, add_progress, add_states
 
 
 def _metrics(factor: int) -> str:
@@ -34,7 +34,9 @@ def _metrics(factor: int) -> str:
 def test_metrics() -> None:
     found = {
         (sample.name, *sample.labels.values()): sample.value
-        for metric in add_metrics([_metrics(1), _metrics(2)])
+        for metric in MetricTotals().add(
+            {"1": _metrics(1), "2": _metrics(2)}, ["1", "2"]
+        )
         for sample in metric.samples
         if not sample.name.endswith("_created")
     }
@@ -52,6 +54,32 @@ def test_metrics() -> None:
         ("kas_seconds_count",): 2,
         ("kas_seconds_sum",): 3,
     }
+
+
+def _samples(
+    totals: MetricTotals, said: dict[str, str], alive: list[str]
+) -> dict[str, float]:
+    return {
+        sample.name: sample.value
+        for metric in totals.add(said, alive)
+        for sample in metric.samples
+        if not sample.labels
+    }
+
+
+def test_what_was_counted_stays_counted() -> None:
+    """A process that ends, and one that does not answer."""
+    totals = MetricTotals()
+    said = {"1.0": _metrics(1), "2.0": _metrics(2)}
+    assert _samples(totals, said, list(said))["kas_seconds_sum"] == 3
+    silent = _samples(totals, {"1.0": _metrics(1)}, list(said))
+    assert (silent["kas_seconds_sum"], silent["kas_connected_agents"]) == (3, 3)
+    for _ in range(2):
+        after = _samples(totals, {"1.0": _metrics(1)}, ["1.0", "2.1"])
+        assert (after["kas_seconds_sum"], after["kas_connected_agents"]) == (3, 1)
+    new = {"1.0": _metrics(1), "2.1": _metrics(2)}
+    after = _samples(totals, new, list(new))
+    assert (after["kas_seconds_sum"], after["kas_connected_agents"]) == (5, 3)
 
 
 def test_progress() -> None:
