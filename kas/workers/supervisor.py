@@ -187,10 +187,7 @@ class Supervisor(LogsItsOwnWay, Service):
 
     def _make_folder(self) -> None:
         self._folder = self._state.file(f"{_folders()}{os.getpid()}")
-        # In a container every process has the number of the one before.
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(mode=0o700)
-        longest = self._folder / f"{self._configuration.workers}-status.sock"
+        longest = self._folder / f"{self._configuration.workers}.control"
         if len(os.fsencode(longest)) > _MAX_PATH:
             raise ConfigurationError(
                 [
@@ -198,6 +195,9 @@ class Supervisor(LogsItsOwnWay, Service):
                     "state directory with a shorter path, or 'workers: 1'"
                 ]
             )
+        # In a container every process has the number of the one before.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(mode=0o700)
 
     async def _open(self) -> list[Worker]:
         """Open every port, and say what each worker is told."""
@@ -230,7 +230,7 @@ class Supervisor(LogsItsOwnWay, Service):
         if with_redis:
             urls = tuple(self._url(number) for number in numbers)
         else:
-            urls = tuple(f"unix://{self._folder / f'{one}.sock'}" for one in numbers)
+            urls = tuple(f"unix://{self._folder / f'{one}.peer'}" for one in numbers)
             file = self._folder / "secret"
             secret = str(file)
             self._state.write(
@@ -242,7 +242,7 @@ class Supervisor(LogsItsOwnWay, Service):
         for number in numbers:
             sockets = dict(shared)
             for section, name in ((_OBSERVABILITY, "status"), (_CONTROL, "control")):
-                path = self._folder / f"{number}-{name}.sock"
+                path = self._folder / f"{number}.{name}"
                 sockets[section] = await self._own_socket(path, section)
             if with_redis:
                 assert self._configuration.private_api is not None
@@ -252,7 +252,7 @@ class Supervisor(LogsItsOwnWay, Service):
                     f"{_PRIVATE_API}.address",
                 )
             else:
-                path = self._folder / f"{number}.sock"
+                path = self._folder / f"{number}.peer"
                 sockets[_PRIVATE_API] = await self._own_socket(path, "other workers")
             told.append(
                 Worker(
@@ -354,7 +354,7 @@ class Supervisor(LogsItsOwnWay, Service):
         :param timeout: seconds for it.
         :raises Exception: there is none in time.
         """
-        where = self._folder / f"{worker.number}-{socket_name}.sock"
+        where = self._folder / f"{worker.number}.{socket_name}"
         agent = Agent.usingEndpointFactory(self._reactor, _Socket(self._reactor, where))
         asking = agent.request(method, b"http://kas" + path.encode())
         asking.addTimeout(timeout, self._reactor)
@@ -607,7 +607,7 @@ class _Metrics(Collector):
 def _folders() -> str:
     """What begins the names of those of this machine; paths of sockets are short."""
     host = hashlib.sha256(socket.gethostname().encode()).hexdigest()
-    return f"{FOLDER}{host[:8]}-"
+    return f"{FOLDER}{host[:4]}-"
 
 
 def remove_leftovers(state: StateDirectory) -> None:

@@ -45,7 +45,7 @@ def _pids(kas: Kas) -> list[int]:
 def _agents(kas: Kas, number: int) -> int:
     assert kas.process is not None
     (folder,) = kas.state.glob(f"workers-*-{kas.process.pid}")
-    status = ask(folder / f"{number}-status.sock", "GET", "/status")
+    status = ask(folder / f"{number}.status", "GET", "/status")
     return len(status["agents"])
 
 

@@ -32,9 +32,15 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def kas(tmp_path: Path) -> Iterator[Kas]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a short name: sockets are in it."""
+    return tmp_path_factory.mktemp("k")
+
+
+@pytest.fixture
+def kas(folder: Path) -> Iterator[Kas]:
     """Not started; ended if the test did not."""
-    kas = Kas(tmp_path, f"workers: {WORKERS}\n")
+    kas = Kas(folder, f"workers: {WORKERS}\n")
     yield kas
     if kas.process is not None:
         kas.process.kill()
@@ -61,7 +67,7 @@ def _sockets(kas: Kas) -> Path:
 
 
 def _of_worker(kas: Kas, number: int) -> dict[str, Any]:
-    return ask(_sockets(kas) / f"{number}-status.sock", "GET", "/status")
+    return ask(_sockets(kas) / f"{number}.status", "GET", "/status")
 
 
 def _holder(kas: Kas) -> tuple[int, int]:
@@ -160,9 +166,9 @@ def _all_heard(kas: Kas) -> None:
         time.sleep(0.05)
 
 
-def test_with_redis(tmp_path: Path, kubeconfig: Path) -> None:
+def test_with_redis(folder: Path, kubeconfig: Path) -> None:
     """Workers of two kas find each other's agents, and are two kas to operators."""
-    fleet = Fleet(tmp_path, 2, "workers: 2\n")
+    fleet = Fleet(folder, 2, "workers: 2\n")
     for kas in fleet.kas:
         # Its second worker has the port after that.
         kas.private, after = free_port(), free_port()
@@ -216,10 +222,10 @@ def test_killed_itself(kas: Kas, agentk: Agentk) -> None:
     agentk.wait_until_ready()
 
 
-def test_a_worker_that_cannot_start(tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start(folder: Path) -> None:
     """kas does not start, and what is wrong is said once it is seen."""
-    kas = Kas(tmp_path, "workers: 2\n")
-    first = Kas(tmp_path / "first")
+    kas = Kas(folder, "workers: 2\n")
+    first = Kas(folder / "first")
     first.start()
     kas.agents = first.agents
     with pytest.raises(AssertionError, match="is in use"):
