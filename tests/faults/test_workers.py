@@ -133,7 +133,10 @@ def test_under_load(
             each.stop()
         seen = watches.stop()
     record.note(
-        "F11", f"agent at another worker after {back:.1f} s", "<= 2 s", back <= 2
+        "F11, a worker",
+        f"agent at another worker after {back:.1f} s",
+        "<= 2 s",
+        back <= 2,
     )
     record.note(
         "F11, a worker",
