@@ -33,9 +33,9 @@ from kas.agents.reports import AgentReports
 from kas.api.listener import ExternalApi, operators_factory
 from kas.api.services import ExternalServices
 from kas.config.gitlab import GitLab
-from kas.config.loading import listeners
+from kas.config.loading import certificate_names
 from kas.config.oidc import OpenIdConnect
-from kas.config.own_address import interface_addresses, own_address, own_names
+from kas.config.own_address import interface_addresses
 from kas.config.schema import KasConfiguration, KasTracing
 from kas.fleet.balance import PER_SECOND, Balance
 from kas.fleet.fleet import Fleet
@@ -152,7 +152,7 @@ class KasService(LogsItsOwnWay, Service):
         self._state = state
         self._reactor = reactor
         self._now = now
-        self._names = _own_names(configuration, modules, environ)
+        self._names = certificate_names(configuration, modules, environ)
         self._kas_id = secrets.token_bytes(16)
         self.metrics = CollectorRegistry()
         self.registry = Registry()
@@ -818,15 +818,3 @@ def _credential_caching(modules: list[Prepared]) -> CredentialCaching:
         if isinstance(module.configuration, CredentialCaching):
             return module.configuration
     return CredentialCaching()
-
-
-def _own_names(
-    configuration: KasConfiguration,
-    modules: list[Prepared],
-    environ: Mapping[str, str],
-) -> tuple[str, ...]:
-    own = None
-    if configuration.private_api is not None:
-        listen = configuration.private_api.listen
-        own = own_address(listen, environ, interface_addresses)
-    return own_names((one for _, one in listeners(configuration, modules)), own)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kas.config.own_address import interface_addresses, own_address
+from kas.config.own_address import interface_addresses, own_address, own_names
 from kas.config.schema import AgentSection, KasConfiguration, read_configuration_file
 from tunnel.config import Listen, PartlyRead, Remark, Section, nearest, place_of
 from tunnel.config.listen import ANYWHERE
@@ -119,6 +119,19 @@ def listeners(
         listen = getattr(module.configuration, "listen", None)
         if isinstance(listen, Listen):
             yield f"{module.path}.listen", listen
+
+
+def certificate_names(
+    configuration: KasConfiguration,
+    modules: Sequence[Prepared],
+    environ: Mapping[str, str],
+) -> tuple[str, ...]:
+    """What the certificate that kas makes has to be for; see `own_names`."""
+    own = None
+    if configuration.private_api is not None:
+        listen = configuration.private_api.listen
+        own = own_address(listen, environ, interface_addresses)
+    return own_names((one for _, one in listeners(configuration, modules)), own)
 
 
 def _same_address(

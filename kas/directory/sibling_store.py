@@ -144,11 +144,6 @@ class SiblingStore:
     def __attrs_post_init__(self) -> None:
         self._timers = Timers(self._clock)
 
-    @property
-    def alive(self) -> int:
-        """Siblings that are watched now."""
-        return len(self._alive)
-
     def start(self, listener: StoreListener) -> None:
         """Watch the others, in the background, again and again."""
         self._listener = listener

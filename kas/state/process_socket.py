@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from kas.state.directory import StateDirectory, process_name
 from tunnel.program.handed import HandedPort
 
-__all__ = ["CALLS", "CONTROL", "SUFFIX", "ProcessSocket", "path_of"]
+__all__ = ["CALLS", "CONTROL", "MAX_PATH", "SUFFIX", "ProcessSocket", "path_of"]
 
 #: What begins the name of the socket that kas itself is controlled by, and of that for
 #: calls of its modules' services.
@@ -27,7 +27,7 @@ CONTROL, CALLS = "control-", "calls-"
 SUFFIX = ".sock"
 
 #: Bytes of the path of a unix socket, with the zero behind it (Linux).
-_MAX_PATH = 107
+MAX_PATH = 107
 
 
 def path_of(state: StateDirectory, pid: int, prefix: str = CONTROL) -> Path:
@@ -71,7 +71,7 @@ class ProcessSocket:
             return
         # Now, because a daemon is another process than the one that made this.
         path = path_of(self._state, os.getpid(), self._prefix)
-        if len(os.fsencode(path)) > _MAX_PATH:
+        if len(os.fsencode(path)) > MAX_PATH:
             self._log.warn(
                 "{path} is too long for a socket: kasctl {lost} will not work; use a "
                 "state directory with a shorter path",

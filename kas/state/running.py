@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import attrs
 from twisted.logger import Logger
@@ -32,6 +31,7 @@ __all__ = [
     "Running",
     "file_name",
     "forget",
+    "is_alive",
     "look",
     "tell",
 ]
@@ -98,15 +98,7 @@ def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
     _sweep(state)
     content = {
         "pid": os.getpid(),
-        "listeners": [
-            {
-                "for": one.what,
-                "address": one.address,
-                "certificate_file": one.certificate_file and str(one.certificate_file),
-                "path": one.path,
-            }
-            for one in listeners
-        ],
+        "listeners": [one.to_json() for one in listeners],
     }
     name = file_name(os.getpid())
     try:
@@ -133,7 +125,7 @@ def look(state: StateDirectory) -> tuple[Running, ...]:
     found = (
         _read(state, pid)
         for pid, _ in state.of_processes(_PREFIX, ".json")
-        if _is_alive(pid)
+        if is_alive(pid)
     )
     return tuple(sorted((one for one in found if one), key=lambda one: one.pid))
 
@@ -142,7 +134,7 @@ def _sweep(state: StateDirectory) -> None:
     """Remove what processes left that are gone."""
     for prefix, suffix in ((_PREFIX, ".json"), (CONTROL, SUFFIX), (CALLS, SUFFIX)):
         for pid, path in state.of_processes(prefix, suffix):
-            if not _is_alive(pid):
+            if not is_alive(pid):
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:
@@ -150,7 +142,8 @@ def _sweep(state: StateDirectory) -> None:
                     _log.debug("{path} stays: {reason}", path=path, reason=error)
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """There is a process of this number."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -164,16 +157,7 @@ def _read(state: StateDirectory, pid: int) -> Running | None:
     # Only programs write it, and nothing depends on it: no reason to complain.
     try:
         content = json.loads(state.read(file_name(pid)) or b"")
-        listeners = tuple(
-            Opened(
-                str(one["for"]),
-                str(one["address"]),
-                Path(one["certificate_file"]) if one["certificate_file"] else None,
-                # one of before an upgrade says none
-                str(one.get("path", "")),
-            )
-            for one in content["listeners"]
-        )
+        listeners = tuple(map(Opened.from_json, content["listeners"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Running(pid, listeners)

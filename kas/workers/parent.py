@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import attrs
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
@@ -48,16 +46,7 @@ class Parent(Protocol):
 
     def ready(self, opened: Sequence[Opened]) -> None:
         """Say that this worker takes connections at the addresses *opened*."""
-        said = [
-            attrs.asdict(
-                one,
-                value_serializer=lambda _, __, value: (
-                    None if value is None else str(value)
-                ),
-            )
-            for one in opened
-        ]
-        self._send({"opened": said})
+        self._send({"opened": [one.to_json() for one in opened]})
         self._beat()
 
     def stop(self) -> None:
@@ -88,12 +77,4 @@ def read_report(line: bytes) -> list[Opened] | None:
     said = json.loads(line)
     if "opened" not in said:
         return None
-    return [
-        Opened(
-            one["what"],
-            one["address"],
-            None if one["certificate_file"] is None else Path(one["certificate_file"]),
-            one["path"],
-        )
-        for one in said["opened"]
-    ]
+    return list(map(Opened.from_json, said["opened"]))

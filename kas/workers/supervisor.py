@@ -13,11 +13,9 @@ worker that dies takes nothing with it but its own connections.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -25,6 +23,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +39,13 @@ from twisted.web.client import Agent, readBody
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
-from kas.config.loading import listeners
-from kas.config.own_address import interface_addresses, own_address, own_names
-from kas.config.schema import KasConfiguration
+from kas.config.loading import certificate_names, listeners
+from kas.config.own_address import interface_addresses, own_address
+from kas.config.schema import KasConfiguration, PrivateApi
 from kas.state import pki, running
 from kas.state.directory import StateDirectory
 from kas.state.process_socket import CALLS, CONTROL, ProcessSocket, path_of
+from kas.workers.folder import WorkersFolder
 from kas.workers.process import WorkerProcess
 from kas.workers.summary import MetricTotals, add_progress, add_states
 from kas.workers.worker import Worker, private_listen
@@ -59,19 +59,13 @@ from tunnel.program.logs import LogsItsOwnWay
 from tunnel.program.site import Page, Site, as_json, exposition, plain
 from tunnel.program.startup import start_or_exit
 
-__all__ = ["Supervisor", "remove_leftovers"]
+__all__ = ["Supervisor"]
 
 #: Sections whose ports each worker has for itself.
 _OBSERVABILITY, _PRIVATE_API = "observability.listen", "private_api.listen"
 
 #: Where the socket of each worker for `kasctl` is handed, besides those of sections.
 _CONTROL, _CALLS = "control", "calls"
-
-#: Files of the workers, in a folder of the state directory for each supervisor.
-FOLDER = "workers-"
-
-#: Bytes of the path of a unix socket, with the zero behind it (Linux).
-_MAX_PATH = 107
 
 #: Seconds that a worker has for one answer: less than `kasctl` waits for that of all,
 #: and more than one takes to dial other kas.
@@ -111,8 +105,8 @@ class Supervisor(LogsItsOwnWay, Service):
         self._reactor = reactor
         self._now = now
         self._environ = environ
-        #: Set when it starts, because a daemon is another process than this one.
-        self._folder = state.path
+        #: Made when it starts, because a daemon is another process than this one.
+        self._made: WorkersFolder | None = None
         self._listening = Listening(
             reactor, self._development_certificate, program="kas", now=now
         )
@@ -140,9 +134,7 @@ class Supervisor(LogsItsOwnWay, Service):
         start_or_exit(self._start(), self._reactor)
 
     async def _start(self) -> None:
-        configuration = self._configuration
-        remove_leftovers(self._state)
-        self._make_folder()
+        self._made = WorkersFolder.make(self._state, self._configuration.workers)
         if any(one.own_certificate for _, one in self._listeners()):
             # Once, and not by all of them at a time.
             self._development_certificate()
@@ -151,7 +143,7 @@ class Supervisor(LogsItsOwnWay, Service):
             for number, sockets in enumerate(await self._open(), 1)
         ]
         await self._listening.listen(
-            configuration.observability.listen,
+            self._configuration.observability.listen,
             self._site(),
             what=running.OBSERVABILITY,
             setting=f"{_OBSERVABILITY}.address",
@@ -170,12 +162,7 @@ class Supervisor(LogsItsOwnWay, Service):
             ),
         ]
         for port in opened[1:]:
-            self._log.info(
-                "listening for {what} on {address}{security}",
-                what=port.what,
-                address=port.address,
-                security=" (TLS)" if port.certificate_file else " (not encrypted)",
-            )
+            self._listening.announce(port)
         running.tell(self._state, opened)
         self._is_ready = True
         sdnotify.notify("READY=1")
@@ -185,22 +172,45 @@ class Supervisor(LogsItsOwnWay, Service):
     def _listeners(self) -> list[tuple[str, Listen]]:
         return list(listeners(self._configuration, self._modules))
 
-    def _make_folder(self) -> None:
-        self._folder = self._state.file(f"{_folders()}{os.getpid()}")
-        longest = self._folder / f"{self._configuration.workers}.control"
-        if len(os.fsencode(longest)) > _MAX_PATH:
-            raise ConfigurationError(
-                [
-                    f"{longest} is too long for a socket, and workers need some: use a "
-                    "state directory with a shorter path, or 'workers: 1'"
-                ]
-            )
-        # In a container every process has the number of the one before.
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(mode=0o700)
-
     async def _open(self) -> list[Worker]:
         """Open every port, and say what each worker is told."""
+        shared = await self._open_shared()
+        if self._configuration.redis is not None:
+            private_api = self._configuration.private_api
+            assert private_api is not None
+            urls = tuple(self._url(number) for number in self._numbers)
+            secret = ""
+        else:
+            private_api = None
+            urls = tuple(
+                f"unix://{self._folder.socket(number, 'peer')}"
+                for number in self._numbers
+            )
+            secret = str(self._folder.secret)
+            self._state.write(
+                str(self._folder.secret.relative_to(self._state.path)),
+                b64encode(secrets.token_bytes(32)),
+                durable=False,
+            )
+            # Here, as in `kas.service`: SQLite is not everywhere.
+            from kas.storage.file_backend import lock_file
+
+            # Where another kas has it, modules that need it say so.
+            with suppress(ConfigurationError):
+                self._store_lock = lock_file(self._state)
+        return [
+            Worker(
+                number=number,
+                urls=urls,
+                sockets={**shared, **await self._open_own(number, private_api)},
+                secret=secret,
+                shares_store=self._store_lock is not None,
+            )
+            for number in self._numbers
+        ]
+
+    async def _open_shared(self) -> dict[str, int]:
+        """The ports that all workers accept from."""
         shared: dict[str, int] = {}
         for section, listen in self._listeners():
             if section in (_OBSERVABILITY, _PRIVATE_API):
@@ -215,55 +225,37 @@ class Supervisor(LogsItsOwnWay, Service):
             shared[section] = await self._shared.reserve(
                 listen, section, f"{section}.address"
             )
-        if self._configuration.redis is None:
-            # Here, as in `kas.service`: SQLite is not everywhere.
-            from kas.storage.file_backend import lock_file
-
-            # Where another kas has it, modules that need it say so.
-            with suppress(ConfigurationError):
-                self._store_lock = lock_file(self._state)
         calls = path_of(self._state, os.getpid(), CALLS)
         shared[_CALLS] = await self._own_socket(calls, "calls")
-        numbers = range(1, self._configuration.workers + 1)
-        with_redis = self._configuration.redis is not None
-        secret = ""
-        if with_redis:
-            urls = tuple(self._url(number) for number in numbers)
+        return shared
+
+    async def _open_own(
+        self, number: int, private_api: PrivateApi | None
+    ) -> dict[str, int]:
+        """Those of one worker alone; None: it has no private API but for the others."""
+        own = {}
+        for section, what in ((_OBSERVABILITY, "status"), (_CONTROL, "control")):
+            path = self._folder.socket(number, what)
+            own[section] = await self._own_socket(path, section)
+        if private_api is None:
+            path = self._folder.socket(number, "peer")
+            own[_PRIVATE_API] = await self._own_socket(path, "other workers")
         else:
-            urls = tuple(f"unix://{self._folder / f'{one}.peer'}" for one in numbers)
-            file = self._folder / "secret"
-            secret = str(file)
-            self._state.write(
-                str(file.relative_to(self._state.path)),
-                b64encode(secrets.token_bytes(32)),
-                durable=False,
+            own[_PRIVATE_API] = await self._shared.reserve(
+                private_listen(private_api.listen, number),
+                "other kas",
+                f"{_PRIVATE_API}.address",
             )
-        told = []
-        for number in numbers:
-            sockets = dict(shared)
-            for section, name in ((_OBSERVABILITY, "status"), (_CONTROL, "control")):
-                path = self._folder / f"{number}.{name}"
-                sockets[section] = await self._own_socket(path, section)
-            if with_redis:
-                assert self._configuration.private_api is not None
-                sockets[_PRIVATE_API] = await self._shared.reserve(
-                    private_listen(self._configuration.private_api.listen, number),
-                    "other kas",
-                    f"{_PRIVATE_API}.address",
-                )
-            else:
-                path = self._folder / f"{number}.peer"
-                sockets[_PRIVATE_API] = await self._own_socket(path, "other workers")
-            told.append(
-                Worker(
-                    number=number,
-                    urls=urls,
-                    sockets=sockets,
-                    secret=secret,
-                    shares_store=self._store_lock is not None,
-                )
-            )
-        return told
+        return own
+
+    @property
+    def _folder(self) -> WorkersFolder:
+        assert self._made is not None, "used before it is started"
+        return self._made
+
+    @property
+    def _numbers(self) -> Sequence[int]:
+        return range(1, self._configuration.workers + 1)
 
     async def _own_socket(self, path: Path, what: str) -> int:
         path.unlink(missing_ok=True)
@@ -354,7 +346,7 @@ class Supervisor(LogsItsOwnWay, Service):
         :param timeout: seconds for it.
         :raises Exception: there is none in time.
         """
-        where = self._folder / f"{worker.number}.{socket_name}"
+        where = self._folder.socket(worker.number, socket_name)
         agent = Agent.usingEndpointFactory(self._reactor, _Socket(self._reactor, where))
         asking = agent.request(method, b"http://kas" + path.encode())
         asking.addTimeout(timeout, self._reactor)
@@ -400,12 +392,9 @@ class Supervisor(LogsItsOwnWay, Service):
         method: bytes = b"GET",
     ) -> dict[str, Any]:
         """What all say, as one."""
-        answers = [
-            (worker, json.loads(body))
-            for worker, body in await self._ask_all(socket_name, path, method)
-        ]
+        answers = await self._ask_all(socket_name, path, method)
         return {
-            **add([said for _, said in answers]),
+            **add([json.loads(body) for _, body in answers]),
             "pid": os.getpid(),
             "draining": self._draining,
             "ready": self._serves,
@@ -492,25 +481,12 @@ class Supervisor(LogsItsOwnWay, Service):
         ]
 
     def _control_site(self) -> Site:
-        async def progress() -> Page:
-            return as_json(await self._summed("control", "/", add_progress))
+        async def summed(path: str, method: bytes = b"GET") -> Page:
+            return as_json(await self._summed("control", path, add_progress, method))
 
-        async def drain() -> Page:
-            self._draining = True
-            return as_json(
-                await self._summed("control", "/drain", add_progress, b"POST")
-            )
-
-        async def undrain() -> Page:
-            self._draining = False
-            return as_json(
-                await self._summed("control", "/undrain", add_progress, b"POST")
-            )
-
-        async def rebalance() -> Page:
-            return as_json(
-                await self._summed("control", "/rebalance", add_progress, b"POST")
-            )
+        async def drain(path: str, draining: bool) -> Page:
+            self._draining = draining
+            return await summed(path, b"POST")
 
         async def agents() -> Page:
             # Each knows those of all; the first that answers will do.
@@ -518,21 +494,22 @@ class Supervisor(LogsItsOwnWay, Service):
                 return Page(body, "application/json")
             return plain("no worker answers", 503)
 
-        async def peers() -> Page:
-            return as_json(await self._summed("control", "/peers", add_progress))
-
         return Site(
-            {"/": progress, "/agents": agents, "/peers": peers},
+            {
+                "/": partial(summed, "/"),
+                "/agents": agents,
+                "/peers": partial(summed, "/peers"),
+            },
             self._reactor,
-            {"/drain": drain, "/undrain": undrain, "/rebalance": rebalance},
+            {
+                "/drain": partial(drain, "/drain", True),
+                "/undrain": partial(drain, "/undrain", False),
+                "/rebalance": partial(summed, "/rebalance", b"POST"),
+            },
         )
 
     def _development_certificate(self) -> tuple[Path, Path]:
-        configuration, own = self._configuration, None
-        if configuration.private_api is not None:
-            listen = configuration.private_api.listen
-            own = own_address(listen, self._environ, interface_addresses)
-        names = own_names((one for _, one in self._listeners()), own)
+        names = certificate_names(self._configuration, self._modules, self._environ)
         files = pki.ensure(self._state, self._now, socket.gethostname(), names)
         return files.certificate_file, files.key_file
 
@@ -564,7 +541,8 @@ class Supervisor(LogsItsOwnWay, Service):
         await self._listening.close_all()
         if self._store_lock is not None:
             os.close(self._store_lock)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._made is not None:
+            self._made.remove()
 
 
 #: What begins a worker: twistd, with the arguments that follow.
@@ -602,17 +580,3 @@ class _Metrics(Collector):
 
     def collect(self) -> list[Metric]:
         return self.found
-
-
-def _folders() -> str:
-    """What begins the names of those of this machine; paths of sockets are short."""
-    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()
-    return f"{FOLDER}{host[:4]}-"
-
-
-def remove_leftovers(state: StateDirectory) -> None:
-    """Remove the folders of supervisors that are gone."""
-    for path in state.path.glob(f"{_folders()}*"):
-        number = path.name.removeprefix(_folders())
-        if number.isdecimal() and not Path("/proc", number).exists():
-            shutil.rmtree(path, ignore_errors=True)

@@ -233,3 +233,14 @@ def test_a_worker_that_cannot_start(folder: Path) -> None:
     assert first.process is not None
     first.process.kill()
     assert json.loads(kas.ctl("agent", "list", "--output", "json")) is not None
+
+
+def test_a_state_directory_with_a_long_path(folder: Path) -> None:
+    """kas does not start, says why, and what is in the directory stays."""
+    state = folder / ("d" * 60)
+    kas = Kas(state, "workers: 2\n")
+    kas.state.mkdir(mode=0o700, parents=True)
+    (kas.state / "identity.json").write_text('{"version": 1}')
+    with pytest.raises(AssertionError, match="too long for a socket"):
+        kas.start()
+    assert (kas.state / "identity.json").exists()

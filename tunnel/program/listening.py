@@ -45,6 +45,32 @@ class Opened:
     #: What precedes every path there, such as ``/k8s-proxy``.
     path: str = ""
 
+    def to_json(self) -> dict[str, str | None]:
+        """For other processes: see `from_json`."""
+        file = self.certificate_file
+        return {
+            "for": self.what,
+            "address": self.address,
+            "certificate_file": None if file is None else str(file),
+            "path": self.path,
+        }
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Opened:
+        """
+        What another process says.
+
+        :raises KeyError, TypeError: it is nothing of this kind.
+        """
+        file = said["certificate_file"]
+        return cls(
+            str(said["for"]),
+            str(said["address"]),
+            Path(file) if file else None,
+            # One of before an upgrade says none.
+            str(said.get("path", "")),
+        )
+
 
 @attrs.define(eq=False)
 class Listening:
@@ -120,20 +146,24 @@ class Listening:
             )
         port = await self._open(listen, factory, what, setting)
         address = address_text(port.getHost())
-        self._ports[port] = Opened(what, address, files[0] if files else None, path)
-        # Of ports that are handed who opened them tells.
-        say = self._log.debug if self.handed else self._log.info
-        say(
-            "listening for {what} on {address}{security}",
-            what=what,
-            address=address,
-            security=" (TLS)" if files is not None else " (not encrypted)",
-        )
+        opened = Opened(what, address, files[0] if files else None, path)
+        self._ports[port] = opened
+        if not self.handed:
+            self.announce(opened)
         if listen.certificate_file is not None:
             self._follow_dates(listen.certificate_file)
             if listen.key_file is not None:
                 warn_if_public(listen.key_file)
         return port
+
+    def announce(self, opened: Opened) -> None:
+        """Say in the log what is open; for ports that are handed, their opener does."""
+        self._log.info(
+            "listening for {what} on {address}{security}",
+            what=opened.what,
+            address=opened.address,
+            security=" (TLS)" if opened.certificate_file else " (not encrypted)",
+        )
 
     async def reserve(self, listen: Listen, what: str, setting: str) -> int:
         """

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 from twisted.logger import (
@@ -79,12 +80,18 @@ def _fields(event: LogEvent) -> Mapping[str, Any]:
 class Lines:
     """Formats events, and has them written."""
 
-    def __init__(self, form: Format, write: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        form: Format,
+        write: Callable[[str], object],
+        fields: Mapping[str, str | int] = MappingProxyType({}),
+    ) -> None:
         self._form = form
         self._write = write
+        self._fields = fields
 
     def __call__(self, event: LogEvent) -> None:
-        shown = _in_our_words(event)
+        shown = _in_our_words({**self._fields, **event} if self._fields else event)
         line = None if shown is None else self._form(shown)
         if line:
             self._write(line)
@@ -113,7 +120,10 @@ def log_levels(level: str) -> LogLevelFilterPredicate:
 
 
 def observer(
-    kind: str, levels: LogLevelFilterPredicate, write: Callable[[str], object]
+    kind: str,
+    levels: LogLevelFilterPredicate,
+    write: Callable[[str], object],
+    fields: Mapping[str, str | int] = MappingProxyType({}),
 ) -> ILogObserver:
     """
     What formats the log.
@@ -121,8 +131,10 @@ def observer(
     :param kind: ``text`` or ``json``.
     :param levels: which events are written.
     :param write: takes lines.
+    :param fields: of every line, where lines are JSON.
     """
-    return FilteringLogObserver(Lines(_format(kind), write), [levels])
+    lines = Lines(_format(kind), write, fields)
+    return FilteringLogObserver(lines, [levels])
 
 
 def log_writer(kind: str, sink: Sink) -> LogWriter:
@@ -156,7 +168,7 @@ class LogsItsOwnWay:
     log_format = "text"
     log_is_output = True
     #: Fields of every line, where lines are JSON.
-    log_fields: Mapping[str, str | int] = {}
+    log_fields: Mapping[str, str | int] = MappingProxyType({})
     _log_level = "info"
     _levels: LogLevelFilterPredicate | None = None
 
@@ -200,14 +212,8 @@ class LogsItsOwnWay:
                 raise ConfigurationError([message]) from None
         self.log_format = "json" if kind == "json" else "text"
         self.log_writer = log_writer(kind, sink)
-        written = observer(kind, levels, self.log_writer.write)
-        fields = self.log_fields
-        if fields:
-            self.log_observer = implementer(ILogObserver)(
-                lambda event: written({**fields, **event})
-            )
-        else:
-            self.log_observer = written
+        write = self.log_writer.write
+        self.log_observer = observer(kind, levels, write, self.log_fields)
 
     def set_log_level(self, level: str | None) -> None:
         """The least important level that is written; None: as the program was told."""

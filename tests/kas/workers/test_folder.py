@@ -1,0 +1,52 @@
+"""The folder of the sockets of workers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kas.state.directory import StateDirectory
+from kas.workers.folder import WorkersFolder
+from tunnel.errors import ConfigurationError
+
+#: Above what Linux gives to processes (PID_MAX_LIMIT).
+NOBODY = 2**22 + 1
+
+
+def _state(path: Path) -> StateDirectory:
+    return StateDirectory.open(path / "state")
+
+
+def test_made_and_removed(tmp_path: Path) -> None:
+    state = _state(tmp_path)
+    (state.path / "identity.json").write_text("{}")
+    folder = WorkersFolder.make(state, 2)
+    folder.socket(1, "peer").touch()
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    folder.remove()
+    assert [one.name for one in state.path.iterdir()] == ["identity.json"]
+
+
+def test_what_others_left(tmp_path: Path) -> None:
+    state = _state(tmp_path)
+    mine = WorkersFolder.make(state, 2).path
+    prefix = mine.name.removesuffix(str(os.getpid()))
+    gone = state.file(f"{prefix}{NOBODY}")
+    alive = state.file(f"{prefix}{os.getppid()}")
+    elsewhere = state.file(f"workers-no-host-{NOBODY}")
+    for path in (gone, alive, elsewhere):
+        path.mkdir()
+        (path / "1.peer").touch()
+    (mine / "1.peer").touch()
+    assert list(WorkersFolder.make(state, 2).path.iterdir()) == []
+    assert not gone.exists()
+    assert alive.exists() and elsewhere.exists()
+
+
+def test_too_long(tmp_path: Path) -> None:
+    state = StateDirectory.open(tmp_path / ("d" * 90))
+    with pytest.raises(ConfigurationError, match="shorter path, or 'workers: 1'"):
+        WorkersFolder.make(state, 2)
+    assert list(state.path.iterdir()) == []
