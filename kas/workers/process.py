@@ -71,7 +71,7 @@ class WorkerProcess:
     replaced: int = 0
     _transport: IProcessTransport | None = None
     _was_ready: bool = False
-    _stopping: bool = False
+    _reload: bool = False
     _started: float = 0.0
     _ended: Deferred[None] | None = None
     _backoff: Backoff = attrs.field(init=False)
@@ -111,13 +111,19 @@ class WorkerProcess:
         for name, number in numbers.items():
             descriptors[number] = self.worker.sockets[name]
         self._started = self._reactor.seconds()
-        self._transport = self._reactor.spawnProcess(
-            _Lines(self),
-            self._command[0],
-            self._command,
-            {**self._environ, VARIABLE: told.to_variable()},
-            childFDs=descriptors,
-        )
+        try:
+            self._transport = self._reactor.spawnProcess(
+                _Lines(self),
+                self._command[0],
+                self._command,
+                {**self._environ, VARIABLE: told.to_variable()},
+                childFDs=descriptors,
+            )
+        except OSError as error:
+            # Neither descriptors nor processes are left; later there may be some.
+            self._timers.cancel_all()
+            self._replace(f"not started: {error.strerror}")
+            return
         self.pid = self._transport.pid
 
     def signal(self, number: signal.Signals) -> None:
@@ -130,14 +136,23 @@ class WorkerProcess:
 
     def stop(self) -> Deferred[None]:
         """Let it end what runs; fires when it has ended."""
-        self._stopping = True
         self._timers.cancel_all()
-        self._ended = Deferred()
+        ended = self._ended = Deferred()
         if self._transport is None:
-            self._ended.callback(None)
+            ended.callback(None)
         else:
+            # It says that it turns until nothing is left to be ended.
+            self._timers.later("silence", SILENCE, self._silent)
             self.signal(signal.SIGTERM)
-        return self._ended
+        return ended
+
+    def reload(self) -> None:
+        """Have it read its files again, at once or when it is ready."""
+        if self.opened is None:
+            # Until then the signal would end it.
+            self._reload = True
+        else:
+            self.signal(signal.SIGHUP)
 
     # What the process does.
 
@@ -148,12 +163,14 @@ class WorkerProcess:
         except (ValueError, KeyError, TypeError):
             self._log.error("worker {number} is not understood", number=self.number)
             return
-        if not self._stopping:
-            self._timers.later("silence", SILENCE, self._silent)
+        self._timers.later("silence", SILENCE, self._silent)
         if opened is not None:
             self.opened = opened
             self._was_ready = True
             self._ready(self)
+            if self._reload:
+                self._reload = False
+                self.signal(signal.SIGHUP)
 
     def wrote(self, line: bytes) -> None:
         """A line for the log."""
@@ -170,13 +187,15 @@ class WorkerProcess:
 
     def ended(self, reason: Failure) -> None:
         """The process is gone."""
-        pid = self.pid
+        how = f"pid {self.pid}, {_in_words(reason)}"
         self._transport = self.pid = self.opened = None
         self._timers.cancel_all()
         if self._ended is not None:
             self._ended.callback(None)
             return
-        how = _in_words(reason)
+        self._replace(how)
+
+    def _replace(self, how: str) -> None:
         if not self._was_ready:
             self._failed(self, how)
             return
@@ -184,10 +203,8 @@ class WorkerProcess:
             self._backoff.reset()
         pause = self._backoff.pause()
         self._log.error(
-            "worker {number} (pid {pid}) ended ({how}); another process takes its "
-            "place",
+            "worker {number} ended ({how}); another process takes its place",
             number=self.number,
-            pid=pid,
             how=how,
         )
         self.replaced += 1

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
 import socket
 import sys
 import time
@@ -520,7 +519,7 @@ class Supervisor(LogsItsOwnWay, Service):
         self.reopen_log()
         self._log.info("SIGHUP: passed on to the workers")
         for one in self._workers:
-            one.signal(signal.SIGHUP)
+            one.reload()
 
     def stopService(self) -> Deferred[None]:
         """Have every worker end what runs, and then close."""

@@ -87,9 +87,17 @@ class HandedPort(FileDescriptor):
             return
         with accepted:
             accepted.setblocking(False)
-            self._reactor.adoptStreamConnection(
-                accepted.fileno(), accepted.family, self._factory
-            )
+            try:
+                self._reactor.adoptStreamConnection(
+                    accepted.fileno(), accepted.family, self._factory
+                )
+            except OSError as error:
+                # An error that leaves here ends the port.  The client reset the
+                # connection, so it has no address any more; or Twisted had no
+                # descriptor for its copy, and this one connection is lost.
+                self._log.debug(
+                    "a connection was not taken ({reason})", reason=error.strerror
+                )
 
     def _go_on(self) -> None:
         self._pause = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,18 @@ class AcceptTests(SynchronousTestCase):
     def test_what_is_no_reason_to_wait(self) -> None:
         self.accept(OSError(errno.EINVAL, "bad"))
         self.assertRaises(OSError, self.port.doRead)
+
+
+@pytest_twisted.ensureDeferred
+async def test_clients_that_reset_before_they_are_accepted() -> None:
+    """Such a connection has no address any more, and the port goes on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+        for _ in range(3):
+            with socket.create_connection(address) as client:
+                now = struct.pack("ii", 1, 0)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
+        port = HandedPort(listening.fileno(), greeter(b"1"), reactor)
+        port.startListening()
+        assert await said(TCP4ClientEndpoint(reactor, *address)) == b"1"
+        await port.stopListening()
