@@ -72,16 +72,17 @@ def test_one_that_hangs_while_it_stops_is_killed() -> None:
     worker.start()
     (child,) = machine.children
     child.says(READY)
-    ended = worker.stop()
+    ended: list[None] = []
+    worker.stop().addCallback(ended.append)
     for _ in range(3):
         machine.advance(SILENCE - 1)
         child.says({})  # what runs takes its time
     assert child.signals == ["SIGTERM"]
     machine.advance(SILENCE)
     assert child.signals == ["SIGTERM", "SIGKILL"]
-    assert not ended.called
+    assert not ended
     child.ends()
-    assert ended.called
+    assert ended
     assert not machine.getDelayedCalls()
 
 
