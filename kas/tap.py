@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -83,8 +84,11 @@ class Options(ProgramOptions):
 
     def _load(self) -> None:
         remarks: list[str] = []
+        worker = Worker.from_environment(os.environ)
         self.configuration, self.modules = load(
-            self["configuration-file"], remark=remarks.append
+            self["configuration-file"],
+            remark=remarks.append,
+            copy=worker.configuration if worker is not None else None,
         )
         self.remarks = tuple(dict.fromkeys(remarks))
         if self["workers"] is not None:
@@ -119,6 +123,7 @@ def makeService(options: Options) -> IService:
                 state,
                 _for_workers(options, state),
                 reactor,
+                file=_absolute(options["configuration-file"]),
                 twisted=_reactor_option(options),
                 remarks=options.remarks,
             )
@@ -149,11 +154,15 @@ def makeService(options: Options) -> IService:
 def _for_workers(options: Options, state: StateDirectory) -> list[str]:
     """The options that each worker is started with."""
     arguments = [f"--state-directory={state.path}"]
-    if options["configuration-file"] is not None:
-        # A daemon changes its directory.
-        file = os.path.abspath(options["configuration-file"])
+    file = _absolute(options["configuration-file"])
+    if file is not None:
         arguments.append(f"--configuration-file={file}")
     return arguments
+
+
+def _absolute(file: str | None) -> Path | None:
+    """A daemon changes its directory."""
+    return None if file is None else Path(os.path.abspath(file))
 
 
 def _reactor_option(options: Options) -> list[str]:

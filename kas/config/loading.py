@@ -27,6 +27,7 @@ def load(
     environ: Mapping[str, str] = os.environ,
     addresses: Callable[[], Iterable[str]] = interface_addresses,
     remark: Remark | None = None,
+    copy: str | Path | None = None,
 ) -> tuple[KasConfiguration, list[Prepared]]:
     """
     What is in *file* (None: the defaults), and the modules that it asks for.
@@ -34,13 +35,14 @@ def load(
     :param environ: says where other kas reach this one.
     :param addresses: those of this machine.
     :param remark: called with what is no problem, and yet to be said; maybe twice.
+    :param copy: of *file* as it was earlier, read in its place.
     :raises ConfigurationError: with every problem of the file and of all modules; those
         of modules see whatever is wrong elsewhere in the file.
     """
     problems: tuple[str, ...] = ()
     configuration = KasConfiguration()
     try:
-        configuration = read_configuration_file(file, remark)
+        configuration = read_configuration_file(file, remark, copy)
         below = {"modules": configuration.modules, "agent": configuration.agent.modules}
     except PartlyRead as error:
         problems = error.problems

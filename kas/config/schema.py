@@ -373,9 +373,15 @@ def read_configuration(
 
 
 def read_configuration_file(
-    path: str | Path | None, remark: Remark | None = None
+    path: str | Path | None,
+    remark: Remark | None = None,
+    copy: str | Path | None = None,
 ) -> KasConfiguration:
-    """The configuration in a file, or the defaults when there is none to read."""
+    """
+    The configuration in a file, or the defaults when there is none to read.
+
+    :param copy: read in its place, see `read_file`.
+    """
     if path is None:
         return KasConfiguration()
-    return read_file(path, KasConfiguration, remark=remark)
+    return read_file(path, KasConfiguration, remark=remark, copy=copy)

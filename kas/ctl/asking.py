@@ -45,7 +45,8 @@ def ask(path: Path, method: str, what: str) -> dict[str, Any]:
     try:
         connection.request(method, what)
         answer = connection.getresponse()
-        found = json.loads(answer.read())
+        text = answer.read().decode(errors="replace")
+        found = json.loads(text) if answer.status == 200 else None
     except (TimeoutError, BlockingIOError):
         # the second: it does not take the connections that wait, either
         pid = path.stem.rpartition(".")[2]
@@ -62,8 +63,9 @@ def ask(path: Path, method: str, what: str) -> dict[str, Any]:
         ) from None
     finally:
         connection.close()
-    if answer.status != 200 or not isinstance(found, dict):
-        raise ConfigurationError([f"{path}: kas answered {answer.status}"])
+    if not isinstance(found, dict):
+        what = text.strip() or "nothing"
+        raise ConfigurationError([f"{path}: kas answered {answer.status}: {what}"])
     return found
 
 

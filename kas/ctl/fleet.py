@@ -56,7 +56,13 @@ def _drain(
 
     def left(found: dict[str, Any]) -> list[str]:
         kinds = ["agents", "requests"] if wait_for_requests else ["agents"]
-        return [counted(found[kind], kind[:-1]) for kind in kinds if found[kind]]
+        # Whether those that do not answer have agents is not known.
+        kinds.append("silent_workers")
+        return [
+            counted(found[kind], kind[:-1].replace("_", " "))
+            for kind in kinds
+            if found.get(kind)
+        ]
 
     progress = _watch(ctl, ask(path, "POST", "/drain"), timeout, left, path)
     still = left(progress)
@@ -73,8 +79,7 @@ def _drain(
                 f"'{undoing}'"
             ]
         )
-    agents = counted(progress["agents"], "agent")
-    text = f"{agents} still here" if progress["agents"] else "all agents have left"
+    text = f"{' and '.join(still)} still here" if still else "all agents have left"
     ctl.result(progress, f"{text}; {requests} under way")
 
 

@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from kas.agents.waiters import Waiters
-from kas.directory.cache import LOOK_INTERVAL, Cache, CacheEntry, LookUps, newest
+from kas.directory.cache import LOOK_INTERVAL, NEVER, Cache, CacheEntry, LookUps, newest
 from kas.directory.known_kas import KnownPeers, Sessions
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import Store, StoreDown
@@ -378,6 +378,8 @@ class Directory:
         try:
             found = await self._store.find(entry.agent_id)
         except StoreDown:
+            # Without an answer nothing is known from now on, whatever events say.
+            entry.epoch = NEVER
             await self._ask_peers(entry, self._known.all())
             return
         theirs = self._not_mine(found)

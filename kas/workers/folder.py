@@ -63,6 +63,16 @@ class WorkersFolder:
         """The file of the secret by which the workers know each other."""
         return self.path / "secret"
 
+    @property
+    def configuration(self) -> Path:
+        """The configuration file, as it was when kas was started."""
+        return self.path / "kas.yaml"
+
+    def keep(self, file: Path) -> None:
+        """Copy the configuration *file*."""
+        self.configuration.touch(mode=0o600)
+        shutil.copyfile(file, self.configuration)
+
     def remove(self) -> None:
         """Remove it, and what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -28,6 +29,11 @@ SILENCE = 15.0
 
 #: Seconds in which one that takes the place of another has to be ready.
 STARTING = 60.0
+
+#: Seconds between two looks at whether a worker has said something.  Silence is counted
+#: in looks: time in which this process itself stood still, as in a machine that is
+#: suspended, is one of them.
+LOOK_INTERVAL = 1.0
 
 #: Seconds until another process takes the place of one that ended: at first, and at
 #: most where each ends again.
@@ -73,6 +79,7 @@ class WorkerProcess:
     _was_ready: bool = False
     _reload: bool = False
     _started: float = 0.0
+    _looks_left: int = 0
     _ended: Deferred[None] | None = None
     _backoff: Backoff = attrs.field(init=False)
     _timers: Timers = attrs.field(init=False)
@@ -96,7 +103,7 @@ class WorkerProcess:
         """Start a process."""
         if self._was_ready:
             # The first has the time that the operator gives to the start of kas.
-            self._timers.later("silence", STARTING, self._silent)
+            self._listen_for(STARTING)
         numbers = {
             name: _FIRST_SOCKET + index
             for index, name in enumerate(self.worker.sockets)
@@ -142,7 +149,7 @@ class WorkerProcess:
             ended.callback(None)
         else:
             # It says that it turns until nothing is left to be ended.
-            self._timers.later("silence", SILENCE, self._silent)
+            self._listen_for(SILENCE)
             self.signal(signal.SIGTERM)
         return ended
 
@@ -163,7 +170,7 @@ class WorkerProcess:
         except (ValueError, KeyError, TypeError):
             self._log.error("worker {number} is not understood", number=self.number)
             return
-        self._timers.later("silence", SILENCE, self._silent)
+        self._listen_for(SILENCE)
         if opened is not None:
             self.opened = opened
             self._was_ready = True
@@ -177,7 +184,16 @@ class WorkerProcess:
         if self._log_line is not None:
             self._log_line(line.decode(errors="replace") + "\n")
 
-    def _silent(self) -> None:
+    def _listen_for(self, seconds: float) -> None:
+        """Kill it unless it says something within so many of our own *seconds*."""
+        self._looks_left = math.ceil(seconds / LOOK_INTERVAL)
+        self._timers.later("silence", LOOK_INTERVAL, self._look)
+
+    def _look(self) -> None:
+        self._looks_left -= 1
+        if self._looks_left > 0:
+            self._timers.later("silence", LOOK_INTERVAL, self._look)
+            return
         self._log.error(
             "worker {number} (pid {pid}) is silent, and is killed",
             number=self.number,

@@ -66,6 +66,8 @@ class MetricTotals:
         :param alive: names of all that there are.
         """
         for name, text in said.items():
+            if name not in alive:
+                continue  # it ended after its answer, and may be counted already
             self._said[name] = {
                 family.name: family for family in text_string_to_metric_families(text)
             }

@@ -31,10 +31,10 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.endpoints import UNIXClientEndpoint, quoteStringArgument
 from twisted.logger import Logger
-from twisted.web.client import Agent, readBody
+from twisted.web.client import Agent, ResponseFailed, readBody
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
@@ -77,6 +77,8 @@ class Supervisor(LogsItsOwnWay, Service):
 
     :param arguments: of ``twistd kas``, for each worker.
     :param twisted: those of ``twistd`` itself.
+    :param file: what *configuration* was read from; a worker that takes the place of
+        another reads it as it was, because all of them are one kas.
     """
 
     _log = Logger()
@@ -89,6 +91,7 @@ class Supervisor(LogsItsOwnWay, Service):
         arguments: Sequence[str],
         reactor: Any,
         *,
+        file: Path | None = None,
         twisted: Sequence[str] = (),
         now: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
@@ -100,6 +103,7 @@ class Supervisor(LogsItsOwnWay, Service):
         self._modules = modules
         self._state = state
         self._arguments = arguments
+        self._file = file
         self._twisted = twisted
         self._reactor = reactor
         self._now = now
@@ -134,6 +138,15 @@ class Supervisor(LogsItsOwnWay, Service):
 
     async def _start(self) -> None:
         self._made = WorkersFolder.make(self._state, self._configuration.workers)
+        try:
+            await self._start_in(self._made)
+        except BaseException:
+            self._made.remove()
+            raise
+
+    async def _start_in(self, folder: WorkersFolder) -> None:
+        if self._file is not None:
+            folder.keep(self._file)
         if any(one.own_certificate for _, one in self._listeners()):
             # Once, and not by all of them at a time.
             self._development_certificate()
@@ -203,6 +216,9 @@ class Supervisor(LogsItsOwnWay, Service):
                 urls=urls,
                 sockets={**shared, **await self._open_own(number, private_api)},
                 secret=secret,
+                configuration=(
+                    "" if self._file is None else str(self._folder.configuration)
+                ),
                 shares_store=self._store_lock is not None,
             )
             for number in self._numbers
@@ -370,7 +386,7 @@ class Supervisor(LogsItsOwnWay, Service):
                 self._log.warn(
                     "worker {number} does not answer: {reason}",
                     number=one.number,
-                    reason=str(error) or type(error).__name__,
+                    reason=_why(error),
                 )
                 return None
 
@@ -393,6 +409,8 @@ class Supervisor(LogsItsOwnWay, Service):
         """What all say, as one."""
         answers = await self._ask_all(socket_name, path, method)
         return {
+            # What these have is not known.
+            "silent_workers": len(self._workers) - len(answers),
             **add([json.loads(body) for _, body in answers]),
             "pid": os.getpid(),
             "draining": self._draining,
@@ -436,9 +454,11 @@ class Supervisor(LogsItsOwnWay, Service):
 
         async def metrics() -> Page:
             path = settings.prometheus.url_path
+            # A name is that of one process: another may be in its place soon.
+            names = {one: one.name for one in self._workers}
             answers = await self._ask_all("status", path)
             found = self._totals.add(
-                {one.name: body.decode() for one, body in answers},
+                {names[one]: body.decode() for one, body in answers},
                 {one.name for one in self._workers},
             )
             registry = CollectorRegistry()
@@ -481,11 +501,19 @@ class Supervisor(LogsItsOwnWay, Service):
 
     def _control_site(self) -> Site:
         async def summed(path: str, method: bytes = b"GET") -> Page:
-            return as_json(await self._summed("control", path, add_progress, method))
+            found = await self._summed("control", path, add_progress, method)
+            if found["silent_workers"] == len(self._workers):
+                return plain("no worker answers", 503)
+            return as_json(found)
+
+        async def progress(path: str, method: bytes = b"GET") -> Page:
+            found = await self._summed("control", path, add_progress, method)
+            return as_json({"agents": 0, "requests": 0, **found})
 
         async def drain(path: str, draining: bool) -> Page:
+            # Those that do not answer are told when another takes their place.
             self._draining = draining
-            return await summed(path, b"POST")
+            return await progress(path, b"POST")
 
         async def agents() -> Page:
             # Each knows those of all; the first that answers will do.
@@ -495,7 +523,7 @@ class Supervisor(LogsItsOwnWay, Service):
 
         return Site(
             {
-                "/": partial(summed, "/"),
+                "/": partial(progress, "/"),
                 "/agents": agents,
                 "/peers": partial(summed, "/peers"),
             },
@@ -542,6 +570,15 @@ class Supervisor(LogsItsOwnWay, Service):
             os.close(self._store_lock)
         if self._made is not None:
             self._made.remove()
+
+
+def _why(error: Exception) -> str:
+    """In words, why there is no answer."""
+    if isinstance(error, ResponseFailed) and error.reasons:
+        error = error.reasons[0].value
+    if isinstance(error, CancelledError | TimeoutError):
+        return f"not within {ANSWER_TIMEOUT:g} s"
+    return str(error) or type(error).__name__
 
 
 #: What begins a worker: twistd, with the arguments that follow.

@@ -39,6 +39,8 @@ class Worker:
     :ivar sockets: that listen already, by the section that says where.
     :ivar secret: the file by which workers without Redis know each other; empty: they
         meet in Redis, as other kas do.
+    :ivar configuration: a copy of the configuration file as it was when kas was
+        started; empty: there is no file.
     :ivar shares_store: the supervisor keeps other kas from the file of the modules'
         stores, and all workers use it.
     """
@@ -47,6 +49,7 @@ class Worker:
     urls: tuple[str, ...] = ()
     sockets: Mapping[str, int] = attrs.Factory(dict)
     secret: str = ""
+    configuration: str = ""
     shares_store: bool = False
 
     def to_variable(self) -> str:

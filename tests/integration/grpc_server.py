@@ -32,20 +32,21 @@ class Echo:
 
     def __init__(self) -> None:
         self.produced = 0
-        self.cancelled = 0
+        self.waiting = 0
         self.go_on = threading.Event()
 
     def say(self, request: Text, context: Any) -> Text:
         text = request.text
         if text == "wait":
             over = threading.Event()
-            context.add_callback(over.set)
-            over.wait()
-            self.cancelled += 1
+            self.waiting += 1
+            if context.add_callback(over.set):
+                over.wait()
+            self.waiting -= 1
         elif text == "slow":
             self.go_on.wait(20)
-        elif text == "cancelled":
-            return Text(text=str(self.cancelled))
+        elif text == "waiting":
+            return Text(text=str(self.waiting))
         elif text == "produced":
             return Text(text=str(self.produced))
         elif text == "refuse":

@@ -15,7 +15,7 @@ import pytest
 
 from kas.ctl.asking import ask
 from tests.faults.stand import Fleet
-from tests.integration.processes import eventually
+from tests.integration.processes import eventually, kasctl_here
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas, fetch, sandbox, with_agent
 from tools.ports import free_port
@@ -133,6 +133,56 @@ def test_drained_as_one(kas: Kas, agentk: Agentk, way: Way) -> None:
     eventually(lambda: way.ask("GET", "/version").status == 200)
 
 
+def test_drained_while_one_does_not_answer(kas: Kas, agentk: Agentk) -> None:
+    """Nobody says that its agents have left."""
+    pid = _holder(kas)[1]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(AssertionError, match="1 silent worker still here"):
+            kasctl_here("drain", "--timeout", "1", state=kas.state)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    # It was told; the others have drained as well, so the agent has to stay.
+    eventually(lambda: _of_worker(kas, _holder(kas)[0])["draining"] is True)
+    kas.ctl("drain", "--undo")
+
+
+def test_drained_while_none_is_ready(kas: Kas, agentk: Agentk) -> None:
+    """Those that take their place are drained, and until then it is not known."""
+    pids = [one["pid"] for one in kas.status()["workers"]]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(AssertionError, match="3 silent workers still here"):
+            kasctl_here("drain", "--timeout", "1", state=kas.state)
+        with pytest.raises(AssertionError, match="no worker answers"):
+            kasctl_here("rebalance", state=kas.state)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: kas.metric("kas_workers_ready") == WORKERS)
+    eventually(
+        lambda: all(
+            _of_worker(kas, one)["draining"] is True for one in range(1, WORKERS + 1)
+        )
+    )
+    kas.ctl("drain", "--undo")
+    eventually(lambda: fetch(kas.observability, "/readiness")[0] == 200)
+    assert kas.process is not None
+    assert "worker 1 does not answer: not within 2.3 s" in kas.process.said()
+
+
+def test_a_changed_file_waits_for_a_restart(kas: Kas, agentk: Agentk, way: Way) -> None:
+    """One that takes the place of another is what the others are."""
+    kas.configuration.write_text("workers: [")
+    os.kill(kas.status()["workers"][0]["pid"], signal.SIGKILL)
+    eventually(lambda: kas.metric("kas_workers_replaced_total") == 1)
+    eventually(lambda: kas.metric("kas_workers_ready") == WORKERS)
+    assert kas.status()["workers"][0]["replaced"] == 1
+    for _ in range(20):
+        assert way.ask("GET", "/version").status == 200
+
+
 def test_limits_are_those_of_all(kas: Kas, kubeconfig: Path) -> None:
     """Whichever workers the connections of a user reach, they are counted together."""
     kas.proxy_settings = ("max_requests_per_credential: 9",)
@@ -232,6 +282,7 @@ def test_a_worker_that_cannot_start(folder: Path) -> None:
         kas.start()
     assert first.process is not None
     first.process.kill()
+    assert not list(kas.state.glob("workers-*"))
     assert json.loads(kas.ctl("agent", "list", "--output", "json")) is not None
 
 

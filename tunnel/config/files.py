@@ -54,10 +54,15 @@ def read_file(
     *,
     unknown_keys: Literal["refuse", "skip"] = "refuse",
     remark: Remark | None = None,
+    copy: str | Path | None = None,
 ) -> T:
-    """`read` what is in a file; one that cannot be opened is a problem too."""
+    """
+    `read` what is in a file; one that cannot be opened is a problem too.
+
+    :param copy: opened in its place; problems name *path* all the same.
+    """
     try:
-        with open(path, "rb") as source:
+        with open(copy or path, "rb") as source:
             # one more than allowed is enough to know that it is too large
             data = source.read(4 * MAX_TEXT + 1)
     except OSError as error:

@@ -79,11 +79,7 @@ class HandedPort(FileDescriptor):
         except OSError as error:
             if error.errno not in _FULL:
                 raise
-            self._log.warn(
-                "no connection can be accepted ({reason})", reason=error.strerror
-            )
-            self.stopReading()  # type: ignore[no-untyped-call]
-            self._pause = self._reactor.callLater(PAUSE, self._go_on)
+            self._rest(error)
             return
         with accepted:
             accepted.setblocking(False)
@@ -94,10 +90,21 @@ class HandedPort(FileDescriptor):
             except OSError as error:
                 # An error that leaves here ends the port.  The client reset the
                 # connection, so it has no address any more; or Twisted had no
-                # descriptor for its copy, and this one connection is lost.
+                # descriptor for its copy: this one connection is lost, and the
+                # next go to other processes.
+                if error.errno in _FULL:
+                    self._rest(error)
+                    return
                 self._log.debug(
                     "a connection was not taken ({reason})", reason=error.strerror
                 )
+
+    def _rest(self, error: OSError) -> None:
+        self._log.warn(
+            "no connection can be accepted ({reason})", reason=error.strerror
+        )
+        self.stopReading()  # type: ignore[no-untyped-call]
+        self._pause = self._reactor.callLater(PAUSE, self._go_on)
 
     def _go_on(self) -> None:
         self._pause = None

@@ -72,6 +72,26 @@ class RoutesTests(SynchronousTestCase):
             self.clock.advance(ABSENT_INTERVAL)
         self.assertEqual(self.hub.finds, ["agent"])
 
+    def test_a_look_up_that_failed_is_done_again_soon(self) -> None:
+        """Events still come in, and none will say what did not change."""
+        there = record(at=2)
+        self.two.connected(there)
+        self.routes()
+        self.assertEqual(self.routes(), [there])
+        self.hub.down = True
+        self.fleet.broken = ValueError("nobody answers")
+        passes(self.clock, POLL)
+        self.one.look_again("agent", there)
+        passes(self.clock, POLL)
+        self.assertEqual(self.routes(), [])
+        passes(self.clock, POLL)
+        self.hub.down = False
+        woken: list[None] = []
+        self.one.wait("agent", lambda: woken.append(None))
+        passes(self.clock, 2 * POLL)
+        self.assertEqual(woken, [None])
+        self.assertEqual(self.routes(), [there])
+
     def test_news_change_the_answer_without_a_look_up(self) -> None:
         self.routes()
         there = record(at=2)

@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from kas.workers.parent import REPORTS
-from kas.workers.process import REPLACE_MOST, SILENCE, WorkerProcess
+from kas.workers.process import LOOK_INTERVAL, REPLACE_MOST, SILENCE, WorkerProcess
 from kas.workers.worker import Worker
 from tunnel.program.listening import Opened
 
@@ -66,6 +66,10 @@ def _worker(machine: Machine, failed: list[str] | None = None) -> WorkerProcess:
     )
 
 
+def _passes(machine: Machine, seconds: float) -> None:
+    machine.pump([LOOK_INTERVAL] * round(seconds / LOOK_INTERVAL))
+
+
 def test_one_that_hangs_while_it_stops_is_killed() -> None:
     machine = Machine()
     worker = _worker(machine)
@@ -75,15 +79,29 @@ def test_one_that_hangs_while_it_stops_is_killed() -> None:
     ended: list[None] = []
     worker.stop().addCallback(ended.append)
     for _ in range(3):
-        machine.advance(SILENCE - 1)
+        _passes(machine, SILENCE - 1)
         child.says({})  # what runs takes its time
     assert child.signals == ["SIGTERM"]
-    machine.advance(SILENCE)
+    _passes(machine, SILENCE)
     assert child.signals == ["SIGTERM", "SIGKILL"]
     assert not ended
     child.ends()
     assert ended
     assert not machine.getDelayedCalls()
+
+
+def test_a_machine_that_was_suspended() -> None:
+    """Nobody could say anything, or hear it, while all of them stood still."""
+    machine = Machine()
+    worker = _worker(machine)
+    worker.start()
+    (child,) = machine.children
+    child.says(READY)
+    machine.advance(3600)
+    _passes(machine, SILENCE - 2)
+    assert child.signals == []
+    _passes(machine, 1)
+    assert child.signals == ["SIGKILL"]
 
 
 def test_a_machine_without_room_for_the_next() -> None:

@@ -77,6 +77,9 @@ def test_what_was_counted_stays_counted() -> None:
     for _ in range(2):
         after = _samples(totals, {"1.0": _metrics(1)}, ["1.0", "2.1"])
         assert (after["kas_seconds_sum"], after["kas_connected_agents"]) == (3, 1)
+    # It answered, and ended before all others had: what it said before is counted.
+    late = _samples(totals, {"1.0": _metrics(1), "2.0": _metrics(2)}, ["1.0", "2.1"])
+    assert late["kas_seconds_sum"] == 3
     new = {"1.0": _metrics(1), "2.1": _metrics(2)}
     after = _samples(totals, new, list(new))
     assert (after["kas_seconds_sum"], after["kas_connected_agents"]) == (5, 3)
