@@ -183,9 +183,9 @@ class IdentityReader:
         if between < head.end() - 1:
             return None
         try:
-            agents = _entries(data[head.end() : between], self._agents, _parse_agent)
+            agents = _entries(data[head.end() : between], self._agents, _agent_of_line)
             rest = data[between + len(_BETWEEN) : -len(_TAIL)]
-            users = _entries(rest, self._users, _parse_user)
+            users = _entries(rest, self._users, _user_of_line)
         except (ValueError, RecursionError):
             # It says where that is in the whole file.
             return None
@@ -194,18 +194,45 @@ class IdentityReader:
 
 
 def _entries(
-    text: bytes, before: Mapping[bytes, T], item: Callable[[_Object], T]
+    text: bytes, before: Mapping[bytes, T], of_line: Callable[[bytes], T]
 ) -> dict[bytes, T]:
     """One for each line, in their order."""
     lines = text.split(b",\n") if text else []
-    found = {line: before.get(line) or _entry(line, item) for line in lines}
+    found = {line: before.get(line) or of_line(line) for line in lines}
     if len(found) < len(lines):
         raise ValueError("a line is there twice")
     return found
 
 
-def _entry(line: bytes, item: Callable[[_Object], T]) -> T:
-    raw = _Object(json.loads(line.decode()), "")
+#: An agent with one token, as `dump` writes it: of many agents nearly all.
+_USUAL_AGENT = re.compile(
+    r'  \{"id": "([1-9][0-9]{0,17})", "name": "([a-z0-9-]+)", '
+    r'"created_at": "([0-9T:.-]+\+00:00)", "revoked_at": null, '
+    r'"tokens": \[\{"id": "([0-9a-f]{16})", "sha256": "([0-9a-f]{64})", '
+    r'"created_at": "([0-9T:.-]+\+00:00)", "expires_at": null\}\]\}',
+    re.ASCII,
+)
+
+
+def _agent_of_line(line: bytes) -> Agent:
+    text = line.decode()
+    if (usual := _USUAL_AGENT.fullmatch(text)) is None:
+        return _of_line(text, _parse_agent)
+    number, name, created, token_id, sha256, token_created = usual.groups()
+    since = datetime.fromisoformat(created)
+    # The first token of an agent is as old as the agent.
+    token_since = (
+        since if token_created == created else datetime.fromisoformat(token_created)
+    )
+    return Agent(number, name, since, (Token(token_id, sha256, token_since),))
+
+
+def _user_of_line(line: bytes) -> User:
+    return _of_line(line.decode(), _parse_user)
+
+
+def _of_line(text: str, item: Callable[[_Object], T]) -> T:
+    raw = _Object(json.loads(text), "")
     found = item(raw)
     raw.done()
     return found
