@@ -25,6 +25,7 @@ from zope.interface import implementer
 from tunnel.transport.sockets import bound_unsent
 from tunnel.util.flusher import Flusher
 from tunnel.util.for_each import for_each
+from tunnel.util.poller import Poller
 
 __all__ = ["HttpConnection", "Turn", "Writer"]
 
@@ -50,7 +51,7 @@ class Turn:
         writer: Writer | None,
         swept: Callable[[float], None] | None = None,
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._connections = connections
         #: Lets connections write what they hold before the reactor waits again.
         self.flusher = Flusher(clock)
@@ -65,17 +66,17 @@ class Turn:
     def start(self) -> None:
         """Begin to sweep; repeating it does nothing."""
         if self._sweep_call is None:
-            self.now = self._clock.seconds()
-            self._sweep_call = self._clock.callLater(_SWEEP_SECONDS, self._sweep)
+            self.now = self.clock.seconds()
+            self._sweep_call = self.clock.callLater(_SWEEP_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
         self._sweep_call = None
-        self.now = self._clock.seconds()
+        self.now = self.clock.seconds()
         connections = list(self._connections)
         what = "the sweep of a connection"
         for_each(connections, lambda one: one.sweep(self.now), what)
         if connections and self._sweep_call is None:
-            self._sweep_call = self._clock.callLater(_SWEEP_SECONDS, self._sweep)
+            self._sweep_call = self.clock.callLater(_SWEEP_SECONDS, self._sweep)
         if self._swept is not None:
             self._swept(self.now)
 
@@ -119,6 +120,7 @@ class HttpConnection(Protocol):
         self._turn.start()
         tcp: Any = self.transport
         self._tcp = tcp
+        Poller.take(tcp, self._turn.clock)
         writer = self._turn.writer
         self._write = tcp.write if writer is None else partial(writer, tcp)
         self._open = True

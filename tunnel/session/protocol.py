@@ -31,6 +31,7 @@ from tunnel.session.keepalive import Keepalive, Liveness, Timing
 from tunnel.session.stream import StreamTransport
 from tunnel.transport.sockets import UNSENT, address_text, bound_unsent, tune_socket
 from tunnel.util.flusher import Flusher
+from tunnel.util.poller import Poller
 from tunnel.wire import events
 from tunnel.wire.limits import DEFAULT_LIMITS, SLICE, Limits
 from tunnel.wire.outbox import FLUSH
@@ -305,6 +306,7 @@ class TunnelProtocol(Protocol):
 
     def connectionMade(self) -> None:
         """The connection stands: TLS included."""
+        Poller.take(self.transport, self._clock)
         tune_socket(self.transport, self.liveness.timing.dead_after)
         self.writer.connect(self._connection)
         self._keepalive.watch(self)

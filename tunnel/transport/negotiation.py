@@ -35,6 +35,7 @@ from zope.interface import implementer
 
 from tunnel.errors import TunnelError
 from tunnel.transport.sockets import address_text
+from tunnel.util.poller import Poller
 from tunnel.util.texts import clean
 
 __all__ = [
@@ -146,6 +147,7 @@ class Negotiator:
 
     def makeConnection(self, transport: ITransport) -> None:
         self._lower = transport
+        Poller.take(transport, self._factory.clock)
         self._negotiating = True
         self._factory.negotiating += 1
         self._timer = self._factory.clock.callLater(

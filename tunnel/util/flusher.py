@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+
+from tunnel.util.poller import Poller
 
 
 class Flushable(Protocol):
@@ -26,13 +29,18 @@ class Flusher:
     _log = Logger()
 
     def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
         self._dirty: set[Flushable] = set()
+        poller = Poller.of(clock)
+        self._later: Callable[[Callable[[], None]], object]
+        if poller is None:
+            self._later = lambda flush: clock.callLater(0, flush)
+        else:
+            self._later = poller.after_events
 
     def mark(self, connection: Flushable) -> None:
         """*connection* has output; its `flush` is called before the next turn."""
         if not self._dirty:
-            self._clock.callLater(0, self._flush)
+            self._later(self._flush)
         self._dirty.add(connection)
 
     def _flush(self) -> None:

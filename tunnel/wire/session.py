@@ -505,8 +505,9 @@ class Session:
     def _arrived(self, sid: int, payload: bytes, fin: bool, out: Events) -> bool:
         """Account for bytes of a stream; False when they are to be ignored."""
         streams = self._streams
-        stream = streams.known(sid)
+        stream = streams.get(sid)
         if stream is None:
+            streams.known(sid)  # complains of one that never was
             return False
         if not stream.receiving:
             if stream.state is CLOSED:

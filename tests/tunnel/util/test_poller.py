@@ -1,0 +1,339 @@
+"""Sockets beneath the reactor: what Twisted does with them, and in which order."""
+
+from __future__ import annotations
+
+import socket
+import unittest
+from typing import Any, cast
+
+from twisted.internet import main
+from twisted.internet.abstract import FileDescriptor
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IHalfCloseableDescriptor, IReactorFDSet
+from twisted.internet.protocol import Protocol
+from twisted.internet.task import Clock
+from twisted.internet.tcp import Server
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from tunnel.util.flusher import Flusher
+from tunnel.util.poller import MAX_EVENTS, Poller
+
+
+@implementer(IReactorFDSet)
+class _Reactor(Clock):
+    """One that polls nothing by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers: set[Any] = set()
+
+    def addReader(self, reader: Any) -> None:
+        self.readers.add(reader)
+
+    def removeReader(self, reader: Any) -> None:
+        self.readers.discard(reader)
+
+    def addWriter(self, writer: Any) -> None:
+        raise NotImplementedError
+
+    removeWriter = addWriter
+
+    def removeAll(self) -> list[Any]:
+        return []
+
+    getReaders = getWriters = removeAll
+
+
+class _Descriptor(FileDescriptor):
+    """One end of a pair of sockets; the test has the other one."""
+
+    def __init__(self, poller: Any) -> None:
+        super().__init__(poller)
+        self.here, self.there = socket.socketpair()
+        self.here.setblocking(False)
+        self.got = b""
+        self.room = 0
+        self.why: object = None
+        self.lost: list[Failure] = []
+        self.connected = 1
+
+    def fileno(self) -> int:
+        return self.here.fileno()
+
+    def doRead(self) -> Any:
+        data = self.here.recv(1024)
+        self.got += data
+        return self.why if data else main.CONNECTION_DONE
+
+    def doWrite(self) -> Any:
+        self.room += 1
+        self.stopWriting()
+        return None
+
+    def connectionLost(self, reason: Failure) -> None:
+        super().connectionLost(reason)
+        self.here.close()
+        self.lost.append(reason)
+
+    def close(self) -> None:
+        self.here.close()
+        self.there.close()
+
+
+@implementer(IHalfCloseableDescriptor)
+class _HalfCloseable(_Descriptor):
+    halves = 0
+
+    def readConnectionLost(self, reason: Failure) -> None:
+        self.halves += 1
+
+    def writeConnectionLost(self, reason: Failure) -> None:
+        raise NotImplementedError
+
+
+@unittest.skipUnless(Poller.of(_Reactor()), "no epoll here")
+class PollerTests(SynchronousTestCase):
+    """A poller, a reactor that only keeps readers, and pairs of sockets."""
+
+    def setUp(self) -> None:
+        self.reactor = _Reactor()
+        poller = Poller.of(self.reactor)
+        assert poller is not None
+        self.poller = poller
+
+    def make(self, kind: type[_Descriptor] = _Descriptor) -> Any:
+        """One that reads."""
+        made = kind(self.poller)
+        self.addCleanup(made.close)
+        made.startReading()
+        return made
+
+    def test_one_for_a_reactor(self) -> None:
+        """Whoever asks; and none where nothing can be polled."""
+        self.assertIs(Poller.of(self.reactor), self.poller)
+        self.assertIsNot(Poller.of(_Reactor()), self.poller)
+        self.assertIsNone(Poller.of(Clock()))
+
+    def test_in_the_reactor_while_it_has_sockets(self) -> None:
+        """So that nothing stays behind in a reactor when all are gone."""
+        one, other = self.make(), self.make()
+        self.assertEqual(self.reactor.readers, {self.poller})
+        one.stopReading()
+        self.assertEqual(self.reactor.readers, {self.poller})
+        other.stopReading()
+        self.assertEqual(self.reactor.readers, set())
+
+    def test_events(self) -> None:
+        """Those that have one are called, the others not."""
+        one, other = self.make(), self.make()
+        one.there.send(b"x")
+        self.poller.doRead()
+        self.assertEqual((one.got, other.got), (b"x", b""))
+        self.poller.doRead()
+        self.assertEqual(one.got, b"x")
+
+    def test_room_to_write(self) -> None:
+        """Beside reading, and without it."""
+        one = self.make()
+        one.startWriting()
+        one.there.send(b"x")
+        self.poller.doRead()
+        self.assertEqual((one.got, one.room), (b"x", 1))
+        one.stopReading()
+        one.startWriting()
+        one.there.send(b"y")
+        self.poller.doRead()
+        self.assertEqual((one.got, one.room), (b"x", 2))
+        one.startReading()
+        self.poller.doRead()
+        self.assertEqual(one.got, b"xy")
+
+    def test_the_end(self) -> None:
+        """The peer closed: told once, and nothing is polled any more."""
+        one = self.make()
+        one.there.close()
+        self.poller.doRead()
+        (reason,) = one.lost
+        reason.trap(ConnectionDone)
+        self.assertEqual(self.reactor.readers, set())
+
+    def test_half_close(self) -> None:
+        """One that knows of halves goes on writing."""
+        one = self.make(_HalfCloseable)
+        one.there.shutdown(socket.SHUT_WR)
+        self.poller.doRead()
+        self.assertEqual((one.halves, one.lost), (1, []))
+        one.startWriting()
+        self.poller.doRead()
+        self.assertEqual(one.room, 1)
+
+    def test_the_end_without_reading(self) -> None:
+        """One that only writes, or was paused, learns that its peer is gone."""
+        one = self.make()
+        one.startWriting()
+        one.stopReading()
+        one.there.close()
+        self.poller.doRead()
+        (reason,) = one.lost
+        reason.trap(ConnectionLost)
+
+    def test_one_that_fails(self) -> None:
+        """It ends with what it raised; the others are called."""
+        failing = [self.make() for _ in range(3)]
+        others = [self.make() for _ in range(3)]
+        for one in failing:
+            one.doRead = lambda: 1 / 0
+        for one in failing + others:
+            one.there.send(b"x")
+        self.poller.doRead()
+        for one in failing:
+            one.lost[0].trap(ZeroDivisionError)
+        self.assertEqual([one.got for one in others], [b"x"] * 3)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 3)
+
+    def test_one_that_fails_at_its_end(self) -> None:
+        """Neither reaches the others nor the reactor."""
+        failing, other = self.make(), self.make()
+        failing.connectionLost = lambda reason: 1 / 0
+        failing.there.close()
+        other.there.send(b"x")
+        self.poller.doRead()
+        self.assertEqual(other.got, b"x")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_closed_by_one_before_it(self) -> None:
+        """An event of a socket that is closed meanwhile is forgotten."""
+        ones = [self.make(), self.make()]
+
+        def close_the_other(this: Any) -> None:
+            this.here.recv(1024)
+            (other,) = (one for one in ones if one is not this)
+            other.connectionLost(Failure(ConnectionDone()))
+
+        for one in ones:
+            one.doRead = lambda this=one: close_the_other(this)
+            one.there.send(b"x")
+        self.poller.doRead()
+        self.assertEqual(sum(len(one.lost) for one in ones), 1)
+
+    def test_closed_without_leaving(self) -> None:
+        """Its number may be that of the next socket."""
+        one = self.make()
+        number = one.fileno()
+        one.here.close()
+        other = _Descriptor(self.poller)
+        self.addCleanup(other.close)
+        self.assertEqual(other.fileno(), number)
+        other.startReading()
+        other.there.send(b"x")
+        self.poller.doRead()
+        self.assertEqual((one.got, other.got), (b"", b"x"))
+        one.stopReading()
+        other.there.send(b"y")
+        self.poller.doRead()
+        self.assertEqual(other.got, b"xy")
+
+    def test_very_many_events(self) -> None:
+        """Come in portions, so that the reactor gets its turn between them."""
+        ones = [self.make() for _ in range(MAX_EVENTS + 10)]
+        for one in ones:
+            one.there.send(b"x")
+        self.poller.doRead()
+        self.assertEqual(sum(bool(one.got) for one in ones), MAX_EVENTS)
+        self.poller.doRead()
+        self.assertTrue(all(one.got for one in ones))
+
+    def test_after_events(self) -> None:
+        """Once all were called; outside of events, in the next turn."""
+        order = []
+        for _ in range(3):
+            one = self.make()
+
+            def read(one: Any = one) -> None:
+                one.here.recv(1024)
+                self.poller.after_events(lambda: order.append("after"))
+                order.append("read")
+
+            one.doRead = read
+            one.there.send(b"x")
+        self.poller.doRead()
+        self.assertEqual(order, ["read"] * 3 + ["after"] * 3)
+        self.poller.after_events(lambda: order.append("later"))
+        self.assertEqual(len(order), 6)
+        self.reactor.advance(0)
+        self.assertEqual(order[6:], ["later"])
+
+    def test_what_is_asked_for_after_events(self) -> None:
+        """Waits for the next turn: reading comes first, and so it ends."""
+        one, calls = self.make(), []
+
+        def again() -> None:
+            calls.append(1)
+            if len(calls) < 2:
+                self.poller.after_events(again)
+
+        def read() -> None:
+            one.here.recv(1024)
+            self.poller.after_events(lambda: 1 / 0)
+            self.poller.after_events(again)
+
+        one.doRead = read
+        one.there.send(b"x")
+        self.poller.doRead()
+        self.assertEqual(len(calls), 1)
+        self.reactor.advance(0)
+        self.assertEqual(len(calls), 2)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_flusher(self) -> None:
+        """Writes at the end of the turn in which there was something to write."""
+        flusher, one, flushed = Flusher(self.reactor), self.make(), []
+
+        class Connection:
+            def flush(self) -> None:
+                flushed.append(one.got)
+
+        def read() -> None:
+            one.got = one.here.recv(1024)
+            flusher.mark(connection)
+
+        connection = Connection()
+        one.doRead = read
+        one.there.send(b"x")
+        self.poller.doRead()
+        self.assertEqual(flushed, [b"x"])
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_the_reactor_stops(self) -> None:
+        """All connections end, one that fails among them."""
+        failing, *others = (self.make() for _ in range(3))
+        others[0].startWriting()
+        failing.connectionLost = lambda reason: 1 / 0
+        self.poller.connectionLost(Failure(ConnectionLost()))
+        self.assertEqual([len(one.lost) for one in others], [1, 1])
+        self.assertEqual(self.reactor.readers, set())
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_take(self) -> None:
+        """A transport of Twisted moves with its first call; others stay."""
+        here, there = socket.socketpair()
+        self.addCleanup(there.close)
+        received: list[bytes] = []
+        protocol, port = Protocol(), cast(Any, None)
+        protocol.dataReceived = received.append  # type: ignore[method-assign,assignment]
+        transport: Any = Server(here, protocol, ("", 0), port, 0, self.reactor)
+        protocol.makeConnection(transport)
+        self.assertEqual(self.reactor.readers, {transport})
+        for _ in range(2):
+            Poller.take(transport, self.reactor)
+            self.assertEqual(self.reactor.readers, {self.poller})
+        there.send(b"x")
+        self.poller.doRead()
+        self.assertEqual(received, [b"x"])
+        transport.abortConnection()
+        self.reactor.advance(0)
+        self.assertEqual(self.reactor.readers, set())
+        Poller.take(object(), self.reactor)
+        Poller.take(transport, Clock())

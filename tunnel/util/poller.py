@@ -1,0 +1,234 @@
+"""
+The sockets that carry requests, polled together beneath the reactor.
+
+For each event of each socket Twisted's reactor makes a context for logging and passes
+six calls.  A `Poller` is one descriptor to the reactor, which can be read as soon as
+any socket in it has an event, and calls all of them in one loop.  GETs of 200 B cost
+kas and agentk 8 % less CPU with it on 64 connections, 10 % on 16, 2 to 6 % on one::
+
+    reactor ──> Poller ──> transport of Twisted ──> protocol
+                  └──────> ...
+                  └──────> what waits for the end of the turn
+
+It uses what Twisted promises: `IReadDescriptor` towards the reactor, `IReactorFDSet`
+towards the transports, whose public ``reactor`` it becomes.  Where the system has no
+epoll, and with the clocks of tests, there is none, and the reactor polls.
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import (
+    IHalfCloseableDescriptor,
+    IReactorFDSet,
+    IReadDescriptor,
+)
+from twisted.internet.tcp import Connection
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+__all__ = ["MAX_EVENTS", "Poller"]
+
+#: Events that are handled before timers and other descriptors get their turn; what is
+#: beyond stays ready, and the kernel begins with it the next time.
+MAX_EVENTS: Final = 256
+
+_IN: Final = getattr(select, "EPOLLIN", 0)
+_OUT: Final = getattr(select, "EPOLLOUT", 0)
+_GONE: Final = getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
+
+_pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
+
+
+@implementer(IReadDescriptor)
+class Poller:
+    """
+    What a reactor is to the transports in it, as far as sockets go.
+
+    Get the one of a reactor with `of`.  It adds itself to the reactor with its first
+    socket, and leaves it with the last one.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._epoll = select.epoll()
+        #: Of the kernel's own poller: it can be read while an event waits in it.  Asked
+        #: twice in each turn, so it is not one more function of ours.
+        self.fileno = self._epoll.fileno
+        #: By descriptor: the transport that is called, and for which events.
+        self._members: dict[int, Any] = {}
+        self._wanted: dict[int, int] = {}
+        self._dispatching = False
+        self._after: list[Callable[[], object]] = []
+        #: Transports ask their reactor for delayed calls, too.
+        self.callLater = reactor.callLater
+
+    @classmethod
+    def of(cls, clock: Any) -> Poller | None:
+        """The poller of a reactor; None where there can be none."""
+        if not IReactorFDSet.providedBy(clock) or not hasattr(select, "epoll"):
+            return None
+        poller = _pollers.get(clock)
+        if poller is None:
+            poller = _pollers[clock] = cls(clock)
+        return poller
+
+    @classmethod
+    def take(cls, transport: object, clock: Any) -> None:
+        """
+        Poll the socket of *transport* from now on, if it has one of its own.
+
+        To be called when its connection is made; repeating it does nothing.
+        """
+        if isinstance(transport, Connection) and transport.reactor is clock:
+            poller = cls.of(clock)
+            if poller is not None:
+                transport.stopReading()
+                transport.reactor = poller  # type: ignore[assignment]
+                transport.startReading()
+
+    def after_events(self, callback: Callable[[], object]) -> None:
+        """Call *callback* once all sockets that have an event now were called."""
+        if self._dispatching:
+            self._after.append(callback)
+        else:
+            self._reactor.callLater(0, callback)
+
+    # What transports call: `IReactorFDSet`.
+
+    def addReader(self, reader: Any) -> None:
+        """Call ``doRead`` whenever there is something to read."""
+        self._want(reader, _IN)
+
+    def addWriter(self, writer: Any) -> None:
+        """Call ``doWrite`` whenever there is room to write."""
+        self._want(writer, _OUT)
+
+    def removeReader(self, reader: Any) -> None:
+        """Stop that."""
+        self._unwant(reader, _IN)
+
+    def removeWriter(self, writer: Any) -> None:
+        """Stop that."""
+        self._unwant(writer, _OUT)
+
+    def _want(self, member: Any, event: int) -> None:
+        fd = member.fileno()
+        before = self._wanted.get(fd, 0)
+        if before and self._members[fd] is not member:
+            # A socket that was closed before it left: the kernel forgot it by itself.
+            before = 0
+        wanted = before | event
+        if wanted == before:
+            return
+        if before:
+            self._epoll.modify(fd, wanted)
+        else:
+            self._epoll.register(fd, wanted)
+            if not self._members:
+                self._reactor.addReader(self)
+        self._members[fd] = member
+        self._wanted[fd] = wanted
+
+    def _unwant(self, member: Any, event: int) -> None:
+        fd = member.fileno()
+        # Transports leave before they close their socket, and may ask again after it.
+        if self._members.get(fd) is not member:
+            return
+        before = self._wanted[fd]
+        wanted = before & ~event
+        if wanted == before:
+            return
+        if wanted:
+            self._wanted[fd] = wanted
+            self._epoll.modify(fd, wanted)
+            return
+        del self._members[fd], self._wanted[fd]
+        self._epoll.unregister(fd)
+        if not self._members:
+            self._reactor.removeReader(self)
+
+    # What the reactor calls: `IReadDescriptor`.
+
+    def logPrefix(self) -> str:
+        """See `ILoggingContext`."""
+        return "poller"
+
+    def doRead(self) -> None:
+        """Call every socket that has an event, then what waited for that."""
+        members = self._members
+        self._dispatching = True
+        for fd, event in self._epoll.poll(0, MAX_EVENTS):
+            member = members.get(fd)
+            if member is None:
+                continue  # one before it in this loop closed it
+            # As the reactor does: what one socket raises must not reach the others.
+            try:
+                if event == _IN:
+                    reading, why = True, member.doRead()
+                else:
+                    reading, why = self._other_event(fd, event, member)
+            except BaseException:
+                self._log.failure("a connection failed")
+                reading, why = False, sys.exc_info()[1]
+            if why:
+                self._end(member, why, reading)
+        self._dispatching = False
+        if self._after:
+            after, self._after = self._after, []
+            for callback in after:
+                try:
+                    callback()
+                except Exception:
+                    self._log.failure("what follows the events of a turn failed")
+
+    def _other_event(self, fd: int, event: int, member: Any) -> tuple[bool, Any]:
+        """Whether it was reading that ended, and why; no reason: it goes on."""
+        if event & _GONE and not event & _IN:
+            if self._wanted[fd] & _IN:
+                return True, ConnectionDone()
+            return False, ConnectionLost()
+        if event & _IN:
+            why = member.doRead()
+            if why:
+                return True, why
+        # Reading may have closed it.
+        if event & _OUT and self._wanted.get(fd, 0) & _OUT:
+            return False, member.doWrite()
+        return False, None
+
+    def _end(self, member: Any, why: Any, reading: bool) -> None:
+        """What Twisted does with a descriptor that is over, in part or as a whole."""
+        try:
+            self.removeReader(member)
+            reason = Failure(why)
+            if (
+                reading
+                and why.__class__ is ConnectionDone
+                and IHalfCloseableDescriptor.providedBy(member)
+            ):
+                member.readConnectionLost(reason)
+            else:
+                self.removeWriter(member)
+                member.connectionLost(reason)
+        except BaseException:
+            self._log.failure("a connection failed at its end")
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The reactor stops: so do all connections."""
+        for member in tuple(self._members.values()):
+            self.removeReader(member)
+            self.removeWriter(member)
+            try:
+                member.connectionLost(reason)
+            except Exception:
+                self._log.failure("a connection failed at its end")
