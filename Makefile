@@ -5,23 +5,27 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST = $(BIN)/python -m pytest
-# Of experiments with faults as many run side by side as there are cores, of the others,
-# which wait more than they compute, twice as many; those marked alone one by one.
+# Experiments with faults wait more than they compute.  They compare times, so the other
+# tests, which run beside them, give way.  SIDE=1: one after the other.
 CORES := $(shell nproc)
-EXPERIMENTS ?= $(CORES)
+EXPERIMENTS ?= $(shell expr 2 \* $(CORES))
 WORKERS ?= $(shell expr 2 \* $(CORES))
-# Each file runs in one process.  All parts run, whatever one of them gave; status 5 says
-# that a part has no test.
-part = $(PYTEST) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" $(PYTEST_ARGS) \
-	|| test $$? = 5 || failed=1
+SIDE ?= 2
+GIVE_WAY = $(if $(filter 1,$(SIDE)),,nice -n 10)
+# Each file runs in one process.  Status 5 says that a part has no test.  What one part
+# remembers of its failures, another that ends at the same time would write over.
+part = $(PYTEST) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" \
+	-o cache_dir=.pytest_cache/$@ $(PYTEST_ARGS) || test $$? = 5
+parts = folder=$$(mktemp -d); failed=0; \
+	TXKAS_CONTROL_PLANE=$$folder $(MAKE) --no-print-directory -k -j$(SIDE) \
+	--output-sync=line $(1) || failed=1; rm -rf $$folder; exit $$failed
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --constraint requirements.txt --no-emit-find-links --no-header
-experiments = $(call part,0,alone); $(call part,$(EXPERIMENTS),faults and not alone)
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
 .PHONY: help demo test unit integration lint types layers docs protos wheel bench \
-	faults lock lockimage kube clean
+	faults alone experiments servers others lock lockimage kube clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -39,17 +43,30 @@ demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself, GITLAB=1
 	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(GITOPS),--gitops) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 test: $(STAMP)  ## all tests that can run here; tells which could not
-	failed=0; $(experiments); $(call part,$(WORKERS),not faults and not alone); exit $$failed
+	failed=0; $(MAKE) --no-print-directory alone || failed=1; \
+	($(call parts,experiments others)) || failed=1; exit $$failed
 
 unit: $(STAMP)  ## the tests that start no server
-	failed=0; $(call part,$(WORKERS),not integration); exit $$failed
+	$(call part,$(WORKERS),not integration)
 
 integration: $(STAMP)  ## the tests with real processes and servers
-	failed=0; $(experiments); $(call part,$(WORKERS),integration and not faults); \
-	exit $$failed
+	failed=0; $(MAKE) --no-print-directory alone || failed=1; \
+	($(call parts,experiments servers)) || failed=1; exit $$failed
 
 faults: $(STAMP)  ## what breaks, and who notices, at length; build/faults.json
-	export TXKAS_FAULTS=long; failed=0; $(experiments); exit $$failed
+	export TXKAS_FAULTS=long; $(MAKE) --no-print-directory -k alone experiments
+
+alone: $(STAMP)
+	$(call part,0,alone)
+
+experiments: $(STAMP)
+	$(call part,$(EXPERIMENTS),faults and not alone)
+
+servers: $(STAMP)
+	$(GIVE_WAY) $(call part,$(WORKERS),integration and not faults and not alone)
+
+others: $(STAMP)
+	$(GIVE_WAY) $(call part,$(WORKERS),not faults and not alone)
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .

@@ -158,6 +158,8 @@ def control_plane(
     folder = tmp_path_factory.getbasetemp()
     if hasattr(pytestconfig, "workerinput"):
         folder = folder.parent
+    # `make test` has several runs share one.
+    folder = Path(os.environ.get("TXKAS_CONTROL_PLANE", folder))
     stack = ExitStack()
     # At the end it waits for the other processes: no test has to do that in its time.
     pytestconfig.add_cleanup(stack.close)
@@ -170,19 +172,19 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture
-def namespace(control_plane: ControlPlane, worker_id: str) -> Iterator[str]:
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """A name of its own in which pods can start; removed, but not waited for."""
-    yield from _namespace(control_plane, worker_id)
+    yield from _namespace(control_plane)
 
 
 @pytest.fixture(scope="module")
-def shared_namespace(control_plane: ControlPlane, worker_id: str) -> Iterator[str]:
+def shared_namespace(control_plane: ControlPlane) -> Iterator[str]:
     """The same for a whole file."""
-    yield from _namespace(control_plane, worker_id)
+    yield from _namespace(control_plane)
 
 
-def _namespace(control_plane: ControlPlane, worker_id: str) -> Iterator[str]:
-    name = f"ns-{worker_id}-{next(_numbers):03}"
+def _namespace(control_plane: ControlPlane) -> Iterator[str]:
+    name = f"ns-{os.getpid()}-{next(_numbers):03}"
     control_plane.add_namespace(name)
     yield name
     control_plane.remove_namespace(name)

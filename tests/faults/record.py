@@ -10,6 +10,7 @@ to others, the last attempt is not judged by time either: its figure says so.
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -155,13 +156,15 @@ def write(figures: Sequence[Figure], path: Path = RESULTS) -> None:
     """Keep them for programs, beside those of experiments that did not run now."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ran = {one.experiment for one in figures}
-    kept = []
-    if path.exists():
-        kept = [
-            one for one in json.loads(path.read_text()) if one["experiment"] not in ran
-        ]
-    content = [*kept, *(attrs.asdict(one) for one in figures)]
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    # Two parts of the tests may end at the same time.
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        before = json.loads(file.read() or "[]")
+        kept = [one for one in before if one["experiment"] not in ran]
+        content = [*kept, *(attrs.asdict(one) for one in figures)]
+        file.truncate(0)
+        file.write(json.dumps(content, indent=1) + "\n")
 
 
 def table(figures: Iterable[Figure]) -> str:
