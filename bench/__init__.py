@@ -8,6 +8,7 @@ How fast it is, as ratios to floors that are measured in the same run.
     servers.py    floors and upstreams: python -m bench.servers NAME ...
     hops.py       calls of our code for one GET: python -m bench.hops
     workers.py    several workers of one kas, beside one process
+    share.py      a part of a core for a process
     git.py        ways to read Git, compared: python -m bench.git
     gitops.py     a commit into a real cluster, beside kubectl: python -m bench.gitops
     gitops_drift.py

@@ -1,52 +1,67 @@
-"""Several workers of one kas, beside one process that is the whole kas."""
+"""
+Several workers of one kas, beside one process that is the whole kas.
+
+Agents and clients are spread at random, as the kernel does when they connect: of four
+workers three quarters of the requests are passed on to the one that has the agent.
+"""
 
 from __future__ import annotations
 
-import os
 import re
 import statistics
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import attrs
 
+from bench import share
 from bench.fleet import Figure
-from bench.processes import Process
 from bench.stand import ROUNDS, SECONDS, Node, Stand
 from tools.load import speed
 
-#: Connections of clients: enough that each worker has some.
-CONNECTIONS = 64
+#: Connections of clients, and agents: enough that each worker has some.
+CONNECTIONS, AGENTS = 64, 64
+
+#: Of a core, for each worker.
+PART = 0.3
 
 
 @attrs.define(eq=False)
 class _Kas:
-    """One kas, with all its processes."""
+    """One kas, with all its processes, and agents of its own."""
 
     node: Node
-    agentk: Process
-    pids: list[int]
+    #: Those that pass requests.
+    workers: list[int]
+
+    def requests(self, stand: Stand, seconds: float = SECONDS) -> speed.Load:
+        """Small ones, to each agent in turn."""
+        paths = [f"/agents/agent-{n}/200" for n in range(AGENTS)]
+        return speed.requests(
+            self.node.proxy, CONNECTIONS, seconds, stand.user_token, paths
+        )
 
     def cpu(self) -> float:
         """CPU seconds that all of them used so far."""
         total = 0
-        for pid in self.pids:
+        for pid in {self.node.process.pid, *self.workers}:
             for task in Path(f"/proc/{pid}/task").iterdir():
                 total += int((task / "schedstat").read_text().split()[0])
         return total / 1e9
 
 
-def _start(stand: Stand, workers: int, upstream_port: int) -> _Kas:
+def _start(stand: Stand, workers: int) -> _Kas:
     node = stand.start_kas(f"workers: {workers}\n")
-    stand.agent_port = node.agent_port
-    agentk = stand.agentk(upstream_port)
     pids = [node.process.pid]
     if workers > 1:
         said = re.findall(r"worker \d+ is ready \(pid (\d+)\)", _log(node))
-        pids += map(int, said)
-    assert len(pids) == 1 or len(pids) == workers + 1
-    speed.requests(f"{node.proxy}/200", CONNECTIONS, 1, stand.token)
-    return _Kas(node, agentk, pids)
+        pids = [int(pid) for pid in said]
+    assert len(pids) == workers
+    kas = _Kas(node, pids)
+    stand.agents(node.agent_port).connect(stand.tokens, node.agent_port)
+    kas.requests(stand, 1)
+    return kas
 
 
 def _log(node: Node) -> str:
@@ -55,16 +70,13 @@ def _log(node: Node) -> str:
 
 def cpu() -> Iterator[Figure]:
     """A request to any of four workers: CPU of all, beside that of one kas."""
-    with Stand() as stand:
-        _, upstream_port = stand.upstream()
-        alone, four = (_start(stand, count, upstream_port) for count in (1, 4))
+    with Stand(agents=AGENTS) as stand:
+        alone, four = (_start(stand, count) for count in (1, 4))
         costs: dict[int, list[float]] = {1: [], 4: []}
         for _ in range(ROUNDS):
             for count, kas in ((1, alone), (4, four)):
                 before = kas.cpu()
-                done = speed.requests(
-                    f"{kas.node.proxy}/6144", CONNECTIONS, SECONDS, stand.token
-                )
+                done = kas.requests(stand)
                 costs[count].append((kas.cpu() - before) / done.requests * 1e6)
         yield Figure(
             "four workers: CPU of all",
@@ -77,29 +89,24 @@ def cpu() -> Iterator[Figure]:
 
 def requests() -> Iterator[Figure]:
     """
-    What two workers carry on two cores, beside one.
+    What two workers carry, each with `PART` of a core, beside one with as much.
 
-    Clients, agentk and upstream run with the least claim to the cores, but they need
-    their part of them: the figure is that of a machine of which kas has not all.
+    So the cores have room for clients and agents, which need more than kas itself: with
+    all of a machine of two cores they would be what is measured.
     """
-    os.nice(19)
-    with Stand() as stand:
-        _, upstream_port = stand.upstream()
-        one, two = (_start(stand, count, upstream_port) for count in (1, 2))
-        for kas in one, two:
-            for pid in kas.pids:
-                os.setpriority(os.PRIO_PROCESS, pid, 0)
+    with Stand(agents=AGENTS) as stand, ExitStack() as stack:
+        one, two = (_start(stand, count) for count in (1, 2))
+        for pid in one.workers + two.workers:
+            stack.enter_context(share.of_a_core(pid, PART))
         rates: dict[int, list[float]] = {1: [], 2: []}
         for _ in range(ROUNDS):
             for count, kas in ((1, one), (2, two)):
-                done = speed.requests(
-                    f"{kas.node.proxy}/200", CONNECTIONS, SECONDS, stand.token
-                )
+                done = kas.requests(stand)
                 rates[count].append(done.requests / done.seconds)
         yield Figure(
-            "two workers on all cores: time of a request",
+            f"two workers, {PART:.0%} of a core each: time",
             1e6 / statistics.median(rates[2]),
-            "us",
+            "us/request",
             1e6 / statistics.median(rates[1]),
             1 / 1.6,
         )

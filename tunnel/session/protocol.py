@@ -29,6 +29,7 @@ from tunnel.interfaces import ConnectedAgent, IPathReceiver, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import Keepalive, Liveness, Timing
 from tunnel.session.stream import StreamTransport
+from tunnel.transport import eager
 from tunnel.transport.sockets import UNSENT, address_text, bound_unsent, tune_socket
 from tunnel.util.flusher import Flusher
 from tunnel.util.poller import Poller
@@ -577,7 +578,7 @@ class TunnelWriter:
         session = self._session
         data = session.bytes_to_send(self._portion)
         if data:
-            self._connection.write(data)
+            eager.write(self._connection, data)
             if len(data) >= self._portion and not self._blocked:
                 self._portion = min(self._portion * 2, FLUSH)
         for stream_id in session.take_drained():

@@ -18,15 +18,20 @@ ask for either; ``tests/tunnel/transport/test_eager.py`` fails when they change.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
-from twisted.internet.interfaces import ITransport
 from twisted.internet.tcp import Connection
 
 __all__ = ["unsent", "write"]
 
 
-def write(transport: ITransport, data: bytes) -> None:
+class Writable(Protocol):
+    """A transport."""
+
+    def write(self, data: bytes) -> None: ...
+
+
+def write(transport: Writable, data: bytes) -> None:
     """
     Write *data*, trying the socket first; the order stays as it was.
 
