@@ -114,6 +114,8 @@ class Supervisor(LogsItsOwnWay, Service):
             reactor, self._development_certificate, program="kas", now=now
         )
         self._shared = Listening(reactor, program="kas", now=now)
+        #: The sockets of each worker alone, in the order of the workers.
+        self._own: list[Listening] = []
         self._workers: list[WorkerProcess] = []
         self._ready: Deferred[None] | None = None
         #: Open while the file of the modules' stores is ours.
@@ -241,7 +243,7 @@ class Supervisor(LogsItsOwnWay, Service):
                 listen, section, f"{section}.address"
             )
         calls = path_of(self._state, os.getpid(), CALLS)
-        shared[_CALLS] = await self._own_socket(calls, "calls")
+        shared[_CALLS] = await self._socket(self._shared, calls, "calls")
         return shared
 
     async def _open_own(
@@ -249,12 +251,14 @@ class Supervisor(LogsItsOwnWay, Service):
     ) -> dict[str, int]:
         """Those of one worker alone; None: it has no private API but for the others."""
         own = {}
+        listening = Listening(self._reactor, program="kas", now=self._now)
+        self._own.append(listening)
         for section, what in ((_OBSERVABILITY, "status"), (_CONTROL, "control")):
             path = self._folder.socket(number, what)
-            own[section] = await self._own_socket(path, section)
+            own[section] = await self._socket(listening, path, section)
         if private_api is None:
             path = self._folder.socket(number, "peer")
-            own[_PRIVATE_API] = await self._own_socket(path, "other workers")
+            own[_PRIVATE_API] = await self._socket(listening, path, "other workers")
         else:
             own[_PRIVATE_API] = await self._shared.reserve(
                 private_listen(private_api.listen, number),
@@ -272,11 +276,11 @@ class Supervisor(LogsItsOwnWay, Service):
     def _numbers(self) -> Sequence[int]:
         return range(1, self._configuration.workers + 1)
 
-    async def _own_socket(self, path: Path, what: str) -> int:
+    async def _socket(self, listening: Listening, path: Path, what: str) -> int:
         path.unlink(missing_ok=True)
         # Without a lock beside it: the path has our number, or is in our folder.
         where = f"unix:{quoteStringArgument(str(path))}:mode=600:lockfile=0"
-        return await self._shared.reserve(Listen(endpoint=where), what, "")
+        return await listening.reserve(Listen(endpoint=where), what, "")
 
     def _url(self, number: int) -> str:
         worker = Worker(number=number)
@@ -383,11 +387,13 @@ class Supervisor(LogsItsOwnWay, Service):
             try:
                 return await self._ask(one, socket_name, path, method)
             except Exception as error:
-                self._log.warn(
-                    "worker {number} does not answer: {reason}",
-                    number=one.number,
-                    reason=_why(error),
-                )
+                # One that has nothing more to end closes before its process is gone.
+                if self._is_ready:
+                    self._log.warn(
+                        "worker {number} does not answer: {reason}",
+                        number=one.number,
+                        reason=_why(error),
+                    )
                 return None
 
         answers = await gatherResults(
@@ -559,7 +565,11 @@ class Supervisor(LogsItsOwnWay, Service):
         running.forget(self._state)
         sdnotify.notify("STOPPING=1")
         self._watchdog.stop()
-        ending = [one.stop() for one in self._workers]
+        ending = [
+            Deferred.fromCoroutine(self._end(one, own))
+            # A start that failed may have opened more than it started.
+            for one, own in zip(self._workers, self._own, strict=False)
+        ]
         # Ours are copies: a worker accepts from its own as long as it has to.
         await self._shared.close_all()
         for one in ending:
@@ -570,6 +580,12 @@ class Supervisor(LogsItsOwnWay, Service):
             os.close(self._store_lock)
         if self._made is not None:
             self._made.remove()
+
+    async def _end(self, worker: WorkerProcess, own: Listening) -> None:
+        await worker.stop()
+        # Their paths go with our copies, and by them we and the other workers reach
+        # this one as long as it has something to end.
+        await own.close_all()
 
 
 def _why(error: Exception) -> str:

@@ -258,6 +258,21 @@ def test_the_end(kas: Kas, agentk: Agentk) -> None:
     assert not {one for one in left if one.endswith(".sock")}
 
 
+def test_seen_until_the_end(kas: Kas, agentk: Agentk, way: Way) -> None:
+    """What runs while kas stops is told of as before, by the worker that has it."""
+    assert kas.process is not None
+    with way.connect() as log:
+        path = "/api/v1/namespaces/default/pods/ticker/log?follow=true&tailLines=1"
+        log.send(way.head("GET", path))
+        assert log.head()[1] == 200
+        kas.process.child.terminate()
+        eventually(lambda: fetch(kas.observability, "/readiness")[0] == 503)
+        eventually(lambda: kas.metric("kas_workers_ready") < WORKERS)
+        assert kas.metric("kas_kubernetes_api_requests_in_flight") == 1
+    assert kas.stop()
+    assert "does not answer" not in kas.process.said()
+
+
 def test_killed_itself(kas: Kas, agentk: Agentk) -> None:
     """No worker outlives it, and the next one removes what it left."""
     assert kas.process is not None
