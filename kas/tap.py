@@ -20,7 +20,7 @@ from tunnel.program.tuning import keep_time, tune_allocator
 try:
     from kas.config.loading import load
     from kas.config.schema import KasConfiguration
-    from kas.config.workers import parse_workers
+    from kas.config.workers import EXPECTED, parse_workers
     from kas.service import KasService
     from kas.state.directory import StateDirectory, locate
     from kas.workers.supervisor import Supervisor
@@ -94,9 +94,11 @@ class Options(ProgramOptions):
         if self["workers"] is not None:
             try:
                 workers = parse_workers(self["workers"])
-            except ValueError as error:
-                hint = str(error) or "write auto, or how many"
-                raise ConfigurationError([f"--workers: {hint}"]) from None
+            except ValueError:
+                said = self["workers"]
+                raise ConfigurationError(
+                    [f"--workers: expected {EXPECTED}, got '{said}'"]
+                ) from None
             self.configuration = attrs.evolve(self.configuration, workers=workers)
 
     def _look_at_state(self) -> None:

@@ -9,7 +9,13 @@ from typing import Annotated
 
 from tunnel.config.texts import Text
 
-__all__ = ["MAX_WORKERS", "Workers", "available_cores", "parse_workers"]
+__all__ = [
+    "EXPECTED",
+    "MAX_WORKERS",
+    "Workers",
+    "available_cores",
+    "parse_workers",
+]
 
 #: Workers of one kas.  Each watches each other one, and a machine that has more cores
 #: carries more kas, with a Redis.
@@ -43,9 +49,12 @@ def parse_workers(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or not 0 < len(text) < 9:
         raise ValueError
     if not 0 < int(text) <= MAX_WORKERS:
-        raise ValueError(f"1 to {MAX_WORKERS} are possible")
+        raise ValueError
     return int(text)
 
 
+#: What `parse_workers` takes.
+EXPECTED = f"auto, or a number from 1 to {MAX_WORKERS}"
+
 #: Processes that share the work of one kas.
-Workers = Annotated[int, Text(parse_workers, "auto, or how many")]
+Workers = Annotated[int, Text(parse_workers, EXPECTED)]

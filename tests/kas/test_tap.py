@@ -91,6 +91,22 @@ class OptionsTests(_Case):
         error = self.assertRaises(usage.UsageError, self.parse, "--colour")
         self.assertIn("colour", str(error))
 
+    def test_no_option(self) -> None:
+        """A file without its option is named."""
+        error = self.assertRaises(usage.UsageError, self.parse, "kas.yaml")
+        self.assertEqual(str(error), "no option stands before 'kas.yaml'")
+
+    def test_workers(self) -> None:
+        """What is wrong is repeated, with what is possible, wherever it was said."""
+        for said in ("0", "-1", "many", "10000"):
+            wanted = f"expected auto, or a number from 1 to 64, got '{said}'"
+            line = self.refused(f"--workers={said}")
+            self.assertEqual(line, [f"--workers: {wanted}"])
+            file = self.yaml(f"workers: {said}")
+            line = self.refused("--configuration-file", file)
+            self.assertEqual(line, [f"{file}:1:10: workers: {wanted}"])
+        self.assertEqual(self.parse("--workers=2").configuration.workers, 2)
+
     def test_no_file(self) -> None:
         """One that is not there is a line with what to do."""
         (line,) = self.refused("--configuration-file", "/nowhere/kas.yaml")

@@ -35,6 +35,11 @@ class ProgramOptions(usage.Options):
         print(f"txkas {__version__}")
         sys.exit(0)
 
+    def parseArgs(self, *rest: str) -> None:
+        """Take none: a file whose option was forgotten is the usual one."""
+        if rest:
+            raise usage.UsageError(f"no option stands before '{rest[0]}'")
+
     def postOptions(self) -> None:
         """Read everything that can be wrong, and report all of it at once."""
         problems = [
