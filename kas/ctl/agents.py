@@ -13,6 +13,7 @@ from kas.ctl.asking import Hung, ask
 from kas.ctl.common import Ctl, printable
 from kas.state.process_socket import path_of
 from kas.state.running import Running
+from kas.workers.folder import worker_at
 from tunnel.errors import ConfigurationError
 
 __all__ = ["HEAD", "Known", "look", "row"]
@@ -124,13 +125,16 @@ def row(agent: dict[str, Any] | None) -> tuple[str, ...]:
         _each(connections, "version"),
         _each(connections, "kubernetes_version"),
         # one that is alone has no address for others
-        _each(connections, "kas_url") if connections[0]["kas_url"] else "this one",
+        ", ".join(map(worker_at, _different(connections, "kas_url"))) or "this one",
     )
 
 
 def _each(connections: Sequence[dict[str, Any]], key: str) -> str:
-    values = dict.fromkeys(printable(one[key]) for one in connections if one[key])
-    return ", ".join(values) or "-"
+    return ", ".join(_different(connections, key)) or "-"
+
+
+def _different(connections: Sequence[dict[str, Any]], key: str) -> list[str]:
+    return list(dict.fromkeys(printable(one[key]) for one in connections if one[key]))
 
 
 def _time(seconds: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -15,7 +16,10 @@ from kas.state.process_socket import MAX_PATH
 from kas.state.running import is_alive
 from tunnel.errors import ConfigurationError
 
-__all__ = ["WorkersFolder"]
+__all__ = ["WorkersFolder", "worker_at"]
+
+#: Where a worker is reached by the others, where there is no Redis.
+_PEER = re.compile(r"unix://.*/workers-[0-9a-f]{4}-([0-9]+)/([0-9]+)\.peer")
 
 
 @attrs.frozen
@@ -76,6 +80,12 @@ class WorkersFolder:
     def remove(self) -> None:
         """Remove it, and what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def worker_at(url: str) -> str:
+    """For people: which worker *url* leads to, and of which kas; or *url* itself."""
+    found = _PEER.fullmatch(url)
+    return url if found is None else f"worker {found[2]} of {found[1]}"
 
 
 def _prefix() -> str:

@@ -453,9 +453,16 @@ class Supervisor(LogsItsOwnWay, Service):
                 }
                 for one in self._workers
             ]
+            silent = summed.pop("silent_workers")
             agents = summed.pop("agents", [])
             return as_json(
-                {"version": __version__, **summed, "workers": workers, "agents": agents}
+                {
+                    "version": __version__,
+                    **summed,
+                    "workers": workers,
+                    "silent_workers": silent,
+                    "agents": agents,
+                }
             )
 
         async def metrics() -> Page:

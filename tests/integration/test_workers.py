@@ -93,8 +93,10 @@ def test_one_kas_to_everyone(kas: Kas, agentk: Agentk, way: Way) -> None:
     assert kas.metric("kas_gateway_requests_total") > 0
     (listed,) = kas.ctl_json("agent", "list")
     assert listed["connected"] is True
-    assert "workers: 3" in kas.ctl("status")
     assert kas.process is not None
+    shown = kas.ctl("status")
+    assert "workers: 3" in shown
+    assert f"worker {_holder(kas)[0]} of {kas.process.pid}" in shown
     lines = [json.loads(line) for line in kas.process.said().splitlines()]
     assert {one.get("worker") for one in lines} == {None, 1, 2, 3}
 

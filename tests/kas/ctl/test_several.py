@@ -297,6 +297,20 @@ def test_every_agent(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed["test"]["last_seen"] == 1767323045.5
 
 
+def test_every_agent_of_workers(
+    kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker is named; the path of its socket tells people nothing."""
+    url = f"unix://{kasctl.state}/workers-5bce-4711/2.peer"
+    running.tell(StateDirectory.open(kasctl.state), [])
+    connected = agent("1", "prod", {**CONNECTION, "kas_url": url})
+    with everyone(monkeypatch, connected), control(kasctl.state, os.getpid()):
+        lines = kasctl.run("agent", "list").stdout.splitlines()
+        (listed,) = kasctl.data("agent", "list")
+    assert re.split(" {2,}", lines[1])[7] == "worker 2 of 4711"
+    assert listed["connections"][0]["kas_url"] == url
+
+
 def test_every_agent_of_kas_without_redis(
     kasctl: Kasctl, other: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kas.state.directory import StateDirectory
-from kas.workers.folder import WorkersFolder
+from kas.workers.folder import WorkersFolder, worker_at
 from tunnel.errors import ConfigurationError
 
 #: Above what Linux gives to processes (PID_MAX_LIMIT).
@@ -50,3 +50,11 @@ def test_too_long(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="shorter path, or 'workers: 1'"):
         WorkersFolder.make(state, 2)
     assert list(state.path.iterdir()) == []
+
+
+def test_name_of_a_worker(tmp_path: Path) -> None:
+    """Made of its address, as the folder makes it; other addresses stay."""
+    path = WorkersFolder.make(_state(tmp_path), 12).socket(12, "peer")
+    assert worker_at(f"unix://{path}") == f"worker 12 of {os.getpid()}"
+    for url in ("tls://kas-1:8155", "unix:///run/kas/2.peer", ""):
+        assert worker_at(url) == url
