@@ -218,7 +218,10 @@ class AgentkService(LogsItsOwnWay, Service):
 
     def reload(self) -> None:
         self.reopen_log()
-        self._log.info("SIGHUP: certificates and tokens are read again")
+        self._log.info(
+            "SIGHUP: certificates and tokens are read again; options and the "
+            "configuration file are not, they count from the next start"
+        )
         reread_files()
         if self._context is not None:
             try:

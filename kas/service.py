@@ -637,7 +637,10 @@ class KasService(LogsItsOwnWay, Service):
     def reload(self) -> None:
         self.reopen_log()
         self._audit.reopen()
-        self._log.info("SIGHUP: certificates, identities and secrets are read again")
+        self._log.info(
+            "SIGHUP: certificates, identities and secrets are read again; the "
+            "configuration file is not, it counts from the next start"
+        )
         reread_files()
 
     # What kasctl asks for; see `kas.state.control.Controlled`.

@@ -268,7 +268,10 @@ class _Doctor:
         from kas.config.loading import listeners, load
 
         if self._running is not None:
-            return f"of the kas that runs (process {self._running.pid})"
+            return (
+                f"process {self._running.pid} runs with that of its start; 'kasctl "
+                "config check FILE' checks the one of the next start"
+            )
         # What can be read tells where to look, whatever load() has to say of the rest.
         self._configuration = read_configuration_file(self._file)
         self._listens = list(listeners(self._configuration, []))

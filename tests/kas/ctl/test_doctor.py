@@ -85,6 +85,7 @@ class TestDoctor:
             found = self.diagnose(kasctl)
         assert [name for name, (ok, _) in found.items() if not ok] == ["readiness"]
         assert f"process {os.getpid()}" in found["configuration"][1]
+        assert "kasctl config check FILE" in found["configuration"][1]
         assert agents in found["agent listener"][1]
         # the option wins
         other = free_address()
