@@ -23,6 +23,7 @@ try:
     from kas.config.workers import EXPECTED, parse_workers
     from kas.service import KasService
     from kas.state.directory import StateDirectory, locate
+    from kas.workers.sharing import check_listeners
     from kas.workers.supervisor import Supervisor
     from kas.workers.worker import Worker
 except ModuleNotFoundError as error:
@@ -100,6 +101,10 @@ class Options(ProgramOptions):
                     [f"--workers: expected {EXPECTED}, got '{said}'"]
                 ) from None
             self.configuration = attrs.evolve(self.configuration, workers=workers)
+        if worker is None:
+            check_listeners(
+                self.configuration, self.modules, self["configuration-file"]
+            )
 
     def _look_at_state(self) -> None:
         # Only a start makes it; one that is there can be looked at now.

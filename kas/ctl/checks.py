@@ -65,9 +65,11 @@ def check(ctl: Ctl, file: str, module: str | None) -> None:
         return
     # Here, because it imports every module that the file asks for.
     from kas.config.loading import listeners, load
+    from kas.workers.sharing import check_listeners
 
     remarks: list[str] = []
     configuration, modules = load(file, remark=remarks.append)
+    check_listeners(configuration, modules, file)
     warnings = list(dict.fromkeys(remarks))
     problems: list[str] = []
     now = ctl.now()

@@ -266,6 +266,7 @@ class _Doctor:
     def _check_configuration(self) -> str:
         # Here, because it imports every module that the file asks for.
         from kas.config.loading import listeners, load
+        from kas.workers.sharing import check_listeners
 
         if self._running is not None:
             return (
@@ -277,6 +278,7 @@ class _Doctor:
         self._listens = list(listeners(self._configuration, []))
         _, modules = load(self._file)
         self._listens = list(listeners(self._configuration, modules))
+        check_listeners(self._configuration, modules, self._file)
         if self._file is None:
             return "no file given, and no kas runs: the defaults count"
         return f"{self._file} is usable"

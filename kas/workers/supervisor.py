@@ -46,6 +46,7 @@ from kas.state.directory import StateDirectory
 from kas.state.process_socket import CALLS, CONTROL, ProcessSocket, path_of
 from kas.workers.folder import WorkersFolder
 from kas.workers.process import WorkerProcess
+from kas.workers.sharing import OBSERVABILITY, PRIVATE_API
 from kas.workers.summary import MetricTotals, add_progress, add_states
 from kas.workers.worker import Worker, private_listen
 from tunnel import __version__
@@ -59,9 +60,6 @@ from tunnel.program.site import Page, Site, as_json, exposition, plain
 from tunnel.program.startup import start_or_exit
 
 __all__ = ["Supervisor"]
-
-#: Sections whose ports each worker has for itself.
-_OBSERVABILITY, _PRIVATE_API = "observability.listen", "private_api.listen"
 
 #: Where the socket of each worker for `kasctl` is handed, besides those of sections.
 _CONTROL, _CALLS = "control", "calls"
@@ -160,7 +158,7 @@ class Supervisor(LogsItsOwnWay, Service):
             self._configuration.observability.listen,
             self._site(),
             what=running.OBSERVABILITY,
-            setting=f"{_OBSERVABILITY}.address",
+            setting=f"{OBSERVABILITY}.address",
         )
         self._ready = Deferred()
         for one in self._workers:
@@ -230,15 +228,8 @@ class Supervisor(LogsItsOwnWay, Service):
         """The ports that all workers accept from."""
         shared: dict[str, int] = {}
         for section, listen in self._listeners():
-            if section in (_OBSERVABILITY, _PRIVATE_API):
+            if section in (OBSERVABILITY, PRIVATE_API):
                 continue
-            if listen.endpoint and listen.endpoint.partition(":")[0] not in _SHARED:
-                raise ConfigurationError(
-                    [
-                        f"{section}.endpoint: with several workers this has to be one "
-                        f"of {', '.join(_SHARED)}; or set 'workers: 1'"
-                    ]
-                )
             shared[section] = await self._shared.reserve(
                 listen, section, f"{section}.address"
             )
@@ -253,17 +244,17 @@ class Supervisor(LogsItsOwnWay, Service):
         own = {}
         listening = Listening(self._reactor, program="kas", now=self._now)
         self._own.append(listening)
-        for section, what in ((_OBSERVABILITY, "status"), (_CONTROL, "control")):
+        for section, what in ((OBSERVABILITY, "status"), (_CONTROL, "control")):
             path = self._folder.socket(number, what)
             own[section] = await self._socket(listening, path, section)
         if private_api is None:
             path = self._folder.socket(number, "peer")
-            own[_PRIVATE_API] = await self._socket(listening, path, "other workers")
+            own[PRIVATE_API] = await self._socket(listening, path, "other workers")
         else:
-            own[_PRIVATE_API] = await self._shared.reserve(
+            own[PRIVATE_API] = await self._shared.reserve(
                 private_listen(private_api.listen, number),
                 "other kas",
-                f"{_PRIVATE_API}.address",
+                f"{PRIVATE_API}.address",
             )
         return own
 
@@ -616,9 +607,6 @@ _SUPERVISORS = (
     "LISTEN_PID",
     "LISTEN_FDNAMES",
 )
-
-#: Endpoints whose sockets can be handed to other processes.
-_SHARED = ("tcp", "tcp4", "tcp6", "unix", "systemd")
 
 
 @implementer(IAgentEndpointFactory)

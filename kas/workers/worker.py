@@ -13,7 +13,6 @@ from kas.config.gitaly import GlobalGitalyRate, ServerGitalyRate
 from kas.config.gitlab import ApiRateLimit
 from kas.config.own_address import parse_peer_url
 from kas.config.schema import KasConfiguration, PrivateApi, PrivateApiListen
-from kas.config.workers import MAX_WORKERS
 from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
 
@@ -158,7 +157,7 @@ def _shifted(listen: Listen, more: int) -> str:
     if int(port) + more > 65535:
         raise ConfigurationError(
             [
-                f"private_api.listen.address: {MAX_WORKERS} ports from {port} on are "
+                f"private_api.listen.address: {more + 1} ports from {port} on are "
                 "not there; choose a smaller one"
             ]
         )

@@ -107,6 +107,14 @@ class OptionsTests(_Case):
             self.assertEqual(line, [f"{file}:1:10: workers: {wanted}"])
         self.assertEqual(self.parse("--workers=2").configuration.workers, 2)
 
+    def test_what_workers_cannot_share(self) -> None:
+        """It is found before the start; --workers counts, whatever the file says."""
+        endpoint = "ssl:8150:privateKey=a:certKey=b"
+        file = self.yaml(f"agent: {{listen: {{endpoint: '{endpoint}'}}}}\nworkers: 2")
+        (line,) = self.refused("--check", "--configuration-file", file)
+        self.assertIn(":1:18: agent.listen.endpoint: with several workers", line)
+        self.parse("--workers=1", "--configuration-file", file)
+
     def test_no_file(self) -> None:
         """One that is not there is a line with what to do."""
         (line,) = self.refused("--configuration-file", "/nowhere/kas.yaml")
