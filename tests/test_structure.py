@@ -43,6 +43,14 @@ def test_map(package: Path) -> None:
     assert set(re.findall(r"\b\w+\.py\b|\b\w+/(?=\s)", text)) == set(rooms(package))
 
 
+def test_architecture() -> None:
+    """Every path in the document is there."""
+    text = (ROOT / "docs" / "architecture.rst").read_text()
+    paths = re.findall(r"``((?:tunnel|kas|agentk|modules)/[\w/.]+)``", text)
+    assert len(paths) > 30
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
 def test_class_names() -> None:
     """No two classes of the product have one name."""
     places = defaultdict(list)

@@ -17,4 +17,6 @@ GitLab as the one who knows agents, and the jobs and people that use them.
     usage.py     how much is used, told to GitLab
     users.py     the authenticators of people, by personal access token or browser,
                  and as whom they ask
+
+What GitLab asks of kas comes by the external API, with its tokens: `kas.api`.
 """
