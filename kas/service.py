@@ -741,7 +741,7 @@ class KasService(LogsItsOwnWay, Service):
     async def _stop(self) -> None:
         self.health.ready = False
         if self._parent is None:
-            running.forget(self._state)
+            running.leave(self._state)
         sdnotify.notify("STOPPING=1")
         self._watchdog.stop()
         if self._renewal.running:
@@ -796,6 +796,8 @@ class KasService(LogsItsOwnWay, Service):
         await self._errors.stop(self._reactor)
         if self._parent is not None:
             self._parent.stop()
+        else:
+            running.forget(self._state)
 
     async def _end(self, listener: DrainingListener) -> None:
         await listener.drain()

@@ -17,7 +17,7 @@ import click
 
 from kas.identity.store import IdentityStore
 from kas.state.directory import StateDirectory, locate
-from kas.state.running import Running, look
+from kas.state.running import Running, look, look_at_leaving
 from tunnel.config import parse_duration
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.util.files import Replacement, in_words
@@ -76,6 +76,10 @@ class Ctl:
     def all_running(self) -> tuple[Running, ...]:
         """What each kas says that runs with this state directory."""
         return look(self.existing()) if self.path().exists() else ()
+
+    def leaving(self) -> tuple[Running, ...]:
+        """Those that were told to stop, and end what runs."""
+        return look_at_leaving(self.existing()) if self.path().exists() else ()
 
     def store(self, *, create: bool = False) -> IdentityStore:
         """The identity file; only who adds to it makes a place for it."""

@@ -280,6 +280,8 @@ class _Doctor:
         self._listens = list(listeners(self._configuration, modules))
         check_listeners(self._configuration, modules, self._file)
         if self._file is None:
+            for one in self._ctl.leaving():
+                raise _Wrong(f"kas {one} stops, and no other runs; see 'kasctl status'")
             return "no file given, and no kas runs: the defaults count"
         return f"{self._file} is usable"
 

@@ -86,6 +86,9 @@ def _status(
         _show_agents(ctl, found)
     else:
         running = ctl.running(pid) if url is None else None
+        if running is None and given is None and len(leaving := ctl.leaving()) == 1:
+            (running,) = leaving
+            ctl.note(f"kas {running} stops, and ends what runs")
         if running is not None:
             url = running.url(OBSERVABILITY)
             if url is None:
@@ -149,6 +152,8 @@ def _lines(content: dict[str, Any]) -> list[str]:
 def _plain(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value is None:
+        return "none"
     # agents say of themselves what they like
     return printable(str(value))
 

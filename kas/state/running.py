@@ -2,7 +2,8 @@
 What a running kas says of itself in the state directory, for `kasctl`: its addresses.
 
 Each process has a file, because several may share a directory, from several hosts or
-containers as well.  It is there from when the listeners are open until kas stops.  What
+containers as well.  It is there from when the listeners are open until kas stops, and
+with another name until it has ended.  What
 a crash left behind is recognised by its process, which is gone, and removed by the next
 kas that starts on that host; of the processes of other hosts nothing can be said here,
 and no program here could ask them.
@@ -32,11 +33,16 @@ __all__ = [
     "file_name",
     "forget",
     "is_alive",
+    "leave",
     "look",
+    "look_at_leaving",
     "tell",
 ]
 
 _PREFIX = "running-"
+
+#: Of a kas that was told to stop, and ends what runs.
+_LEAVING = "stopping-"
 
 _log = Logger()
 
@@ -93,6 +99,10 @@ def file_name(pid: int) -> str:
     return f"{_PREFIX}{process_name(pid)}.json"
 
 
+def _leaving_name(pid: int) -> str:
+    return f"{_LEAVING}{process_name(pid)}.json"
+
+
 def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
     """Write down what this process listens on; a state that is read-only may be so."""
     _sweep(state)
@@ -111,20 +121,41 @@ def tell(state: StateDirectory, listeners: Sequence[Opened]) -> None:
         )
 
 
-def forget(state: StateDirectory) -> None:
-    """Remove what this process wrote down."""
+def leave(state: StateDirectory) -> None:
+    """This process stops: nothing new is for it, and `look` does not find it."""
     file = state.file(file_name(os.getpid()))
     try:
-        file.unlink(missing_ok=True)
+        file.rename(state.file(_leaving_name(os.getpid())))
+    except FileNotFoundError:
+        pass  # it stops before it was ready
     except OSError:
-        _log.failure("while removing {file}", file=str(file))
+        _log.failure("while renaming {file}", file=str(file))
+
+
+def forget(state: StateDirectory) -> None:
+    """Remove what this process wrote down."""
+    for name in (file_name(os.getpid()), _leaving_name(os.getpid())):
+        file = state.file(name)
+        try:
+            file.unlink(missing_ok=True)
+        except OSError:
+            _log.failure("while removing {file}", file=str(file))
 
 
 def look(state: StateDirectory) -> tuple[Running, ...]:
     """What each kas that runs on this host says, by the number of its process."""
+    return _all_of(state, _PREFIX)
+
+
+def look_at_leaving(state: StateDirectory) -> tuple[Running, ...]:
+    """The same of those that stop; some of their listeners are closed."""
+    return _all_of(state, _LEAVING)
+
+
+def _all_of(state: StateDirectory, prefix: str) -> tuple[Running, ...]:
     found = (
-        _read(state, pid)
-        for pid, _ in state.of_processes(_PREFIX, ".json")
+        _read(pid, state, path.name)
+        for pid, path in state.of_processes(prefix, ".json")
         if is_alive(pid)
     )
     return tuple(sorted((one for one in found if one), key=lambda one: one.pid))
@@ -132,9 +163,16 @@ def look(state: StateDirectory) -> tuple[Running, ...]:
 
 def _sweep(state: StateDirectory) -> None:
     """Remove what processes left that are gone."""
-    for prefix, suffix in ((_PREFIX, ".json"), (CONTROL, SUFFIX), (CALLS, SUFFIX)):
+    for prefix, suffix in (
+        (_PREFIX, ".json"),
+        (_LEAVING, ".json"),
+        (CONTROL, SUFFIX),
+        (CALLS, SUFFIX),
+    ):
         for pid, path in state.of_processes(prefix, suffix):
-            if not is_alive(pid):
+            # In a container every process has the number of the one before.
+            ours = prefix == _LEAVING and pid == os.getpid()
+            if ours or not is_alive(pid):
                 try:
                     path.unlink(missing_ok=True)
                 except OSError as error:
@@ -153,10 +191,10 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def _read(state: StateDirectory, pid: int) -> Running | None:
+def _read(pid: int, state: StateDirectory, name: str) -> Running | None:
     # Only programs write it, and nothing depends on it: no reason to complain.
     try:
-        content = json.loads(state.read(file_name(pid)) or b"")
+        content = json.loads(state.read(name) or b"")
         listeners = tuple(map(Opened.from_json, content["listeners"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

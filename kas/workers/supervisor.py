@@ -560,7 +560,7 @@ class Supervisor(LogsItsOwnWay, Service):
 
     async def _stop(self) -> None:
         self._is_ready = False
-        running.forget(self._state)
+        running.leave(self._state)
         sdnotify.notify("STOPPING=1")
         self._watchdog.stop()
         ending = [
@@ -574,6 +574,7 @@ class Supervisor(LogsItsOwnWay, Service):
             await one
         await self._control.close()
         await self._listening.close_all()
+        running.forget(self._state)
         if self._store_lock is not None:
             os.close(self._store_lock)
         if self._made is not None:

@@ -256,7 +256,8 @@ def test_the_end(kas: Kas, agentk: Agentk) -> None:
     assert kas.stop()
     assert not any(Path("/proc", str(pid)).exists() for pid in pids)
     left = {path.name for path in kas.state.iterdir()}
-    assert not {one for one in left if one.startswith(("workers-", "running-"))}
+    files = ("workers-", "running-", "stopping-")
+    assert not {one for one in left if one.startswith(files)}
     assert not {one for one in left if one.endswith(".sock")}
 
 
@@ -271,6 +272,9 @@ def test_seen_until_the_end(kas: Kas, agentk: Agentk, way: Way) -> None:
         eventually(lambda: fetch(kas.observability, "/readiness")[0] == 503)
         eventually(lambda: kas.metric("kas_workers_ready") < WORKERS)
         assert kas.metric("kas_kubernetes_api_requests_in_flight") == 1
+        assert kas.ctl_json("status")["ready"] is False
+        # Of one that has ended already.
+        assert " pid=none ready=no" in kas.ctl("status")
     assert kas.stop()
     assert "does not answer" not in kas.process.said()
 

@@ -159,6 +159,7 @@ class StartTests(_Case):
         )
         self.successResultOf(service.stopService())
         self.assertEqual(running.look(self.state), ())
+        self.assertEqual(running.look_at_leaving(self.state), ())
 
     def test_waits_for_modules(self) -> None:
         """Not ready, and no agent comes in, while a module is starting."""

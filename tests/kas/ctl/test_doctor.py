@@ -92,6 +92,15 @@ class TestDoctor:
         found = self.diagnose(kasctl, *self.configured(kasctl, other, other))
         assert other in found["agent listener"][1]
 
+    def test_of_a_kas_that_stops(self, kasctl: Kasctl) -> None:
+        """It is named, and not sought at the addresses of the defaults alone."""
+        state = StateDirectory.open(kasctl.state)
+        running.tell(state, [Opened("agents", "127.0.0.1:9150")])
+        running.leave(state)
+        ok, said = self.diagnose(kasctl)["configuration"]
+        assert not ok
+        assert f"kas {os.getpid()} (agents 127.0.0.1:9150) stops" in said
+
     def test_text(self, kasctl: Kasctl) -> None:
         file = self.configured(kasctl, free_address(), free_address())
         lines = kasctl.run("doctor", *file).stdout.splitlines()

@@ -41,6 +41,10 @@ class TestStatus:
             assert kasctl.data("status")["ready"] is True
             said = kasctl.fails("status", "--url", f"http://{address}/other")
             assert "is that kas?" in said
+            running.leave(state)
+            result = kasctl.run("status")
+            assert "stops, and ends what runs" in result.stderr
+            assert "ready: yes" in result.stdout
             running.tell(state, [Opened("health and metrics", "/run/kas.sock")])
             assert "say where it is with --url" in kasctl.fails("status")
 

@@ -15,7 +15,15 @@ from twisted.logger import globalLogPublisher
 
 from kas.state.directory import StateDirectory
 from kas.state.process_socket import CALLS, path_of
-from kas.state.running import Running, file_name, forget, look, tell
+from kas.state.running import (
+    Running,
+    file_name,
+    forget,
+    leave,
+    look,
+    look_at_leaving,
+    tell,
+)
 from tunnel.program.listening import Opened
 
 FILE_NAME = file_name(os.getpid())
@@ -45,6 +53,22 @@ def test_told_and_forgotten(state: StateDirectory) -> None:
     forget(state)
     assert not state.file(FILE_NAME).exists()
     forget(state)
+
+
+def test_leaving(state: StateDirectory) -> None:
+    """One that stops is no longer found by who looks for one to use."""
+    leave(state)  # before it was ready
+    tell(state, LISTENERS)
+    found = look(state)
+    assert look_at_leaving(state) == ()
+    leave(state)
+    assert (look(state), look_at_leaving(state)) == ((), found)
+    # Another process with the same number, as in a container.
+    tell(state, LISTENERS)
+    assert (look(state), look_at_leaving(state)) == (found, ())
+    leave(state)
+    forget(state)
+    assert look_at_leaving(state) == ()
 
 
 def test_of_a_process_that_is_gone(state: StateDirectory) -> None:
