@@ -114,6 +114,18 @@ def _format(kind: str) -> Format:
     return json_line if kind == "json" else formatEventAsClassicLogText
 
 
+def _text_of(fields: Mapping[str, str | int]) -> Format:
+    """Text, in which who says it is told apart by *fields*."""
+    us = " ".join(f"{name} {value}" for name, value in fields.items())
+
+    def line(event: LogEvent) -> str | None:
+        level = getattr(event.get("log_level"), "name", "-")
+        said = event.get("log_system") or f"{event.get('log_namespace', '-')}#{level}"
+        return formatEventAsClassicLogText({**event, "log_system": f"{us} {said}"})
+
+    return line
+
+
 def log_levels(level: str) -> LogLevelFilterPredicate:
     """Which events are written: those of *level* and above, until it is changed."""
     return LogLevelFilterPredicate(LogLevel.levelWithName(level))
@@ -131,9 +143,10 @@ def observer(
     :param kind: ``text`` or ``json``.
     :param levels: which events are written.
     :param write: takes lines.
-    :param fields: of every line, where lines are JSON.
+    :param fields: of every line; in text they stand before who says it.
     """
-    lines = Lines(_format(kind), write, fields)
+    form = _text_of(fields) if fields and kind != "json" else _format(kind)
+    lines = Lines(form, write, fields)
     return FilteringLogObserver(lines, [levels])
 
 
@@ -167,7 +180,7 @@ class LogsItsOwnWay:
     #: ``text`` or ``json``, and whether it goes to our standard output.
     log_format = "text"
     log_is_output = True
-    #: Fields of every line, where lines are JSON.
+    #: Fields of every line.
     log_fields: Mapping[str, str | int] = MappingProxyType({})
     _log_level = "info"
     _levels: LogLevelFilterPredicate | None = None

@@ -61,6 +61,17 @@ class LogTests(SynchronousTestCase):
             },
         )
 
+    def test_fields_of_every_line(self) -> None:
+        """Which worker says something is in each line, of whatever form."""
+        for kind in ("json", "text"):
+            chosen = observer(kind, log_levels("info"), self.out.write, {"worker": 2})
+            log = Logger("acme.part", observer=chosen)
+            log.info("{what}\nmore", what="it is up")
+        json_line, text, more = self.out.getvalue().splitlines()
+        self.assertEqual(json.loads(json_line)["worker"], 2)
+        self.assertTrue(text.endswith(" [worker 2 acme.part#info] it is up"), text)
+        self.assertEqual(more.strip(), "more")
+
     def test_one_line_each(self) -> None:
         """Whatever a peer puts into a text, it forges no second line."""
         self.log().warn("{peer}", peer='x"}\n{"level": "forged"}')
