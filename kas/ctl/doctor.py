@@ -287,7 +287,10 @@ class _Doctor:
 
     def _check_agents_of(self, known: agents.Known | None) -> str:
         if known is None or not known.answered:
-            raise _Wrong("kas does not say which agents are connected; see above")
+            why = "; ".join(known.problems) if known is not None else ""
+            raise _Wrong(
+                f"kas does not say which agents are connected: {why or 'see above'}"
+            )
         missing = "; ".join(known.problems)
         some = known.connected
         if self._agents and not some and not missing:
@@ -464,13 +467,26 @@ def _check_port(where: tuple[int, Any, str], tls: bool) -> str:
 
 def _checks_of_others(about: dict[str, Any]) -> list[tuple[str, Callable[[], str]]]:
     """What the running kas itself knows, so that no secret is needed here."""
-    clusters = ("clusters", functools.partial(_check_clusters, about))
+    checks: list[tuple[str, Callable[[], str]]] = [
+        ("clusters", functools.partial(_check_clusters, about))
+    ]
+    if "silent_workers" in about:
+        checks.insert(0, ("workers", functools.partial(_check_workers, about)))
     if "own_url" not in about:
-        return [clusters]
-    checks = [clusters, ("private API", functools.partial(_check_private, about))]
+        return checks
+    checks.append(("private API", functools.partial(_check_private, about)))
     if "redis" in about:
         checks.append(("Redis", functools.partial(_check_redis, about["redis"])))
     return [*checks, ("peers", functools.partial(_check_peers, about))]
+
+
+def _check_workers(about: dict[str, Any]) -> str:
+    if silent := about["silent_workers"]:
+        raise _Wrong(
+            f"no answer of {counted(silent, 'worker')}; kas replaces one that died at "
+            "once, one that hangs after 15 seconds, and says so in its log; ask again"
+        )
+    return "all of them answer"
 
 
 def _check_clusters(about: dict[str, Any]) -> str:

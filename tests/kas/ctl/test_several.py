@@ -188,6 +188,25 @@ OTHERS = {
 }
 
 
+def test_doctor_of_workers(kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not answer is named, and so is what is not known without it."""
+    running.tell(StateDirectory.open(kasctl.state), [])
+    assert "workers" not in findings(kasctl)
+    assert findings(kasctl, silent_workers=0)["workers"][0]
+    passed, text = findings(kasctl, silent_workers=2)["workers"]
+    assert not passed
+    assert text.startswith("no answer of 2 workers; kas replaces one")
+    monkeypatch.setattr(asking, "_TIMEOUT", 0.1)
+    path = path_of(StateDirectory.open(kasctl.state), os.getpid())
+    with socket.socket(socket.AF_UNIX) as hangs:
+        hangs.bind(str(path))
+        hangs.listen()
+        content = json.loads(kasctl.run("doctor", "--output", "json").stdout)
+    (text,) = (c["message"] for c in content["checks"] if c["check"] == "agents")
+    assert "which agents are connected: " in text
+    assert "see above" not in text
+
+
 def test_doctor_of_clusters(kasctl: Kasctl) -> None:
     """An agentk that is connected, and has no cluster."""
     state = StateDirectory.open(kasctl.state)
