@@ -751,7 +751,7 @@ class KasService(LogsItsOwnWay, Service):
         # sends them has to notice that we are not ready.
         if self._agent_port is not None:
             await self.listening.close(self._agent_port)
-        self.fleet.update(draining=True)
+        self.fleet.leave()
         grace = self.configuration.agent.listen.shutdown_grace_period
         # Many are spread over more time, and all of it is theirs.
         patience = LEAVE_PATIENCE + len(self.registry) / PER_SECOND

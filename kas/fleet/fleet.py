@@ -189,6 +189,12 @@ class Fleet:
         )
         self.directory.update(self._me)
 
+    def leave(self) -> None:
+        """This kas stops: others have its agents from now on."""
+        self.update(draining=True)
+        if self.peers is not None:
+            self.peers.leaving = True
+
     def others(self) -> list[KasRecord]:
         """The other kas that live; the workers of this one are none."""
         siblings = self.sibling_urls

@@ -183,7 +183,9 @@ class Peer(TunnelOwner):
         pause = self._backoff.pause()
         self._retry_at = peers.clock.seconds() + pause
         if self._failures == 1:
-            self._log.warn("kas at {url} {why}", url=self.url, why=why)
+            # Others that stop as well, as workers do, are nothing to look after.
+            say = self._log.info if peers.leaving else self._log.warn
+            say("kas at {url} {why}", url=self.url, why=why)
         # Not before `connect` returned: some attempts fail at once, and who asked for
         # one has not yet noted what would end the wish.
         peers.clock.callLater(0, self._tell)
@@ -256,6 +258,8 @@ class Peers:
     random: Callable[[], float]
     #: Attempts to reach one that failed, since the start.
     failures: int = 0
+    #: This kas stops.
+    leaving: bool = False
     _peers: dict[str, Peer] = attrs.Factory(dict)
 
     def at(self, url: str) -> Peer:

@@ -33,7 +33,7 @@ agent:
 {agent}  listen:
     address: 127.0.0.1:{agents}
     development_certificate: {tls}
-    shutdown_grace_period: 2s
+    shutdown_grace_period: {grace}
   kubernetes_api:
     url_path_prefix: {prefix}
 {proxying}    listen:
@@ -87,6 +87,7 @@ class Kas(Program):
     :ivar proxy_settings: lines of its section ``agent.kubernetes_api``.
     :ivar observability_settings: lines of its section ``observability``.
     :ivar tls: False for what stands behind a server that does TLS.
+    :ivar grace: what runs when it stops has so long.
     """
 
     folder: Path
@@ -96,6 +97,7 @@ class Kas(Program):
     observability_settings: tuple[str, ...] = ()
     tls: bool = True
     prefix: str = "/"
+    grace: str = "2s"
     # Fixed from the beginning: peers and balancers know them.
     agents: int = attrs.Factory(free_port)
     proxy: int = attrs.Factory(free_port)
@@ -121,6 +123,7 @@ class Kas(Program):
             observability=self.observability,
             prefix=self.prefix,
             tls=str(self.tls).lower(),
+            grace=self.grace,
             agent="".join(f"  {line}\n" for line in self.agent_settings),
             proxying="".join(f"    {line}\n" for line in self.proxy_settings),
             observing="".join(f"  {line}\n" for line in self.observability_settings),

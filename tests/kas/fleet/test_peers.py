@@ -6,6 +6,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.internet.testing import EventLoggingObserver
+from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from kas.agents.registry import Registry
@@ -92,6 +94,19 @@ class PeersTests(SynchronousTestCase):
     def test_nobody_there(self) -> None:
         peer = self.connect()
         self.assertEqual((self.told, peer.alive, peer.worth_trying), (1, False, False))
+
+    def test_nobody_there_at_the_end(self) -> None:
+        """It is a warning, but while this kas stops: others may stop as well."""
+        for url, leaving, level in (
+            (URL, False, LogLevel.warn),
+            ("tcp://kas-3:8155", True, LogLevel.info),
+        ):
+            log = EventLoggingObserver()
+            globalLogPublisher.addObserver(log)
+            self.addCleanup(globalLogPublisher.removeObserver, log)
+            self.peers.leaving = leaving
+            self.connect(url)
+            self.assertEqual([event["log_level"] for event in log], [level])
 
     def test_pauses_grow_to_a_limit(self) -> None:
         pauses = []
