@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from kas.ctl.asking import Hung, ask
-from kas.ctl.common import Ctl, printable
+from kas.ctl.common import Ctl, printable, shown_time
 from kas.state.process_socket import path_of
 from kas.state.running import Running
 from kas.workers.folder import worker_at
@@ -116,11 +116,11 @@ def row(agent: dict[str, Any] | None) -> tuple[str, ...]:
     connections = agent["connections"]
     if not connections:
         seen = agent["last_seen"]
-        last = "never seen" if seen is None else f"last seen {_time(seen)}"
+        last = "never seen" if seen is None else f"last seen {_since(seen)}"
         return ("away", last, "0", "-", "-", "-")
     return (
         "connected",
-        _time(min(one["connected_at"] for one in connections)),
+        _since(min(one["connected_at"] for one in connections)),
         str(len(connections)),
         _each(connections, "version"),
         _each(connections, "kubernetes_version"),
@@ -137,5 +137,5 @@ def _different(connections: Sequence[dict[str, Any]], key: str) -> list[str]:
     return list(dict.fromkeys(printable(one[key]) for one in connections if one[key]))
 
 
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+def _since(seconds: float) -> str:
+    return shown_time(datetime.fromtimestamp(seconds, UTC))

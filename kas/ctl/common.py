@@ -36,6 +36,7 @@ __all__ = [
     "pid_option",
     "secret_file",
     "secret_option",
+    "shown_time",
     "token_file",
 ]
 
@@ -263,6 +264,11 @@ expires_option = click.option(
     show_default=True,
     help="How long the token is valid, such as 8h or 30d; 'never' for no end.",
 )
+
+
+def shown_time(time: datetime) -> str:
+    """A time of day for people; programs get it in ISO 8601."""
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def counted(number: int, noun: str) -> str:

@@ -22,6 +22,7 @@ from kas.ctl.common import (
     no_token_made,
     printable,
     secret_file,
+    shown_time,
     token_file,
 )
 from kas.ctl.completion import complete_agents, complete_users
@@ -216,7 +217,7 @@ def list_agents(ctl: Ctl) -> None:
                     *state(one),
                     sum(token.valid_at(now) for token in one.tokens),
                     one.project_id or "none",
-                    _time(one.created_at),
+                    shown_time(one.created_at),
                 )
                 for one in listed
             ),
@@ -406,7 +407,7 @@ def list_users(ctl: Ctl) -> None:
                 state(found),
                 ", ".join(found.agents) or "none",
                 _acts_as(found),
-                _time(found.token.expires_at) or "never",
+                "never" if (end := found.token.expires_at) is None else shown_time(end),
             )
             for found in users
         ),

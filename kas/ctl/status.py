@@ -11,7 +11,7 @@ import click
 from kas.config.schema import ApiListen, KasConfiguration, read_configuration_file
 from kas.ctl import agents
 from kas.ctl.calls import Server
-from kas.ctl.checks import DEFAULT_URL, TIMEOUT, fetch
+from kas.ctl.checks import DEFAULT_URL, TIMEOUT, NoAnswer, fetch
 from kas.ctl.common import (
     Ctl,
     ca_file_option,
@@ -103,7 +103,15 @@ def _status(
         if known is not None and running is not None and running.pid in known.hung:
             # its other ports would take as long
             raise ConfigurationError([known.hung[running.pid]])
-        _show_process(ctl, url or DEFAULT_URL, known)
+        try:
+            _show_process(ctl, url or DEFAULT_URL, known)
+        except NoAnswer as error:
+            if url is not None:
+                raise
+            raise NoAnswer(
+                f"no kas runs with the state directory {ctl.path()} "
+                f"(--state-directory says another), and {error}"
+            ) from None
 
 
 def _show_process(ctl: Ctl, url: str, known: agents.Known | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,7 +28,9 @@ class TestAgents:
         head, line = map(str.split, listed.splitlines())
         titles = "ID NAME STATE SINCE INSTANCES VERSION KUBERNETES KAS"
         assert head == [*titles.split(), "TOKENS", "PROJECT", "CREATED"]
-        assert line[:-1] == "1 prod unknown - - - - - 1 none".split()
+        assert line[:-2] == "1 prod unknown - - - - - 1 none".split()
+        created = kasctl.store().load().agents[0].created_at
+        assert " ".join(line[-2:]) == f"{created:%Y-%m-%d %H:%M:%SZ}"
         assert token.split("-", 2)[2] not in listed
 
     def test_json(self, kasctl: Kasctl) -> None:
@@ -45,7 +48,8 @@ class TestAgents:
         kasctl.ok("agent", "add", "test")
         listed = kasctl.data("agent", "list")
         assert [one["project_id"] for one in listed] == [42, None]
-        columns = [line.split() for line in kasctl.ok("agent", "list").splitlines()]
+        lines = kasctl.ok("agent", "list").splitlines()
+        columns = [re.split(" {2,}", line) for line in lines]
         assert [line[-2] for line in columns] == ["PROJECT", "42", "none"]
         for wrong in ("0", "-1", "x", str(2**63)):
             arguments = ("agent", "add", "other", "--project-id", wrong)
@@ -159,6 +163,7 @@ class TestUsers:
         assert "read-only" not in listed
         bob = kasctl.store().load().users[0]
         assert bob.token.expires_at == bob.created_at + timedelta(days=90)
+        assert f"{bob.token.expires_at:%Y-%m-%d %H:%M:%SZ}" in listed
         kasctl.ok(*"user add ro --agent prod --read-only --expires never".split())
         shown = kasctl.ok("user", "list").splitlines()[-1].split()
         assert shown == [

@@ -14,6 +14,7 @@ from typing import Any
 import jwt
 import pytest
 
+from kas.ctl import status
 from kas.state import pki, running
 from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
@@ -53,6 +54,16 @@ class TestStatus:
         assert "is it running" in said
         for url in ("nonsense", "http://h:x", "ftp://h"):
             assert "is not a URL" in kasctl.fails("status", "--url", url)
+
+    def test_when_none_runs_here(
+        self, kasctl: Kasctl, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The state directory is named: most likely it is another one."""
+        free_default = f"http://{free_address()}"
+        monkeypatch.setattr(status, "DEFAULT_URL", free_default)
+        said = kasctl.fails("status")
+        assert f"no kas runs with the state directory {kasctl.state} " in said
+        assert f"kas does not answer at {free_default}" in said
 
 
 class _Api(http.server.BaseHTTPRequestHandler):
