@@ -6,7 +6,7 @@ The server: accepts agents, and carries requests to them.
                     the order in which they stop
     modules.py      what a server half of a module gets
     http_client.py  requests to other servers
-    limiter.py      a token bucket, in which requests wait for their turn
+    request_queue.py  requests to other servers, at a rate that is set
     missing.py      what is said where kas is installed without all that it needs
 
     config/         the configuration file

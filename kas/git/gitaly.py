@@ -23,7 +23,7 @@ from kas.git.limits import GitLimits
 from kas.git.names import check_commit, check_path, full_ref, is_commit
 from kas.git.outcomes import Outcomes
 from kas.git.turns import Turns
-from kas.limiter import Limiter
+from kas.request_queue import RequestQueue
 from tunnel.errors import CallError, Status
 from tunnel.gitaly import gitaly_pb2 as pb
 from tunnel.grpc.client import GrpcChannel
@@ -58,7 +58,7 @@ class _Server:
     """The channel to one Gitaly, and the calls on it."""
 
     channel: GrpcChannel
-    limiter: Limiter
+    queue: RequestQueue
     calls: int = 0
 
 
@@ -75,7 +75,7 @@ class GitalyServers:
         self.limits = limits
         self.now = now
         self._reactor = reactor
-        self._limiter = Limiter(
+        self._queue = RequestQueue(
             limits.gitaly_rate, limits.gitaly_burst, reactor, "calls to Gitaly"
         )
         #: By method.
@@ -91,8 +91,8 @@ class GitalyServers:
     @property
     def waiting(self) -> int:
         """Calls that wait for their turn."""
-        of_servers = sum(one.limiter.waiting for one in self._servers.values())
-        return of_servers + self._limiter.waiting
+        of_servers = sum(one.queue.waiting for one in self._servers.values())
+        return of_servers + self._queue.waiting
 
     @asynccontextmanager
     async def channel(self, address: str) -> AsyncIterator[GrpcChannel]:
@@ -108,8 +108,8 @@ class GitalyServers:
             idle.cancel()
         try:
             # Calls that one server holds up take no turns of the others.
-            await server.limiter.passed()
-            await self._limiter.passed()
+            await server.queue.passed()
+            await self._queue.passed()
             yield server.channel
         finally:
             server.calls -= 1
@@ -136,13 +136,13 @@ class GitalyServers:
             self._end(longest)
         channel = GrpcChannel(endpoint, self._reactor, authority=authority)
         limits = self.limits
-        limiter = Limiter(
+        queue = RequestQueue(
             limits.gitaly_server_rate,
             limits.gitaly_server_burst,
             self._reactor,
             f"calls to the Gitaly at {authority}",
         )
-        server = self._servers[address] = _Server(channel, limiter)
+        server = self._servers[address] = _Server(channel, queue)
         return server
 
     def _end(self, address: str) -> None:

@@ -38,7 +38,7 @@ from twisted.web.iweb import IAgent, IBodyProducer, IResponse
 
 from kas.config.gitlab import GitLab
 from kas.identity.jwt import Secrets, sign
-from kas.limiter import Limiter
+from kas.request_queue import RequestQueue
 from tunnel import __version__
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.transport.negotiation import NegotiationError
@@ -173,7 +173,7 @@ class GitLabClient:
         self._now = now
         self._jitter = jitter
         limit = settings.api_rate_limit
-        self.limiter = Limiter(
+        self.queue = RequestQueue(
             limit.refill_rate_per_second,
             limit.bucket_size,
             clock,
@@ -261,7 +261,7 @@ class GitLabClient:
 
         :param target: path and query.
         """
-        await self.limiter.passed()
+        await self.queue.passed()
         headers.setRawHeaders(b"Authorization", [b"Bearer " + agent_token])
         for name, value in self._host.items():
             headers.setRawHeaders(name.encode(), [value.encode()])
@@ -296,7 +296,7 @@ class GitLabClient:
         backoff = Backoff(self._jitter, RETRY_FIRST, RETRY_MOST)
         attempt = 0
         while True:
-            await self.limiter.passed()
+            await self.queue.passed()
             await self._room.acquire()
             try:
                 return await self._once(request)

@@ -34,7 +34,7 @@ class GitLabCollector(Collector):
         yield GaugeMetricFamily(
             "kas_gitlab_requests_waiting",
             "Requests that wait for their turn, by gitlab.api_rate_limit",
-            self._client.limiter.waiting,
+            self._client.queue.waiting,
         )
         yield GaugeMetricFamily(
             "kas_gitlab_module_requests",

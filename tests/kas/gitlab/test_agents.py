@@ -158,7 +158,7 @@ class AgentsTests(GitLabCase):
         asked = len(self.gitlab.times)
         self.wait(3, 0.25)
         self.assertLessEqual(len(self.gitlab.times) - asked, 3 * MAX_RENEWING)
-        self.assertEqual(self.client.limiter.waiting, 0)
+        self.assertEqual(self.client.queue.waiting, 0)
         self.wait(15, 0.25)
         self.assertEqual({self.gitlab.asked[token] for token in tokens}, {2})
         # All at once, where each fails as soon as it is asked.

@@ -187,7 +187,7 @@ class ClientTests(GitLabCase):
 
     def test_given_up_before(self) -> None:
         """What was not sent yet is not sent."""
-        while self.client.limiter.passed().called:
+        while self.client.queue.passed().called:
             pass
         asking = self.ask()
         asking.cancel()

@@ -1,4 +1,4 @@
-"""A token bucket, in which requests wait."""
+"""A token queue, in which requests wait."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas import limiter as module
-from kas.limiter import Limiter
+from kas import request_queue as module
+from kas.request_queue import RequestQueue
 from tunnel.errors import CallError, Status
 
 
-class LimiterTests(SynchronousTestCase):
+class RequestQueueTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
-        self.limiter = Limiter(10.0, 3, self.clock)
+        self.queue = RequestQueue(10.0, 3, self.clock)
         self.passed: list[int] = []
 
     def ask(self, count: int) -> list[Deferred[None]]:
         asked = []
         for number in range(count):
-            one = self.limiter.passed()
+            one = self.queue.passed()
             one.addCallback(lambda _, number: self.passed.append(number), number)
             asked.append(one)
         return asked
@@ -29,7 +29,7 @@ class LimiterTests(SynchronousTestCase):
         """So many at once, then one after the other in their order."""
         self.ask(6)
         self.assertEqual(self.passed, [0, 1, 2])
-        self.assertEqual(self.limiter.waiting, 3)
+        self.assertEqual(self.queue.waiting, 3)
         self.clock.advance(0.05)
         self.assertEqual(self.passed, [0, 1, 2])
         self.clock.advance(0.05)
@@ -63,6 +63,6 @@ class LimiterTests(SynchronousTestCase):
     def test_too_many(self) -> None:
         self.patch(module, "MAX_WAITING", 2)
         self.ask(5)
-        failure = self.failureResultOf(self.limiter.passed(), CallError)
+        failure = self.failureResultOf(self.queue.passed(), CallError)
         self.assertEqual(failure.value.status, Status.RESOURCE_EXHAUSTED)
-        self.assertEqual(self.limiter.waiting, 2)
+        self.assertEqual(self.queue.waiting, 2)

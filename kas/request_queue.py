@@ -1,4 +1,4 @@
-"""A token bucket, in which requests wait for their turn."""
+"""Requests to other servers, at a rate that is set: the others wait for their turn."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from twisted.internet.interfaces import IReactorTime
 
 from tunnel.errors import CallError, Status
 
-__all__ = ["Limiter"]
+__all__ = ["RequestQueue"]
 
 #: Requests that wait: at 50 a second, as GitLab is asked, those behind wait for 40
 #: seconds, which is longer than anyone waits for an answer.
 MAX_WAITING = 2_000
 
 
-class Limiter:
+class RequestQueue:
     """
     Lets *size* requests pass at once, and *rate* a second from then on.
 
