@@ -734,7 +734,9 @@ class KasService(LogsItsOwnWay, Service):
     # The end.
 
     def stopService(self) -> Deferred[None]:
-        """Drain: accept nothing, send agents away, finish what runs, then close."""
+        """
+        SIGTERM came: accept nothing, send agents away, finish what runs, then close.
+        """
         super().stopService()  # type: ignore[no-untyped-call]
         return Deferred.fromCoroutine(self._stop())
 

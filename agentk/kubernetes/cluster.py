@@ -96,6 +96,7 @@ class ClusterAccess:
         self.host_header = target.authority.encode("ascii", "backslashreplace")
         self._reactor = reactor
         self._static = _static_authorization(target)
+        # A service account's token: read again as often as the file changes.
         self._token_file = (
             None
             if target.token_file is None

@@ -3,6 +3,7 @@
 
     cli.py          the commands, and how errors are shown
     common.py       options that every command has; output for people and as JSON
+    secret_files.py  files with tokens, kubeconfigs among them: how they are written
     agents.py       which agents there are, for several commands
     identities.py   agent ..., user ...
     kubeconfig.py   kubeconfig

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from kas.state.directory import StateDirectory, locate
 from kas.state.running import Running, look, look_at_leaving
 from tunnel.config import parse_duration
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.util.files import Replacement, in_words
+from tunnel.util.files import in_words
 
 __all__ = [
     "DURATION",
@@ -34,7 +34,6 @@ __all__ = [
     "no_token_made",
     "one_of",
     "pid_option",
-    "secret_file",
     "secret_option",
     "shown_time",
     "token_file",
@@ -334,30 +333,3 @@ def no_token_made() -> Iterator[None]:
         raise ConfigurationError([message]) from None
     except ConfigurationError as error:
         raise ConfigurationError([f"{error}; no token was made"]) from None
-
-
-@contextmanager
-def secret_file(path: Path) -> Iterator[Callable[[str], None]]:
-    """
-    A file of mode 0600, opened before a token is made: it cannot be made again.
-
-    Gives a function that puts a text on disk, beside the file; the file appears, or is
-    replaced, when the block ends without an error.
-    """
-    with ExitStack() as stack:
-        try:
-            target = stack.enter_context(Replacement(path))
-        except OSError as error:
-            message = f"{path}: cannot be written ({error.strerror}); no token was made"
-            raise ConfigurationError([message]) from None
-
-        def write(text: str) -> None:
-            try:
-                target.write(text.encode() + b"\n")
-            except OSError as error:
-                raise ConfigurationError(
-                    [f"{path}: cannot be written ({error.strerror}); no token was made"]
-                ) from None
-
-        yield write
-        target.commit()

@@ -21,11 +21,11 @@ from kas.ctl.common import (
     expires_option,
     no_token_made,
     printable,
-    secret_file,
     shown_time,
     token_file,
 )
 from kas.ctl.completion import complete_agents, complete_users
+from kas.ctl.secret_files import secret_file
 from kas.identity.file import ALL_AGENTS, MAX_PROJECT_ID, Agent, User
 from kas.identity.store import Show
 from kas.state.pki import DevelopmentPki

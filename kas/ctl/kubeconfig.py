@@ -26,10 +26,10 @@ from kas.ctl.common import (
     command,
     no_token_made,
     pid_option,
-    secret_file,
 )
 from kas.ctl.completion import complete_agents, complete_users
 from kas.ctl.identities import Rights, access_options, make_rights
+from kas.ctl.secret_files import secret_file
 from kas.identity.file import ALL_AGENTS, Agent, Identities, User
 from kas.identity.store import (
     AGENT_PREFIX,

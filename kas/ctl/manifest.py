@@ -13,9 +13,10 @@ import click
 import yaml
 
 from kas.ctl.authority import NoAuthority, given_authority, own_authority
-from kas.ctl.common import DURATION, Ctl, command, no_token_made, secret_file
+from kas.ctl.common import DURATION, Ctl, command, no_token_made
 from kas.ctl.completion import complete_agents
 from kas.ctl.identities import GRACE
+from kas.ctl.secret_files import secret_file
 from kas.identity.file import Agent
 from kas.identity.store import IdentityError, IdentityStore, Show
 from kas.state.running import AGENTS

@@ -1,7 +1,8 @@
 """
 Which paths there are to an agent, and which streams wait for one.
 
-The routing kas decides everything: which instance, through which kas, whether to retry.
+The routing kas decides everything: which instance, through which kas, and (in `stream`)
+whether to retry.
 A gateway only follows what the request says (`kas.fleet.gateway`).
 """
 

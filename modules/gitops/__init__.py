@@ -23,8 +23,9 @@ What is in a Git repository lives in the cluster.
     rendering.py    what kustomize and Helm make of those files
     decryption.py   Secrets that SOPS encrypted
     folder.py       where those programs find files
-    children.py     runs them as processes, with limits
-    launcher.py     sets those limits, in the process
+    child_processes.py
+                    runs them as processes, with limits
+    launcher.py     sets those limits in the process, and takes the network away
     manifests.py    the objects of a source, each with its place in a file
     resolve.py      the same with the names that they have in the cluster
     order.py        which objects have to be there before which

@@ -17,7 +17,7 @@ from zope.interface import implementer, provider
 
 from modules.gitops import control_pb2, reports_pb2, rpc_pb2
 from modules.gitops.audit_log import KubernetesAuditLog
-from modules.gitops.children import Children
+from modules.gitops.child_processes import ChildProcesses
 from modules.gitops.control import Control
 from modules.gitops.decryption import Decryptor
 from modules.gitops.dependencies import Dependencies
@@ -84,7 +84,7 @@ class GitopsAgent:
         self._api = api
         self._random = SystemRandom().random
         options: GitopsOptions = api.configuration
-        children = Children(api.reactor)
+        children = ChildProcesses(api.reactor)
         self._renderer = Renderer(children, options.kustomize, options.helm)
         self._decryptor = Decryptor(children, options.sops)
         self._inventories = options.inventory_namespace

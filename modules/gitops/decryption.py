@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 from twisted.internet.threads import deferToThread
 
-from modules.gitops.children import AT_ONCE, Children
+from modules.gitops.child_processes import AT_ONCE, ChildProcesses
 from modules.gitops.folder import TemporaryFolder
 from modules.gitops.manifests import Manifest, Source, SourceProblem
 from modules.gitops.parallel import in_parallel
@@ -60,7 +60,7 @@ class Decryptor:
     :param sops: its name on PATH, or its path.
     """
 
-    children: Children
+    children: ChildProcesses
     sops: str = "sops"
 
     async def decrypt(

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 from twisted.internet.threads import deferToThread
 
-from modules.gitops.children import Children, Rendered
+from modules.gitops.child_processes import ChildProcesses, Rendered
 from modules.gitops.documents import Budget, UnreadableText, read_yaml
 from modules.gitops.folder import TemporaryFolder
 from modules.gitops.settings import SourceKind
@@ -99,7 +99,7 @@ class Renderer:
     :param kustomize: the program; likewise *helm*.
     """
 
-    children: Children
+    children: ChildProcesses
     kustomize: str = "kustomize"
     helm: str = "helm"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kas.ctl.common import secret_file
+from kas.ctl.secret_files import secret_file
 from kas.identity.store import digest
 from tests.kas.ctl.kasctl import Kasctl
 from tunnel.errors import ConfigurationError

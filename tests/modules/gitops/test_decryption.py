@@ -14,7 +14,7 @@ import yaml
 from twisted.internet import reactor
 
 from modules.gitops import decryption
-from modules.gitops.children import Children
+from modules.gitops.child_processes import ChildProcesses
 from modules.gitops.decryption import Decryptor
 from modules.gitops.manifests import Source, read_source
 from tests.integration import needs
@@ -77,7 +77,7 @@ async def decrypted(
     text: str, cluster: Cluster | None = None, secret: str = "keys/age"
 ) -> Source:
     client: Any = cluster or Cluster(**{"main.agekey": IDENTITY})
-    made = Decryptor(Children(_reactor), str(needs.sops()))
+    made = Decryptor(ChildProcesses(_reactor), str(needs.sops()))
     return await made.decrypt(read_source([("a.yaml", text.encode())]), client, secret)
 
 

@@ -19,8 +19,8 @@ from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.protocol import Factory, Protocol
 
-from modules.gitops import children, launcher
-from modules.gitops.children import Children
+from modules.gitops import child_processes, launcher
+from modules.gitops.child_processes import ChildProcesses
 from modules.gitops.folder import remove_leftovers
 from modules.gitops.reconcile import read_snapshot
 from modules.gitops.rendering import (
@@ -94,7 +94,7 @@ CHART = {
 
 
 def renderer() -> Renderer:
-    return Renderer(Children(_reactor), str(needs.kustomize()), str(needs.helm()))
+    return Renderer(ChildProcesses(_reactor), str(needs.kustomize()), str(needs.helm()))
 
 
 def encoded(files: Mapping[str, str]) -> dict[str, bytes]:
@@ -398,14 +398,14 @@ async def test_no_place_to_render_in(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.status is Status.UNAVAILABLE
 
 
-def without_namespaces(children_: Children) -> Any:
+def without_namespaces(children_: ChildProcesses) -> Any:
     """As on a kernel that gives no network namespace."""
     started: Any = children_._started
 
     def start(command: Any, folder: Path, *, network: bool) -> Any:
         if network:
             return started(command, folder, network=True)
-        return succeed(children._Ended(launcher.NO_NAMESPACE, b"", b"", ""))
+        return succeed(child_processes._Ended(launcher.NO_NAMESPACE, b"", b"", ""))
 
     return start
 
@@ -511,7 +511,7 @@ async def test_a_url_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     made = renderer()
     monkeypatch.setattr(made.children, "_started", without_namespaces(made.children))
-    monkeypatch.setattr(children, "SECONDS", 20.0)
+    monkeypatch.setattr(child_processes, "SECONDS", 20.0)
     kind = SourceKind(kind="kustomize", path="prod")
     try:
         with pytest.raises(CallError, match="permission denied"):
@@ -524,7 +524,7 @@ async def test_a_url_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @async_test
 async def test_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A template that is endless, one that needs all memory: each ends by itself."""
-    monkeypatch.setattr(children, "SECONDS", 5.0)
+    monkeypatch.setattr(child_processes, "SECONDS", 5.0)
     loop = '{{ define "x" }}{{ include "x" . }}{{ end }}{{ include "x" . }}\n'
     begun = time.monotonic()
     assert await refused(
@@ -546,13 +546,13 @@ async def test_too_late(
     used: float, is_starved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the machine had no time for it, it is tried again."""
-    assert children._cpu_seconds(os.getpid()) > 0
-    monkeypatch.setattr(children, "SECONDS", 0.5)
-    monkeypatch.setattr(children, "_cpu_seconds", lambda pid: used)
+    assert child_processes._cpu_seconds(os.getpid()) > 0
+    monkeypatch.setattr(child_processes, "SECONDS", 0.5)
+    monkeypatch.setattr(child_processes, "_cpu_seconds", lambda pid: used)
     script = tmp_path / "slow"
     script.write_text("#!/bin/sh\n/bin/sleep 600\n")
     script.chmod(0o755)
-    made = Renderer(Children(_reactor), str(script), "")
+    made = Renderer(ChildProcesses(_reactor), str(script), "")
     kind = SourceKind(kind="kustomize", path="prod")
     with pytest.raises(CallError, match="kustomize build prod: it took") as caught:
         await made.render(kind, "here", list(encoded(OVERLAY).items()), None)
@@ -563,7 +563,7 @@ async def test_too_late(
 @async_test
 async def test_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """What prints too much is ended."""
-    monkeypatch.setattr(children, "OUTPUT", 100)
+    monkeypatch.setattr(child_processes, "OUTPUT", 100)
     said = await refused(OVERLAY, kind="kustomize", path="prod")
     assert "prints more than 100 bytes" in said
 
@@ -574,7 +574,9 @@ async def test_cancelled(tmp_path: Path) -> None:
     script = tmp_path / "slow"
     script.write_text("#!/bin/sh\n/bin/sleep 600 & echo $! > pid\nwait\n")
     script.chmod(0o755)
-    running = Deferred.fromCoroutine(Children(_reactor).run(str(script), (), tmp_path))
+    running = Deferred.fromCoroutine(
+        ChildProcesses(_reactor).run(str(script), (), tmp_path)
+    )
     failed: list[Any] = []
     running.addErrback(failed.append)
     pid = tmp_path / "pid"
@@ -625,7 +627,7 @@ async def test_surroundings(tmp_path: Path) -> None:
     )
     script.chmod(0o755)
     try:
-        ended = await Children(_reactor).run(str(script), (), tmp_path)
+        ended = await ChildProcesses(_reactor).run(str(script), (), tmp_path)
     finally:
         del os.environ["SECRET_OF_AGENTK"]
     said = ended.output.decode()

@@ -21,7 +21,7 @@ from modules.gitops.launcher import NO_NAMESPACE
 from tunnel.errors import CallError, Status
 from tunnel.util.texts import clean
 
-__all__ = ["Children", "Rendered"]
+__all__ = ["ChildProcesses", "Rendered"]
 
 #: Renderers at the same time: each takes a core and up to `MEMORY`.
 AT_ONCE = 2
@@ -63,7 +63,7 @@ class Rendered:
     is_said: bool = False
 
 
-class Children:
+class ChildProcesses:
     """
     Runs renderers.
 

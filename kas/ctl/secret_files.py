@@ -1,0 +1,39 @@
+"""Files with tokens: whole or not there, and only their owner can read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tunnel.errors import ConfigurationError
+from tunnel.util.files import Replacement
+
+__all__ = ["secret_file"]
+
+
+@contextmanager
+def secret_file(path: Path) -> Iterator[Callable[[str], None]]:
+    """
+    A file of mode 0600, opened before a token is made: it cannot be made again.
+
+    Gives a function that puts a text on disk, beside the file; the file appears, or is
+    replaced, when the block ends without an error.
+    """
+    with ExitStack() as stack:
+        try:
+            target = stack.enter_context(Replacement(path))
+        except OSError as error:
+            message = f"{path}: cannot be written ({error.strerror}); no token was made"
+            raise ConfigurationError([message]) from None
+
+        def write(text: str) -> None:
+            try:
+                target.write(text.encode() + b"\n")
+            except OSError as error:
+                raise ConfigurationError(
+                    [f"{path}: cannot be written ({error.strerror}); no token was made"]
+                ) from None
+
+        yield write
+        target.commit()
