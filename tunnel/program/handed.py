@@ -31,6 +31,19 @@ __all__ = ["HandedPort"]
 #: shares the socket may have some.
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
+#: What became of a connection before it was accepted: Linux says it in this place.
+_PENDING = (
+    errno.ENETDOWN,
+    errno.EPROTO,
+    errno.ENOPROTOOPT,
+    errno.EHOSTDOWN,
+    errno.ENONET,
+    errno.EHOSTUNREACH,
+    errno.EOPNOTSUPP,
+    errno.ENETUNREACH,
+    errno.ETIMEDOUT,
+)
+
 #: Seconds until the next try then.
 PAUSE = 0.1
 
@@ -74,12 +87,18 @@ class HandedPort(FileDescriptor):
     def doRead(self) -> None:
         try:
             accepted, _ = self._socket.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return  # another process was faster, or the client gave up
+        except (BlockingIOError, ConnectionAbortedError, PermissionError):
+            # Another process was faster, the client gave up, or a firewall refused.
+            return
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno in _FULL:
+                self._rest(error)
+                return
+            if error.errno not in _PENDING:
                 raise
-            self._rest(error)
+            self._log.debug(
+                "a connection was not taken ({reason})", reason=error.strerror
+            )
             return
         with accepted:
             accepted.setblocking(False)
@@ -98,6 +117,9 @@ class HandedPort(FileDescriptor):
                 self._log.debug(
                     "a connection was not taken ({reason})", reason=error.strerror
                 )
+            except Exception:
+                # Of whoever serves it, such as a module: the next may be served.
+                self._log.failure("while taking a connection")
 
     def _rest(self, error: OSError) -> None:
         self._log.warn(

@@ -160,6 +160,16 @@ class AcceptTests(SynchronousTestCase):
         self.assertEqual(self.reactor.adopted, [])
         self.assertEqual(self.reactor.readers, {self.port})
 
+    def test_what_befell_a_connection_before(self) -> None:
+        """It is lost, and the next is taken."""
+        self.accept(
+            PermissionError(errno.EPERM, "a firewall refused it"),
+            *(OSError(number, "gone") for number in handed._PENDING),
+        )
+        for _ in range(1 + len(handed._PENDING)):
+            self.port.doRead()
+        self.assertEqual(self.reactor.readers, {self.port})
+
     def test_no_room(self) -> None:
         """It leaves connections to others for a while, and does not spin."""
         self.accept(*(OSError(number, "full") for number in handed._FULL))
@@ -192,4 +202,45 @@ async def test_clients_that_reset_before_they_are_accepted() -> None:
         port = HandedPort(listening.fileno(), greeter(b"1"), reactor)
         port.startListening()
         assert await said(TCP4ClientEndpoint(reactor, *address)) == b"1"
+        await port.stopListening()
+
+
+class Unlucky(Factory):
+    """Fails in every way that the factory of a module may, and then greets."""
+
+    noisy = False
+    name = b"1"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def buildProtocol(self, addr: object) -> Any:
+        self.asked += 1
+        if self.asked == 1:
+            raise ValueError("no protocol")
+        protocol = Trips() if self.asked == 2 else Greets()
+        protocol.factory = self
+        return protocol
+
+
+class Trips(Protocol):
+    """Fails at once."""
+
+    def connectionMade(self) -> None:
+        raise ValueError("no connection")
+
+
+@pytest_twisted.ensureDeferred
+async def test_who_serves_a_connection_fails() -> None:
+    """That connection is lost, and the port goes on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+        factory = Unlucky()
+        port = HandedPort(listening.fileno(), factory, reactor)
+        port.startListening()
+        clients = [socket.create_connection(address) for _ in range(2)]
+        assert await said(TCP4ClientEndpoint(reactor, *address)) == b"1"
+        assert factory.asked == 3
+        for client in clients:
+            client.close()
         await port.stopListening()
