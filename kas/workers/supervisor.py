@@ -160,10 +160,12 @@ class Supervisor(LogsItsOwnWay, Service):
             what=running.OBSERVABILITY,
             setting=f"{OBSERVABILITY}.address",
         )
-        self._ready = Deferred()
+        ready = self._ready = Deferred()
         for one in self._workers:
             one.start()
-        await self._ready
+            if ready.called:
+                break  # there is no room for it: no other is started
+        await ready
         await self._control.open()
         opened = [
             *self._listening.opened,

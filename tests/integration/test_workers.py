@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 
 from kas.ctl.asking import ask
 from tests.faults.stand import Fleet
-from tests.integration.processes import eventually, kasctl_here
+from tests.integration.processes import Process, eventually, kasctl_here, twistd
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas, fetch, sandbox, with_agent
 from tools.ports import free_port
@@ -288,6 +290,28 @@ def test_seen_until_the_end(kas: Kas, kubeconfig: Path) -> None:
     ]
 
 
+def test_watched_while_it_stops(kas: Kas, kubeconfig: Path) -> None:
+    """As long as something is under way, its workers say what."""
+    kas.grace = "60s"
+    with with_agent(kas, kubeconfig):
+        kas.add_user("one")
+        way = kas.way("one")
+        eventually(lambda: way.ask("GET", "/version").status == 200)
+        with way.connect() as connection:
+            head = way.head("GET", "/version", "Content-Length: 2")
+            connection.send(head + b"{")
+            running = "kas_kubernetes_api_requests_in_flight"
+            eventually(lambda: kas.metric(running) == 1)
+            assert kas.process is not None
+            kas.process.child.send_signal(signal.SIGTERM)
+            eventually(lambda: fetch(kas.observability, "/readiness")[0] == 503)
+            eventually(lambda: kas.status()["modules"])
+            connection.send(b"}")
+            assert connection.answer("GET").status == 200
+        assert kas.stop()
+        assert "No such file" not in kas.process.said()
+
+
 def test_killed_itself(kas: Kas, agentk: Agentk) -> None:
     """No worker outlives it, and the next one removes what it left."""
     assert kas.process is not None
@@ -314,6 +338,26 @@ def test_a_worker_that_cannot_start(folder: Path) -> None:
     first.process.kill()
     assert not list(kas.state.glob("workers-*"))
     assert json.loads(kas.ctl("agent", "list", "--output", "json")) is not None
+
+
+def test_no_descriptors_for_a_worker(folder: Path) -> None:
+    """kas does not start, says so in one line, and leaves nothing behind."""
+    kas = Kas(folder, "workers: 8\n")
+    command = twistd("kas", "--configuration-file", kas.configuration)
+    few = 50  # for its sockets, and pipes to some of the workers
+    process = Process(
+        "kas",
+        [*command, "--state-directory", kas.state],
+        folder / "kas.log",
+        prepare=partial(resource.setrlimit, resource.RLIMIT_NOFILE, (few, few)),
+    )
+    try:
+        assert process.ended() == 1
+    finally:
+        process.kill()
+    assert "(not started: Too many open files)" in process.said().splitlines()[-1]
+    assert "Traceback" not in process.said()
+    assert not list(kas.state.glob("workers-*"))
 
 
 def test_a_state_directory_with_a_long_path(folder: Path) -> None:
