@@ -72,9 +72,11 @@ def parse_peer_url(text: str) -> PeerURL:
             "grpcs://), tcp://HOST:8155 (or grpc://) or unix:///path"
         )
     if scheme == "unix":
-        if not url.path.startswith("/") or url.netloc:
+        # The path as it is: it may have what is a query or a fragment elsewhere.
+        path = text.strip().partition(":")[2].removeprefix("//")
+        if not path.startswith("/"):
             raise ValueError(f"{text!r}: write the whole path: unix:///run/kas.sock")
-        return PeerURL("unix", "", 0, url.path)
+        return PeerURL("unix", "", 0, path)
     if url.path not in ("", "/") or url.query or url.fragment or "@" in url.netloc:
         raise ValueError(f"{text!r}: only scheme, host and port belong here")
     if not url.hostname:

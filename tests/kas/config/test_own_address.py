@@ -36,6 +36,8 @@ ADDRESSES = ("127.0.0.1", "10.1.2.3", "192.168.0.7", "fd00::7")
         ("grpcs://[fd00::1]:1/", PeerURL("tls", "fd00::1", 1)),
         ("grpc://kas", PeerURL("tcp", "kas", 8155)),
         ("unix:///run/kas.sock", PeerURL("unix", "", 0, "/run/kas.sock")),
+        ("unix:/run/kas.sock", PeerURL("unix", "", 0, "/run/kas.sock")),
+        ("unix:///run/a#b?c d", PeerURL("unix", "", 0, "/run/a#b?c d")),
     ],
 )
 def test_peer_urls(text: str, expected: PeerURL) -> None:
