@@ -329,6 +329,13 @@ class Directory:
             if entry is not None and entry.connected(record, number):
                 self._waiters.wake(agent_id)
 
+    def found(self, records: Sequence[AgentRecord]) -> None:
+        """A look-up that runs has these, and may have more later."""
+        for record in self._not_mine(records):
+            entry = self._cache.entries.get(record.agent.agent_id)
+            if entry is not None:
+                self._taken(entry, [record], entry.connected(record, 0))
+
     def listening(self, on: bool) -> None:
         """Whether events come in from now on; every entry is old now."""
         self._lookups.events_come_in(on)

@@ -353,6 +353,9 @@ class SiblingStore:
         asking: list[Coroutine[Any, Any, Sequence[pb.AgentRecord]]] = [
             self._calls.find_all_at(url, request) for url in self._alive
         ]
+        if request.agent_id:
+            # One that hangs must not keep requests from an agent of another one.
+            asking = [self._tell_of(one) for one in asking]
         answers = await gatherResults(
             [Deferred.fromCoroutine(self._or_none(one)) for one in asking]
         )
@@ -371,3 +374,12 @@ class SiblingStore:
             return await asking
         except TunnelError:
             return None
+
+    async def _tell_of(
+        self, asking: Coroutine[Any, Any, Sequence[pb.AgentRecord]]
+    ) -> Sequence[pb.AgentRecord]:
+        """One answer, of which the listener knows before all others are there."""
+        answer = await asking
+        if answer and self._listener is not None:
+            self._listener.found(list(map(AgentRecord.from_message, answer)))
+        return answer

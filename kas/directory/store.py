@@ -28,6 +28,9 @@ class StoreListener(Protocol):
         what is gone only agent, instance, generation and kas are known.
         """
 
+    def found(self, records: Sequence[AgentRecord]) -> None:
+        """A part of what a `find` that runs will give, or not if it fails."""
+
     def listening(self, on: bool) -> None:
         """
         Whether events come in from now on.

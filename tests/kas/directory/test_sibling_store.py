@@ -37,6 +37,8 @@ class Worker:
     directory: Directory
     #: Calls to it fail.
     dead: bool = False
+    #: Or have no answer yet.
+    hangs: bool = False
     watches: list[Deferred[None]] = attrs.Factory(list)
 
 
@@ -87,6 +89,8 @@ class Workers:
         self.finds.append(url)
         if worker.dead:
             raise CallError(Status.UNAVAILABLE, "gone")
+        if worker.hangs:
+            await Deferred()
         return [
             one.to_message()
             for one in worker.directory.own()
@@ -191,6 +195,17 @@ class SiblingStoreTests(SynchronousTestCase):
         self.assertEqual((woken, list(self.one.directory.routes("a"))), ([], []))
         self.two.dead = False
         self.workers.settle(3)
+        self.assertEqual((woken, list(self.one.directory.routes("a"))), ([1], [found]))
+
+    def test_another_one_hangs(self) -> None:
+        """What answers is enough for a request that waits."""
+        found = record("a", at=2)
+        self.two.directory.connected(found)
+        self.workers.settle()
+        self.three.hangs = True
+        woken: list[int] = []
+        self.one.directory.wait("a", lambda: woken.append(1))
+        self.one.directory.routes("a")
         self.assertEqual((woken, list(self.one.directory.routes("a"))), ([1], [found]))
 
     def test_an_instance_that_moved_ends_where_it_was(self) -> None:
