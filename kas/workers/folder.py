@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -22,16 +23,23 @@ __all__ = ["WorkersFolder", "worker_at"]
 _PEER = re.compile(r"unix://.*/workers-[0-9a-f]{4}-([0-9]+)/([0-9]+)\.peer")
 
 
-@attrs.frozen
+#: In each folder, and locked as long as its supervisor lives.
+_LOCK = "lock"
+
+
+@attrs.define
 class WorkersFolder:
     """
     The folder of one supervisor.
 
     Its name is shorter than those of other files of processes: two names follow it, and
-    the path of a socket has few bytes.
+    the path of a socket has few bytes.  So it is not the name that tells whose it is,
+    but a lock: beside this container may be one with the same numbers of processes, and
+    with the same name where both have the network of their host.
     """
 
     path: Path
+    _lock: int | None = None
 
     @classmethod
     def make(cls, state: StateDirectory, workers: int) -> WorkersFolder:
@@ -41,11 +49,22 @@ class WorkersFolder:
         :raises ConfigurationError: paths in it would be too long for sockets.
         """
         for path in state.path.glob(f"{_prefix()}*"):
-            number = path.name.removeprefix(_prefix())
-            if number.isdecimal() and not is_alive(int(number)):
+            number = path.name.removeprefix(_prefix()).partition(".")[0]
+            if number.isdecimal() and not _has_owner(int(number), path):
                 shutil.rmtree(path, ignore_errors=True)
         made = cls(state.file(f"{_prefix()}{os.getpid()}"))
-        longest = made.socket(workers, "control")
+        more = 0
+        while not made._begin(workers):
+            more += 1
+            made.path = state.file(f"{_prefix()}{os.getpid()}.{more}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        made._lock = os.open(made.path / _LOCK, flags, 0o600)
+        _try_lock(made._lock)
+        return made
+
+    def _begin(self, workers: int) -> bool:
+        """Make it; False: it is another one's."""
+        longest = self.socket(workers, "control")
         if len(os.fsencode(longest)) > MAX_PATH:
             raise ConfigurationError(
                 [
@@ -53,10 +72,11 @@ class WorkersFolder:
                     "state directory with a shorter path, or 'workers: 1'"
                 ]
             )
-        # In a container every process has the number of the one before.
-        made.remove()
-        made.path.mkdir(mode=0o700)
-        return made
+        try:
+            self.path.mkdir(mode=0o700)
+        except FileExistsError:
+            return False
+        return True
 
     def socket(self, number: int, what: str) -> Path:
         """That of one worker for *what*: ``status``, ``control`` or ``peer``."""
@@ -80,6 +100,34 @@ class WorkersFolder:
     def remove(self) -> None:
         """Remove it, and what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def _has_owner(pid: int, path: Path) -> bool:
+    """Whether the supervisor that made a folder lives."""
+    if pid != os.getpid() and is_alive(pid):
+        return True
+    try:
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(lock)
+    finally:
+        os.close(lock)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """False: another process has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a volume without locks: the number has to do
+    return True
 
 
 def worker_at(url: str) -> str:

@@ -31,18 +31,41 @@ def test_made_and_removed(tmp_path: Path) -> None:
 
 def test_what_others_left(tmp_path: Path) -> None:
     state = _state(tmp_path)
-    mine = WorkersFolder.make(state, 2).path
+    folder = WorkersFolder.make(state, 2)
+    mine = folder.path
+    folder.remove()
     prefix = mine.name.removesuffix(str(os.getpid()))
     gone = state.file(f"{prefix}{NOBODY}")
     alive = state.file(f"{prefix}{os.getppid()}")
     elsewhere = state.file(f"workers-no-host-{NOBODY}")
-    for path in (gone, alive, elsewhere):
+    # In a container every process has the number of the one before.
+    for path in (gone, alive, elsewhere, mine):
         path.mkdir()
         (path / "1.peer").touch()
-    (mine / "1.peer").touch()
-    assert list(WorkersFolder.make(state, 2).path.iterdir()) == []
+        (path / "lock").touch()
+    folder = WorkersFolder.make(state, 2)
+    assert folder.path == mine
+    assert [one.name for one in mine.iterdir()] == ["lock"]
     assert not gone.exists()
     assert alive.exists() and elsewhere.exists()
+    folder.remove()
+
+
+def test_another_container_with_this_name(tmp_path: Path) -> None:
+    """Its processes have the same numbers, or some that are not there here."""
+    state = _state(tmp_path)
+    theirs = WorkersFolder.make(state, 2)
+    mine = WorkersFolder.make(state, 2)
+    assert theirs.path != mine.path
+    assert theirs.path.exists()
+    prefix = theirs.path.name.removesuffix(str(os.getpid()))
+    moved = theirs.path.rename(state.file(f"{prefix}{NOBODY}"))
+    last = WorkersFolder.make(state, 2)
+    assert moved.exists()
+    theirs.path = moved
+    for folder in (last, mine, theirs, theirs):
+        folder.remove()
+    assert list(state.path.iterdir()) == []
 
 
 def test_too_long(tmp_path: Path) -> None:
