@@ -47,6 +47,8 @@ class Directory:
         elsewhere.
     :param random: between 0 and 1, for the jitter.
     :param sessions: to ask peers directly, where the store does not know.
+    :param siblings: addresses of the other workers of this kas, which are known without
+        a store: one that begins while it is down has not heard of anybody.
     :param on_superseded: a newer connection of the same instance is at another kas, so
         the one that is given is dead.
     :param on_connected: another kas has a connection of any agent.
@@ -57,6 +59,7 @@ class Directory:
     _clock: IReactorTime
     _random: Callable[[], float]
     _sessions: Sessions | None = attrs.field(default=None, kw_only=True)
+    _siblings: Sequence[str] = attrs.field(default=(), kw_only=True)
     on_superseded: Callable[[AgentRecord], None] = attrs.field(
         default=lambda record: None, kw_only=True
     )
@@ -267,7 +270,7 @@ class Directory:
         except StoreDown as error:
             if not agent_id or self._sessions is None:
                 raise CallError(Status.UNAVAILABLE, str(error)) from None
-            theirs, asked = [], self._known.all()
+            theirs, asked = [], self._anyone()
         if agent_id and asked and self._sessions is not None:
             try:
                 theirs = [*theirs, *await self._sessions.ask(agent_id, asked)]
@@ -376,6 +379,15 @@ class Directory:
             return []
         return self._known.answering()
 
+    def _anyone(self) -> list[KasRecord]:
+        """Whom to ask while the store is down."""
+        known = self._known.all()
+        urls = {one.url for one in known}
+        return [
+            *known,
+            *(KasRecord(b"", one) for one in self._siblings if one not in urls),
+        ]
+
     # Looking up.
 
     async def _look_up(self, entry: CacheEntry) -> None:
@@ -387,7 +399,7 @@ class Directory:
         except StoreDown:
             # Without an answer nothing is known from now on, whatever events say.
             entry.epoch = NEVER
-            await self._ask_peers(entry, self._known.all())
+            await self._ask_peers(entry, self._anyone())
             return
         theirs = self._not_mine(found)
         new = entry.looked_up(theirs, since, self._known.is_incomplete)

@@ -149,6 +149,7 @@ class Fleet:
                 self.reactor,
                 self.random,
                 sessions=self,
+                siblings=self.sibling_urls,
                 on_superseded=self._superseded,
                 on_connected=lambda record: self.registry.replaced(record.agent),
             )

@@ -58,8 +58,8 @@ class Fleet:
         if self.broken is not None:
             raise self.broken
         self.asked.append(agent_id)
-        ids = {peer.kas_id for peer in peers}
-        return [one for one in self.held.get(agent_id, []) if one.kas_id in ids]
+        urls = {peer.url for peer in peers}
+        return [one for one in self.held.get(agent_id, []) if one.kas_url in urls]
 
 
 def now(coroutine: object) -> object:

@@ -92,6 +92,27 @@ class RoutesTests(SynchronousTestCase):
         self.assertEqual(woken, [None])
         self.assertEqual(self.routes(), [there])
 
+    def test_a_worker_that_begins_while_the_store_is_down(self) -> None:
+        """It asks those whose addresses it was started with."""
+        self.hub.down = True
+        store = MemoryStore(self.hub, kas(4))
+        siblings = (kas(2).url, kas(3).url)
+        worker = Directory(
+            store.me,
+            store,
+            self.clock,
+            lambda: 0.5,
+            sessions=self.fleet,
+            siblings=siblings,
+        )
+        now(worker.start())
+        there = record(at=2)
+        self.fleet.held["agent"] = [there]
+        worker.routes("agent")
+        self.assertEqual(list(worker.routes("agent")), [there])
+        self.assertEqual(now(worker.agents(agent_id="agent")), [there])
+        now(worker.stop())
+
     def test_news_change_the_answer_without_a_look_up(self) -> None:
         self.routes()
         there = record(at=2)
