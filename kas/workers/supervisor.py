@@ -43,7 +43,7 @@ from kas.config.own_address import interface_addresses, own_address
 from kas.config.schema import KasConfiguration, PrivateApi
 from kas.state import pki, running
 from kas.state.directory import StateDirectory
-from kas.state.process_socket import CALLS, CONTROL, ProcessSocket, path_of
+from kas.state.process_socket import CALLS, CONTROL, MAX_PATH, ProcessSocket, path_of
 from kas.workers.folder import WorkersFolder
 from kas.workers.process import WorkerProcess
 from kas.workers.sharing import OBSERVABILITY, PRIVATE_API
@@ -236,7 +236,9 @@ class Supervisor(LogsItsOwnWay, Service):
                 listen, section, f"{section}.address"
             )
         calls = path_of(self._state, os.getpid(), CALLS)
-        shared[_CALLS] = await self._socket(self._shared, calls, "calls")
+        # Beyond that kas goes on without, and each worker says what is amiss.
+        if len(os.fsencode(calls)) <= MAX_PATH:
+            shared[_CALLS] = await self._socket(self._shared, calls, "calls")
         return shared
 
     async def _open_own(
