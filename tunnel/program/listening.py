@@ -206,6 +206,12 @@ class Listening:
             where = f"port {where[1:]}"
         if isinstance(error, CannotListenError):
             code = getattr(error.socketError, "errno", None)
+            if code == errno.EADDRINUSE and self.handed:
+                return (
+                    f"{where} is in use (another {self.program}, or another worker of "
+                    "this one? They share what a section has under 'listen', and "
+                    "nothing else: set 'workers: 1')"
+                )
             if code == errno.EADDRINUSE:
                 return f"{where} is in use (another {self.program}?)"
             if code == errno.EADDRNOTAVAIL:

@@ -97,6 +97,11 @@ class RefusedTests(_Case):
             "another with --address",
         )
 
+    def test_in_use_by_another_worker(self) -> None:
+        """A module asks each of them for a port that is in no section."""
+        self.listening.handed = {"agent.listen": 7}
+        self.assertIn("or another worker of this one", self.refused(errno.EADDRINUSE))
+
     def test_others(self) -> None:
         """No address of ours, no right to it, anything else."""
         for code, text in (
