@@ -72,6 +72,12 @@ def test_services_are_locked_in(tmp_path: Path) -> None:
             assert result.returncode == 0, result.stdout.splitlines()[-2:]
 
 
+def test_one_that_has_no_memory_does_not_end_all() -> None:
+    """By default systemd ends a unit of which the kernel kills one process."""
+    unit = (DEPLOY / "systemd" / "kas.service").read_text().splitlines()
+    assert "OOMPolicy=continue" in unit
+
+
 def test_manifest_says_what_the_documents_say() -> None:
     by_kind = {document["kind"]: document for document in template()}
     spec = by_kind["Deployment"]["spec"]["template"]["spec"]
