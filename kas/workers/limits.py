@@ -135,7 +135,15 @@ class SharedLimits:
     _limits: dict[str, CountTogether] = attrs.field(factory=dict, init=False)
 
     def under_way(self, name: str, limit: int) -> SharedCount:
-        """A limit of what is under way."""
+        """
+        A limit of what is under way.
+
+        A module that failed, and is made again, goes on with the count that it had:
+        the others tell what changes, and not again what they have.
+        """
+        before = self._limits.get(name)
+        if isinstance(before, SharedCount):
+            return before
         made = SharedCount.of(
             limit, self.workers, lambda key, amount: self._tell(name, key, amount)
         )

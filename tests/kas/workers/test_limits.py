@@ -67,6 +67,16 @@ class UnderWayTests(SynchronousTestCase):
         self.workers.all[2].ended("1")
         self.assertEqual(three.elsewhere, {})
 
+    def test_a_module_that_is_made_again(self) -> None:
+        """What others had under way before counts, and what it had ended."""
+        one, two, _ = self.counts
+        one.here("a", 40)
+        two.here("a", 20)
+        again = self.workers.all[1].under_way("requests", 120)
+        self.assertEqual(again.elsewhere, {"a": 40})
+        again.here("a", 0)
+        self.assertEqual(one.elsewhere, {})
+
     def test_what_one_that_begins_is_told(self) -> None:
         self.counts[0].here("a", 45)
         self.counts[0].here("b", 3)
