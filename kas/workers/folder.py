@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -57,10 +58,16 @@ class WorkersFolder:
         while not made._begin(workers):
             more += 1
             made.path = state.file(f"{_prefix()}{os.getpid()}.{more}")
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        made._lock = os.open(made.path / _LOCK, flags, 0o600)
-        _try_lock(made._lock)
+        made._take()
         return made
+
+    def _take(self) -> None:
+        """Lock it; what has the name of the lock was locked before it had that."""
+        begun = self.path / f"{_LOCK}.new"
+        self._lock = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with suppress(OSError):  # a volume without locks: the number has to do
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        begun.rename(self.path / _LOCK)
 
     def _begin(self, workers: int) -> bool:
         """Make it; False: it is another one's."""
@@ -107,27 +114,20 @@ class WorkersFolder:
 
 def _has_owner(pid: int, path: Path) -> bool:
     """Whether the supervisor that made a folder lives."""
-    if pid != os.getpid() and is_alive(pid):
-        return True
+    seems_alive = pid != os.getpid() and is_alive(pid)
     try:
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return False
+        return seems_alive
     try:
-        return not _try_lock(lock)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return seems_alive
     finally:
         os.close(lock)
-
-
-def _try_lock(descriptor: int) -> bool:
-    """False: another process has it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # a volume without locks: the number has to do
-    return True
+    return False  # another process may have its number by now
 
 
 def worker_at(url: str) -> str:

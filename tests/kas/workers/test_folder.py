@@ -36,18 +36,20 @@ def test_what_others_left(tmp_path: Path) -> None:
     folder.remove()
     prefix = mine.name.removesuffix(str(os.getpid()))
     gone = state.file(f"{prefix}{NOBODY}")
-    alive = state.file(f"{prefix}{os.getppid()}")
+    begins = state.file(f"{prefix}{os.getppid()}")
+    number_of_another = state.file(f"{prefix}1")
     elsewhere = state.file(f"workers-no-host-{NOBODY}")
     # In a container every process has the number of the one before.
-    for path in (gone, alive, elsewhere, mine):
+    for path in (gone, begins, number_of_another, elsewhere, mine):
         path.mkdir()
         (path / "1.peer").touch()
+    for path in (gone, number_of_another, mine):
         (path / "lock").touch()
     folder = WorkersFolder.make(state, 2)
     assert folder.path == mine
     assert [one.name for one in mine.iterdir()] == ["lock"]
-    assert not gone.exists()
-    assert alive.exists() and elsewhere.exists()
+    assert not gone.exists() and not number_of_another.exists()
+    assert begins.exists() and elsewhere.exists()
     folder.remove()
 
 
