@@ -742,6 +742,7 @@ class KasService(LogsItsOwnWay, Service):
 
     async def _stop(self) -> None:
         self.health.ready = False
+        self.listening.ending = True
         if self._parent is None:
             running.leave(self._state)
         sdnotify.notify("STOPPING=1")

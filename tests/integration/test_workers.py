@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -78,6 +79,15 @@ def _holder(kas: Kas) -> tuple[int, int]:
         if one["ready"] and _of_worker(kas, one["worker"])["agents"]:
             return one["worker"], one["pid"]
     return 0, 0
+
+
+def _is_refused(port: int) -> bool:
+    """Whether nobody listens there."""
+    try:
+        with socket.create_connection(("127.0.0.1", port)):
+            return False
+    except ConnectionRefusedError:
+        return True
 
 
 def test_one_kas_to_everyone(kas: Kas, agentk: Agentk, way: Way) -> None:
@@ -242,6 +252,13 @@ def test_with_redis(folder: Path, kubeconfig: Path) -> None:
         eventually(lambda: [kas.status()["peers"] for kas in fleet.kas] == [2, 2])
         assert one.metric("kas_gateway_requests_total") == 0
         assert two.metric("kas_connected_agents") == 1
+        assert one.process is not None
+        one.process.child.send_signal(signal.SIGTERM)
+        eventually(lambda: fetch(one.observability, "/readiness")[0] == 503)
+        # Who sends requests has yet to notice.
+        way = Way("one", one.proxy, one.authority, token)
+        assert way.ask("GET", "/version").status == 200
+        assert one.stop()
         began = time.monotonic()
         assert agentk.stop()
         assert two.stop()
@@ -324,6 +341,30 @@ def test_killed_itself(kas: Kas, agentk: Agentk) -> None:
     kas.start()
     assert not old.exists()
     agentk.wait_until_ready()
+
+
+def test_killed_itself_while_it_serves(kas: Kas, kubeconfig: Path) -> None:
+    """What workers have under way may end, and the next one has their ports."""
+    kas.grace = "60s"
+    with with_agent(kas, kubeconfig) as agentk:
+        kas.add_user("one")
+        way = kas.way("one")
+        eventually(lambda: way.ask("GET", "/version").status == 200)
+        with way.connect() as connection:
+            connection.send(way.head("GET", "/version", "Content-Length: 2") + b"{")
+            running = "kas_kubernetes_api_requests_in_flight"
+            eventually(lambda: kas.metric(running) == 1)
+            pids = [one["pid"] for one in kas.status()["workers"]]
+            assert kas.process is not None
+            kas.process.child.kill()
+            kas.process.child.wait()
+            eventually(lambda: _is_refused(kas.agents) and _is_refused(kas.proxy))
+            kas.start()
+            assert any(Path("/proc", str(pid)).exists() for pid in pids)
+            connection.send(b"}")
+            assert connection.answer("GET").status == 200
+        agentk.wait_until_ready()
+        eventually(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids))
 
 
 def test_a_worker_that_cannot_start(folder: Path) -> None:

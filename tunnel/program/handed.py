@@ -53,7 +53,7 @@ class HandedPort(FileDescriptor):
     """
     Accepts one connection at a time from a socket that listens already.
 
-    :param descriptor: stays open, and the caller's: the port has a copy.
+    :param descriptor: stays open, and the caller's: the port has a copy; see `give_up`.
     """
 
     _log = Logger()
@@ -63,6 +63,7 @@ class HandedPort(FileDescriptor):
     ) -> None:
         super().__init__(reactor)
         self._reactor = reactor
+        self._handed: int | None = descriptor
         self._socket = socket.socket(fileno=os.dup(descriptor))
         self._socket.setblocking(False)
         self._factory = factory
@@ -142,6 +143,17 @@ class HandedPort(FileDescriptor):
             self._socket.close()
             self._factory.doStop()
         return succeed(None)
+
+    def give_up(self) -> None:
+        """
+        Close the descriptor as well, after the port.
+
+        Clients are refused once all who share the socket have done so; as long as one
+        has it open they would wait for an answer that nobody gives.
+        """
+        handed, self._handed = self._handed, None
+        if handed is not None:
+            os.close(handed)
 
     def logPrefix(self) -> str:
         return "handed port"

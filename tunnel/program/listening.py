@@ -82,6 +82,7 @@ class Listening:
     :ivar now: the time of day.
     :ivar handed: sockets that are open already and shared with other processes, by the
         section that says where to listen.
+    :ivar ending: what closes from now on is not opened again.
     """
 
     reactor: Any
@@ -89,6 +90,7 @@ class Listening:
     program: str = "program"
     now: Callable[[], float] = time.time
     handed: Mapping[str, int] = attrs.Factory(dict)
+    ending: bool = False
     #: By what is listened for, as far as it speaks TLS.
     contexts: dict[str, ReloadingServerContext] = attrs.Factory(dict)
     handshakes: dict[str, FailedHandshakes] = attrs.Factory(dict)
@@ -174,6 +176,8 @@ class Listening:
         """
         port: Any = await self._open(listen, ServerFactory(), what, setting)
         port.stopReading()
+        # Twisted would end the socket itself, for those that share it too.
+        port._shouldShutdown = False
         self._ports[port] = Opened(what, address_text(port.getHost()))
         descriptor: int = port.fileno()
         return descriptor
@@ -267,6 +271,8 @@ class Listening:
         stopping: Any = port.stopListening()
         if stopping is not None:
             await stopping
+        if self.ending and isinstance(port, HandedPort):
+            port.give_up()
 
     async def close_all(self) -> None:
         """Accept nothing more anywhere."""

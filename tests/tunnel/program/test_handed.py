@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_twisted
 from twisted.internet import reactor as _reactor
 from twisted.internet.address import UNIXAddress
 from twisted.internet.endpoints import TCP4ClientEndpoint, UNIXClientEndpoint
+from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import SynchronousTestCase
 
+from tunnel.config import Listen
 from tunnel.program import handed
 from tunnel.program.handed import PAUSE, HandedPort
+from tunnel.program.listening import Listening
 
 reactor: Any = _reactor
 
@@ -74,6 +79,27 @@ async def test_two_accept_from_one_socket() -> None:
     await ports[1].stopListening()
     assert listening.fileno() >= 0
     listening.close()
+
+
+@pytest_twisted.ensureDeferred
+async def test_who_opened_it_closes_first() -> None:
+    """Another one goes on to accept, and when it ends clients are refused."""
+    opener = Listening(reactor)
+    number = await opener.reserve(Listen(address="127.0.0.1:0"), "x", "")
+    worker = Listening(reactor, handed={"x.listen": os.dup(number)})
+    port: Any = await worker.listen(
+        Listen(address="127.0.0.1:0"),
+        greeter(b"1"),
+        what="x",
+        setting="x.listen.address",
+    )
+    endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
+    await opener.close_all()
+    assert await said(endpoint) == b"1"
+    worker.ending = True
+    await worker.close_all()
+    with pytest.raises(ConnectionRefusedError):
+        await said(endpoint)
 
 
 @pytest_twisted.ensureDeferred
