@@ -17,8 +17,8 @@ GIVE_WAY = $(if $(filter 1,$(SIDE)),,nice -n 10)
 part = $(PYTEST) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" \
 	-o cache_dir=.pytest_cache/$@ $(PYTEST_ARGS) || test $$? = 5
 parts = folder=$$(mktemp -d); failed=0; \
-	TXKAS_CONTROL_PLANE=$$folder $(MAKE) --no-print-directory -k -j$(SIDE) \
-	--output-sync=line $(1) || failed=1; rm -rf $$folder; exit $$failed
+	TXKAS_CONTROL_PLANE=$$folder $(MAKE) --no-print-directory -k -j$(SIDE) $(1) \
+	|| failed=1; rm -rf $$folder; exit $$failed
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --constraint requirements.txt --no-emit-find-links --no-header
 # A new cache for each checkout would build Kubernetes anew for nine minutes.

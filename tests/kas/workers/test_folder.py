@@ -16,7 +16,7 @@ NOBODY = 2**22 + 1
 
 
 def _state(path: Path) -> StateDirectory:
-    return StateDirectory.open(path / "state")
+    return StateDirectory.open(path / "s")
 
 
 def test_made_and_removed(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_others_left(tmp_path: Path) -> None:
     folder.remove()
 
 
-def test_another_container_with_this_name(tmp_path: Path) -> None:
+def test_another_container(tmp_path: Path) -> None:
     """Its processes have the same numbers, or some that are not there here."""
     state = _state(tmp_path)
     theirs = WorkersFolder.make(state, 2)
