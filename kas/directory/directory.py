@@ -196,7 +196,7 @@ class Directory:
             return ()
         entry = self._cache.wanted(agent_id)
         found = self._routes(entry)
-        if self._running and self._lookups.is_due(entry, bool(found)):
+        if self._lookups.is_due(entry, bool(found)):
             self._lookups.now(entry)
         return found
 

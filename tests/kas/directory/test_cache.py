@@ -87,6 +87,7 @@ def test_forgets_only_what_was_wrong() -> None:
     assert list(entry.records()) == [there]
     entry.forget(there)
     assert list(entry.records()) == []
+    entry.forget(there)
     # Of one that is gone it is remembered, whatever led nowhere.
     entry.disconnected(there.agent.instance_id, 2, 2)
     entry.forget(there)
@@ -113,6 +114,26 @@ def test_a_look_up_that_is_older_than_an_event() -> None:
     assert list(entry.records()) == [late]
     assert entry.looked_up([early], 2)
     assert list(entry.records()) == [early]
+
+
+def test_a_look_up_that_is_older_than_a_newer_connection() -> None:
+    """That the instance connected once more is as new as its first connection."""
+    entry = CacheEntry("agent", 0.0)
+    entry.connected(record(generation=1), 1)
+    moved = record(generation=2, at=3)
+    entry.connected(moved, 2)
+    assert not entry.looked_up([], 1)
+    assert list(entry.records()) == [moved]
+
+
+def test_a_look_up_that_finds_what_is_known() -> None:
+    """It is nothing new, and what the store has of earlier does not replace it."""
+    entry = CacheEntry("agent", 0.0)
+    there = record(generation=2)
+    entry.connected(there, 1)
+    assert not entry.looked_up([there], 1)
+    assert not entry.looked_up([record(generation=1, at=3)], 1)
+    assert list(entry.records()) == [there]
 
 
 def test_what_was_never_looked_up_is_due() -> None:

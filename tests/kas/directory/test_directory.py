@@ -15,9 +15,11 @@ from kas.directory.cache import (
     UNUSED_SECONDS,
 )
 from kas.directory.directory import SWEEP_INTERVAL, Directory
+from kas.directory.known_kas import LEASE_GRACE
 from kas.directory.records import AgentRecord, KasRecord
-from tests.kas.directory.memory import MemoryStore, kas, record
+from tests.kas.directory.memory import Hub, MemoryStore, kas, record
 from tests.kas.directory.several import POLL, Fleet, now, passes
+from tunnel.errors import CallError
 
 
 class AloneTests(SynchronousTestCase):
@@ -41,6 +43,11 @@ class AloneTests(SynchronousTestCase):
         directory.disconnected(one)
         self.assertEqual(now(directory.agents()), [other])
         self.assertEqual(clock.getDelayedCalls(), [])
+        now(directory.stop())
+
+    def test_stopped_before_it_was_started(self) -> None:
+        """As it is where kas cannot begin to listen."""
+        directory = Directory(kas(1), None, Clock(), lambda: 0.5)
         now(directory.stop())
 
     def test_a_late_end_does_not_remove_what_is_newer(self) -> None:
@@ -242,6 +249,26 @@ class RoutesTests(SynchronousTestCase):
         self.assertEqual(self.routes(), [there])
         self.assertEqual(len(self.hub.finds), 1)
 
+    def test_one_that_is_not_believed_hides_no_other(self) -> None:
+        """Of two instances the kas of the first has no lease any more."""
+        self.routes()
+        self.two.connected(record(at=2))
+        self.three.connected(record(at=3, instance=2))
+        self.one.leases([kas(3)])
+        self.clock.advance(LEASE_GRACE)
+        self.assertEqual(self.routes(), [record(at=3, instance=2)])
+
+    def test_what_peers_said_ends_with_the_next_look_up(self) -> None:
+        """It was asked for while the store was down; no event has ever come in."""
+        self.hub.fail()
+        self.fleet.held["agent"] = [record(at=2)]
+        self.routes()
+        self.assertEqual(self.routes(), [record(at=2)])
+        self.hub.recover()
+        self.one.look_again("agent")
+        passes(self.clock, POLL)
+        self.assertEqual(self.routes(), [])
+
     def test_an_answer_that_began_before_a_gap_is_old(self) -> None:
         self.hub.held = []
         self.routes()
@@ -327,6 +354,40 @@ class HooksTests(SynchronousTestCase):
         self.assertEqual(counts(), (2, 1, 1))
         self.assertEqual(self.one.entries, 2)
 
+    def test_nobody_to_ask(self) -> None:
+        """Where no session to peers is possible, the store alone is asked."""
+        hub = Hub()
+        store = MemoryStore(hub, kas(3))
+        alone = Directory(kas(3), store, self.clock, lambda: 0.5)
+        now(alone.start())
+        self.assertEqual(now(alone.agents(agent_id="agent")), [])
+        hub.fail()
+        alone.routes("agent")
+        self.assertEqual((alone.lookups, alone.asked), (1, 0))
+        with self.assertRaises(CallError):
+            now(alone.agents(agent_id="agent"))
+
+    def test_listings_ask_no_peer_that_has_its_lease(self) -> None:
+        """Nor anybody for all agents: the store knows those of every kas."""
+        self.two.connected(record())
+        self.assertEqual(now(self.one.agents(agent_id="agent")), [record()])
+        self.assertEqual(now(self.one.agents()), [record()])
+        self.assertEqual(self.fleet.asked, [])
+        self.fleet.hub.cut_off(self.fleet.stores[1])
+        self.fleet.sessions.append(kas(2))
+        self.assertEqual(now(self.one.agents()), [])
+        self.assertEqual(self.fleet.asked, [])
+
+    def test_last_seen(self) -> None:
+        """As the store has it; nothing where there is none, or it does not answer."""
+        self.fleet.hub.seen = {"agent": 1000.0, "other": 2000.0}
+        wanted = ["agent", "third"]
+        self.assertEqual(now(self.one.last_seen(wanted)), {"agent": 1000.0})
+        self.fleet.hub.fail()
+        self.assertEqual(now(self.one.last_seen(wanted)), {})
+        alone = Directory(kas(3), None, self.clock, lambda: 0.5)
+        self.assertEqual(now(alone.last_seen(wanted)), {})
+
     def test_current(self) -> None:
         """What others say of themselves comes in while events do."""
         self.assertTrue(self.one.is_current())
@@ -346,11 +407,14 @@ class HooksTests(SynchronousTestCase):
             directory.routes("agent")
             directory.wait("agent", lambda: None)
             directory.routes("other")
+            directory.look_again("other")
         for directory in self.fleet.all:
             now(directory.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])
         asked = len(self.fleet.asked)
         self.one.look_again("agent")
+        self.one.wait("agent", lambda: None)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
         passes(self.clock, 60)
         self.assertEqual(len(self.fleet.asked), asked)
 
@@ -456,6 +520,46 @@ class WaitTests(SynchronousTestCase):
         self.fleet.hub.records["agent", b"i", kas(2).kas_id] = record()
         self.fleet.clock.advance(LOOK_INTERVAL)
         self.one.listening(True)
+        passes(self.fleet.clock, POLL)
+        self.assertEqual(self.told, ["x"])
+
+    def test_what_was_missed_is_looked_up_at_once(self) -> None:
+        """Nothing was to be looked up any more when events stopped and came again."""
+        self.wait()
+        passes(self.fleet.clock, 3 * POLL)
+        self.fleet.hub.records["agent", b"i", kas(2).kas_id] = record()
+        self.one.listening(True)
+        self.fleet.clock.advance(0)
+        self.assertEqual(self.told, ["x"])
+
+    def test_what_no_event_says_is_looked_up_again(self) -> None:
+        """The store answers, and its events do not come in."""
+        self.one.listening(False)
+        self.wait()
+        passes(self.fleet.clock, 3 * POLL)
+        self.assertEqual(self.told, [])
+        self.fleet.hub.records["agent", b"i", kas(2).kas_id] = record()
+        passes(self.fleet.clock, POLL)
+        self.assertEqual(self.told, ["x"])
+
+    def test_told_though_the_table_is_full(self) -> None:
+        """Who waits hears of the agent, though others took its place in the table."""
+        self.patch(cache, "MAX_ENTRIES", 1)
+        self.wait()
+        self.one.routes("other")
+        self.two.connected(record())
+        self.assertEqual(self.told, ["x"])
+
+    def test_told_when_peers_say_again_what_was_not_believed(self) -> None:
+        """The kas that has it lost its lease, and now it answers itself."""
+        self.one.routes("agent")
+        self.two.connected(record())
+        self.one.leases([])
+        self.fleet.clock.advance(LEASE_GRACE)
+        self.fleet.hub.fail()
+        self.assertEqual(list(self.one.routes("agent")), [])
+        self.wait()
+        self.fleet.held["agent"] = [record()]
         passes(self.fleet.clock, POLL)
         self.assertEqual(self.told, ["x"])
 
