@@ -108,6 +108,29 @@ class AtOnceTests(_Case):
         self.assertEqual((open_.metadata, receiver.data), (b"fields", b"hello"))
         self.assertEqual(self.router.waiting, 0)
 
+    def test_time_limit_of_a_request(self) -> None:
+        """The agent is told, in whole milliseconds, and never that there is no time."""
+        agent = self.world.agent()
+        for timeout in (1.5, 0.0001, 0.0):
+            RoutedStream.open(
+                *(self.router, "7", "/x", RecordingReceiver()),
+                options=StreamOptions(timeout=timeout),
+            )
+        agent.pipe.flush()
+        told = [open_.timeout_ms for _, open_, _ in agent.streams]
+        self.assertEqual(told, [1500, 1, 0])
+
+    def test_without_a_grace(self) -> None:
+        """Where no path that broke is waited for, the agent keeps nothing for it."""
+        agent = self.world.agent()
+        RoutedStream.open(
+            *(self.router, "7", "/x", self.receiver),
+            options=StreamOptions(resumable=True),
+        )
+        agent.pipe.flush()
+        ((_, open_, _),) = agent.streams
+        self.assertEqual(open_.resume_id, b"")
+
     def test_next_instance(self) -> None:
         """Where one takes no more streams, another one gets them at once."""
         full, other = self.world.agent(instance=b"a"), self.world.agent(instance=b"b")
@@ -578,6 +601,14 @@ class PathTests(_Case):
         self.assertIsNotNone(other.agent)
         self.assertEqual(self.router.waiting, 0)
         self.assertIsNone(self.router._look)
+
+    def test_a_look_that_finds_nothing(self) -> None:
+        """It wakes nobody: thousands may wait for an agent that is away for long."""
+        self.open()
+        told: list[None] = []
+        self.world.registry.wait("7", lambda: told.append(None))
+        self.clock.advance(LOOK_AGAIN)
+        self.assertEqual(told, [])
 
 
 class RevokedTests(_Case):

@@ -13,6 +13,7 @@ from tests.kas.many import GRACE, Agentk, ManyCase
 from tests.tunnel.producers import Producer
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent
+from tunnel.session.keepalive import LOOK, LOOKS_TO_DOUBT
 from tunnel.testing import RecordingReceiver
 
 
@@ -66,6 +67,47 @@ class RepeatTests(ManyCase):
         agent.streams[0][0].send_headers(b"head")
         self.many.settle()
         self.assertIs(stream._stream.receiver, self.client)
+
+    def test_an_answer_without_a_byte(self) -> None:
+        """Its end is an answer, too, though the request is still being written."""
+        agent = self.many.agent(self.one)
+        self.one.open(self.client, idempotent=True)
+        self.many.settle()
+        agent.streams[0][0].finish()
+        self.many.settle()
+        self.break_and_return(agent)
+        self.assertEqual((self.client.finished, len(agent.streams)), (True, 1))
+        self.assertEqual(len(self.client.closed), 1)
+
+    def doubt(self, **options: Any) -> Agentk:
+        """A request to an instance that falls silent, and is not given up yet."""
+        silent = self.many.agent(self.one)
+        self.one.open(self.client, fin=True, **options)
+        self.many.settle()
+        self.assertEqual(len(silent.streams), 1)
+        ((_, pipe),) = self.many.network.pipes
+        pipe.cut = True
+        other = self.many.agent(self.one, instance=b"j" * 16)
+        (path, _) = self.one.router.paths("7")
+        self.assertEqual(path.agent.instance_id, b"j" * 16)
+        ask, _ = self.one.registry.instances("7")
+        ask.tunnel.ask()
+        self.many.clock.pump([LOOK] * (LOOKS_TO_DOUBT + 1))
+        self.many.settle()
+        self.assertEqual(len(self.one.registry.instances("7")), 2)
+        return other
+
+    def test_in_doubt(self) -> None:
+        """What may be done again goes elsewhere before its connection is given up."""
+        other = self.doubt(idempotent=True)
+        self.assertEqual(len(other.streams), 1)
+        self.answer(other)
+        self.assert_answered()
+
+    def test_in_doubt_and_may_not_be_done_twice(self) -> None:
+        """It waits: the silent agent may be doing it."""
+        other = self.doubt()
+        self.assertEqual((other.streams, self.client.closed), ([], []))
 
     def test_what_may_not_be_done_twice(self) -> None:
         agent = self.many.agent(self.one)
@@ -309,9 +351,9 @@ class WaitTests(ManyCase):
 class ResumptionTests(ManyCase):
     """Attempts to go on that fail themselves."""
 
-    def begin(self) -> Agentk:
+    def begin(self, **options: Any) -> Agentk:
         agent = self.many.agent(self.two)
-        self.stream = self.one.open(self.client, resumable=True)
+        self.stream = self.one.open(self.client, resumable=True, **options)
         self.many.settle()
         agent.streams[0][0].send_headers(b"head")
         agent.streams[0][0].write(b"one ")
@@ -365,6 +407,24 @@ class ResumptionTests(ManyCase):
         assert isinstance(reason, StreamReset)
         self.assertEqual(reason.code, ErrorCode.NOT_RESUMABLE)
 
+    def test_an_answer_to_what_may_be_done_again(self) -> None:
+        """Once it began it goes on; it is not done again from the beginning."""
+        agent = self.begin(idempotent=True)
+        self.many.network.cut(self.two.agents_url)
+        agent.streams[0][0].write(b"two")
+        self.many.later(3)
+        self.assertEqual((self.client.data, len(agent.streams)), (b"one two", 1))
+
+    def test_the_user_leaves_while_there_is_no_path(self) -> None:
+        """Nobody looks for one any more, though the instance comes back."""
+        agent = self.begin()
+        agent.at = self.three
+        self.two.kill()
+        self.stream.reset()
+        self.many.later(GRACE / 2)
+        self.assertEqual(len(self.three.registry.instances("7")), 1)
+        self.assertEqual(agent.dialer.keeper.resumed, 0)
+
     def test_two_losses_in_a_row(self) -> None:
         agent = self.begin()
         for word in (b"two ", b"three "):
@@ -388,6 +448,8 @@ class ResumptionTests(ManyCase):
         agent.streams[0][0].write(b"two")
         self.many.later(1)
         self.assertEqual(self.client.data, b"one two")
+        # What the other kas knows of the agent is not wrong because of that.
+        self.assertEqual(self.one.router.rerouted, 0)
 
     def test_the_user_leaves_during_an_attempt(self) -> None:
         """The instance is told as soon as it answers; nothing is left of it."""
