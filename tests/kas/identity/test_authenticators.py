@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -138,6 +139,27 @@ class AuthenticatorsTests(IdentityCase):
             self.all.authenticate_agent(b"remote-token")
         self.all.add(self.remote)
         self.ask()
+
+    def test_what_a_token_begins_with(self) -> None:
+        """It stands for a kind that is not named, until that is removed."""
+
+        class Other(Remote):
+            user_kinds: Sequence[str] = ("pat",)
+            agent_prefixes: Sequence[bytes] = ()
+
+        other = Other()
+        remove = self.all.add(other, token_prefix="glpat-")
+        for token in ("glpat-1", "1-glpat-"):
+            with contextlib.suppress(CallError):
+                self.all.authorize_user("", "prod", token)
+        self.assertEqual(other.asked, [("prod", "glpat-1")])
+        # A kind that is named counts more than what its token begins with.
+        self.all.authorize_user("remote", "prod", "glpat-2")
+        remove()
+        with self.assertRaises(CallError):
+            self.all.authorize_user("", "prod", "glpat-3")
+        self.assertEqual(len(other.asked), 1)
+        self.assertEqual(self.remote.asked, [("prod", "glpat-2")])
 
     def test_one_for_each_kind(self) -> None:
         class Other(Remote):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import EventLoggingObserver
@@ -109,8 +110,10 @@ class FileAuthenticatorTests(IdentityCase):
         identity = self.started()
         before = identity.authorize_user("1", token)
         self.assertIs(identity.authorize_user("1", token), before)
-        for number in range(2, 5):
+        for number in range(2, 4):
             identity.authorize_user(str(number), token)
+        self.assertIs(identity.authorize_user("1", token), before)
+        identity.authorize_user("4", token)
         self.assertIsNot(identity.authorize_user("1", token), before)
 
     def test_user(self) -> None:
@@ -214,6 +217,27 @@ class FileAuthenticatorTests(IdentityCase):
         self.store.remove_user("alice")
         self.pass_time()
         self.assertEqual(self.ended, ["user:alice"] * 3)
+
+    def test_other_rights_end_what_is_open(self) -> None:
+        """A token stays the same, and whom it stands for, or what it may, does not."""
+        self.store.add_agent("prod")
+        _, token = self.store.add_user("alice", ["prod"], ALICE)
+        self.started()
+        (alice,) = self.store.load().users
+        ended = 0
+        for changed in (
+            attrs.evolve(alice, read_only=True),
+            attrs.evolve(alice, read_only=True, impersonation=None),
+            alice,
+        ):
+            identities = attrs.evolve(self.store.load(), users=(changed,))
+            self.state.write(FILE_NAME, dump(identities))
+            self.pass_time()
+            ended += 1
+            self.assertEqual(self.ended, ["user:alice"] * ended)
+            access = self.identity.authorize_user("prod", token)
+            self.assertEqual(access.read_only, changed.read_only)
+            self.assertEqual(access.impersonation, changed.impersonation)
 
     def test_rotating_ends_the_old_one_after_the_grace(self) -> None:
         _, old = self.store.add_agent("prod")
@@ -385,6 +409,16 @@ class FileAuthenticatorTests(IdentityCase):
     def test_a_broken_file_stops_the_start(self) -> None:
         self.state.write(FILE_NAME, b"{")
         self.assertRaises(ConfigurationError, self.identity.start)
+
+    def test_a_file_that_is_too_large(self) -> None:
+        """The largest that is read has so many bytes, and not one more."""
+        self.store.add_agent("prod")
+        size = len(self.state.file(FILE_NAME).read_bytes())
+        self.patch(module, "MAX_FILE", size - 1)
+        error = self.assertRaises(ConfigurationError, self.identity.start)
+        self.assertIn(f"larger than {size - 1} bytes", str(error))
+        self.patch(module, "MAX_FILE", size)
+        self.assertEqual(len(self.started().agents()), 1)
 
     def test_stopped(self) -> None:
         self.identity.start()
