@@ -45,6 +45,47 @@ def test_greeting_tells_both_sides_who_and_how_much() -> None:
     assert dialler.peer.initial_window == 200 * KIB
 
 
+def test_greeting_tells_the_largest_frame() -> None:
+    """What a side says there it takes, though ours sends none that is so large."""
+    limits = Limits(max_payload=100 * KIB)
+    listener = Session(dialler=False, limits=limits)
+    dialler = Session(dialler=True)
+    dialler.hello(pb.Hello(role="agent"))
+    deliver(dialler, listener)
+    listener.welcome(pb.Welcome())
+    (welcome,) = deliver(listener, dialler)
+    assert isinstance(welcome, events.WelcomeReceived)
+    assert welcome.welcome.limits.max_payload == 100 * KIB
+    assert dialler.peer.max_payload == MAX_PAYLOAD
+    largest = frame(FrameType.DATA, 1, b"x" * (100 * KIB))
+    (_, received) = listener.receive_bytes(opened(1) + largest)
+    assert received == events.DataReceived(1, b"x" * (100 * KIB))
+
+
+def test_whether_there_is_something_to_send() -> None:
+    """A control frame, bytes of a stream that have credit, or credit for the peer."""
+    dialler, listener = greeted()
+
+    def output() -> tuple[bool, bool]:
+        return dialler.has_output, listener.has_output
+
+    assert output() == (False, False)
+    sid = dialler.open_stream(pb.Open(method="/s/M"))
+    assert output() == (True, False)
+    deliver(dialler, listener)
+    assert output() == (False, False)
+    dialler.send_data(sid, b"x" * dialler.limits.initial_window)
+    assert output() == (True, False)
+    deliver(dialler, listener)
+    assert output() == (False, False)
+    dialler.send_data(sid, b"x")
+    assert output() == (False, False)
+    listener.consumed(sid, listener.limits.initial_window)
+    assert output() == (False, True)
+    deliver(listener, dialler)
+    assert output() == (True, False)
+
+
 def test_request_and_response() -> None:
     dialler, listener = greeted()
     sid = listener.open_stream(pb.Open(method="/s/M", metadata=b"head"), fin=True)
@@ -158,6 +199,18 @@ def test_reset_drops_what_was_queued_and_frees_both_sides() -> None:
     assert dialler.open_streams == listener.open_streams == 0
 
 
+def test_what_was_queued_does_not_follow_the_reset() -> None:
+    """Neither bytes nor the end of a stream that was given up are sent."""
+    dialler, listener = greeted()
+    sid = dialler.open_stream(pb.Open(method="/s/M"))
+    deliver(dialler, listener)
+    dialler.send_data(sid, b"x" * 1000)
+    dialler.finish(sid)
+    dialler.reset(sid, ErrorCode.CANCELLED)
+    assert_frames(dialler, (FrameType.RESET, sid, pb.Reset(code=ErrorCode.CANCELLED)))
+    assert not dialler.has_output
+
+
 def test_sending_on_a_stream_that_the_peer_reset_is_harmless() -> None:
     dialler, listener = greeted()
     sid = dialler.open_stream(pb.Open(method="/s/M"))
@@ -165,6 +218,7 @@ def test_sending_on_a_stream_that_the_peer_reset_is_harmless() -> None:
     listener.reset(sid, ErrorCode.INTERNAL)
     deliver(listener, dialler)
     assert not dialler.send_data(sid, b"x")
+    assert not dialler.send_headers(sid, b"x")
     dialler.finish(sid)
     dialler.consumed(sid, 5)
     assert_frames(dialler)
@@ -651,7 +705,10 @@ def test_bytes_beyond_the_credit_reset_the_stream_alone() -> None:
         listener.receive_bytes(frame(FrameType.DATA, 1, block))
     happened = listener.receive_bytes(frame(FrameType.DATA, 1, b"x"))
     assert_stream_reset(happened, ErrorCode.FLOW_CONTROL, stream=1, by_peer=False)
-    assert len(happened) == 1
+    (ended,) = happened
+    assert isinstance(ended, events.StreamEnded)
+    # It is the peer that lives, and breaks a rule.
+    assert not ended.peer_closed
     reset = pb.Reset(code=ErrorCode.FLOW_CONTROL, message="more than credit")
     assert_frames(listener, (FrameType.RESET, 1, reset))
     assert listener.buffered == 0
