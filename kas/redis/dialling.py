@@ -11,6 +11,8 @@ from typing import Any
 import attrs
 from twisted.internet.defer import CancelledError, TimeoutError
 from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint
+from twisted.internet.error import ConnectingCancelledError
+from twisted.internet.error import TimeoutError as UserTimeout
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
@@ -21,6 +23,10 @@ from tunnel.transport.tlsio import TLSClientEndpoint
 from tunnel.util.files import warn_if_public
 
 __all__ = ["Dialler"]
+
+#: How an attempt says that its time was over: by its own clock, or as it was cancelled,
+#: which endpoints say in words of their own.
+_TOO_LATE = (TimeoutError, UserTimeout, ConnectingCancelledError)
 
 
 def _secret(path: Path | None) -> str:
@@ -109,7 +115,7 @@ class Dialler:
         except Exception as error:
             connection.fail("not used")
             said = str(error) or type(error).__name__
-            if isinstance(error, TimeoutError):
+            if isinstance(error, _TOO_LATE):
                 said = f"no connection within {settings.dial_timeout:g} s"
             raise RedisUnavailable(f"{connection.address}: {said}") from None
         self.made += 1

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
-from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.internet.testing import (
+    EventLoggingObserver,
+    MemoryReactorClock,
+    StringTransport,
+)
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from kas.config.redis import Redis, RedisServer
-from kas.redis import RedisClient, RedisRefused, RedisUnavailable
+from kas.config.redis import Redis, RedisSentinel, RedisServer
+from kas.redis import Command, RedisClient, RedisRefused, RedisUnavailable
 from kas.redis.client import (
+    EVENT_ATTEMPTS,
     FIRST_PAUSE,
     LONGEST_PAUSE,
     MAX_REASONS,
@@ -22,6 +31,7 @@ from kas.redis.client import (
     STEADY,
 )
 from kas.redis.connection import MAX_WAITING, Connection, ask
+from kas.redis.dialling import Dialler
 
 _TIMEOUT = 3.0
 
@@ -126,9 +136,13 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(said, "redis:6379 answered ERR: it refuses AUTH")
 
 
+_MESSAGE = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n"
+
+
 class _Owner:
     def __init__(self) -> None:
         self.said: list[object] = []
+        self.wrong: list[bytes] = []
 
     def redis_up(self) -> None:
         self.said.append("up")
@@ -140,7 +154,7 @@ class _Owner:
         self.said.append(on)
 
     def redis_wrong_type(self, key: bytes) -> None:
-        pass
+        self.wrong.append(key)
 
     def redis_message(self, data: bytes) -> None:
         raise ZeroDivisionError
@@ -154,9 +168,16 @@ class ClientTests(SynchronousTestCase):
         settings = Redis(server=RedisServer(address="127.0.0.1:6379"))
         self.client = RedisClient(settings, self.reactor, lambda: 1.0, "channel")
         self.owner = _Owner()
-        self.logged: list[str] = []
+        self.events = EventLoggingObserver()
+        globalLogPublisher.addObserver(self.events)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events)
         self.client.start(self.owner)
         self.addCleanup(self.client.stop)
+
+    def logged(self, begin: str) -> list[str]:
+        """Lines that begin so."""
+        lines = [formatEvent(one) or "" for one in self.events]
+        return [one for one in lines if one.startswith(begin)]
 
     def connect(self) -> list[Any]:
         """Let every attempt succeed; returns the connections."""
@@ -235,6 +256,113 @@ class ClientTests(SynchronousTestCase):
         self.failureResultOf(done, RedisUnavailable)
         self.assertFalse(self.client.up)
 
+    def test_a_transaction_that_is_not_done(self) -> None:
+        """None of its commands was, so it fails as one command does."""
+        (commands, _), _ = self.connect()
+        done = self.client.transaction([("SET", "a", 1)])
+        commands.dataReceived(b"+OK\r\n+QUEUED\r\n-ERR no\r\n")
+        error = self.failureResultOf(done, RedisRefused).value
+        self.assertEqual(str(error), "Redis answered ERR to EXEC")
+        done = self.client.transaction([("SET", "a")])
+        commands.dataReceived(b"+OK\r\n-ERR wrong number\r\n-EXECABORT no\r\n")
+        error = self.failureResultOf(done, RedisRefused).value
+        self.assertEqual(str(error), "Redis answered ERR to SET")
+        self.assertTrue(self.client.up)
+
+    def test_answers_of_a_transaction(self) -> None:
+        """Those of its own commands, one that Redis did not like among them."""
+        (commands, _), _ = self.connect()
+        done = self.client.transaction([("HGET", b"a", "f"), ("GET", "b")])
+        commands.dataReceived(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n")
+        commands.dataReceived(b"*2\r\n-WRONGTYPE Operation\r\n$1\r\nx\r\n")
+        refused, value = self.successResultOf(done)
+        self.assertEqual((refused.code, value), ("WRONGTYPE", b"x"))
+        self.assertEqual(self.owner.wrong, [b"a"])
+
+    def test_what_it_counts(self) -> None:
+        """Commands, those that failed, those that were not sent, and messages."""
+        counters = self.client.counters
+        self.failureResultOf(self.client.call("PING"), RedisUnavailable)
+        (commands, _), _ = self.connect()
+        self.client.call("PING")
+        commands.dataReceived(b"+PONG\r\n")
+        refused = self.client.transaction([("GET", "k")])
+        commands.dataReceived(b"+OK\r\n+QUEUED\r\n*1\r\n-ERR no\r\n")
+        self.successResultOf(refused)
+        waiting = self.client.call("PING")
+        commands.connectionLost(Failure(ConnectionDone()))
+        self.failureResultOf(waiting, RedisUnavailable)
+        self.news().dataReceived(_MESSAGE)
+        self.flushLoggedErrors(ZeroDivisionError)
+        self.assertEqual(
+            (counters.commands, counters.failures, counters.refused, counters.messages),
+            (5, 2, 1, 1),
+        )
+        self.reactor.advance(PING_INTERVAL)
+        self.assertEqual((counters.commands, self.client.connections), (6, 2))
+
+    def test_a_refusal_is_said_once(self) -> None:
+        """And that Redis does the command again, too."""
+        (commands, _), _ = self.connect()
+        for _ in range(2):
+            refused = self.client.call("HSCAN", b"k")
+            commands.dataReceived(b"-NOPERM no\r\n")
+            self.failureResultOf(refused, RedisRefused)
+        said = "Redis answers NOPERM to HSCAN (its ACL forbids what kas needs); "
+        self.assertEqual(len(self.logged(said)), 1)
+        for answer in (b"+OK\r\n+QUEUED\r\n*1\r\n-NOPERM no\r\n", b"+OK\r\n"):
+            # That it may be called in a transaction does not say that it works.
+            self.assertEqual(self.logged("Redis does HSCAN again"), [])
+            if answer == b"+OK\r\n":
+                self.client.call("HSCAN", b"k")
+            else:
+                self.client.transaction([("HSCAN", b"k")])
+            commands.dataReceived(answer)
+        self.assertEqual(len(self.logged("Redis does HSCAN again")), 1)
+        self.assertEqual(len(self.logged(said)), 1)
+
+    def test_a_connection_that_does_not_last(self) -> None:
+        """The pauses go on growing until one has lived for a while."""
+        pauses = []
+        for _ in range(6):
+            commands = self.connect()[0][0]
+            self.assertTrue(self.client.up)
+            self.reactor.advance(0.01)
+            commands.connectionLost(Failure(ConnectionDone()))
+            pause = 0.0
+            while not self.reactor.tcpClients:
+                self.reactor.advance(0.05)
+                pause += 0.05
+            pauses.append(pause)
+        self.assertEqual(pauses, sorted(pauses))
+        self.assertGreater(pauses[-1], 4 * pauses[0])
+
+    def test_events_that_do_not_come(self) -> None:
+        """Said once, after some attempts, while everything else works."""
+        self.connect()
+        self.news().fail("lost")
+        for attempt in range(2, EVENT_ATTEMPTS + 3):
+            self.assertFalse(self.client.listening)
+            self.reactor.advance(LONGEST_PAUSE)
+            self.assertEqual(len(self.reactor.tcpClients), 1)
+            self.refuse()
+            self.reactor.advance(HostnameEndpoint._DEFAULT_ATTEMPT_DELAY)
+            said = self.logged("no events come in from Redis")
+            self.assertEqual(len(said), int(attempt >= EVENT_ATTEMPTS))
+        self.reactor.advance(LONGEST_PAUSE)
+        self.assertEqual(self.logged("events come in from Redis again"), [])
+        self.connect()
+        self.assertEqual(len(self.logged("events come in from Redis again")), 1)
+        self.assertEqual(self.owner.said, ["up", True, False, True])
+
+    def test_events_that_do_not_come_while_it_is_down(self) -> None:
+        """That it is down was said, and says it all."""
+        for _ in range(EVENT_ATTEMPTS + 1):
+            self.refuse()
+            self.reactor.advance(LONGEST_PAUSE + 1)
+        self.assertEqual(self.logged("no events come in from Redis"), [])
+        self.assertEqual(self.owner.said, [])
+
     def test_a_silent_subscription_is_asked(self) -> None:
         _, (_, transport) = self.connect()
         news = self.news()
@@ -249,7 +377,7 @@ class ClientTests(SynchronousTestCase):
     def test_an_owner_that_fails_does_not_end_the_connection(self) -> None:
         self.connect()
         news = self.news()
-        news.dataReceived(b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n")
+        news.dataReceived(_MESSAGE)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assertEqual(news.failed, "")
 
@@ -270,3 +398,216 @@ class ClientTests(SynchronousTestCase):
             self.client._down(f"reason {number}")
             self.client._down(f"reason {number}")
         self.assertEqual(len(self.client._said), MAX_REASONS)
+
+
+class DialTests(SynchronousTestCase):
+    """How a connection comes about, as the server sees it."""
+
+    def setUp(self) -> None:
+        self.reactor: Any = MemoryReactorClock()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.password = Path(folder.name) / "password"
+        self.password.touch(mode=0o600)
+        self.password.write_text("secret\n")
+
+    def dial(
+        self, commands: Sequence[Command] = (), **settings: Any
+    ) -> Deferred[Connection]:
+        settings.setdefault("server", RedisServer(address="127.0.0.1:6379"))
+        self.dialler = Dialler(Redis(**settings), self.reactor, lambda data: None)
+        return self.again(commands)
+
+    def again(self, commands: Sequence[Command] = ()) -> Deferred[Connection]:
+        return Deferred.fromCoroutine(self.dialler.open(commands))
+
+    def accept(self) -> tuple[Connection, StringTransport]:
+        """Let the attempt succeed that runs."""
+        _, self.port, factory, _, _ = self.reactor.tcpClients.pop()
+        protocol = factory.buildProtocol(None)
+        transport = StringTransport()
+        protocol.makeConnection(transport)
+        return protocol._wrappedProtocol, transport
+
+    def refuse(self) -> None:
+        _, self.port, factory, _, _ = self.reactor.tcpClients.pop()
+        factory.clientConnectionFailed(None, Failure(ConnectionRefusedError("no")))
+        self.reactor.advance(HostnameEndpoint._DEFAULT_ATTEMPT_DELAY)
+
+    def said(self, dialling: Deferred[Connection]) -> str:
+        return str(self.failureResultOf(dialling, RedisUnavailable).value)
+
+    def exchange(
+        self, where: tuple[Connection, StringTransport], question: str, answer: bytes
+    ) -> None:
+        """What is asked next, and nothing else, and the answer."""
+        connection, transport = where
+        words = [one.decode() for one in transport.value().split()]
+        asked = [one for one in words if one[0] not in "*$"]
+        self.assertEqual(" ".join(asked), question)
+        transport.clear()
+        connection.dataReceived(answer)
+
+    def test_nothing_to_say(self) -> None:
+        """Without a password and a number of a database nothing is sent."""
+        dialling = self.dial()
+        connection, transport = self.accept()
+        self.assertIs(self.successResultOf(dialling), connection)
+        self.assertEqual((transport.value(), self.dialler.made), (b"", 1))
+        self.assertEqual((connection.address, self.port), ("127.0.0.1:6379", 6379))
+
+    def test_logs_in(self) -> None:
+        """With name and password, into its database, and then it is asked."""
+        dialling = self.dial(
+            [("PING",)],
+            username="kas",
+            password_file=self.password,
+            database_index=2,
+        )
+        there = self.accept()
+        self.exchange(there, "AUTH kas secret", b"+OK\r\n")
+        self.exchange(there, "SELECT 2", b"+OK\r\n")
+        self.assertNoResult(dialling)
+        self.exchange(there, "PING", b"+PONG\r\n")
+        self.assertIs(self.successResultOf(dialling), there[0])
+        self.assertEqual(there[0].failed, "")
+
+    def test_a_password_alone(self) -> None:
+        """It is read anew for each connection: passwords change."""
+        for password in ("secret", "another"):
+            self.password.write_text(password)
+            dialling = self.dial(password_file=self.password)
+            self.exchange(self.accept(), f"AUTH {password}", b"+OK\r\n")
+            self.successResultOf(dialling)
+
+    def test_a_password_that_is_gone(self) -> None:
+        """Nothing is sent, and the file is named."""
+        dialling = self.dial(password_file=self.password)
+        self.password.unlink()
+        connection, transport = self.accept()
+        self.assertIn(str(self.password), self.said(dialling))
+        self.assertEqual(transport.value(), b"")
+        self.assertTrue(transport.disconnected)
+        self.assertEqual(connection.failed, "not used")
+
+    def test_what_it_is_asked_is_refused(self) -> None:
+        """No connection is left behind."""
+        for answer, text in (
+            (b"-READONLY no\r\n", "answered READONLY: it is a replica"),
+            (b"-WRONGTYPE no\r\n", "answered WRONGTYPE: it refuses SET"),
+        ):
+            dialling = self.dial([("SET", "k")])
+            there = self.accept()
+            self.exchange(there, "SET k", answer)
+            self.assertEqual(self.said(dialling), f"127.0.0.1:6379 {text}")
+            self.assertTrue(there[1].disconnected)
+
+    def test_what_a_transaction_is_refused(self) -> None:
+        """The command is named that was not liked, first or within."""
+        probe: list[Command] = [("MULTI",), ("GET", "k"), ("SADD", "k"), ("EXEC",)]
+        for answers, name in (
+            (b"+OK\r\n+QUEUED\r\n-ERR no\r\n-EXECABORT no\r\n", "SADD"),
+            (b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n$-1\r\n-ERR no\r\n", "SADD"),
+            (b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n-ERR no\r\n:1\r\n", "GET"),
+        ):
+            dialling = self.dial(probe)
+            self.accept()[0].dataReceived(answers)
+            self.assertIn(f"ERR: it refuses {name}", self.said(dialling))
+
+    def test_nobody_there(self) -> None:
+        dialling = self.dial()
+        self.refuse()
+        self.assertEqual(self.said(dialling), "127.0.0.1:6379: no")
+        self.assertEqual(self.dialler.made, 0)
+
+    def test_no_answer_to_the_dial(self) -> None:
+        """The limit is said; what comes later is cut."""
+        dialling = self.dial(dial_timeout=2.0)
+        self.reactor.advance(1.9)
+        self.assertNoResult(dialling)
+        self.reactor.advance(0.1)
+        said = "127.0.0.1:6379: no connection within 2 s"
+        self.assertEqual(self.said(dialling), said)
+        self.assertEqual(self.dialler.made, 0)
+
+    def test_given_up(self) -> None:
+        """Who does not want it any more leaves nothing, whatever it waits for."""
+        dialling = self.dial([("PING",)])
+        there = self.accept()
+        dialling.cancel()
+        self.failureResultOf(dialling)
+        self.assertTrue(there[1].disconnected)
+        dialling = self.dial()
+        dialling.cancel()
+        self.failureResultOf(dialling)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_socket_of_this_machine(self) -> None:
+        self.dial(server=RedisServer(address="/run/redis.sock"), network="unix")
+        ((path, factory, *_),) = self.reactor.unixClients
+        connection = factory.buildProtocol(None)._wrappedProtocol
+        self.assertEqual((path, connection.address), ("/run/redis.sock",) * 2)
+
+    # Sentinels.
+
+    _QUESTION = "SENTINEL GET-MASTER-ADDR-BY-NAME main"
+
+    def sentinels(self, *ports: int, **settings: Any) -> Deferred[Connection]:
+        sentinel = RedisSentinel(
+            master_name="main",
+            addresses=tuple(f"127.0.0.1:{port}" for port in ports),
+            **settings,
+        )
+        return self.dial(server=None, sentinel=sentinel)
+
+    def test_asks_a_sentinel(self) -> None:
+        """Where the master is; its connection is over with the answer."""
+        dialling = self.sentinels(1)
+        there = self.accept()
+        self.assertEqual(self.port, 1)
+        self.exchange(there, self._QUESTION, b"*2\r\n$9\r\n127.0.0.2\r\n$4\r\n6380\r\n")
+        self.assertTrue(there[1].disconnected)
+        connection, _ = self.accept()
+        self.assertIs(self.successResultOf(dialling), connection)
+        self.assertEqual(connection.address, "127.0.0.2:6380")
+        self.assertEqual(self.dialler.made, 2)
+
+    def test_logs_in_at_a_sentinel(self) -> None:
+        dialling = self.sentinels(1, sentinel_password_file=self.password)
+        there = self.accept()
+        self.exchange(there, "AUTH secret", b"+OK\r\n")
+        self.exchange(there, self._QUESTION, b"*-1\r\n")
+        self.said(dialling)
+
+    def test_asks_the_next_sentinel(self) -> None:
+        """From one that does not answer to one that does, which is asked first then."""
+        dialling = self.sentinels(1, 2, 3)
+        self.refuse()
+        self.assertEqual(self.port, 1)
+        answer = b"*2\r\n$9\r\n127.0.0.2\r\n$4\r\n6380\r\n"
+        self.exchange(self.accept(), self._QUESTION, answer)
+        self.assertEqual(self.port, 2)
+        self.accept()
+        self.successResultOf(dialling)
+        dialling = self.again()
+        for port in (2, 3, 1):
+            self.refuse()
+            self.assertEqual(self.port, port)
+        said = "no sentinel answers; the last one: 127.0.0.1:1: no"
+        self.assertEqual(self.said(dialling), said)
+        self.assertEqual(self.reactor.tcpClients, [])
+
+    def test_sentinels_without_a_master(self) -> None:
+        """One that is not known, and names that none can have."""
+        for answer, said in (
+            (b"*-1\r\n", "knows no master 'main'"),
+            (b"$2\r\nab\r\n", "knows no master 'main'"),
+            (b"*1\r\n$1\r\na\r\n", "knows no master 'main'"),
+            (b"*2\r\n$1\r\n\xff\r\n$1\r\n1\r\n", "names an unusable master"),
+            (b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", "names an unusable master"),
+        ):
+            dialling = self.sentinels(1)
+            there = self.accept()
+            self.exchange(there, self._QUESTION, answer)
+            self.assertIn(f"the last one: 127.0.0.1:1 {said}", self.said(dialling))
+            self.assertTrue(there[1].disconnected)
