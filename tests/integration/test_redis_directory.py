@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest_twisted
+from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, formatEvent
 
 from kas.directory import redis_layout
 from kas.directory.redis_layout import RECORD_MS, SEEN_MS
-from kas.directory.redis_store import LEASE_INTERVAL
+from kas.directory.redis_store import BATCH_SECONDS, LEASE_INTERVAL, STOP_SECONDS
 from kas.pb import store_pb2
 from tests.integration import redisserver
 from tests.integration.directories import LAYOUT, NOW, fleet, keys
@@ -152,6 +155,103 @@ async def test_moved_and_superseded(redis: redisserver.RedisServer) -> None:
         await kas_.quiet()
         assert await kas_.routes(one, "a") == [newer]
         assert await two.agents(agent_id="a") == [newer]
+
+
+@pytest_twisted.ensureDeferred
+async def test_who_does_not_know_is_told_again(redis: redisserver.RedisServer) -> None:
+    """An agent's older connection comes to a kas after its newer one elsewhere."""
+    async with fleet(redis) as kas_:
+        one, two = kas_.all
+        two.connected(record("a", generation=2, at=2))
+        await kas_.quiet()
+        assert kas_.superseded == []
+        older = record("a", at=1)
+        one.connected(older)
+        await kas_.quiet()
+        assert kas_.superseded == [older]
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_a_newer_connection_wrote_stays(
+    redis: redisserver.RedisServer,
+) -> None:
+    """The end of an older one, or of one that was never written, removes nothing."""
+    async with fleet(redis, 1) as kas_:
+        (store,) = kas_.stores
+        newer = record("a", at=1, generation=2)
+        store.put(newer)
+        store.remove(record("a", at=1))
+        store.remove(record("b", at=1))
+        await kas_.quiet()
+        assert await store.find("a") == [newer]
+        store.remove(newer)
+        await kas_.quiet()
+        assert await store.find("a") == []
+
+
+@pytest_twisted.ensureDeferred
+async def test_changes_without_a_pause(redis: redisserver.RedisServer) -> None:
+    """None waits for longer than the time for which they are collected."""
+    async with fleet(redis, 1) as kas_:
+        (store,) = kas_.stores
+        for name, seconds in (("a", 0.75 * BATCH_SECONDS), ("b", 0.25 * BATCH_SECONDS)):
+            store.put(record(name, at=1))
+            await kas_.answered(store)
+            assert not redis("EXISTS", LAYOUT.agent("a"))
+            kas_.clock.advance(seconds)
+        await kas_.answered(store)
+        assert redis("EXISTS", LAYOUT.agent("a"), LAYOUT.agent("b")) == 2
+
+
+@pytest_twisted.ensureDeferred
+async def test_draining_is_told_at_once(redis: redisserver.RedisServer) -> None:
+    """Everything else that others know of a kas comes with its next lease."""
+    async with fleet(redis, 1) as kas_:
+        (store,) = kas_.stores
+        key = LAYOUT.lease(kas(1).kas_id)
+
+        def told() -> tuple[int, bool]:
+            found = store_pb2.Lease.FromString(redis("GET", key)).kas
+            return found.agents, found.draining
+
+        me = attrs.evolve(kas(1), agents=3)
+        store.update(me)
+        kas_.clock.advance(0)
+        await kas_.quiet()
+        assert told() == (0, False)
+        store.update(attrs.evolve(me, draining=True))
+        kas_.clock.advance(0)
+        await kas_.quiet()
+        assert told() == (3, True)
+        store.update(attrs.evolve(me, agents=4))
+        kas_.clock.advance(0)
+        await kas_.quiet()
+        assert told() == (4, False)
+        store.update(attrs.evolve(me, agents=5))
+        await kas_.passes(LEASE_INTERVAL * 1.1, LEASE_INTERVAL / 4)
+        assert told() == (5, False)
+
+
+@pytest_twisted.ensureDeferred
+async def test_stops_though_redis_does_not_answer(
+    redis: redisserver.RedisServer, events: list[LogEvent]
+) -> None:
+    """What is ours stays then, which is said, and goes with its lease."""
+    async with fleet(redis, 1) as kas_:
+        (store,) = kas_.stores
+        kas_.all[0].connected(record("a", at=1))
+        await kas_.quiet()
+        redis("CLIENT", "PAUSE", 60_000, "WRITE")
+        stopping = Deferred.fromCoroutine(store.stop())
+        kas_.clock.advance(STOP_SECONDS - 0.1)
+        assert not stopping.called
+        kas_.clock.advance(0.1)
+        await stopping
+        said = [formatEvent(one) or "" for one in events]
+        assert len([one for one in said if "stays until others" in one]) == 1
+        redis("CLIENT", "UNPAUSE")
+        assert redis("EXISTS", LAYOUT.agent("a"))
+        kas_.all.clear()
 
 
 @pytest_twisted.ensureDeferred

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,12 +10,15 @@ import pytest_twisted
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from kas.directory import redis_store
 from kas.directory.redis_layout import Place
 from kas.directory.redis_store import (
     BATCH_RECORDS,
     BATCH_SECONDS,
     CLEAN_PAUSE,
+    KEEP_SECONDS,
     LEASE_INTERVAL,
+    REWRITE_PAUSE,
     RedisStore,
 )
 from kas.directory.store import StoreDown
@@ -202,6 +206,125 @@ async def test_what_redis_evicts_is_written_when_it_is_due(
         assert redis("HLEN", LAYOUT.agent("a")) == 1
         assert redis("HLEN", LAYOUT.project(7)) == 2
         assert kas_.stores[0].rewrites == rewrites
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_is_left_of_ours(redis: redisserver.RedisServer) -> None:
+    """All of it is removed, also after a field that another program wrote."""
+    me = kas(1).kas_id
+    redis("HSET", LAYOUT.held(me), b"\xff", "not ours")
+    for command in LAYOUT.put(me, [record("a", at=1), record("b", at=1)]):
+        redis(*command)
+    async with fleet(redis, 1):
+        assert redis("EXISTS", LAYOUT.agent("a"), LAYOUT.agent("b")) == 0
+        assert redis("HKEYS", LAYOUT.held(me)) == [b"\xff"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_pauses_for_others(redis: redisserver.RedisServer) -> None:
+    """What is removed and written again in bulk leaves Redis to others in between."""
+    me = kas(1).kas_id
+    held = LAYOUT.held(me)
+    many = [record(f"agent-{number}", at=1) for number in range(BATCH_RECORDS + 50)]
+    for command in LAYOUT.put(me, many):
+        redis(*command)
+    made = Fleet(redis, 1)
+    (one,), (store,) = made.all, made.stores
+
+    async def answered() -> int:
+        for _ in range(8):
+            await made.answered(store)
+        found: int = redis("HLEN", held)
+        return found
+
+    await one.start()
+    await made.up()
+    assert await answered() == 50
+    made.clock.advance(REWRITE_PAUSE)
+    assert await answered() == 0
+    made.clock.advance(REWRITE_PAUSE)
+    await made.quiet()
+    for each in many:
+        one.connected(each)
+    await made.quiet()
+    redis("DEL", held, LAYOUT.lease(me))
+    made.clock.advance(LEASE_INTERVAL)
+    # Beside one whose turn it was with the lease.
+    assert await answered() == BATCH_RECORDS + 1
+    made.clock.advance(REWRITE_PAUSE)
+    assert await answered() == len(many)
+    await made.stop()
+
+
+@pytest_twisted.ensureDeferred
+async def test_all_are_written_in_turn(redis: redisserver.RedisServer) -> None:
+    """With each lease so many that all have had their turn before one expires."""
+    async with fleet(redis, 1) as kas_:
+        (store,) = kas_.stores
+        names = [f"agent-{number}" for number in range(400)]
+        for name in names:
+            store.put(record(name, at=1))
+        await kas_.quiet()
+        redis("DEL", *map(LAYOUT.agent, names))
+        due = math.ceil(len(names) * LEASE_INTERVAL / KEEP_SECONDS)
+        for lease in range(1, 4):
+            await kas_.passes(LEASE_INTERVAL, LEASE_INTERVAL / 4)
+            await kas_.quiet()
+            there = [name for name in names if redis("EXISTS", LAYOUT.agent(name))]
+            assert there == names[: due * lease]
+        # One that was written just now is the last again.
+        store.put(record(names[due * 3], at=1))
+        await kas_.passes(LEASE_INTERVAL, LEASE_INTERVAL / 4)
+        await kas_.quiet()
+        there = [name for name in names if redis("EXISTS", LAYOUT.agent(name))]
+        assert there == names[: due * 4 + 1]
+
+
+@pytest_twisted.ensureDeferred
+async def test_cleaning_up_behind_many(
+    redis: redisserver.RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part at a time; what is left, and what is no place, goes with the next time."""
+    monkeypatch.setattr(redis_store, "CLEAN_ROUNDS", 1)
+    monkeypatch.setattr(redis_store, "BATCH_RECORDS", 10)
+    gone = kas(9).kas_id
+    held = LAYOUT.held(gone)
+    # Beyond so many Redis gives a hash in parts.
+    there = [record(f"agent-{number}", at=9, project_id=7) for number in range(600)]
+    for command in LAYOUT.put(gone, there):
+        redis(*command)
+    redis("HSET", held, b"\xff", "not ours")
+    async with fleet(redis, 1) as kas_:
+        (store,) = kas_.stores
+
+        async def clean() -> int | None:
+            removing = Deferred.fromCoroutine(store._remove_dead(gone))
+            while not removing.called:
+                await kas_.answered(store)
+                kas_.clock.advance(CLEAN_PAUSE / 2)
+            redis("DEL", LAYOUT.cleaning(gone))
+            return await removing
+
+        removed = await clean()
+        assert removed is not None and 10 <= removed < 100
+        # That one went with the first part, or goes with another.
+        assert redis("HLEN", held) in (600 - removed, 601 - removed)
+        monkeypatch.setattr(redis_store, "CLEAN_ROUNDS", 1000)
+        assert await clean() == 600 - removed
+        assert redis("EXISTS", held, LAYOUT.project(7)) == 0
+
+
+@pytest_twisted.ensureDeferred
+async def test_cleaned_up_by_one(redis: redisserver.RedisServer) -> None:
+    """Who comes second leaves it to the first, and its lock alone."""
+    gone = kas(9).kas_id
+    for command in LAYOUT.put(gone, [record("a", at=9)]):
+        redis(*command)
+    redis("SET", LAYOUT.cleaning(gone), "another kas")
+    async with fleet(redis, 1) as kas_:
+        assert await kas_.stores[0]._remove_dead(gone) is None
+        assert redis("GET", LAYOUT.cleaning(gone)) == b"another kas"
+        assert redis("HLEN", LAYOUT.agent("a")) == 1
 
 
 @pytest_twisted.ensureDeferred

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from twisted.internet.defer import gatherResults
 from twisted.logger import LogEvent, LogLevel, formatEvent
 
+from kas.directory import redis_store
 from kas.directory.redis_store import LEASE_INTERVAL
+from kas.redis import RedisRefused
 from tests.integration import redisserver
 from tests.integration.directories import LAYOUT, Fleet, fleet
+from tests.integration.redisclients import failure
 from tests.integration.redisserver import until
 from tests.kas.directory.memory import kas, record
 
@@ -106,6 +110,81 @@ async def test_heals(
         formatEvent(one) for one in events if one.get("log_level") == LogLevel.warn
     ]
     assert len(lines) <= 3, lines
+
+
+@pytest_twisted.ensureDeferred
+async def test_our_own_lease(redis: redisserver.RedisServer) -> None:
+    """It is written over at once, and never missing: others would take us for dead."""
+    async with fleet(redis, 1) as kas_:
+        (store,) = kas_.stores
+        lease, rewrites = LAYOUT.lease(MINE), store.rewrites
+        redis("DEL", lease)
+        redis("RPUSH", lease, "of another type")
+        kas_.all[0].connected(record("a", at=1))
+        await kas_.quiet()
+        assert redis("TYPE", lease) == b"string"
+        assert (store.removed, store.rewrites) == (0, rewrites + 1)
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_we_hold(redis: redisserver.RedisServer) -> None:
+    """It is written again as soon as that was met, and not only with a lease."""
+    async with fleet(redis, 1) as kas_:
+        (one,), (store,) = kas_.all, kas_.stores
+        one.connected(record("a", at=1))
+        await kas_.quiet()
+        redis("SET", LAYOUT.held(MINE), "of another type")
+        begin = kas_.clock.seconds()
+        one.connected(record("b", 2, at=1))
+        await kas_.quiet()
+        assert kas_.clock.seconds() - begin < LEASE_INTERVAL / 10
+        assert redis("HLEN", LAYOUT.held(MINE)) == 2
+        assert store.removed == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_met_by_several(
+    redis: redisserver.RedisServer, events: list[LogEvent]
+) -> None:
+    """What many requests meet at the same time is removed, and said, once."""
+    async with fleet(redis, 1) as kas_:
+        (store,) = kas_.stores
+        events.clear()
+        for name in ("a", "b"):
+            redis("SET", LAYOUT.agent(name), "of another type")
+            asked = [store.client.call("HGETALL", LAYOUT.agent(name)) for _ in range(3)]
+            for one in asked:
+                assert isinstance(await failure(one), RedisRefused)
+            await kas_.quiet()
+        assert store.removed == 2
+        assert not redis("EXISTS", LAYOUT.agent("a"), LAYOUT.agent("b"))
+        # The next one is said a while later, with how many there were.
+        assert len(_lines(events, LogLevel.warn)) == 1
+        kas_.clock.advance(LEASE_INTERVAL)
+        redis("SET", LAYOUT.agent("c"), "of another type")
+        await failure(store.client.call("HGETALL", LAYOUT.agent("c")))
+        await kas_.quiet()
+        (first, last) = _lines(events, LogLevel.warn)
+        assert "agent:a, and was removed" in (first or "")
+        assert "(3 so far)" in (last or "")
+
+
+@pytest_twisted.ensureDeferred
+async def test_more_than_can_be_removed_at_once(
+    redis: redisserver.RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are removed when they are met again."""
+    monkeypatch.setattr(redis_store, "MAX_STRANGE", 2)
+    keys = [LAYOUT.agent(name) for name in "abc"]
+    async with fleet(redis, 1) as kas_:
+        (store,) = kas_.stores
+        for key in keys:
+            redis("SET", key, "of another type")
+        for left in (1, 0):
+            met = [store.client.call("HGETALL", key) for key in keys]
+            await gatherResults([one.addErrback(lambda _: None) for one in met])
+            await kas_.quiet()
+            assert redis("EXISTS", *keys) == left
 
 
 @pytest.mark.parametrize("command", ["hgetall", "hkeys", "hscan", "exists", "hmget"])
