@@ -355,6 +355,23 @@ class ClientTests(SynchronousTestCase):
         self.assertEqual(len(self.logged("events come in from Redis again")), 1)
         self.assertEqual(self.owner.said, ["up", True, False, True])
 
+    def test_attempts_are_counted_anew(self) -> None:
+        """After a connection for events that lasted."""
+        self.connect()
+        self.news().fail("lost")
+        self.reactor.advance(LONGEST_PAUSE)
+        self.connect()
+        for _ in range(int(STEADY / PING_INTERVAL)):
+            self.reactor.advance(PING_INTERVAL)
+            self.news().dataReceived(b"+PONG\r\n")
+        self.news().fail("lost")
+        for _ in range(EVENT_ATTEMPTS - 1):
+            self.assertEqual(self.logged("no events come in from Redis"), [])
+            self.reactor.advance(LONGEST_PAUSE)
+            self.refuse()
+            self.reactor.advance(HostnameEndpoint._DEFAULT_ATTEMPT_DELAY)
+        self.assertEqual(len(self.logged("no events come in from Redis")), 1)
+
     def test_events_that_do_not_come_while_it_is_down(self) -> None:
         """That it is down was said, and says it all."""
         for _ in range(EVENT_ATTEMPTS + 1):
@@ -398,6 +415,35 @@ class ClientTests(SynchronousTestCase):
             self.client._down(f"reason {number}")
             self.client._down(f"reason {number}")
         self.assertEqual(len(self.client._said), MAX_REASONS)
+
+
+class ProbeTests(SynchronousTestCase):
+    """Commands without which Redis is no use are tried on each connection."""
+
+    def test_a_right_that_is_taken_away(self) -> None:
+        """Of one of these it is the end of the connection, of another it is not."""
+        reactor: Any = MemoryReactorClock()
+        settings = Redis(server=RedisServer(address="127.0.0.1:6379"))
+        probe: list[Command] = [("SET", "probe", "1")]
+        client = RedisClient(settings, reactor, lambda: 1.0, "channel", probe)
+        owner = _Owner()
+        client.start(owner)
+        self.addCleanup(client.stop)
+        _, _, factory, _, _ = reactor.tcpClients[0]
+        connection, transport = factory.buildProtocol(None), StringTransport()
+        connection.makeConnection(transport)
+        self.assertIn(b"$5\r\nMULTI\r\n", transport.value())
+        self.assertEqual((owner.said, client.up), ([], False))
+        connection.dataReceived(b"+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n")
+        self.assertEqual((owner.said, client.up), (["up"], True))
+        refused = client.call("HSCAN", "k")
+        connection.dataReceived(b"-NOPERM no\r\n")
+        self.failureResultOf(refused, RedisRefused)
+        self.assertTrue(client.up)
+        refused = client.call("SET", "k", "v")
+        connection.dataReceived(b"-NOPERM no\r\n")
+        self.failureResultOf(refused, RedisUnavailable)
+        self.assertEqual((owner.said, client.up), (["up", "down"], False))
 
 
 class DialTests(SynchronousTestCase):
