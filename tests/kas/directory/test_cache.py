@@ -224,6 +224,27 @@ class LookUpCase(SynchronousTestCase):
         self.running[0].callback(None)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_dropped_before_its_time(self) -> None:
+        """A look-up that was to begin later does not."""
+        entry = CacheEntry("a", 0.0)
+        entry.next_look = 5.0
+        self.look_ups.when_due(entry)
+        entry.drop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_what_nobody_has(self) -> None:
+        """Without events it is due once per interval, whoever asks for it."""
+        entry = CacheEntry("absent", 0.0)
+        self.look_ups.events_come_in(False)
+        self.assertTrue(self.look_ups.is_due(entry, False))
+        self.look_ups.now(entry)
+        self.running[0].callback(None)
+        self.assertFalse(self.look_ups.is_due(entry, False))
+        self.clock.advance(LOOK_INTERVAL - 0.1)
+        self.assertFalse(self.look_ups.is_due(entry, False))
+        self.clock.advance(0.1)
+        self.assertTrue(self.look_ups.is_due(entry, False))
+
     def test_doubted(self) -> None:
         """Due at once; what a look-up that runs meanwhile finds is not enough."""
         entry = CacheEntry("a", 0.0)
