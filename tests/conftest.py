@@ -161,7 +161,6 @@ def control_plane(
     # `make test` has several runs share one.
     folder = Path(os.environ.get("TXKAS_CONTROL_PLANE", folder))
     stack = ExitStack()
-    # At the end it waits for the other processes: no test has to do that in its time.
     pytestconfig.add_cleanup(stack.close)
     return stack.enter_context(
         cluster.shared(needs.kubernetes(), folder / "control-plane")

@@ -7,10 +7,11 @@ import fcntl
 import json
 import os
 import ssl
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,44 +96,66 @@ def shared(assets: Path, folder: Path) -> Iterator[ControlPlane]:
     """
     One control plane for all processes that ask for *folder* at the same time.
 
-    Whoever is first starts it, and at its end waits for the others.
+    The first of them starts it; it goes on as long as any of them uses it.
     """
     folder.mkdir(exist_ok=True)
-    kube = folder / "kube"
-    with ExitStack() as stack:
-        starting = stack.enter_context((folder / "starting").open("w"))
-        used = stack.enter_context((folder / "used").open("w"))
+    with (
+        (folder / "starting").open("w") as starting,
+        (folder / "used").open("w") as used,
+    ):
         fcntl.flock(starting, fcntl.LOCK_EX)
+        # Waits for one that is about to stop.
         fcntl.flock(used, fcntl.LOCK_SH)
-        if not (kube / "ready.json").exists():
-            process = _start(assets, kube)
-            stack.callback(_stop, process)
-            stack.callback(fcntl.flock, used, fcntl.LOCK_EX)
+        if not _ready(folder).exists():
+            _start(assets, folder)
         fcntl.flock(starting, fcntl.LOCK_UN)
-        yield ControlPlane(assets, kube)
+        yield ControlPlane(assets, _ready(folder).parent)
 
 
-def _start(assets: Path, folder: Path) -> Process:
+def _ready(folder: Path) -> Path:
+    return folder / "kube" / "ready.json"
+
+
+def _start(assets: Path, folder: Path) -> None:
+    """By a process that no test waits for, and that may outlive the one that did so."""
+    log = folder / "keeper.log"
+    with log.open("wb") as said:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.cluster", assets, folder],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+
+    def is_ready() -> bool:
+        if keeper.poll() is not None:
+            raise AssertionError(f"no control plane:\n{log.read_text()[-4000:]}")
+        ready = _ready(folder)
+        # Not yet written to its end.
+        return ready.exists() and ready.read_text().endswith("\n")
+
+    eventually(is_ready, _START_SECONDS, "the control plane is ready")
+
+
+def _keep(assets: Path, folder: Path) -> None:
+    """Run a control plane until nobody uses it."""
     process = Process(
         "control plane",
         [
-            *(sys.executable, _UP, folder, "--audit", "--fake-nodes", "0"),
+            *(sys.executable, _UP, folder / "kube", "--audit", "--fake-nodes", "0"),
             *("--ports", *(str(free_port()) for _ in range(3))),
         ],
-        folder.parent / "up.log",
+        folder / "up.log",
         environment={"KUBEBUILDER_ASSETS": str(assets)},
     )
     try:
         process.wait_for(r"ready: ", _START_SECONDS)
-    except BaseException:
-        process.kill()
-        raise
-    return process
-
-
-def _stop(process: Process) -> None:
-    try:
-        process.stop()
+        with (folder / "used").open("w") as used:
+            fcntl.flock(used, fcntl.LOCK_EX)
+            _ready(folder).unlink()
+            process.stop()
     finally:
         process.kill()
 
@@ -169,3 +192,7 @@ class Audit:
 def _user(kubeconfig: Path) -> dict[str, Any]:
     user: dict[str, Any] = json.loads(kubeconfig.read_text())["users"][0]["user"]
     return user
+
+
+if __name__ == "__main__":
+    _keep(Path(sys.argv[1]), Path(sys.argv[2]))
