@@ -8,17 +8,15 @@ PYTEST = $(BIN)/python -m pytest
 # Experiments with faults wait more than they compute.  They compare times, so the other
 # tests, which run beside them, give way.  SIDE=1: one after the other.
 CORES := $(shell nproc)
-EXPERIMENTS ?= $(shell expr 2 \* $(CORES))
-WORKERS ?= $(shell expr 2 \* $(CORES))
+EXPERIMENTS ?= $(shell expr 1 + $(CORES))
+WORKERS ?= $(shell expr 1 + $(CORES))
 SIDE ?= 2
 GIVE_WAY = $(if $(filter 1,$(SIDE)),,nice -n 10)
 # Each file runs in one process.  Status 5 says that a part has no test.  What one part
 # remembers of its failures, another that ends at the same time would write over.
 part = $(PYTEST) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" \
 	-o cache_dir=.pytest_cache/$@ $(PYTEST_ARGS) || test $$? = 5
-parts = folder=$$(mktemp -d); failed=0; \
-	TXKAS_CONTROL_PLANE=$$folder $(MAKE) --no-print-directory -k -j$(SIDE) $(1) \
-	|| failed=1; rm -rf $$folder; exit $$failed
+beside = $(MAKE) --no-print-directory -k -j$(SIDE)
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --constraint requirements.txt --no-emit-find-links --no-header
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
@@ -44,14 +42,14 @@ demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself, GITLAB=1
 
 test: $(STAMP)  ## all tests that can run here; tells which could not
 	failed=0; $(MAKE) --no-print-directory alone || failed=1; \
-	($(call parts,experiments others)) || failed=1; exit $$failed
+	$(beside) experiments others || failed=1; exit $$failed
 
 unit: $(STAMP)  ## the tests that start no server
 	$(call part,$(WORKERS),not integration)
 
 integration: $(STAMP)  ## the tests with real processes and servers
 	failed=0; $(MAKE) --no-print-directory alone || failed=1; \
-	($(call parts,experiments servers)) || failed=1; exit $$failed
+	$(beside) experiments servers || failed=1; exit $$failed
 
 faults: $(STAMP)  ## what breaks, and who notices, at length; build/faults.json
 	export TXKAS_FAULTS=long; $(MAKE) --no-print-directory -k alone experiments

@@ -158,8 +158,6 @@ def control_plane(
     folder = tmp_path_factory.getbasetemp()
     if hasattr(pytestconfig, "workerinput"):
         folder = folder.parent
-    # `make test` has several runs share one.
-    folder = Path(os.environ.get("TXKAS_CONTROL_PLANE", folder))
     stack = ExitStack()
     pytestconfig.add_cleanup(stack.close)
     return stack.enter_context(
