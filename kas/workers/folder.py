@@ -21,8 +21,9 @@ from tunnel.errors import ConfigurationError
 __all__ = ["WorkersFolder", "worker_at"]
 
 #: Where a worker is reached by the others, where there is no Redis.
-_PEER = re.compile(r"unix://.*/workers-[0-9a-f]{4}-([0-9]+)/([0-9]+)\.peer")
-
+_PEER = re.compile(
+    r"unix://.*/workers-[0-9a-f]{4}-([0-9]+)(?:\.[0-9]+)?/([0-9]+)\.peer"
+)
 
 #: In each folder, and locked as long as its supervisor lives.
 _LOCK = "lock"
