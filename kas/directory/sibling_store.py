@@ -43,6 +43,10 @@ STATE_INTERVAL = 5.0
 #: anew.  Each has some 300 bytes, and all of them go into one message.
 MAX_PENDING = 10_000
 
+#: Uses that are told in one message to a sibling that begins to watch: some 70 bytes
+#: each, and a message may have four MiB.  Agents alone may be a hundred thousand.
+MAX_USES = 10_000
+
 #: Seconds before a sibling that died is asked again, at first and at most: another one
 #: takes its place in about a second.
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
@@ -251,11 +255,15 @@ class SiblingStore:
         watcher = _Watcher()
         self._watchers.add(watcher)
         try:
+            uses = [] if self.workers is None else list(self.workers.uses())
             first = pb.WatchResponse(kas=self._me.to_message())
-            if self.workers is not None:
-                for limit, key, amount in self.workers.uses():
+            for begin in range(0, len(uses), MAX_USES):
+                for limit, key, amount in uses[begin : begin + MAX_USES]:
                     first.uses.add(limit=limit, key=key, amount=amount)
-            yield first
+                yield first
+                first = pb.WatchResponse()
+            if not uses:
+                yield first
             while True:
                 await watcher.wait()
                 if self._stopping:

@@ -16,6 +16,7 @@ from kas.directory.records import KasRecord
 from kas.directory.sibling_store import (
     BATCH_SECONDS,
     MAX_PENDING,
+    MAX_USES,
     RETRY_MOST,
     STATE_INTERVAL,
     SiblingStore,
@@ -239,6 +240,23 @@ class SiblingStoreTests(SynchronousTestCase):
         failed = self.failureResultOf(Deferred.fromCoroutine(_drain(changes)))
         self.assertEqual(failed.value.status, Status.RESOURCE_EXHAUSTED)
 
+    def test_very_many_uses(self) -> None:
+        """Are told in several messages, each once, and before what changes then."""
+        self.patch(sibling_store, "MAX_USES", 2)
+        self.assertGreater(MAX_USES, 2)
+        self.one.store.workers = heard = Heard()
+        heard.under_way = [("running", str(number), number) for number in range(5)]
+        changes = self.one.store.changes()
+        first: Any = now(_next(changes))
+        self.one.store.used("running", "4", 0)
+        self.workers.settle()
+        rest: list[Any] = [now(_next(changes)) for _ in range(3)]
+        self.assertEqual(first.kas.url, self.one.me.url)
+        self.assertEqual(
+            [[(use.key, use.amount) for use in one.uses] for one in (first, *rest)],
+            [[("0", 0), ("1", 1)], [("2", 2), ("3", 3)], [("4", 4)], [("4", 0)]],
+        )
+
     def test_what_else_is_told(self) -> None:
         """Changes of stores, uses of limits; what is under way to who comes later."""
         heard = Heard()
@@ -280,6 +298,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
+        self.under_way = [("running", "me", 5)]
 
     def stored(self, name: str, event: StoreEvent) -> None:
         self.calls.append(("stored", name, event))
@@ -294,4 +313,4 @@ class Heard:
         self.calls.append(("ended", worker))
 
     def uses(self) -> list[tuple[str, str, int]]:
-        return [("running", "me", 5)]
+        return self.under_way
