@@ -295,11 +295,11 @@ class TunnelProtocol(Protocol):
 
     def stop_pulling(self, stream: StreamTransport) -> None:
         """Its producer is done, or has to wait."""
-        self.writer.stop_pulling(stream)
+        self.writer.pulling.discard(stream)
 
     def forget(self, stream: StreamTransport) -> None:
         self._streams.pop(stream.stream_id, None)
-        self.writer.stop_pulling(stream)
+        self.writer.pulling.discard(stream)
         if self.session.going and not self._streams and self.session.ended is None:
             self._owner.tunnel_idle(self)
 
@@ -548,7 +548,7 @@ class TunnelWriter:
     marked: bool = attrs.field(default=False, init=False)
     lost: bool = attrs.field(default=False, init=False)
     #: Streams whose producer gives one piece at a time, and may give one.
-    _pulling: set[StreamTransport] = attrs.field(factory=set, init=False)
+    pulling: set[StreamTransport] = attrs.field(factory=set, init=False)
     _connection: TunnelTransport = attrs.field(init=False)
     #: How much is written at once, and since when the socket takes no more.
     _portion: int = attrs.field(default=FIRST, init=False)
@@ -585,19 +585,16 @@ class TunnelWriter:
             stream = self._streams.get(stream_id)
             if stream is not None:
                 stream.drained()
-        if self._pulling:
-            for stream in tuple(self._pulling):
+        if self.pulling:
+            for stream in tuple(self.pulling):
                 stream.pull()
         if session.has_output and not self._blocked:
             # The rest in the next turn: reading comes first.
             self.has_output()
 
     def pull_from(self, stream: StreamTransport) -> None:
-        self._pulling.add(stream)
+        self.pulling.add(stream)
         self.has_output()
-
-    def stop_pulling(self, stream: StreamTransport) -> None:
-        self._pulling.discard(stream)
 
     # What the transport calls.
 

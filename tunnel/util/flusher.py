@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
@@ -29,18 +28,17 @@ class Flusher:
     _log = Logger()
 
     def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._poller = Poller.of(clock)
         self._dirty: set[Flushable] = set()
-        poller = Poller.of(clock)
-        self._later: Callable[[Callable[[], None]], object]
-        if poller is None:
-            self._later = lambda flush: clock.callLater(0, flush)
-        else:
-            self._later = poller.after_events
 
     def mark(self, connection: Flushable) -> None:
         """*connection* has output; its `flush` is called before the next turn."""
         if not self._dirty:
-            self._later(self._flush)
+            if self._poller is not None and self._poller.dispatching:
+                self._poller.after.append(self._flush)
+            else:
+                self._clock.callLater(0, self._flush)
         self._dirty.add(connection)
 
     def _flush(self) -> None:

@@ -8,7 +8,7 @@ kas and agentk 8 % less CPU with it on 64 connections, 10 % on 16, 2 to 6 % on o
 
     reactor ──> Poller ──> transport of Twisted ──> protocol
                   └──────> ...
-                  └──────> what waits for the end of the turn
+                  └──────> `after`: what is to be done once all of them were called
 
 It uses what Twisted promises: `IReadDescriptor` towards the reactor, `IReactorFDSet`
 towards the transports, whose public ``reactor`` it becomes.  Where the system has no
@@ -61,14 +61,16 @@ class Poller:
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self._epoll = select.epoll()
-        #: Of the kernel's own poller: it can be read while an event waits in it.  Asked
-        #: twice in each turn, so it is not one more function of ours.
+        #: The kernel's own poller can be read while an event waits in it.  Twisted asks
+        #: for both in each turn, so they are no functions of ours.
         self.fileno = self._epoll.fileno
+        self.logPrefix = "poller".__str__
         #: By descriptor: the transport that is called, and for which events.
         self._members: dict[int, Any] = {}
         self._wanted: dict[int, int] = {}
-        self._dispatching = False
-        self._after: list[Callable[[], object]] = []
+        #: Sockets are being called, and this is called after the last of them.
+        self.dispatching = False
+        self.after: list[Callable[[], object]] = []
         #: Transports ask their reactor for delayed calls, too.
         self.callLater = reactor.callLater
 
@@ -95,13 +97,6 @@ class Poller:
                 transport.stopReading()
                 transport.reactor = poller  # type: ignore[assignment]
                 transport.startReading()
-
-    def after_events(self, callback: Callable[[], object]) -> None:
-        """Call *callback* once all sockets that have an event now were called."""
-        if self._dispatching:
-            self._after.append(callback)
-        else:
-            self._reactor.callLater(0, callback)
 
     # What transports call: `IReactorFDSet`.
 
@@ -159,14 +154,10 @@ class Poller:
 
     # What the reactor calls: `IReadDescriptor`.
 
-    def logPrefix(self) -> str:
-        """See `ILoggingContext`."""
-        return "poller"
-
     def doRead(self) -> None:
         """Call every socket that has an event, then what waited for that."""
         members = self._members
-        self._dispatching = True
+        self.dispatching = True
         for fd, event in self._epoll.poll(0, MAX_EVENTS):
             member = members.get(fd)
             if member is None:
@@ -182,9 +173,9 @@ class Poller:
                 reading, why = False, sys.exc_info()[1]
             if why:
                 self._end(member, why, reading)
-        self._dispatching = False
-        if self._after:
-            after, self._after = self._after, []
+        self.dispatching = False
+        if self.after:
+            after, self.after = self.after, []
             for callback in after:
                 try:
                     callback()

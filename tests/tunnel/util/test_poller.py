@@ -245,47 +245,25 @@ class PollerTests(SynchronousTestCase):
         self.poller.doRead()
         self.assertTrue(all(one.got for one in ones))
 
-    def test_after_events(self) -> None:
-        """Once all were called; outside of events, in the next turn."""
+    def test_after(self) -> None:
+        """Once all were called, whatever one of them does."""
         order = []
         for _ in range(3):
             one = self.make()
 
             def read(one: Any = one) -> None:
                 one.here.recv(1024)
-                self.poller.after_events(lambda: order.append("after"))
+                self.assertTrue(self.poller.dispatching)
+                self.poller.after += [lambda: 1 / 0, lambda: order.append("after")]
                 order.append("read")
 
             one.doRead = read
             one.there.send(b"x")
         self.poller.doRead()
         self.assertEqual(order, ["read"] * 3 + ["after"] * 3)
-        self.poller.after_events(lambda: order.append("later"))
-        self.assertEqual(len(order), 6)
-        self.reactor.advance(0)
-        self.assertEqual(order[6:], ["later"])
-
-    def test_what_is_asked_for_after_events(self) -> None:
-        """Waits for the next turn: reading comes first, and so it ends."""
-        one, calls = self.make(), []
-
-        def again() -> None:
-            calls.append(1)
-            if len(calls) < 2:
-                self.poller.after_events(again)
-
-        def read() -> None:
-            one.here.recv(1024)
-            self.poller.after_events(lambda: 1 / 0)
-            self.poller.after_events(again)
-
-        one.doRead = read
-        one.there.send(b"x")
-        self.poller.doRead()
-        self.assertEqual(len(calls), 1)
-        self.reactor.advance(0)
-        self.assertEqual(len(calls), 2)
-        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 3)
+        self.assertFalse(self.poller.dispatching)
+        self.assertEqual(self.poller.after, [])
 
     def test_flusher(self) -> None:
         """Writes at the end of the turn in which there was something to write."""
@@ -294,6 +272,9 @@ class PollerTests(SynchronousTestCase):
         class Connection:
             def flush(self) -> None:
                 flushed.append(one.got)
+                if len(flushed) < 2:
+                    # In the next turn: reading comes first.
+                    flusher.mark(self)
 
         def read() -> None:
             one.got = one.here.recv(1024)
@@ -304,6 +285,8 @@ class PollerTests(SynchronousTestCase):
         one.there.send(b"x")
         self.poller.doRead()
         self.assertEqual(flushed, [b"x"])
+        self.reactor.advance(0)
+        self.assertEqual(flushed, [b"x"] * 2)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_the_reactor_stops(self) -> None:
