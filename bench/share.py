@@ -11,7 +11,8 @@ from pathlib import Path
 #: it up waits no longer than a request takes.
 PERIOD = 10_000
 
-_OLD, _NEW = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+#: Control groups of version 1, and of version 2.
+_V1, _V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 
 
 class NoGroupsError(Exception):
@@ -27,11 +28,11 @@ def of_a_core(pid: int, part: float) -> Iterator[None]:
     """
     name = f"txkas-bench-{os.getpid()}-{pid}"
     quota = str(round(part * PERIOD))
-    if (_OLD / "cpu.cfs_quota_us").exists():
-        group, home = _OLD / name, _OLD
+    if (_V1 / "cpu.cfs_quota_us").exists():
+        group, home = _V1 / name, _V1
         limits = {"cpu.cfs_period_us": str(PERIOD), "cpu.cfs_quota_us": quota}
     else:
-        group, home = _NEW / name, _NEW
+        group, home = _V2 / name, _V2
         limits = {"cpu.max": f"{quota} {PERIOD}"}
     try:
         group.mkdir()

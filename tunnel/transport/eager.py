@@ -13,7 +13,8 @@ is a system call.
 
 All that the product reads of Twisted's private attributes is read here: what waits in
 the buffers of a `Connection`, and whether it is closing.  Twisted has no public way to
-ask for either; ``tests/tunnel/transport/test_eager.py`` fails when they change.
+ask for either; ``tests/tunnel/transport/test_eager.py`` fails when they change.  (One
+attribute of a port is set, in ``tunnel/program/listening.py``.)
 """
 
 from __future__ import annotations

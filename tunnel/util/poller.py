@@ -34,6 +34,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from tunnel.util.for_each import for_each
+
 __all__ = ["MAX_EVENTS", "Poller"]
 
 #: Events that are handled before timers and other descriptors get their turn; what is
@@ -216,10 +218,10 @@ class Poller:
 
     def connectionLost(self, reason: Failure) -> None:
         """The reactor stops: so do all connections."""
-        for member in tuple(self._members.values()):
+
+        def end(member: Any) -> None:
             self.removeReader(member)
             self.removeWriter(member)
-            try:
-                member.connectionLost(reason)
-            except Exception:
-                self._log.failure("a connection failed at its end")
+            member.connectionLost(reason)
+
+        for_each(tuple(self._members.values()), end, "the end of a connection")
