@@ -5,6 +5,7 @@ The agent: keeps a connection to kas and answers what comes through it.
     config.py     what the options mean, and where the token comes from
     service.py    the service tree; the only place that wires the parts together
     dialer.py     connects to kas, and again when the connection is gone
+    extra_tunnels.py  and a second way to each kas that is busy with us
     diagnosis.py  why it cannot
     leader_election.py  which of an agent's agentk leads, by a Lease
     modules.py    what an agent half of a module gets

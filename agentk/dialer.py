@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -91,6 +92,10 @@ class Dialer(TunnelOwner):
     )
     #: The tunnel that is up and takes new streams.
     tunnel: TunnelProtocol | None = None
+    #: Which kas has it.
+    kas_id: bytes = b""
+    #: Called for each request with the id of the kas that had another one relay it.
+    on_relayed: Callable[[bytes], None] = lambda kas_id: None
     #: What kas answers, as it said when the tunnel came up.
     services: frozenset[str] = frozenset()
     #: As kas said it.
@@ -194,7 +199,7 @@ class Dialer(TunnelOwner):
         self._timer = None
         if not self._running or self._dialling is not None:
             return
-        factory = Factory.forProtocol(self._make_tunnel)
+        factory = Factory.forProtocol(partial(self.make_tunnel, self))
         factory.noisy = False
         try:
             dialling = self.endpoint().connect(factory)
@@ -205,10 +210,11 @@ class Dialer(TunnelOwner):
         self._dialling = dialling
         dialling.addCallbacks(self._connected, self._failed)
 
-    def _make_tunnel(self) -> TunnelProtocol:
+    def make_tunnel(self, owner: TunnelOwner) -> TunnelProtocol:
+        """One more, which is not connected yet."""
         return TunnelProtocol(
             Session(dialler=True),
-            self,
+            owner,
             clock=self.clock,
             flusher=self.flusher,
             keepalive=self.keepalive,
@@ -222,6 +228,10 @@ class Dialer(TunnelOwner):
             self._plan(f"the connection to kas ended at once: {ended.message}")
             return
         self._greeting = tunnel
+        self.greet(tunnel, "agent")
+
+    def greet(self, tunnel: TunnelProtocol, role: str) -> None:
+        """Say who we are, and close this tunnel, too, when agentk is told to stop."""
         self._tunnels[tunnel] = self.clock.seconds()
         try:
             hello = self.hello()
@@ -231,9 +241,17 @@ class Dialer(TunnelOwner):
             tunnel.abort(ErrorCode.INTERNAL, "no credential")
             return
         self._generation += 1
-        hello.generation = self._generation
+        hello.role, hello.generation = role, self._generation
         hello.services.extend(self.dispatcher.services)
         tunnel.hello(hello)
+
+    def forget(self, tunnel: TunnelProtocol) -> float | None:
+        """It is closed; since when it was open, if it was greeted."""
+        since = self._tunnels.pop(tunnel, None)
+        if self._idle is not None and not self._tunnels:
+            idle, self._idle = self._idle, None
+            idle.callback(None)
+        return since
 
     def _failed(self, failure: Failure) -> None:
         self._dialling = None
@@ -281,7 +299,7 @@ class Dialer(TunnelOwner):
         self._connect_timeout = FIRST_CONNECT_TIMEOUT
         self._greeting = None
         self.connections += 1
-        self.tunnel = tunnel
+        self.tunnel, self.kas_id = tunnel, welcome.kas_id
         # Those that kas asked us to leave went on taking requests, so that none had
         # to wait; from here on the new one does.
         for leaving in self._deadlines:
@@ -305,6 +323,8 @@ class Dialer(TunnelOwner):
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
         """A request for one of our modules."""
+        if open_.relayed_by:
+            self.on_relayed(open_.relayed_by)
         if open_.resume_id and self._timing.resume_grace:
             return self.keeper.accept(stream, open_, self.dispatcher.accept)
         return self.dispatcher.accept(stream, open_)
@@ -336,13 +356,10 @@ class Dialer(TunnelOwner):
         self._plan("kas is going away: " + go_away.message[:200], within)
 
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
-        since = self._tunnels.pop(tunnel, None)
+        since = self.forget(tunnel)
         deadline = self._deadlines.pop(tunnel, None)
         if deadline is not None and deadline.active():
             deadline.cancel()
-        if self._idle is not None and not self._tunnels:
-            idle, self._idle = self._idle, None
-            idle.callback(None)
         if since is not None and deadline is None:
             self._lived(since)
         greeting = self._greeting is tunnel
@@ -363,7 +380,7 @@ class Dialer(TunnelOwner):
             )
 
     def _step_down(self) -> None:
-        self.tunnel = None
+        self.tunnel, self.kas_id = None, b""
         self.services = frozenset()
         self.bus.publish("tunnel.disconnected", self.agent_id)
 

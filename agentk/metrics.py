@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agentk.dialer import Dialer
+from agentk.extra_tunnels import ExtraTunnels
 from agentk.kubernetes.reach import ClusterReach
 from agentk.leader_election import LeaderElection
 from tunnel.program.process_metrics import resumption_metrics
@@ -22,6 +23,7 @@ class TunnelCollector(Collector):
     """No label here takes a value from outside."""
 
     dialer: Dialer
+    extra_tunnels: ExtraTunnels
 
     def collect(self) -> Iterable[Any]:
         dialer = self.dialer
@@ -32,6 +34,11 @@ class TunnelCollector(Collector):
             "agentk_tunnel_connections",
             "Connections that kas welcomed.",
             value=dialer.connections,
+        )
+        yield GaugeMetricFamily(
+            "agentk_extra_tunnels",
+            "Tunnels to kas that had many requests relayed.",
+            value=len(self.extra_tunnels.tunnels),
         )
         yield from resumption_metrics("agentk", dialer.keeper)
 

@@ -25,6 +25,7 @@ from agentk.config import (
     TokenSource,
 )
 from agentk.dialer import Dialer
+from agentk.extra_tunnels import ExtraTunnels
 from agentk.health import make_site
 from agentk.kubernetes.cluster import ClusterAccess
 from agentk.kubernetes.reach import ClusterReach
@@ -133,7 +134,8 @@ class AgentkService(LogsItsOwnWay, Service):
             keepalive=Keepalive(reactor),
             where=f"kas at {options.kas}",
         )
-        self.metrics.register(TunnelCollector(self.dialer))
+        self.extra_tunnels = ExtraTunnels(self.dialer, reactor, random)
+        self.metrics.register(TunnelCollector(self.dialer, self.extra_tunnels))
         self.reach = ClusterReach(
             self._version,
             cluster.target.url,
@@ -209,6 +211,7 @@ class AgentkService(LogsItsOwnWay, Service):
         await self.reach.start()
         self.bus.subscribe("agentk", "tunnel.connected", self._connected)
         self.dialer.start()
+        self.extra_tunnels.start()
         self._watchdog.start()
         settle()
 
@@ -277,7 +280,6 @@ class AgentkService(LogsItsOwnWay, Service):
     def _hello(self) -> pb.Hello:
         said = self._environ
         return pb.Hello(
-            role="agent",
             credential=self._token.current(),
             instance_id=self._instance_id,
             agent=pb.AgentMeta(
@@ -299,6 +301,7 @@ class AgentkService(LogsItsOwnWay, Service):
     async def _stop(self) -> None:
         sdnotify.notify("STOPPING=1")
         self._watchdog.stop()
+        self.extra_tunnels.stop()
         # It says at once that it takes nothing new; modules hear it then, because what
         # they end for it must not come back here.
         stopping = Deferred.fromCoroutine(self.dialer.stop(STOP_GRACE))

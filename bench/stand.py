@@ -184,13 +184,14 @@ class Stand:
         process.wait_for("connected to kas")
         return process
 
-    def agents(self, port: int = 0, *more: int) -> Agents:
+    def agents(self, port: int = 0, *more: int, kind: str = "light") -> Agents:
         """
-        Light agents, none connected yet.
+        Agents of a kind, none connected yet.
 
         :param more: ports to go to when the kas of the first one dies.
         """
-        agents = Agents(self.ca, more or [port or self.agent_port], at_once=0)
+        ports = more or [port or self.agent_port]
+        agents = Agents(self.ca, ports, at_once=0, kind=kind)
         self._stack.callback(agents.end)
         return agents
 

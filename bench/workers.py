@@ -2,13 +2,15 @@
 Several workers of one kas, beside one process that is the whole kas.
 
 Agents and clients are spread at random, as the kernel does when they connect: of four
-workers three quarters of the requests are passed on to the one that has the agent.
+workers three quarters of the requests are relayed by the one that has the agent, until
+the agent has extra tunnels to the others.
 """
 
 from __future__ import annotations
 
 import re
 import statistics
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +27,9 @@ CONNECTIONS, AGENTS = 64, 64
 
 #: Of a core, for each worker.
 PART = 0.3
+
+#: Seconds at most until all agents have the extra tunnels that they need.
+SETTLED = 120
 
 
 @attrs.define(eq=False)
@@ -59,8 +64,15 @@ def _start(stand: Stand, workers: int) -> _Kas:
         pids = [int(pid) for pid in said]
     assert len(pids) == workers
     kas = _Kas(node, pids)
-    stand.agents(node.agent_port).connect(stand.tokens, node.agent_port)
-    kas.requests(stand, 1)
+    agents = stand.agents(node.agent_port, kind="following")
+    agents.connect(stand.tokens, node.agent_port)
+    until = time.monotonic() + SETTLED
+    wanted = AGENTS * (workers - 1)
+    while (there := _log(node).count("has an extra tunnel here")) < wanted:
+        if time.monotonic() > until:
+            print(f"{there} extra tunnels only, of {wanted}")
+            break
+        kas.requests(stand, 1)
     return kas
 
 

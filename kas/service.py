@@ -83,6 +83,7 @@ from tunnel.hosting.pages import Pages
 from tunnel.hosting.stores import StoreBackend, Stores
 from tunnel.interfaces import ConnectedAgent, IServerModule
 from tunnel.program import sdnotify
+from tunnel.program.handed import HandedPort
 from tunnel.program.listening import Listening
 from tunnel.program.logs import LogsItsOwnWay
 from tunnel.program.process_metrics import register_process_metrics
@@ -382,7 +383,7 @@ class KasService(LogsItsOwnWay, Service):
         agents = GitLabAgents(
             client,
             of_agents,
-            lambda: {one.credential_id for one in self.registry},
+            lambda: {one.credential_id for one in self.registry.tunnels()},
             reactor,
             self._projects,
             shared("agent_info_errs"),
@@ -583,6 +584,8 @@ class KasService(LogsItsOwnWay, Service):
             setting="agent.listen.address",
             alpn=(ALPN_TUNNEL, "http/1.1"),
         )
+        if isinstance(self._agent_port, HandedPort):
+            acceptor.on_already_here = self._agent_port.give_way
         if not settings.tls and settings.network != "unix":
             self._log.warn(
                 "agents connect without TLS: tokens and traffic can be read on the "
@@ -653,7 +656,7 @@ class KasService(LogsItsOwnWay, Service):
         if self._acceptor is not None:
             self._acceptor.draining = True
         self.fleet.update(draining=True)
-        self.balance.send_away(self.registry, "this kas is being drained")
+        self.balance.send_away(self.registry.tunnels(), "this kas is being drained")
 
     def undrain(self) -> None:
         """Take agents again."""
@@ -670,12 +673,12 @@ class KasService(LogsItsOwnWay, Service):
 
     def progress(self) -> dict[str, Any]:
         """How far it is."""
-        streams = sum(one.tunnel.load for one in self.registry) + self.router.remote
+        streams = sum(one.tunnel.load for one in self.registry.tunnels())
         return {
             **self.about(),
             "ready": self.health.ready,
             "agents": self.registry.agents,
-            "requests": streams,
+            "requests": streams + self.router.remote,
         }
 
     async def agents(self) -> dict[str, Any]:
@@ -758,7 +761,9 @@ class KasService(LogsItsOwnWay, Service):
         grace = self.configuration.agent.listen.shutdown_grace_period
         # Many are spread over more time, and all of it is theirs.
         patience = LEAVE_PATIENCE + len(self.registry) / PER_SECOND
-        self.balance.send_away(self.registry, "kas stops", deadline=patience + grace)
+        self.balance.send_away(
+            self.registry.tunnels(), "kas stops", deadline=patience + grace
+        )
         if self.fleet.others():
             await self._let_agents_leave(patience)
         # Health stays, because operators watch the end.
@@ -782,7 +787,7 @@ class KasService(LogsItsOwnWay, Service):
         await self._stores.stop()
         self._repositories.stop()
         self.router.keeper.stop()
-        for connection in self.registry:
+        for connection in self.registry.tunnels():
             connection.tunnel.end(ErrorCode.SHUTDOWN, "kas stops")
         await self.fleet.stop()
         for one in self._sockets:
@@ -814,7 +819,7 @@ class KasService(LogsItsOwnWay, Service):
 
     def _idle(self) -> bool:
         return not (
-            any(one.tunnel.load for one in self.registry)
+            any(one.tunnel.load for one in self.registry.tunnels())
             or self.router.remote
             or (self.fleet.gateway is not None and self.fleet.gateway.load)
         )

@@ -35,8 +35,12 @@ MAX_META = 200
 #: Instance ids are 16 random bytes; anything much longer is not one.
 MAX_INSTANCE_ID = 64
 
+#: What an agent says that it is, in ``Hello.role``; `EXTRA` with an extra tunnel.
+AGENT, EXTRA = "agent", "agent-extra"
+
 #: Why an agent may be refused.
 REFUSALS = (
+    "already-here",
     "credential",
     "draining",
     "instance-id",
@@ -143,6 +147,8 @@ class AgentAcceptor(TunnelOwner):
     kas_id: bytes
     now: Callable[[], float]
     timing: Timing = attrs.Factory(Timing)
+    #: Called when an agent looks for another kas, or worker, than this one.
+    on_already_here: Callable[[], None] = lambda: None
     #: New agents have to look for another kas.
     draining: bool = False
     #: Agents that were refused, by one of `REFUSALS`.
@@ -160,7 +166,7 @@ class AgentAcceptor(TunnelOwner):
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         """Take the agent, or say why not."""
         refuse = functools.partial(self._refuse, tunnel)
-        if hello.role != "agent":
+        if hello.role not in (AGENT, EXTRA):
             refuse("role", ErrorCode.PROTOCOL, "agents connect to this port")
             return
         if self.draining:
@@ -223,6 +229,13 @@ class AgentAcceptor(TunnelOwner):
             text = "this token connects too often; slow down"
             refuse("too-many-connections", ErrorCode.FLOOD, text)
             return
+        if hello.role == EXTRA and self.registry.instance(
+            identity.agent_id, hello.instance_id
+        ):
+            text = "this kas has a tunnel to this agentk already"
+            refuse("already-here", ErrorCode.SUPERSEDED, text)
+            self.on_already_here()
+            return
         self._welcome(tunnel, hello, identity)
 
     def _refuse(
@@ -264,7 +277,7 @@ class AgentAcceptor(TunnelOwner):
                 if value
             ),
         )
-        timing = paced(self.timing, len(self.registry))
+        timing = paced(self.timing, len(self.registry) + self.registry.extra)
         # Or this side would ask where the agent does not.
         tunnel.liveness.set_timing(timing)
         tunnel.welcome(
@@ -277,7 +290,12 @@ class AgentAcceptor(TunnelOwner):
             )
         )
         tunnel.agent = agent
-        connection = AgentConnection(tunnel, agent, identity.credential_id)
+        connection = AgentConnection(
+            tunnel, agent, identity.credential_id, extra=hello.role == EXTRA
+        )
+        if connection.extra:
+            self._take_extra(connection)
+            return
         if not self.registry.add(connection):
             text = "a newer connection is here already"
             self._refuse(tunnel, "superseded", ErrorCode.SUPERSEDED, text)
@@ -292,6 +310,15 @@ class AgentAcceptor(TunnelOwner):
         )
         self.bus.publish("agent.connected", agent)
 
+    def _take_extra(self, connection: AgentConnection) -> None:
+        self.registry.add_extra(connection)
+        self._log.info(
+            "agent {agent_name} ({agent_id}) has an extra tunnel here, from {peer}",
+            agent_name=connection.agent.agent_name,
+            agent_id=connection.agent.agent_id,
+            peer=connection.tunnel.peer,
+        )
+
     def stream_opened(self, stream: IStream, open_: pb.Open) -> IStreamReceiver:
         """An agent calls one of our modules."""
         return self.dispatcher.accept(stream, open_)
@@ -301,7 +328,7 @@ class AgentAcceptor(TunnelOwner):
         # Its own words, because it knows which of the two.
         self._leaving[tunnel] = go_away.message[:MAX_META]
         connection = self.registry.retire(tunnel)
-        if connection is not None:
+        if connection is not None and not connection.extra:
             self.bus.publish("agent.disconnected", connection.agent)
         if not tunnel.load:
             self.tunnel_idle(tunnel)
@@ -329,12 +356,14 @@ class AgentAcceptor(TunnelOwner):
             return
         agent = connection.agent
         self._log.info(
-            "agent {agent_name} ({agent_id}) disconnected: {reason}",
+            "agent {agent_name} ({agent_id}) disconnected: {reason}"
+            if not connection.extra
+            else "the extra tunnel of agent {agent_name} ({agent_id}) ended: {reason}",
             agent_name=agent.agent_name,
             agent_id=agent.agent_id,
             reason=reason,
         )
-        if not connection.retired:
+        if not (connection.retired or connection.extra):
             self.bus.publish("agent.disconnected", agent)
 
 

@@ -20,6 +20,9 @@ from tunnel.session.protocol import TunnelProtocol
 MAX_INSTANCES = 256
 
 
+_NONE: dict[bytes, AgentConnection] = {}
+
+
 def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
     """*newer* is a later run of agentk in the pod of *older*, which is over."""
     return (
@@ -43,6 +46,8 @@ class AgentConnection:
     leaving: bool = False
     #: No new streams go there; what runs may finish.
     retired: bool = False
+    #: An extra tunnel of an instance whose connection is elsewhere.
+    extra: bool = False
     #: When the agent last reported a change; see `kas.agents.reports`.
     reported_at: float = -math.inf
 
@@ -52,6 +57,10 @@ class Registry:
     Agents -> instances (pods) -> the newest connection of each.
 
     Waiters for an agent are called as soon as one is added.
+
+    Agents whose connection another kas has may have an extra tunnel here.  These are
+    paths like any other, and nothing else: only the connection says that an agent is
+    here, is counted and is told to other kas, so iterating gives connections alone.
     """
 
     _log = Logger()
@@ -59,6 +68,9 @@ class Registry:
     def __init__(self) -> None:
         self._agents: dict[str, dict[bytes, AgentConnection]] = {}
         self._by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
+        #: The same for extra tunnels.
+        self._extra: dict[str, dict[bytes, AgentConnection]] = {}
+        self._extra_by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
         self._waiters = Waiters()
         self._conflicts = Conflicts()
         #: Called with the id of each agent that connects, here or at another kas.
@@ -69,6 +81,15 @@ class Registry:
 
     def __iter__(self) -> Iterator[AgentConnection]:
         return iter(tuple(self._by_tunnel.values()))
+
+    def tunnels(self) -> Iterator[AgentConnection]:
+        """Connections and extra tunnels."""
+        return iter((*self._by_tunnel.values(), *self._extra_by_tunnel.values()))
+
+    @property
+    def extra(self) -> int:
+        """How many extra tunnels there are."""
+        return len(self._extra_by_tunnel)
 
     @property
     def agents(self) -> int:
@@ -103,6 +124,16 @@ class Registry:
         self.wake(agent.agent_id)
         return True
 
+    def add_extra(self, connection: AgentConnection) -> None:
+        """Take an extra tunnel into service, in place of an older one."""
+        agent = connection.agent
+        older = self._extra.get(agent.agent_id, {}).get(agent.instance_id)
+        if older is not None:
+            self._supersede(older)
+        self._extra.setdefault(agent.agent_id, {})[agent.instance_id] = connection
+        self._extra_by_tunnel[connection.tunnel] = connection
+        self.wake(agent.agent_id)
+
     def _supersede(self, older: AgentConnection) -> None:
         if older.leaving and older.tunnel.alive:
             # We asked for the newer one ourselves: what runs here may finish.
@@ -128,7 +159,7 @@ class Registry:
         seem to be alive for a while.  So may any other be: they are asked.
         """
         self.on_connected(newer.agent_id)
-        for held in tuple(self._agents.get(newer.agent_id, {}).values()):
+        for held in tuple(self.instances(newer.agent_id)):
             agent = held.agent
             if agent.instance_id == newer.instance_id:
                 continue
@@ -156,7 +187,7 @@ class Registry:
 
         :return: what it was, or None when it was retired or replaced before.
         """
-        connection = self._by_tunnel.get(tunnel)
+        connection = self._by_tunnel.get(tunnel) or self._extra_by_tunnel.get(tunnel)
         if connection is None or connection.retired:
             return None
         connection.retired = True
@@ -165,8 +196,10 @@ class Registry:
 
     def is_full(self, agent_id: str, instance_id: bytes) -> bool:
         """One more instance of the agent would be too many."""
-        instances = self._agents.get(agent_id, {})
-        return len(instances) >= MAX_INSTANCES and instance_id not in instances
+        held = self.instances(agent_id)
+        return len(held) >= MAX_INSTANCES and not any(
+            one.agent.instance_id == instance_id for one in held
+        )
 
     def wake(self, agent_id: str) -> None:
         """The agent is here, or takes more: tell everyone who waits for it."""
@@ -175,25 +208,28 @@ class Registry:
     def remove(self, tunnel: TunnelProtocol) -> AgentConnection | None:
         """Forget a tunnel; returns what it was, or None when it was replaced."""
         connection = self._by_tunnel.pop(tunnel, None)
+        if connection is None:
+            connection = self._extra_by_tunnel.pop(tunnel, None)
         if connection is not None:
             self._take_out(connection)
         return connection
 
     def _take_out(self, connection: AgentConnection) -> None:
         agent = connection.agent
-        instances = self._agents.get(agent.agent_id, {})
+        agents = self._extra if connection.extra else self._agents
+        instances = agents.get(agent.agent_id, {})
         if instances.get(agent.instance_id) is connection:
             del instances[agent.instance_id]
             if not instances:
-                del self._agents[agent.agent_id]
+                del agents[agent.agent_id]
 
     def find(self, agent_id: str) -> AgentConnection | None:
-        """The least busy instance that answers, or None."""
-        instances = self._agents.get(agent_id)
-        if not instances:
-            return None
+        """The least busy one that answers, or None."""
         best: AgentConnection | None = None
-        for connection in instances.values():
+        found: Collection[AgentConnection] = self._agents.get(agent_id, _NONE).values()
+        if agent_id in self._extra:
+            found = self.instances(agent_id)
+        for connection in found:
             tunnel = connection.tunnel
             if tunnel.alive and (best is None or tunnel.load < best.tunnel.load):
                 best = connection
@@ -207,15 +243,19 @@ class Registry:
         return held
 
     def instance(self, agent_id: str, instance_id: bytes) -> AgentConnection | None:
-        """The connection of one instance, if it takes streams."""
-        connection = self._agents.get(agent_id, {}).get(instance_id)
-        if connection is None or not connection.tunnel.alive:
-            return None
-        return connection
+        """That of one instance, if it takes streams."""
+        for agents in (self._agents, self._extra):
+            connection = agents.get(agent_id, {}).get(instance_id)
+            if connection is not None and connection.tunnel.alive:
+                return connection
+        return None
 
     def instances(self, agent_id: str) -> Collection[AgentConnection]:
-        """The connections of an agent that streams may go to."""
-        return self._agents.get(agent_id, {}).values()
+        """What streams to an agent may go through, extra tunnels too."""
+        connections = self._agents.get(agent_id, _NONE)
+        if agent_id in self._extra:
+            return [*connections.values(), *self._extra[agent_id].values()]
+        return connections.values()
 
     def wait(self, agent_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call *wake* once when the agent connects; call the result to give up."""
@@ -228,7 +268,7 @@ class Registry:
 
     def revoke(self, credential_id: str) -> None:
         """End every tunnel that was accepted for a credential."""
-        for connection in self:
+        for connection in self.tunnels():
             if connection.credential_id == credential_id:
                 connection.tunnel.end(
                     ErrorCode.UNAUTHENTICATED, "the credential was revoked"

@@ -167,6 +167,7 @@ class Gateway(TunnelOwner):
             return
         self.refusal = ""
         self.tunnels.add(tunnel)
+        tunnel.kas_id = hello.instance_id
         tunnel.welcome(
             pb.Welcome(
                 services=self.dispatcher.services,
@@ -183,6 +184,8 @@ class Gateway(TunnelOwner):
         stream.charge(open_.target.agent_id)
         idempotent = open_.target.repeatable
         open_.ClearField("target")
+        # Where it is busy the agent opens a tunnel to that kas itself.
+        open_.relayed_by = stream.kas_id
         return self._relay(
             stream,
             lambda receiver: tunnel.open_stream(

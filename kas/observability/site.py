@@ -62,6 +62,18 @@ class Health:
                 }
                 for one in self.registry
             ],
+            "extra_tunnels": [
+                {
+                    "agent_id": one.agent.agent_id,
+                    "agent_name": one.agent.agent_name,
+                    "instance_id": one.agent.instance_id.hex(),
+                    "peer": one.tunnel.peer,
+                    "streams": one.tunnel.load,
+                    "alive": one.tunnel.alive,
+                }
+                for one in self.registry.tunnels()
+                if one.extra
+            ],
         }
 
 
@@ -80,6 +92,11 @@ class KasCollector(Collector):
             "kas_agent_connections", "Their connections.", value=len(health.registry)
         )
         yield GaugeMetricFamily(
+            "kas_extra_tunnels",
+            "Tunnels here of busy agents that are connected to another kas.",
+            value=health.registry.extra,
+        )
+        yield GaugeMetricFamily(
             "kas_agents_without_cluster",
             "Those whose agent cannot reach its Kubernetes API.",
             value=sum(bool(one.agent.cluster_problem) for one in health.registry),
@@ -87,7 +104,7 @@ class KasCollector(Collector):
         yield GaugeMetricFamily(
             "kas_tunnel_streams",
             "Open streams of all tunnels.",
-            value=sum(one.tunnel.load for one in health.registry),
+            value=sum(one.tunnel.load for one in health.registry.tunnels()),
         )
         yield GaugeMetricFamily(
             "kas_waiting_streams",

@@ -9,7 +9,7 @@ A gateway only follows what the request says (`kas.fleet.gateway`).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import attrs
@@ -124,11 +124,13 @@ class Router:
     # Paths.
 
     def only_path(self, agent_id: str) -> AgentPath | None:
-        """The best one here, if no other kas has the agent: what most requests take."""
-        if self.directory.routes(agent_id):
-            return None
+        """
+        The best one here, if no other kas has an instance that cannot be reached from
+        here: what most requests take.
+        """
+        routes = self.directory.routes(agent_id)
         connection = self.registry.find(agent_id)
-        if connection is None:
+        if connection is None or (routes and self._elsewhere(agent_id, routes)):
             return None
         return AgentPath(connection.tunnel, connection.agent)
 
@@ -140,7 +142,7 @@ class Router:
             for connection in self.registry.instances(agent_id)
             if connection.tunnel.alive
         ]
-        for record in routes:
+        for record in self._elsewhere(agent_id, routes):
             peer = self._peer(record)
             if peer is None:
                 continue
@@ -154,6 +156,17 @@ class Router:
         found.sort(key=lambda one: one[:2])
         for _, _, path in found:
             yield path
+
+    def _elsewhere(
+        self, agent_id: str, routes: Sequence[AgentRecord]
+    ) -> list[AgentRecord]:
+        """Those of instances without an extra tunnel here, which is a shorter path."""
+        instance = self.registry.instance
+        return [
+            record
+            for record in routes
+            if instance(agent_id, record.agent.instance_id) is None
+        ]
 
     def path_to(self, agent_id: str, instance_id: bytes) -> AgentPath | None:
         """That to one instance right now."""

@@ -117,7 +117,7 @@ class DialCase(SynchronousTestCase):
         self.hellos += 1
         if not self.token:
             raise ValueError("the token is gone")
-        return pb.Hello(role="agent", credential=self.token, instance_id=b"i")
+        return pb.Hello(credential=self.token, instance_id=b"i")
 
     def start(self) -> None:
         self.dialer.start()

@@ -129,6 +129,44 @@ def test_a_worker_is_killed(kas: Kas, agentk: Agentk, way: Way) -> None:
         assert way.ask("GET", "/version").status == 200
 
 
+def test_extra_tunnels(kas: Kas, agentk: Agentk, way: Way) -> None:
+    """A busy agent is reached by each worker itself, also while it connects again."""
+
+    with ExitStack() as stack:
+        # Enough that each worker has some of them.
+        clients = [stack.enter_context(way.connect()) for _ in range(30)]
+
+        def settled() -> bool:
+            for client in clients:
+                client.send(way.head("GET", "/version"))
+                assert client.answer().status == 200
+            return kas.metric("kas_extra_tunnels") == WORKERS - 1
+
+        eventually(settled, 120)
+    assert agentk.metric("agentk_extra_tunnels") == WORKERS - 1
+    # To everyone else it is one agent with one connection, as before.
+    assert kas.metric("kas_connected_agents") == 1
+    assert kas.metric("kas_agent_connections") == 1
+    assert len(kas.status()["extra_tunnels"]) == WORKERS - 1
+    assert len(kas.ctl_json("agent", "list")) == 1
+    relayed = kas.metric("kas_gateway_requests_total")
+    for _ in range(60):
+        assert way.ask("GET", "/version").status == 200
+    assert kas.metric("kas_gateway_requests_total") == relayed
+    os.kill(_holder(kas)[1], signal.SIGKILL)
+    slowest = 0.0
+    for _ in range(60):
+        began = time.monotonic()
+        assert way.ask("GET", "/version").status == 200
+        slowest = max(slowest, time.monotonic() - began)
+    print(f"slowest request while the agent connects again: {slowest:.3f} s")
+    eventually(lambda: kas.metric("kas_connected_agents") == 1)
+    # Those that are sent away leave with the connection.
+    kas.ctl("drain", "--timeout", "0")
+    eventually(lambda: agentk.metric("agentk_extra_tunnels") == 0)
+    assert way.ask("GET", "/version").status == 200
+
+
 def test_drained_as_one(kas: Kas, agentk: Agentk, way: Way) -> None:
     """Every worker sends its agents away and takes none, one that is new as well."""
     before = fetch(kas.observability, "/readiness")[0]

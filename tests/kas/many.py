@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from agentk.dialer import Dialer
+from agentk.extra_tunnels import ExtraTunnels
 from kas.agents.acceptor import AgentAcceptor, AgentFactory, ConnectionRate
 from kas.agents.registry import Registry
 from kas.directory.directory import Directory
@@ -119,7 +120,9 @@ class Kas:
         flusher, keepalive = Flusher(clock), Keepalive(clock)
         self.peers = Peers(
             endpoint=self.many.network.door,
-            hello=lambda: pb.Hello(role="kas", credential=b"secret", instance_id=b"k"),
+            hello=lambda: pb.Hello(
+                role="kas", credential=b"secret", instance_id=self.me.kas_id
+            ),
             clock=clock,
             flusher=flusher,
             keepalive=keepalive,
@@ -192,7 +195,8 @@ class Kas:
             kas._record(connection.agent)
             for kas in self.many.kas
             if kas.me.kas_id in asked and kas.me.url in self.many.network.listeners
-            for connection in kas.registry.instances(agent_id)
+            for connection in kas.registry
+            if connection.agent.agent_id == agent_id
         ]
 
     def open(
@@ -234,7 +238,6 @@ class Agentk:
         self.dialer = Dialer(
             endpoint=lambda: many.network.door(self.at.agents_url),
             hello=lambda: pb.Hello(
-                role="agent",
                 credential=id_.encode(),
                 instance_id=instance,
                 agent=pb.AgentMeta(pod_name=pod),
@@ -246,6 +249,8 @@ class Agentk:
             flusher=Flusher(many.clock),
             keepalive=Keepalive(many.clock),
         )
+        #: These dial there, too.
+        self.extra = ExtraTunnels(self.dialer, many.clock, lambda: 1.0)
         self.dialer.start()
         many.network.settle()
 

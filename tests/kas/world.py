@@ -108,12 +108,19 @@ class World:
         return agent
 
     def agent(
-        self, id_: str = "7", instance: bytes = b"i", generation: int = 1
+        self,
+        id_: str = "7",
+        instance: bytes = b"i",
+        generation: int = 1,
+        *,
+        role: str = "agent",
+        pod: str = "",
     ) -> Agent:
         """An agent that is connected."""
         return self.dial(
             pb.Hello(
-                role="agent",
+                role=role,
+                agent=pb.AgentMeta(pod_name=pod),
                 credential=id_.encode(),
                 instance_id=instance,
                 generation=generation,

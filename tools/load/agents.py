@@ -21,6 +21,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.basic import LineReceiver
 
 from agentk.dialer import Dialer
+from agentk.extra_tunnels import ExtraTunnels
 from modules.kubernetes_api.fields import METHOD
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import IStream
@@ -248,7 +249,7 @@ class LightAgent(TunnelOwner):
 
 
 class FollowingAgent:
-    """agentk's own dialer, which does what kas tells it."""
+    """agentk's own dialer and extra tunnels, which do what kas tells them."""
 
     def __init__(self, crowd: Crowd, token: str, port: int) -> None:
         instance = os.urandom(16)
@@ -256,9 +257,7 @@ class FollowingAgent:
         bus.subscribe("load", "tunnel.connected", lambda _: crowd.is_connected(self))
         self._dialer = Dialer(
             endpoint=lambda: crowd.endpoint(port),
-            hello=lambda: pb.Hello(
-                role="agent", credential=token.encode(), instance_id=instance
-            ),
+            hello=lambda: pb.Hello(credential=token.encode(), instance_id=instance),
             dispatcher=crowd.dispatcher,
             bus=bus,
             clock=crowd.reactor,
@@ -266,10 +265,12 @@ class FollowingAgent:
             flusher=crowd.flusher,
             keepalive=crowd.keepalive,
         )
+        self._extra = ExtraTunnels(self._dialer, crowd.reactor, random.random)
 
     def connect(self) -> None:
         """Now, and again whenever it has to."""
         self._dialer.start()
+        self._extra.start()
 
 
 class BareAgent:

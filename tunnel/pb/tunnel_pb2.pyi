@@ -101,18 +101,20 @@ class Timing(_message.Message):
     def __init__(self, ping_interval_ms: _Optional[int] = ..., dead_after_ms: _Optional[int] = ..., reconnect_min_ms: _Optional[int] = ..., reconnect_max_ms: _Optional[int] = ..., resume_grace_ms: _Optional[int] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("method", "metadata", "timeout_ms", "resume_id", "target")
+    __slots__ = ("method", "metadata", "timeout_ms", "resume_id", "target", "relayed_by")
     METHOD_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     RESUME_ID_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    RELAYED_BY_FIELD_NUMBER: _ClassVar[int]
     method: str
     metadata: bytes
     timeout_ms: int
     resume_id: bytes
     target: Target
-    def __init__(self, method: _Optional[str] = ..., metadata: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ..., resume_id: _Optional[bytes] = ..., target: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
+    relayed_by: bytes
+    def __init__(self, method: _Optional[str] = ..., metadata: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ..., resume_id: _Optional[bytes] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., relayed_by: _Optional[bytes] = ...) -> None: ...
 
 class Target(_message.Message):
     __slots__ = ("agent_id", "instance_id", "generation", "repeatable")

@@ -9,6 +9,7 @@ process has them all, and removes the path of a Unix socket when it stops.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 from typing import Any
@@ -47,6 +48,10 @@ _PENDING = (
 #: Seconds until the next try then.
 PAUSE = 0.1
 
+#: Seconds for which a process leaves connections to the others, see `give_way`; it
+#: takes them for as long at least before it does so again.
+GIVE_WAY = 0.5
+
 
 @implementer(IListeningPort)
 class HandedPort(FileDescriptor):
@@ -68,6 +73,7 @@ class HandedPort(FileDescriptor):
         self._socket.setblocking(False)
         self._factory = factory
         self._pause: IDelayedCall | None = None
+        self._gave_way = -math.inf
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -122,12 +128,28 @@ class HandedPort(FileDescriptor):
                 # Of whoever serves it, such as a module: the next may be served.
                 self._log.failure("while taking a connection")
 
+    def give_way(self) -> None:
+        """
+        Have the others take the next connections.
+
+        The system gives most to the same process while all of them wait: whoever looks
+        for another one would meet it again and again.
+        """
+        now = self._reactor.seconds()
+        waits = self._pause is not None or not self.connected
+        if not waits and now - self._gave_way >= 2 * GIVE_WAY:
+            self._gave_way = now
+            self._wait(GIVE_WAY)
+
     def _rest(self, error: OSError) -> None:
         self._log.warn(
             "no connection can be accepted ({reason})", reason=error.strerror
         )
+        self._wait(PAUSE)
+
+    def _wait(self, seconds: float) -> None:
         self.stopReading()  # type: ignore[no-untyped-call]
-        self._pause = self._reactor.callLater(PAUSE, self._go_on)
+        self._pause = self._reactor.callLater(seconds, self._go_on)
 
     def _go_on(self) -> None:
         self._pause = None

@@ -161,6 +161,8 @@ class TunnelProtocol(Protocol):
     What goes the other way leaves by its `TunnelWriter`.
     """
 
+    #: The kas that the owner took the peer for; empty: it is none, or was dialled.
+    kas_id = b""
     _log = Logger()
 
     def __init__(

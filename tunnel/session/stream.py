@@ -30,6 +30,7 @@ class Carrier(Protocol):
 
     session: Session
     agent: ConnectedAgent | None
+    kas_id: bytes
 
     @property
     def peer_address(self) -> IAddress: ...
@@ -88,6 +89,11 @@ class StreamTransport:
     def agent(self) -> ConnectedAgent | None:
         """The agent at the other end, by its credential; None in agentk."""
         return self._tunnel.agent
+
+    @property
+    def kas_id(self) -> bytes:
+        """The kas that dialled us, if it was one."""
+        return self._tunnel.kas_id
 
     def charge(self, holder: str) -> None:
         """Count its bytes as those of *holder*, where a session carries several's."""

@@ -210,6 +210,112 @@ class InstanceTests(RegistryCase):
         self.assertEqual(self.world.agent("8").closed, [])
 
 
+class ExtraTests(RegistryCase):
+    """Extra tunnels of agents whose connection is elsewhere."""
+
+    def extra(
+        self, instance: bytes = b"i", generation: int = 2, pod: str = ""
+    ) -> Agent:
+        return self.world.agent("7", instance, generation, role="agent-extra", pod=pod)
+
+    def test_is_a_path_and_nothing_else(self) -> None:
+        """Nobody counts it as an agent that is here, or hears of it."""
+        heard: list[object] = []
+        for topic in ("agent.connected", "agent.disconnected"):
+            self.world.bus.subscribe("tests", topic, heard.append)
+        extra = self.extra()
+        self.assertIs(self.held("7"), extra.there)
+        self.assertEqual((len(self.registry), self.registry.agents), (0, 0))
+        self.assertEqual((list(self.registry), self.registry.extra), ([], 1))
+        (connection,) = self.registry.tunnels()
+        self.assertIs(self.registry.instance("7", b"i"), connection)
+        self.assertIsNone(self.registry.connection(connection.agent))
+        extra.tunnel.end(ErrorCode.SHUTDOWN)
+        extra.pipe.flush()
+        self.assertEqual((self.registry.extra, self.registry.find("7")), (0, None))
+        self.assertEqual(heard, [])
+
+    def test_leaves(self) -> None:
+        """What runs may finish, and nobody hears of it."""
+        heard: list[object] = []
+        self.world.bus.subscribe("tests", "agent.disconnected", heard.append)
+        extra = self.extra()
+        extra.there.open_stream(pb.Open(method="/x"), RecordingReceiver())
+        extra.pipe.flush()
+        extra.tunnel.go_away(pb.GoAway(deadline_ms=1000))
+        extra.pipe.flush()
+        self.assertIsNone(self.registry.find("7"))
+        self.assertEqual((self.registry.extra, extra.closed), (1, []))
+        ((stream, _, _),) = extra.streams
+        stream.reset(ErrorCode.CANCELLED, "done")
+        extra.pipe.flush()
+        self.world.clock.advance(0)
+        extra.pipe.flush()
+        self.assertEqual((self.registry.extra, len(extra.closed)), (0, 1))
+        self.assertEqual(heard, [])
+
+    def test_connection_is_here(self) -> None:
+        """It would be no shorter path."""
+        agent = self.world.agent()
+        extra = self.extra()
+        extra.pipe.flush()
+        self.assertEqual(reason(extra).code, ErrorCode.SUPERSEDED)
+        self.assertEqual((agent.closed, self.registry.extra), ([], 0))
+        self.assertEqual(self.world.acceptor.refusals["already-here"], 1)
+
+    def test_one_for_each_instance(self) -> None:
+        """A second one is refused while the first is heard of, and else replaces it."""
+        first, other = self.extra(), self.extra(b"j")
+        second = self.extra(generation=3)
+        self.assertEqual(reason(second).code, ErrorCode.SUPERSEDED)
+        self.assertEqual((first.closed, self.registry.extra), ([], 2))
+        first.pipe.cut = True
+        while first.there.alive:
+            self.world.clock.advance(0.1)
+            other.pipe.flush()
+        third = self.extra(generation=4)
+        self.assertEqual((third.closed, self.registry.extra), ([], 2))
+        self.assertEqual(
+            {one.tunnel for one in self.registry.tunnels()}, {third.there, other.there}
+        )
+
+    def test_connection_comes(self) -> None:
+        """Both are there until the agent ends one: no request is lost."""
+        extra = self.extra()
+        agent = self.world.agent(generation=3)
+        self.assertEqual((extra.closed, agent.closed), ([], []))
+        self.assertEqual((len(self.registry), self.registry.extra), (1, 1))
+        agent.tunnel.end(ErrorCode.SHUTDOWN)
+        agent.pipe.flush()
+        self.assertIs(self.held("7"), extra.there)
+
+    def test_revoked(self) -> None:
+        """It ends with the credential that it was accepted for."""
+        extra = self.extra()
+        self.registry.revoke("agent:7:t")
+        extra.pipe.flush()
+        self.assertEqual(reason(extra).code, ErrorCode.UNAUTHENTICATED)
+        self.assertEqual(self.registry.extra, 0)
+
+    def test_restarted(self) -> None:
+        """A later run in the same pod is connected elsewhere: this one is dead."""
+        extra = self.extra(pod="agentk-0")
+        (held,) = self.registry.tunnels()
+        self.world.clock.advance(1)
+        self.registry.replaced(
+            attrs.evolve(held.agent, instance_id=b"new", connected_at=1.0)
+        )
+        extra.pipe.flush()
+        self.assertEqual(reason(extra).code, ErrorCode.SUPERSEDED)
+
+    def test_many(self) -> None:
+        """They count as instances do: one token cannot fill the table."""
+        self.patch(registry, "MAX_INSTANCES", 2)
+        self.extra(b"a")
+        self.world.agent(instance=b"b")
+        self.assertEqual(reason(self.extra(b"c")).code, ErrorCode.FLOOD)
+
+
 class FindTests(RegistryCase):
     """Which instance a stream goes to."""
 

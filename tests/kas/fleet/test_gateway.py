@@ -161,6 +161,7 @@ class OpenTests(_Case):
         ((answer, open_, request),) = agent.streams
         self.assertEqual((request.headers, request.finished), ([b"head"], True))
         self.assertFalse(open_.HasField("target"))
+        self.assertEqual(open_.relayed_by, b"o")
         self.assertEqual((self.gateway.relayed, self.gateway.load), (1, 1))
         answer.write(b"answer")
         answer.finish()

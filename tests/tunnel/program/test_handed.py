@@ -21,7 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tunnel.config import Listen
 from tunnel.program import handed
-from tunnel.program.handed import PAUSE, HandedPort
+from tunnel.program.handed import GIVE_WAY, PAUSE, HandedPort
 from tunnel.program.listening import Listening
 
 reactor: Any = _reactor
@@ -195,6 +195,24 @@ class AcceptTests(SynchronousTestCase):
         for _ in range(1 + len(handed._PENDING)):
             self.port.doRead()
         self.assertEqual(self.reactor.readers, {self.port})
+
+    def test_gives_way(self) -> None:
+        """For a moment, and at most half of the time, however often it is asked."""
+        waited = 0
+        self.port.give_way()
+        for _ in range(10 * round(2 * GIVE_WAY / 0.125)):
+            waited += not self.reactor.readers
+            self.reactor.advance(0.125)
+            self.port.give_way()
+        self.assertEqual(waited * 0.125, 10 * GIVE_WAY)
+        self.reactor.advance(GIVE_WAY)
+        self.assertEqual(self.reactor.readers, {self.port})
+
+    def test_gives_no_way_at_its_end(self) -> None:
+        self.port.give_way()
+        self.port.stopListening()
+        self.port.give_way()
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_no_room(self) -> None:
         """It leaves connections to others for a while, and does not spin."""

@@ -1,0 +1,273 @@
+"""
+Extra tunnels of a busy agent, to kas that have many requests relayed to it.
+
+A client may reach any of several kas, or workers of one, and one of them has the
+agent's connection: it relays what the others have for the agent.  Where that is much,
+one of the others gets a tunnel of its own.  Nothing depends on it: when it is gone,
+requests are relayed again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from agentk.dialer import CONNECT_TIMEOUT, Dialer
+from tunnel.errors import ErrorCode, SessionClosed
+from tunnel.interfaces import IStreamReceiver
+from tunnel.pb import tunnel_pb2 as pb
+from tunnel.session.protocol import TunnelOwner, TunnelProtocol
+from tunnel.session.stream import StreamTransport
+from tunnel.util.backoff import Backoff
+
+__all__ = ["ExtraTunnels"]
+
+#: What such a tunnel says that it is.
+ROLE = "agent-extra"
+
+#: Seconds between two looks at what was relayed.
+INTERVAL = 5.0
+
+#: Requests in such an interval that one kas has relayed to us, from which on a tunnel
+#: to it costs less: a handshake takes as much of a kas as relaying thirty of them.
+BUSY = 50
+
+#: Seconds for which a kas that was that busy is looked for: by chance, because only the
+#: listener, or what balances before it, chooses who takes a connection.
+WANTED = 60.0
+
+#: Seconds without a request, and without one that runs, after which a tunnel goes.
+IDLE = 60.0
+
+#: Seconds that what runs through a tunnel has when it is not needed any more.
+LEAVING = 3600.0
+
+#: Seconds before another attempt, at first and at most, because each that finds another
+#: kas costs that a handshake: a balancer may never let us reach the one that we want.
+RETRY_FIRST, RETRY_MOST = 0.1, 300.0
+
+#: Extra tunnels at once: each takes 20 KiB of a kas, and as much of us.
+MAX_TUNNELS = 16
+
+#: Kas that are counted at once; the relays of more are not.
+MAX_COUNTED = 64
+
+
+@attrs.define(eq=False)
+class ExtraTunnels:
+    """
+    Opens them where they pay, one at a time, and closes those that nobody uses.
+
+    :param dialer: has the connection that these are extra to.
+    :param random: between 0 and 1, for the jitter.
+    """
+
+    dialer: Dialer
+    clock: IReactorTime
+    random: Callable[[], float]
+    #: Those that are up, by the id of the kas.
+    tunnels: dict[bytes, ExtraTunnel] = attrs.field(init=False, factory=dict)
+    #: Requests that were relayed in this interval, by the id of the kas that did.
+    _relayed: Counter[bytes] = attrs.field(init=False, factory=Counter)
+    #: Kas that relay much, and when they last did.
+    _wanted: dict[bytes, float] = attrs.field(init=False, factory=dict)
+    _backoff: Backoff = attrs.field(init=False)
+    _loop: LoopingCall = attrs.field(init=False)
+    #: What may run at one time: a dial, a greeting, or the pause before the next one.
+    _dialling: Deferred[Any] | None = attrs.field(init=False, default=None)
+    _greeting: ExtraTunnel | None = attrs.field(init=False, default=None)
+    _pause: IDelayedCall | None = attrs.field(init=False, default=None)
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._backoff = Backoff(self.random, RETRY_FIRST, RETRY_MOST)
+        self._loop = LoopingCall(self._look)
+        self._loop.clock = self.clock
+        self.dialer.on_relayed = self._was_relayed
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._loop.start(INTERVAL, now=False)
+
+    def stop(self) -> None:
+        """Open no more; those that are up end with the dialer."""
+        if self._loop.running:
+            self._loop.stop()
+        self._cancel_pause()
+        if self._dialling is not None:
+            self._dialling.cancel()
+
+    def _was_relayed(self, kas_id: bytes) -> None:
+        if kas_id in self._relayed or len(self._relayed) < MAX_COUNTED:
+            self._relayed[kas_id] += 1
+
+    def _look(self) -> None:
+        now = self.clock.seconds()
+        for kas_id, count in self._relayed.items():
+            if count >= BUSY and kas_id not in self.tunnels:
+                self._wanted[kas_id] = now
+        self._relayed.clear()
+        for kas_id, busy in tuple(self._wanted.items()):
+            if now - busy > WANTED:
+                del self._wanted[kas_id]
+        for extra in tuple(self.tunnels.values()):
+            if extra.kas_id == self.dialer.kas_id:
+                extra.leave("agentk is connected to this kas")
+            elif extra.idle(now) > IDLE:
+                extra.leave("this tunnel was not needed any more")
+        if not self._wanted:
+            self._backoff.reset()
+            self._cancel_pause()
+        if self._pause is None:
+            self._dial()
+
+    def _cancel_pause(self) -> None:
+        pause, self._pause = self._pause, None
+        if pause is not None:
+            pause.cancel()
+
+    # One attempt.
+
+    def _dial(self) -> None:
+        self._pause = None
+        if (
+            not self._wanted
+            or len(self.tunnels) >= MAX_TUNNELS
+            or not self.dialer.ready
+            or not self._loop.running
+            or self._dialling is not None
+            or self._greeting is not None
+        ):
+            return
+        extra = ExtraTunnel(self)
+        factory = Factory.forProtocol(partial(self.dialer.make_tunnel, extra))
+        factory.noisy = False
+        try:
+            dialling = self.dialer.endpoint().connect(factory)
+        except Exception as error:
+            self._missed(str(error))
+            return
+        dialling.addTimeout(CONNECT_TIMEOUT, self.clock)
+        self._dialling = dialling
+        dialling.addCallbacks(
+            partial(self._connected, extra),
+            lambda failure: self._missed(failure.getErrorMessage()),
+        )
+
+    def _connected(self, extra: ExtraTunnel, tunnel: TunnelProtocol) -> None:
+        self._dialling = None
+        if tunnel.session.ended is not None:
+            self._missed(tunnel.session.ended.message)
+            return
+        extra.tunnel, self._greeting = tunnel, extra
+        self.dialer.greet(tunnel, ROLE)
+
+    def _missed(self, why: str) -> None:
+        """This attempt led nowhere; the next one may find whom we look for."""
+        self._dialling = self._greeting = None
+        if not self._loop.running:
+            return
+        pause = self._backoff.pause()
+        self._log.debug(
+            "no extra tunnel: {why}; next attempt in {pause:.1f} s",
+            why=why,
+            pause=pause,
+        )
+        self._pause = self.clock.callLater(pause, self._dial)
+
+    # What tunnels tell.
+
+    def welcomed(self, extra: ExtraTunnel) -> None:
+        """
+        A kas took it, which may be another one than we look for.
+
+        That is kept, too, for as long as any that is idle: the next attempts do not end
+        there.
+        """
+        self._greeting = None
+        self.tunnels[extra.kas_id] = extra
+        self._log.info("an extra tunnel to kas {kas_id}", kas_id=extra.kas_id.hex())
+        if self._wanted.pop(extra.kas_id, None) is None:
+            self._missed("another kas took it")
+            return
+        self._backoff.reset()
+        self._dial()
+
+    def ended(self, extra: ExtraTunnel, reason: str) -> None:
+        """It takes no more requests, or is gone."""
+        if self.tunnels.get(extra.kas_id) is extra:
+            del self.tunnels[extra.kas_id]
+            self._log.info(
+                "the extra tunnel to kas {kas_id} ended: {reason}",
+                kas_id=extra.kas_id.hex(),
+                reason=reason,
+            )
+        elif self._greeting is extra:
+            self._missed(reason)
+
+
+class ExtraTunnel(TunnelOwner):
+    """One of them: what comes through it is for the dialer."""
+
+    def __init__(self, tunnels: ExtraTunnels) -> None:
+        self._tunnels = tunnels
+        self._dialer = tunnels.dialer
+        self.tunnel: TunnelProtocol | None = None
+        #: Whom it leads to; empty until kas said so.
+        self.kas_id = b""
+        #: Streams that came, and how many had when it was last seen to be used.
+        self._opened = 0
+        self._seen = 0
+        self._used = tunnels.clock.seconds()
+
+    def idle(self, now: float) -> float:
+        """Seconds since it was last seen to be used."""
+        assert self.tunnel is not None
+        if self.tunnel.load or self._opened != self._seen:
+            self._seen, self._used = self._opened, now
+        return now - self._used
+
+    def leave(self, why: str) -> None:
+        """Ask kas to send nothing more; it closes when what runs is done."""
+        assert self.tunnel is not None
+        self._tunnels.ended(self, why)
+        self.tunnel.go_away(
+            pb.GoAway(
+                code=ErrorCode.SHUTDOWN,
+                message=why,
+                deadline_ms=round(LEAVING * 1000),
+            )
+        )
+
+    # tunnel.session.protocol.TunnelOwner
+
+    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
+        self.kas_id = welcome.kas_id
+        self._tunnels.welcomed(self)
+
+    def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
+        self._opened += 1
+        return self._dialer.stream_opened(stream, open_)
+
+    def stream_resumed(
+        self, stream: StreamTransport, resume: pb.Resume
+    ) -> IStreamReceiver:
+        return self._dialer.stream_resumed(stream, resume)
+
+    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
+        """Kas leaves: the others have our connection, and relay."""
+        if go_away.deadline_ms:
+            self.leave(go_away.message[:200])
+
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+        self._dialer.forget(tunnel)
+        self._tunnels.ended(self, str(reason))
