@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -73,7 +72,8 @@ class StreamTransport:
         #: Called instead of a producer when `full` changes.
         self.full_changed: Callable[[bool], None] | None = None
         self._tunnel = tunnel
-        self._held: deque[tuple[bool, bytes, bool]] = deque()
+        # A list, because a deque takes 700 bytes where it is empty, as most are.
+        self._held: list[tuple[bool, bytes, bool]] = []
         self._paused = False
         self._delivering = False
         self._producer: Any = None
@@ -302,7 +302,7 @@ class StreamTransport:
             return
         self._delivering = True
         while self._held and not self._paused and not self._closed:
-            self._hand_over(*self._held.popleft())
+            self._hand_over(*self._held.pop(0))
         self._delivering = False
 
     def _hand_over(self, is_headers: bool, data: bytes, fin: bool) -> None:

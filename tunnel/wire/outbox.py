@@ -152,9 +152,9 @@ class Outbox:
                     queue[0] = (DATA, data[fits:])
                     data, count = data[:fits], fits
                 else:
-                    queue.popleft()
+                    del queue[0]
             elif count <= stream.send_credit:
-                queue.popleft()
+                del queue[0]
             else:
                 return size
             stream.send_credit -= count
