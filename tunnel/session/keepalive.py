@@ -1,6 +1,9 @@
 """
 One sweep for all connections: pings, dead peers, late greetings, new budgets.
 
+It looks at those where something happened since the last one, and at those where
+something is due: an idle agent is looked at once for each of its pings.
+
 Beside it, a question to a single one that may be dead: `Keepalive.ask`.
 """
 
@@ -16,9 +19,12 @@ from twisted.internet.task import LoopingCall
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.util.for_each import for_each
 
-#: Seconds between two looks at every connection.  A timer for each of 5,000 agents
-#: costs more than a look at all of them.
+#: Seconds between two sweeps.  A timer for each of 5,000 agents costs more.
 SWEEP = 2.0
+
+#: Sweeps that a connection is left alone at most: one more than fit into the longest
+#: silence that kas allows an agent before it asks by itself.
+LONGEST_REST = 16
 
 #: Seconds of silence after a request at which the other side is doubted.  It was asked
 #: one sweep before, so a path is bad that took longer; requests have a better one, or
@@ -41,8 +47,9 @@ LOOKS_TO_END = 17
 #: a socket and a TLS session that long, not longer.
 GREETING_TIMEOUT = 10.0
 
-#: Seconds after which budgets of control frames are renewed.
+#: Seconds after which budgets of control frames are renewed, and that in sweeps.
 BUDGET_INTERVAL = 10.0
+_RENEWAL = math.ceil(BUDGET_INTERVAL / SWEEP)
 
 
 @attrs.frozen
@@ -95,6 +102,8 @@ class Watched(Protocol):
 
     @property
     def greeted(self) -> bool: ...
+    @property
+    def settled(self) -> bool: ...
     def send_ping(self) -> None: ...
     def peer_is_doubted(self) -> None: ...
     def peer_is_dead(self) -> None: ...
@@ -116,17 +125,20 @@ class Liveness:
     :ivar expecting: a stream was opened, and no byte came since: the peer has a reason
         to send something.
     :ivar alive: heard of lately; and soon enough, where it was asked.
+    :ivar bed: those that `Keepalive` leaves alone for as long as this one, which has to
+        be woken before anything happens to it; None: it is awake.
+    :ivar looked: the sweep that looked at it last.
     """
 
     __slots__ = (
         "_dialler",
         "_heard",
-        "_lately",
-        "_patience",
         "alive",
         "answered",
+        "bed",
         "doubt",
         "expecting",
+        "looked",
         "silence",
         "timing",
     )
@@ -139,21 +151,25 @@ class Liveness:
         #: Bytes came since the last sweep.
         self._heard = False
         self.expecting = False
+        self.bed: set[Watched] | None = None
+        self.looked = 0
         self.set_timing(timing)
 
     def set_timing(self, timing: Timing) -> None:
         """Use other intervals from now on."""
         self.timing = timing
+        self._judge()
+
+    @property
+    def _patience(self) -> float:
         # Both sides would ask in the same moment; the side that dialled asks first,
         # and hearing it is all that the other needs.
-        self._patience = timing.ping_interval * (1.0 if self._dialler else 1.25)
-        self._lately = timing.ping_interval * 1.5
-        self._judge()
+        return self.timing.ping_interval * (1.0 if self._dialler else 1.25)
 
     @property
     def heard_lately(self) -> bool:
         """Within one ping interval and a half."""
-        return self.silence <= self._lately
+        return self.silence <= self.timing.ping_interval * 1.5
 
     # What happens.
 
@@ -180,8 +196,20 @@ class Liveness:
             self._judge()
             connection.peer_is_doubted()
 
-    def swept(self, connection: Watched) -> None:
-        """`SWEEP` seconds passed: do with *connection* what follows from that."""
+    @property
+    def rest(self) -> int:
+        """Sweeps until one that has to look, if nothing happens before."""
+        if self.expecting or self.doubt:
+            return 1
+        left = min(self._patience, self.timing.dead_after) - self.silence
+        return math.ceil(left / SWEEP)
+
+    def swept(self, connection: Watched, sweeps: int = 1) -> None:
+        """
+        `SWEEP` seconds passed: do with *connection* what follows from that.
+
+        :param sweeps: how many there were since the last that looked at it.
+        """
         if self._heard and connection.greeted:
             self._heard = False
             self.silence = 0.0
@@ -193,7 +221,7 @@ class Liveness:
                     connection.peer_is_dead()
             return
         before = self.silence
-        self.silence += SWEEP
+        self.silence += SWEEP * sweeps
         self._judge()
         asks = before < self._patience <= self.silence
         if self.expecting:
@@ -221,11 +249,18 @@ class Liveness:
 
 
 class Keepalive:
-    """Looks at every connection every `SWEEP` seconds."""
+    """
+    Sweeps every `SWEEP` seconds.
+
+    A connection of which nothing is expected until a certain sweep rests until then,
+    unless it is woken.
+    """
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._watched: set[Watched] = set()
+        self._awake: set[Watched] = set()
+        #: Those that rest, by the remainder of the sweep that looks at them.
+        self._resting: list[set[Watched]] = [set() for _ in range(LONGEST_REST)]
         self._questions: dict[Watched, _Question] = {}
         self._sweeps = 0
         self._loop = LoopingCall(self.sweep)
@@ -233,18 +268,32 @@ class Keepalive:
 
     def watch(self, connection: Watched) -> None:
         """Look at *connection* from now on."""
-        self._watched.add(connection)
+        connection.liveness.looked = self._sweeps
+        self._awake.add(connection)
         if not self._loop.running:
             self._loop.start(SWEEP, now=False)
 
     def forget(self, connection: Watched) -> None:
         """Stop; the sweep itself stops with the last connection."""
-        self._watched.discard(connection)
+        self._among(connection).discard(connection)
         question = self._questions.pop(connection, None)
         if question is not None:
             question.call.cancel()
-        if not self._watched and self._loop.running:
+        if self._loop.running and not self._awake and not any(self._resting):
             self._loop.stop()
+
+    def wake(self, connection: Watched) -> None:
+        """Something happens to one that rests: the next sweep looks at it."""
+        liveness = connection.liveness
+        self._among(connection).discard(connection)
+        self._awake.add(connection)
+        liveness.bed = None
+        if self._sweeps // _RENEWAL > liveness.looked // _RENEWAL:
+            connection.renew_budget()
+
+    def _among(self, connection: Watched) -> set[Watched]:
+        bed = connection.liveness.bed
+        return self._awake if bed is None else bed
 
     def ask(self, connection: Watched) -> None:
         """
@@ -256,7 +305,9 @@ class Keepalive:
         question = self._questions.get(connection)
         if question is not None:
             question.again = True
-        elif connection in self._watched:
+        elif connection in self._among(connection):
+            if connection.liveness.bed is not None:
+                self.wake(connection)
             connection.liveness.question_asked()
             connection.send_ping()
             call = self._clock.callLater(LOOK, self._look_for_answer, connection)
@@ -277,16 +328,31 @@ class Keepalive:
             connection.peer_is_dead()
 
     def sweep(self) -> None:
-        """One look at all of them."""
+        """One look at all that are awake."""
         self._sweeps += 1
-        renew = self._sweeps % math.ceil(BUDGET_INTERVAL / SWEEP) == 0
+        due = self._bed(0)
+        for connection in due:
+            connection.liveness.bed = None
+        self._awake |= due
+        due.clear()
+        for_each(tuple(self._awake), self._look, "the sweep of a connection")
 
-        def look(connection: Watched) -> None:
-            if renew:
-                connection.renew_budget()
-            connection.liveness.swept(connection)
+    def _bed(self, rest: int) -> set[Watched]:
+        return self._resting[(self._sweeps + rest) % LONGEST_REST]
 
-        for_each(tuple(self._watched), look, "the sweep of a connection")
+    def _look(self, connection: Watched) -> None:
+        if self._sweeps % _RENEWAL == 0:
+            connection.renew_budget()
+        liveness = connection.liveness
+        passed = self._sweeps - liveness.looked
+        liveness.looked = self._sweeps
+        liveness.swept(connection, passed)
+        rest = min(liveness.rest, LONGEST_REST - 1)
+        # It may have been its end.
+        if rest > 1 and connection.settled and connection in self._awake:
+            self._awake.remove(connection)
+            liveness.bed = self._bed(rest)
+            liveness.bed.add(connection)
 
 
 @attrs.define(eq=False)

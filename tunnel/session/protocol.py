@@ -224,7 +224,10 @@ class TunnelProtocol(Protocol):
         stream = StreamTransport(self, stream_id, fin)
         stream.receiver = receiver
         self._streams[stream_id] = stream
-        self.liveness.expecting = True
+        liveness = self.liveness
+        if liveness.bed is not None:
+            self._keepalive.wake(self)
+        liveness.expecting = True
         self.has_output()
         return stream
 
@@ -279,6 +282,12 @@ class TunnelProtocol(Protocol):
         """Both sides said who they are."""
         return self.session.ready
 
+    @property
+    def settled(self) -> bool:
+        """Greeted, and no stream is left whose last bytes wait for credit."""
+        session = self.session
+        return session.ready and session.open_streams <= len(self._streams)
+
     def ask(self) -> None:
         """Find out at once whether the peer lives: a request has reason to doubt it."""
         self._keepalive.ask(self)
@@ -315,7 +324,10 @@ class TunnelProtocol(Protocol):
         self._keepalive.watch(self)
 
     def dataReceived(self, data: bytes) -> None:
-        self.liveness.bytes_came()
+        liveness = self.liveness
+        if liveness.bed is not None:
+            self._keepalive.wake(self)
+        liveness.bytes_came()
         estimator = self._estimator
         if estimator is None:
             estimator = self._estimator = WindowEstimator(

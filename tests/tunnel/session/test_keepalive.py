@@ -31,7 +31,7 @@ from tunnel.wire.limits import DEFAULT_LIMITS
 class _Watched:
     """A silent connection of which only pings are asked."""
 
-    greeted = True
+    greeted = settled = True
 
     def __init__(self, fails: bool = False) -> None:
         timing = Timing(ping_interval=14, dead_after=1000)
@@ -177,10 +177,15 @@ class KeepaliveTests(SynchronousTestCase):
         self.assertEqual(Timing.from_message(pb.Timing()), Timing())
 
     def test_budgets_are_renewed(self) -> None:
-        """Every ten seconds."""
-        self.kas.tunnel.session.budget.pings = 0
-        self.pass_time(BUDGET_INTERVAL)
-        self.assertGreater(self.kas.tunnel.session.budget.pings, 0)
+        """Every ten seconds; of one that rests, before its next bytes count."""
+        budget = self.kas.tunnel.session.budget
+        for seconds, greater in (BUDGET_INTERVAL - SWEEP, False), (SWEEP, True):
+            budget.pings = 1
+            self.pass_time(seconds)
+            self.agent.tunnel.send_ping()
+            self.pipe.flush()
+            self.assertEqual(budget.pings > 0, greater)
+        self.assertEqual(self.kas.closed, [])
 
     def test_sweep_ends_with_the_last_connection(self) -> None:
         """No timer is left behind."""
@@ -377,6 +382,16 @@ class _Noted(_Watched):
         return self.told[before:]
 
 
+def _woken(keepalive: Keepalive, one: _Noted, clock: Clock, sweeps: int) -> list[str]:
+    """What one that heard something before is told within so many sweeps, and then."""
+    one.told.clear()
+    one.liveness.bytes_came()
+    clock.pump([SWEEP] * sweeps)
+    if one.liveness.bed is not None:
+        keepalive.wake(one)
+    return [what for what in one.told if what == "renew"]
+
+
 class LivenessTests(SynchronousTestCase):
     """One connection, sweep by sweep."""
 
@@ -470,18 +485,77 @@ class LivenessTests(SynchronousTestCase):
         self.assertEqual(one.sweeps(1), ["late"])
 
     def test_budgets(self) -> None:
-        """Each fifth sweep."""
+        """Each fifth sweep; one that rests through it has a new one when it wakes."""
         clock = Clock()
         keepalive, one = Keepalive(clock), _Noted(Timing(dead_after=1e6))
-        one.liveness.bytes_came()
         keepalive.watch(one)
-        for sweep in range(1, 11):
-            one.told.clear()
-            one.liveness.bytes_came()
-            clock.advance(SWEEP)
-            self.assertEqual(one.told, ["renew"] if sweep % 5 == 0 else [])
+        for _ in range(3):
+            self.assertEqual(_woken(keepalive, one, clock, 4), [])
+            self.assertEqual(_woken(keepalive, one, clock, 1), ["renew"])
+        self.assertEqual(_woken(keepalive, one, clock, 1), [])
         keepalive.forget(one)
         self.assertEqual(clock.getDelayedCalls(), [])
+
+    def test_budget_of_one_that_never_rests(self) -> None:
+        clock = Clock()
+        keepalive, one = Keepalive(clock), _Noted(Timing(dead_after=1e6))
+        one.settled = False
+        keepalive.watch(one)
+        for _ in range(3):
+            for renewed in (*[[]] * 4, ["renew"]):
+                one.told.clear()
+                one.liveness.bytes_came()
+                clock.advance(SWEEP)
+                self.assertEqual(one.told, renewed)
+        keepalive.forget(one)
+
+    def test_rest(self) -> None:
+        """A silent one is looked at when it has to be asked, and from then on."""
+        clock = Clock()
+        for interval, looks in (8.0, [1, 4, 5]), (60.0, [1, 16, 30, 31]):
+            keepalive, one = Keepalive(clock), _Noted(Timing(interval, 1e6))
+            keepalive.watch(one)
+            seen = []
+            for sweep in range(1, looks[-1] + 1):
+                clock.advance(SWEEP)
+                if one.liveness.looked == sweep:
+                    seen.append(sweep)
+            self.assertEqual(seen, looks)
+            self.assertEqual(one.told.count("ping"), 1)
+            self.assertEqual(one.liveness.silence, looks[-1] * SWEEP)
+            keepalive.forget(one)
+
+    def test_woken(self) -> None:
+        """The next sweep looks; silence counts from the last byte."""
+        clock = Clock()
+        keepalive, one = Keepalive(clock), _Noted(self.timing)
+        keepalive.watch(one)
+        clock.pump([SWEEP] * 2)
+        self.assertIsNotNone(one.liveness.bed)
+        keepalive.wake(one)
+        one.liveness.expecting = True
+        clock.advance(SWEEP)
+        self.assertEqual((one.told, one.liveness.silence), (["ping"], 3 * SWEEP))
+        keepalive.forget(one)
+
+    def test_forgotten_while_it_rests(self) -> None:
+        clock = Clock()
+        keepalive, one = Keepalive(clock), _Noted(self.timing)
+        keepalive.watch(one)
+        clock.pump([SWEEP] * 2)
+        keepalive.forget(one)
+        self.assertEqual(clock.getDelayedCalls(), [])
+
+    def test_unsettled(self) -> None:
+        """What no peer greeted, or who owes us credit, is looked at by each sweep."""
+        clock = Clock()
+        keepalive, one = Keepalive(clock), _Noted(self.timing)
+        one.settled = False
+        keepalive.watch(one)
+        for sweep in range(1, 4):
+            clock.advance(SWEEP)
+            self.assertEqual(one.liveness.looked, sweep)
+        keepalive.forget(one)
 
     def test_asked_once(self) -> None:
         """Without another question meanwhile, an answer ends it."""
