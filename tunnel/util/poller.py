@@ -96,6 +96,11 @@ class Poller:
         if isinstance(transport, Connection) and transport.reactor is clock:
             poller = cls.of(clock)
             if poller is not None:
+                # What each of them has later, each should have from its beginning:
+                # CPython keeps the names that objects of a class begin with once for
+                # all of them, and gives one with others a table of its own, 800 bytes.
+                transport.producer = transport.producer
+                transport.streamingProducer = transport.streamingProducer
                 transport.stopReading()
                 transport.reactor = poller  # type: ignore[assignment]
                 transport.startReading()

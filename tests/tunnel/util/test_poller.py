@@ -312,6 +312,8 @@ class PollerTests(SynchronousTestCase):
         for _ in range(2):
             Poller.take(transport, self.reactor)
             self.assertEqual(self.reactor.readers, {self.poller})
+        # Or these would cost each connection a table of names of its own.
+        self.assertLess({"producer", "streamingProducer"}, vars(transport).keys())
         there.send(b"x")
         self.poller.doRead()
         self.assertEqual(received, [b"x"])
