@@ -41,6 +41,7 @@ class _Greeting(Handover):
     """Waits for the first bytes, which tell the two versions of HTTP apart."""
 
     error_type = GreetingError
+    stays = True
 
     def __init__(
         self, layers: LayerFactory, address: IAddress, factory: ExternalFactory

@@ -252,9 +252,12 @@ class Handover(Negotiator):
     """
     Reads the first bytes of a connection, then gives its transport to a protocol.
 
-    After `hand_over` the protocol above writes to the transport itself; what arrives
-    passes through here, because the transport knows no other protocol.
+    After `hand_over` the protocol above writes to the transport itself.  What arrives
+    goes there directly from a layer, and from a socket passes through here.
     """
+
+    #: What arrives passes through here from a layer, too.
+    stays: ClassVar[bool] = False
 
     @property
     def above(self) -> IProtocol | None:
@@ -271,8 +274,13 @@ class Handover(Negotiator):
 
         :param to: makes the protocol above, if not the factory's ``above``.
         """
-        above = self._connect_above(self._lower, to or self._factory.above)
-        if above is not None and rest:
+        lower = self._lower
+        above = self._connect_above(lower, to or self._factory.above)
+        if above is None:
+            return
+        if isinstance(lower, Negotiator) and not self.stays:
+            lower._above = above
+        if rest:
             above.dataReceived(rest)
 
     def dataReceived(self, data: bytes) -> None:

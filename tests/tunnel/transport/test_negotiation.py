@@ -13,6 +13,8 @@ from twisted.logger import LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.tunnel.session.harness import Recorders
+from tunnel.transport.layer import Layer
 from tunnel.transport.negotiation import MAX_NEGOTIATING, Handover, LayerFactory
 
 ADDRESS = IPv4Address("TCP", "192.0.2.1", 4711)
@@ -53,6 +55,25 @@ class RoomTests(SynchronousTestCase):
         self.assertNotIn(None, taken)
         self.assertEqual([self.accept() for _ in range(3)], [None] * 3)
         self.assertEqual(len(self.warnings), 1)
+
+    def test_on_a_layer(self) -> None:
+        """What the layer decodes goes to the protocol above, without a detour."""
+        for stays, seen in (False, b"xy"), (True, b"x"):
+            self.patch(_OneByte, "stays", stays)
+            recorders = Recorders()
+            upper = LayerFactory(recorders, Clock(), 10, _OneByte)
+            lower: Any = LayerFactory(upper, Clock(), 10, Layer).buildProtocol(ADDRESS)
+            lower.makeConnection(StringTransport())
+            lower.open_above()
+            handover = lower._above
+            lower.hand_up(b"x")
+            handover.dataReceived = lambda data: None
+            lower.hand_up(b"y")
+            (above,) = recorders.made
+            self.assertIs(above.transport, lower)
+            self.assertEqual(above.received, seen)
+            lower.connectionLost(DONE)
+            self.assertTrue(above.lost.check(ConnectionDone))
 
     def test_places_come_back(self) -> None:
         """By success, by the peer's end, and by the deadline; once each."""
