@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 from twisted.internet.defer import Deferred
@@ -65,6 +66,8 @@ PINGS_PER_SECOND = 1_000
 #: seconds.
 LONGEST_PING_INTERVAL = 24.0
 
+_T = TypeVar("_T")
+
 #: See `tunnel.interfaces.IAuthenticator.authenticate_agent`.
 Authenticate = Callable[[bytes, HasPeer], AgentIdentity | Deferred[AgentIdentity]]
 
@@ -74,15 +77,25 @@ def paced(timing: Timing, agents: int) -> Timing:
     The pace of one more agent, where there are so many.
 
     Only an agent that is idle finds out later that a path is cut: kas asks at once
-    where a request goes there.
+    where a request goes there.  In whole seconds, so that most share one object.
     """
-    wanted = min(agents / PINGS_PER_SECOND, LONGEST_PING_INTERVAL)
-    slower = max(1.0, wanted / timing.ping_interval)
+    wanted = min(math.ceil(agents / PINGS_PER_SECOND), LONGEST_PING_INTERVAL)
+    return _slower(timing, max(wanted / timing.ping_interval, 1.0))
+
+
+@functools.lru_cache(maxsize=64)
+def _slower(timing: Timing, times: float) -> Timing:
     return attrs.evolve(
         timing,
-        ping_interval=timing.ping_interval * slower,
-        dead_after=timing.dead_after * slower,
+        ping_interval=timing.ping_interval * times,
+        dead_after=timing.dead_after * times,
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _shared(value: _T) -> _T:
+    """The first of equal values: many agents say the same of themselves."""
+    return value
 
 
 class ConnectionRate:
@@ -255,26 +268,30 @@ class AgentAcceptor(TunnelOwner):
             instance_id=hello.instance_id,
             generation=hello.generation,
             connected_at=self.now(),
-            version=meta.version[:MAX_META],
-            commit_id=meta.commit_id[:MAX_META],
+            version=_shared(meta.version[:MAX_META]),
+            commit_id=_shared(meta.commit_id[:MAX_META]),
             pod_namespace=meta.pod_namespace[:MAX_META],
             pod_name=meta.pod_name[:MAX_META],
-            kubernetes_version=KubernetesVersion(
-                major=kubernetes.major[:MAX_META],
-                minor=kubernetes.minor[:MAX_META],
-                git_version=kubernetes.git_version[:MAX_META],
-                platform=kubernetes.platform[:MAX_META],
+            kubernetes_version=_shared(
+                KubernetesVersion(
+                    major=kubernetes.major[:MAX_META],
+                    minor=kubernetes.minor[:MAX_META],
+                    git_version=kubernetes.git_version[:MAX_META],
+                    platform=kubernetes.platform[:MAX_META],
+                )
             ),
             project_id=identity.project_id,
-            services=frozenset(hello.services),
-            architecture=meta.architecture[:MAX_META],
-            telemetry=tuple(
-                (name, value[:MAX_META])
-                for name, value in (
-                    ("installation_method", meta.installation_method),
-                    ("helm_chart_version", meta.helm_chart_version),
+            services=_shared(frozenset(hello.services)),
+            architecture=_shared(meta.architecture[:MAX_META]),
+            telemetry=_shared(
+                tuple(
+                    (name, value[:MAX_META])
+                    for name, value in (
+                        ("installation_method", meta.installation_method),
+                        ("helm_chart_version", meta.helm_chart_version),
+                    )
+                    if value
                 )
-                if value
             ),
         )
         timing = paced(self.timing, len(self.registry) + self.registry.extra)

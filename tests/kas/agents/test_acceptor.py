@@ -77,6 +77,26 @@ class WelcomeTests(_Case):
         self.assertEqual(list(welcome.services), ["tests.proto.Echo"])
         self.assertEqual(Timing.from_message(welcome.timing), Timing())
 
+    def test_alike(self) -> None:
+        """What agents say alike is kept once."""
+        for number in (b"7", b"8"):
+            meta = pb.AgentMeta(version="v18.11.0", commit_id="1" * 40)
+            meta.kubernetes_version.git_version = "v1.36.3"
+            meta.helm_chart_version = "2.1.0"
+            services = ["tests.proto.Echo"]
+            self.world.dial(hello(credential=number, agent=meta, services=services))
+        one, other = (held.agent for held in self.world.registry)
+        self.assertIsNot(one, other)
+        for name in (
+            "version",
+            "commit_id",
+            "kubernetes_version",
+            "services",
+            "telemetry",
+        ):
+            self.assertIs(getattr(one, name), getattr(other, name), name)
+        self.assertEqual(one.services, {"tests.proto.Echo"})
+
     def test_many(self) -> None:
         """They ask more rarely, so that all of them ask so often and no more."""
         many = Timing(ping_interval=6.0, dead_after=12.0, reconnect_max=9.0)
@@ -87,6 +107,7 @@ class WelcomeTests(_Case):
             )
             self.assertLessEqual(min(agents, 24_000) / interval, PINGS_PER_SECOND)
             self.assertEqual(found.reconnect_max, 9.0)
+        self.assertIs(paced(many, 8_500), paced(many, 8_501))
         self.patch(acceptor, "PINGS_PER_SECOND", 0.05)
         self.world.dial(hello())
         other = self.world.dial(hello(credential=b"8"))
