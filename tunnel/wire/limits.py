@@ -7,6 +7,8 @@ the two beside it); the rest it keeps to itself and enforces.
 
 from __future__ import annotations
 
+import functools
+
 import attrs
 
 from tunnel.errors import ErrorCode, ProtocolError
@@ -115,8 +117,12 @@ class PeerLimits:
         payload = message.max_payload or MAX_PAYLOAD
         if not MIN_WINDOW <= window <= MAX_CREDIT or payload < MAX_HEADERS:
             raise ProtocolError(ErrorCode.PROTOCOL, "limits below the smallest legal")
-        return cls(
-            max_streams=message.max_streams or DEFAULT_LIMITS.max_streams,
-            initial_window=window,
-            max_payload=min(payload, MAX_PAYLOAD),
-        )
+        streams = message.max_streams or DEFAULT_LIMITS.max_streams
+        return _peer_limits(streams, window, min(payload, MAX_PAYLOAD))
+
+
+#: Nearly all peers say the same, which then is one object for all of them.
+_peer_limits = functools.lru_cache(maxsize=16)(PeerLimits)
+
+#: What a peer takes before it said anything.
+NOT_SAID = PeerLimits()

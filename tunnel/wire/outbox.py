@@ -26,7 +26,7 @@ class Outbox:
     and credit for it, so a flush costs what it sends, however many streams are open.
     """
 
-    __slots__ = ("_drained", "_limits", "control", "credits", "max_payload", "ready")
+    __slots__ = ("_limits", "control", "credits", "drained", "max_payload", "ready")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -39,13 +39,14 @@ class Outbox:
         #: Those that can send.  A deque takes 700 bytes where it is empty, for each of
         #: very many connections; few streams of one can send at the same time.
         self.ready: list[Stream] = []
-        self._drained: list[int] = []
+        #: Streams that were full and are not any more.
+        self.drained: list[int] = []
 
     def clear(self) -> None:
         self.control.clear()
         self.credits.clear()
         self.ready.clear()
-        self._drained.clear()
+        self.drained.clear()
 
     def frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         """Queue a control frame."""
@@ -94,11 +95,6 @@ class Outbox:
             stream.scheduled = True
             self.ready.append(stream)
 
-    def take_drained(self) -> list[int]:
-        """Streams that were full and are not any more."""
-        drained, self._drained = self._drained, []
-        return drained
-
     def take(self, wanted: int) -> tuple[bytes, list[Stream]]:
         """
         About *wanted* bytes for the peer.
@@ -132,7 +128,7 @@ class Outbox:
                 and len(stream.queue) * 2 <= self._limits.send_pieces
             ):
                 stream.full = False
-                self._drained.append(stream.id)
+                self.drained.append(stream.id)
         return b"".join(out), finished
 
     @staticmethod

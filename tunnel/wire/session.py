@@ -20,6 +20,7 @@ from tunnel.wire.limits import (
     MAX_PING,
     MAX_REASON,
     MAX_STREAM_ID,
+    NOT_SAID,
     Limits,
     PeerLimits,
 )
@@ -64,7 +65,7 @@ class Session:
     def __init__(self, *, dialler: bool, limits: Limits = DEFAULT_LIMITS) -> None:
         self.dialler = dialler
         self.limits = limits
-        self.peer = PeerLimits()
+        self.peer = NOT_SAID
         self.budget = FrameBudget(limits)
         #: Both sides said who they are, and streams may be opened.
         self.ready = False
@@ -78,8 +79,9 @@ class Session:
         self._expected = FrameType.WELCOME if dialler else FrameType.HELLO
         self._streams = StreamTable(dialler)
         self._outbox = Outbox(limits)
-        #: Numbers of streams whose owner was told to wait and may go on.
-        self.take_drained = self._outbox.take_drained
+        #: Numbers of streams whose owner was told to wait and may go on, until they
+        #: are taken.
+        self.drained = self._outbox.drained
         #: We take none.
         self._going = False
 
@@ -284,6 +286,12 @@ class Session:
             self._streams.retire(stream)
         return data
 
+    def take_drained(self) -> list[int]:
+        """What `drained` has."""
+        drained = self.drained.copy()
+        self.drained.clear()
+        return drained
+
     def streams(self) -> Iterator[int]:
         """The numbers of all streams that are known."""
         return iter(tuple(self._streams))
@@ -364,7 +372,8 @@ class Session:
         if len(payload) > MAX_PING:
             # It goes back as it came; a peer that reads no PONG makes us keep it.
             raise ProtocolError(ErrorCode.FRAME_SIZE, "a PING that is too long")
-        self._outbox.message(FrameType.PONG, 0, pb.Ping.FromString(payload))
+        pb.Ping.FromString(payload)
+        self._outbox.frame(FrameType.PONG, 0, 0, payload)
 
     def _on_pong(self, flags: int, sid: int, payload: bytes, out: Events) -> None:
         self._connection_frame(sid)

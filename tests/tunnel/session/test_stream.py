@@ -384,7 +384,7 @@ class TransportTests(StreamTestCase):
         self.pipe.flush()
         self.assertEqual(len(accepted.data), 40 * 16 * KIB)
         self.assertEqual(pulled.left, 0)
-        self.assertEqual(self.kas.tunnel.writer.pulling, set())
+        self.assertEqual(self.kas.tunnel.writer.pulling, {})
         self.assertIsNone(stream._producer)
 
     def test_pull_producer_waits(self) -> None:
