@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -141,28 +141,21 @@ class IdentityReader:
         self._users: dict[bytes, User] = {}
 
     def dump(self, identities: Identities) -> bytes:
-        """See `dump`."""
-        lines = {id(one): line for line, one in self._agents.items()}
-        lines |= {id(one): line for line, one in self._users.items()}
+        """
+        See `dump`.
+
+        :raises ValueError: `parse` would not read it as it is.
+        """
+        _check(identities)
+        agents, users = identities.agents, identities.users
+        agent_lines = _lines(agents, self._agents, _dump_agent, _agent_of_line)
+        user_lines = _lines(users, self._users, _dump_user, _user_of_line)
         head = (
             f'{{\n "version": {VERSION},\n "next_agent_id": {identities.next_agent_id},'
             '\n "agents": [\n'
         )
-        return b"".join(
-            (
-                head.encode(),
-                b",\n".join(
-                    lines.get(id(one)) or _line(_dump_agent(one))
-                    for one in identities.agents
-                ),
-                _BETWEEN,
-                b",\n".join(
-                    lines.get(id(one)) or _line(_dump_user(one))
-                    for one in identities.users
-                ),
-                _TAIL,
-            )
-        )
+        parts = head.encode(), agent_lines, _BETWEEN, user_lines, _TAIL
+        return b"".join(parts)
 
     def parse(self, data: bytes, file: str) -> Identities:
         """See `parse`."""
@@ -183,9 +176,10 @@ class IdentityReader:
         if between < head.end() - 1:
             return None
         try:
-            agents = _entries(data[head.end() : between], self._agents, _agent_of_line)
-            rest = data[between + len(_BETWEEN) : -len(_TAIL)]
-            users = _entries(rest, self._users, _user_of_line)
+            text = data[head.end() : between]
+            agents = _entries(text, self._agents, _agent_of_line)
+            text = data[between + len(_BETWEEN) : -len(_TAIL)]
+            users = _entries(text, self._users, _user_of_line)
         except (ValueError, RecursionError):
             # It says where that is in the whole file.
             return None
@@ -202,6 +196,28 @@ def _entries(
     if len(found) < len(lines):
         raise ValueError("a line is there twice")
     return found
+
+
+def _lines(
+    members: Iterable[T],
+    before: Mapping[bytes, T],
+    content: Callable[[T], dict[str, Any]],
+    of_line: Callable[[bytes], T],
+) -> bytes:
+    """
+    One for each of *members*.
+
+    :raises ValueError: one that is new would be read as another.
+    """
+
+    def new(one: T) -> bytes:
+        line = _line(content(one))
+        if of_line(line) != one:
+            raise ValueError("it would be read as another")
+        return line
+
+    known = dict(zip(map(id, before.values()), before, strict=True))
+    return b",\n".join([known.get(id(one)) or new(one) for one in members])
 
 
 #: An agent with one token, as `dump` writes it: of many agents nearly all.

@@ -386,17 +386,18 @@ class IdentityStore:
         self, before: bytes | None, reader: IdentityReader, identities: Identities
     ) -> None:
         file = str(self.state.file(FILE_NAME))
-        data = reader.dump(identities)
+        try:
+            data = reader.dump(identities)
+        except ValueError:
+            raise ConfigurationError(
+                [f"{file}: kas could not read what would be written; nothing changed"]
+            ) from None
         if len(data) > MAX_FILE:
             raise ConfigurationError(
                 [
                     f"{file}: would be larger than {MAX_FILE // 2**20} MiB, and kas "
                     "could not read it; remove agents or users that are not needed"
                 ]
-            )
-        if reader.parse(data, file) != identities:
-            raise ConfigurationError(
-                [f"{file}: kas could not read what would be written; nothing changed"]
             )
         if before is not None:
             self.state.write(BACKUP_NAME, before)

@@ -181,9 +181,9 @@ class FormatTests(IdentityCase):
     @given(st.data())
     def test_one_meaning(self, data: st.DataObject) -> None:
         """Line by line nothing is taken that is not the JSON of the whole file."""
-        token = Token("0" * 16, "0" * 64, START)
-        agents = tuple(Agent(str(n), f"a{n}", START, (token,)) for n in (1, 2))
-        text = dump(Identities(agents, (User("u", ("*",), token, START),), 3))
+        tokens = [Token(str(n) * 16, "0" * 64, START) for n in range(3)]
+        agents = tuple(Agent(str(n), f"a{n}", START, (tokens[n],)) for n in (1, 2))
+        text = dump(Identities(agents, (User("u", ("*",), tokens[0], START),), 3))
         for _ in range(data.draw(st.integers(1, 3))):
             begin = data.draw(st.integers(0, len(text)))
             end = begin + data.draw(st.integers(0, 3))
