@@ -30,7 +30,10 @@ def section(title: str) -> str:
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, set[str]]]:
     """Each command as it is written, with its own options."""
-    for name, found in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
         if isinstance(found, click.Group):
             yield from commands(found, f"{path}{name} ")
             continue

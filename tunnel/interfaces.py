@@ -49,12 +49,14 @@ from zope.interface import Attribute, Interface
 
 from tunnel.config import Listen
 from tunnel.errors import AgentUnavailable
-from tunnel.http1 import UpstreamPool
 
 if TYPE_CHECKING:
     # agentk serves no pages: it does without twisted.web.
     from twisted.web.iweb import IAgent
     from twisted.web.resource import IResource
+
+    # kasctl asks no upstream: it does without Twisted's transports.
+    from tunnel.http1 import UpstreamPool
 
 __all__ = [
     "SESSION_COOKIE",

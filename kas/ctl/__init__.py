@@ -1,7 +1,8 @@
 """
 `kasctl`: what an operator does beside kas, on the machine where kas runs.
 
-    cli.py          the commands, and how errors are shown
+    cli.py          the commands
+    lazy.py         which are loaded when they are asked for
     common.py       options that every command has; output for people and as JSON
     secret_files.py  files with tokens, kubeconfigs among them: how they are written
     agents.py       which agents there are, for several commands
@@ -27,7 +28,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 
 from kas.missing import not_installed
 
@@ -38,12 +38,8 @@ def main() -> None:
     # thousand agents every few hundred objects takes a fifth of its time.
     gc.set_threshold(100_000, 50, 50)
     try:
-        if sys.argv[1:2] == ["login"]:
-            # kubectl starts it for each command; all of kasctl takes a second to import
-            from kas.ctl.login import login
-
-            login(sys.argv[2:], prog_name="kasctl login")
         from kas.ctl.cli import cli
+
+        cli(prog_name="kasctl")
     except ModuleNotFoundError as error:
         not_installed("kasctl", error)
-    cli(prog_name="kasctl")

@@ -29,7 +29,7 @@ from tunnel.plugin import ServerModule, installed
 __all__ = [
     "DEFAULT_URL",
     "NoAnswer",
-    "config",
+    "declare",
     "fetch",
     "named_certificates",
     "unanswered",
@@ -40,6 +40,11 @@ DEFAULT_URL = "http://127.0.0.1:8151"
 TIMEOUT = 3.0
 # A thousand agents are 300 KiB.
 MAX_ANSWER = 64 * 1024 * 1024
+
+
+def declare(group: click.Group) -> None:
+    """Add the command to *group*."""
+    group.add_command(config)
 
 
 @click.group()

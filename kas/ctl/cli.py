@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import click
 
-from kas.ctl import checks, doctor, fleet, kubeconfig, login, manifest, status, token
-from kas.ctl.gitops import gitops
-from kas.ctl.identities import agent, user
+from kas.ctl.lazy import LazyGroup
 from tunnel import __version__
 
 __all__ = ["cli"]
 
+_FILES = {
+    "agent": "identities",
+    "config": "checks",
+    "doctor": "doctor",
+    "drain": "fleet",
+    "gitops": "gitops",
+    "kubeconfig": "kubeconfig",
+    "login": "login",
+    "logout": "login",
+    "rebalance": "fleet",
+    "status": "status",
+    "token": "token",
+    "user": "identities",
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=LazyGroup,
+    files=_FILES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="kasctl")
 def cli() -> None:
     """
@@ -21,16 +38,3 @@ def cli() -> None:
     It changes the state directory of kas on this machine, and kas notices within two
     seconds.
     """
-
-
-cli.add_command(agent)
-manifest.declare(agent)
-cli.add_command(user)
-cli.add_command(checks.config)
-cli.add_command(gitops)
-kubeconfig.declare(cli)
-status.declare(cli)
-doctor.declare(cli)
-fleet.declare(cli)
-token.declare(cli)
-login.declare(cli)

@@ -39,7 +39,7 @@ from kas.state.running import (
 from tunnel.config import Listen, expiry_problem, validity
 from tunnel.config.certificates import EXPIRY_NOTICE
 from tunnel.errors import ConfigurationError, TunnelError
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 from tunnel.transport.tls import ALPN_TUNNEL
 from tunnel.util.files import in_words
 

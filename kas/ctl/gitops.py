@@ -14,7 +14,7 @@ import yaml
 from kas.ctl.calls import Callee, callee_options
 from kas.ctl.common import Ctl, command, printable
 
-__all__ = ["gitops"]
+__all__ = ["declare"]
 
 _SERVICE = "txkas.gitops.v1.GitopsControl"
 
@@ -22,6 +22,11 @@ _SERVICE = "txkas.gitops.v1.GitopsControl"
 TIMEOUT = 40.0
 
 _NO_DRIFT = "no drift is known; of projects with 'drift.mode: off' none is looked for"
+
+
+def declare(group: click.Group) -> None:
+    """Add the commands to *group*."""
+    group.add_command(gitops)
 
 
 @click.group()

@@ -25,6 +25,7 @@ from kas.ctl.common import (
     token_file,
 )
 from kas.ctl.completion import complete_agents, complete_users
+from kas.ctl.lazy import LazyGroup
 from kas.ctl.secret_files import secret_file
 from kas.identity.file import ALL_AGENTS, MAX_PROJECT_ID, Agent, User
 from kas.identity.store import Show
@@ -33,7 +34,7 @@ from kas.state.running import AGENTS
 from tunnel.errors import ConfigurationError
 from tunnel.interfaces import Impersonation
 
-__all__ = ["Rights", "access_options", "agent", "make_rights", "user"]
+__all__ = ["Rights", "access_options", "declare", "make_rights"]
 
 _T = TypeVar("_T", Agent, User)
 
@@ -41,7 +42,13 @@ _T = TypeVar("_T", Agent, User)
 GRACE = "24h"
 
 
-@click.group()
+def declare(group: click.Group) -> None:
+    """Add the commands to *group*."""
+    group.add_command(agent)
+    group.add_command(user)
+
+
+@click.group(cls=LazyGroup, files={"manifest": "manifest"})
 def agent() -> None:
     """Clusters that may connect."""
 

@@ -44,7 +44,7 @@ from kas.state import pki
 from kas.state.directory import StateDirectory
 from kas.state.running import KUBERNETES_API, Running
 from tunnel.errors import ConfigurationError
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 from tunnel.util.files import in_words
 from tunnel.util.urls import is_private
 

@@ -11,12 +11,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.endpoints import UNIXServerEndpoint
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from twisted.logger import Logger
 
 from kas.state.directory import StateDirectory, process_name
-from tunnel.program.handed import HandedPort
 
 __all__ = ["CALLS", "CONTROL", "MAX_PATH", "SUFFIX", "ProcessSocket", "path_of"]
 
@@ -64,6 +62,11 @@ class ProcessSocket:
 
     async def open(self) -> None:
         """Listen; where that cannot be, say so and go on without."""
+        # kasctl, which looks for the socket, does without Twisted's transports.
+        from twisted.internet.endpoints import UNIXServerEndpoint
+
+        from tunnel.program.handed import HandedPort
+
         if self._handed is not None:
             port = HandedPort(self._handed, self._factory, self._reactor)
             port.startListening()

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 
 from kas.state.directory import StateDirectory, process_name
 from kas.state.process_socket import CALLS, CONTROL, SUFFIX
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 
 __all__ = [
     "AGENTS",

@@ -10,7 +10,7 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 from tunnel.util.timers import Timers
 
 __all__ = ["BEAT_INTERVAL", "REPORTS", "Parent", "read_report"]

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 
 from kas.workers.parent import REPORTS, read_report
 from kas.workers.worker import VARIABLE, Worker
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 from tunnel.util.backoff import Backoff
 from tunnel.util.timers import Timers
 

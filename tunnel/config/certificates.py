@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tunnel.config.schema import Invalid
 from tunnel.errors import ConfigurationError
-from tunnel.transport.tls import certificate_validity, check_authorities, check_identity
 
 __all__ = ["EXPIRY_NOTICE", "authorities", "expiry_problem", "identity", "validity"]
 
@@ -18,6 +17,9 @@ EXPIRY_NOTICE = timedelta(days=14)
 
 def authorities(instance: object, attribute: object, value: Path | None) -> None:
     """A validator: there are CA certificates in the file."""
+    # Who has none to check starts in half the time.
+    from tunnel.transport.tls import check_authorities
+
     if value is not None:
         try:
             check_authorities(str(value))
@@ -31,6 +33,8 @@ def identity(certificate: Path, key: Path) -> None:
 
     :raises Invalid: at the key whose file is to blame.
     """
+    from tunnel.transport.tls import check_identity
+
     try:
         check_identity(str(certificate), str(key))
     except ConfigurationError as error:
@@ -45,6 +49,8 @@ def validity(certificate: Path) -> tuple[datetime, datetime]:
 
     :raises ConfigurationError: the file cannot be read, or has no certificate in it.
     """
+    from tunnel.transport.tls import certificate_validity
+
     try:
         return certificate_validity(certificate.read_bytes())
     except OSError as error:

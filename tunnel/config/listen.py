@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import attrs
-from twisted.internet.endpoints import quoteStringArgument, serverFromString
 
 from tunnel.config.certificates import authorities, identity
 from tunnel.config.names import certificate_names
@@ -185,6 +184,8 @@ class Listen:
 
         :raises ValueError: when the address is none; reading a file checked that.
         """
+        from twisted.internet.endpoints import quoteStringArgument
+
         if self.endpoint:
             return self.endpoint
         if self.network == "unix":
@@ -210,6 +211,9 @@ def _check_endpoint(text: str) -> None:
         raise ValueError(f"{text!r} is no endpoint; write, for instance, tcp:8150")
     if kind not in _CHECKABLE:
         return
+    # Programs that listen nowhere read configuration too, and start in half the time.
+    from twisted.internet.endpoints import serverFromString
+
     nowhere: Any = None  # made, never listened on
     try:
         serverFromString(nowhere, text)

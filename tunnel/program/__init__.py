@@ -9,6 +9,7 @@ What kas and agentk share around their services.
     log_writer.py   its bytes, written by a thread
     sdnotify.py     notifications for systemd
     listening.py    ports, from the configuration to a TLS listener
+    opened.py       what others are told of them
     handed.py       a port that another process opened, and several accept from
     handshakes.py   TLS handshakes that failed, counted, and logged once a minute
     site.py         small HTTP sites: health, metrics, the control socket

@@ -23,6 +23,7 @@ from tunnel.config import Listen, expiry_problem
 from tunnel.errors import ConfigurationError
 from tunnel.program.handed import HandedPort
 from tunnel.program.handshakes import FailedHandshakes
+from tunnel.program.opened import Opened
 from tunnel.transport.sockets import address_text
 from tunnel.transport.tls import ReloadingServerContext
 from tunnel.transport.tlsio import wrap_server
@@ -30,46 +31,6 @@ from tunnel.util.files import warn_if_public
 
 #: Seconds between two looks at the dates of the certificates that files name.
 EXPIRY_INTERVAL = 86_400.0
-
-
-@attrs.frozen
-class Opened:
-    """A port that is open."""
-
-    #: What is listened for.
-    what: str
-    #: ``host:port``, or the path of a unix socket.
-    address: str
-    #: None: no TLS.
-    certificate_file: Path | None = None
-    #: What precedes every path there, such as ``/k8s-proxy``.
-    path: str = ""
-
-    def to_json(self) -> dict[str, str | None]:
-        """For other processes: see `from_json`."""
-        file = self.certificate_file
-        return {
-            "for": self.what,
-            "address": self.address,
-            "certificate_file": None if file is None else str(file),
-            "path": self.path,
-        }
-
-    @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Opened:
-        """
-        What another process says.
-
-        :raises KeyError, TypeError: it is nothing of this kind.
-        """
-        file = said["certificate_file"]
-        return cls(
-            str(said["for"]),
-            str(said["address"]),
-            Path(file) if file else None,
-            # One of before an upgrade says none.
-            str(said.get("path", "")),
-        )
 
 
 @attrs.define(eq=False)

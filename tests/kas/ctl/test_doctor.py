@@ -13,7 +13,7 @@ from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
 from tests.kas.ctl.listeners import agent_listener, free_address, observability
 from tests.tunnel.transport.certificates import Authority
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 from tunnel.transport.tls import ALPN_TUNNEL
 
 

@@ -16,7 +16,7 @@ from kas.identity.store import digest
 from kas.state import pki, running
 from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "kustomize" / "agentk"
 OVERLAY = DEPLOY / "overlays" / "cluster-wide"

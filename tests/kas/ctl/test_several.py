@@ -23,7 +23,7 @@ from kas.state import running
 from kas.state.directory import StateDirectory
 from kas.state.process_socket import path_of
 from tests.kas.ctl.kasctl import Kasctl
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 
 ABOUT = {"pid": 1, "draining": False, "agents": 0, "requests": 0, "ready": True}
 

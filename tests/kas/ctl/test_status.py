@@ -19,7 +19,7 @@ from kas.state import pki, running
 from kas.state.directory import StateDirectory
 from tests.kas.ctl.kasctl import Kasctl
 from tests.kas.ctl.listeners import agent_listener, free_address, observability
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 
 
 class TestStatus:

@@ -24,7 +24,7 @@ from kas.state.running import (
     look_at_leaving,
     tell,
 )
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 
 FILE_NAME = file_name(os.getpid())
 

@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from kas.workers.parent import REPORTS
 from kas.workers.process import LOOK_INTERVAL, REPLACE_MOST, SILENCE, WorkerProcess
 from kas.workers.worker import Worker
-from tunnel.program.listening import Opened
+from tunnel.program.opened import Opened
 
 READY = {"opened": [Opened("agents", "127.0.0.1:1").to_json()]}
 

@@ -1,0 +1,35 @@
+"""Groups of commands that load those that are asked for, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+__all__ = ["LazyGroup"]
+
+
+class LazyGroup(click.Group):
+    """
+    Loads the file of a command when it is needed: all of them take a third of a second.
+
+    :param files: by the name of a command, the file beside this one that has
+        ``declare``, which adds it.
+    """
+
+    def __init__(self, *arguments: Any, files: Mapping[str, str], **rest: Any) -> None:
+        super().__init__(*arguments, **rest)
+        self._files = files
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all, loaded or not."""
+        return sorted({*self.commands, *self._files})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One of them."""
+        if cmd_name in self._files and cmd_name not in self.commands:
+            file: Any = import_module(f"kas.ctl.{self._files[cmd_name]}")
+            file.declare(self)
+        return super().get_command(ctx, cmd_name)
