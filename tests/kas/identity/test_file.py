@@ -167,6 +167,17 @@ class FormatTests(IdentityCase):
         # What is there no more is not kept.
         self.assertEqual(len(reader._agents), len(after.agents))
 
+    def test_only_what_can_be_read_is_written(self) -> None:
+        """As it is, or not at all."""
+        good, odd = Token("0" * 16, "0" * 64, START), Token("0", "0" * 64, START)
+        for one in (
+            Agent("1", "a", START, (odd,)),
+            Agent("one", "a", START),
+            Agent("1", "\ud800", START),
+            Agent("1", "a", START, (good, good)),
+        ):
+            self.assertRaises(ValueError, dump, Identities((one,), (), 2))
+
     def test_another_layout(self) -> None:
         """As an older kas wrote it, and as a person has laid it out."""
         self.store.add_agents(["a", "b"])

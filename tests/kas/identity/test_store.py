@@ -41,6 +41,15 @@ class StoreTests(IdentityCase):
         self.store.remove_agent("b")
         self.assertEqual(self.store.add_agent("b")[0].id, "3")
 
+    def test_what_could_not_be_read_is_not_written(self) -> None:
+        """A number that is given already, as after an edit by hand; nothing changes."""
+        self.store.add_agents(["a", "b"])
+        content = {**self.content(), "next_agent_id": 2}
+        self.state.write(FILE_NAME, json.dumps(content).encode())
+        error = self.assertRaises(ConfigurationError, self.store.add_agent, "c")
+        self.assertIn("nothing changed", str(error))
+        self.assertEqual(self.content(), content)
+
     def test_projects(self) -> None:
         """The project is kept; who has none is written as an older kas knows it."""
         self.assertEqual(self.store.add_agent("a", 42)[0].project_id, 42)
