@@ -17,7 +17,7 @@ EXPIRY_NOTICE = timedelta(days=14)
 
 def authorities(instance: object, attribute: object, value: Path | None) -> None:
     """A validator: there are CA certificates in the file."""
-    # Who has none to check starts in half the time.
+    # Who has none to check starts sooner without.
     from tunnel.transport.tls import check_authorities
 
     if value is not None:

@@ -211,7 +211,7 @@ def _check_endpoint(text: str) -> None:
         raise ValueError(f"{text!r} is no endpoint; write, for instance, tcp:8150")
     if kind not in _CHECKABLE:
         return
-    # Programs that listen nowhere read configuration too, and start in half the time.
+    # kasctl listens nowhere, and starts sooner without Twisted's transports.
     from twisted.internet.endpoints import serverFromString
 
     nowhere: Any = None  # made, never listened on
