@@ -144,7 +144,7 @@ class KasService(LogsItsOwnWay, Service):
         worker: Worker | None = None,
     ) -> None:
         self.name = "kas"
-        self._parent = None if worker is None else Parent(reactor)
+        self._parent = None if worker is None else Parent(reactor, self._orphaned)
         self._shares_store = worker is not None and worker.shares_store
         if worker is not None:
             configuration, environ = worker.configure(configuration, environ)
@@ -806,6 +806,18 @@ class KasService(LogsItsOwnWay, Service):
             self._parent.stop()
         else:
             running.forget(self._state)
+
+    def _orphaned(self) -> None:
+        """
+        The supervisor is gone: its successor needs every port, and needs it now.
+
+        What runs may end, as it does after the order to stop.
+        """
+        self._log.warn("the supervisor is gone: this worker ends what it has")
+        self.listening.ending = True
+        Deferred.fromCoroutine(self.listening.close_all()).addErrback(
+            lambda failure: self._log.failure("while closing ports", failure)
+        )
 
     async def _end(self, listener: DrainingListener) -> None:
         await listener.drain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.error import ReactorNotRunning
@@ -26,12 +26,14 @@ class Parent(Protocol):
     """
     Tells the supervisor how this worker is, and ends with it.
 
-    :param reactor: stopped when the supervisor is gone: nobody would give this worker
-        connections, or tell it to stop.
+    :param reactor: stopped when the supervisor is gone: nobody would tell this worker
+        to stop, or kill it where it hangs.
+    :param lost: called first, also while the worker stops already.
     """
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, lost: Callable[[], None]) -> None:
         self._reactor = reactor
+        self._lost = lost
         self._timers = Timers(reactor)
         self._stopping = False
 
@@ -66,10 +68,11 @@ class Parent(Protocol):
         self.connected = 0
         if not self._stopping:
             self.stop()
+            self._lost()
             try:
                 self._reactor.stop()
             except ReactorNotRunning:
-                pass
+                pass  # it stops already
 
 
 def read_report(line: bytes) -> list[Opened] | None:

@@ -404,6 +404,54 @@ def test_killed_itself_while_it_serves(kas: Kas, kubeconfig: Path) -> None:
         eventually(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids))
 
 
+@pytest.mark.parametrize("drains", [False, True])
+def test_killed_itself_beside_another_kas(
+    folder: Path, kubeconfig: Path, drains: bool
+) -> None:
+    """The next one has all ports at once, also where agents are still being moved."""
+    fleet = Fleet(folder, 2, "workers: 2\n")
+    one, two = fleet.kas
+    one.private, after = free_port(), free_port()
+    assert after == one.private + 1
+    two.more = ""
+    for kas in fleet.kas:
+        kas.grace = "60s"
+    try:
+        fleet.start()
+        agentk = fleet.agentk(one.add_agent("main"), kubeconfig, at=one)
+        one.add_user("one")
+        way = one.way("one")
+        eventually(lambda: way.ask("GET", "/version").status == 200)
+        eventually(lambda: one.status()["peers"] == 1)
+        with way.connect() as connection:
+            connection.send(way.head("GET", "/version", "Content-Length: 2") + b"{")
+            running = "kas_kubernetes_api_requests_in_flight"
+            eventually(lambda: one.metric(running) == 1)
+            pids = [worker["pid"] for worker in one.status()["workers"]]
+            assert one.process is not None
+            if drains:
+                one.process.child.terminate()
+                eventually(lambda: _is_refused(one.agents))
+            one.process.child.kill()
+            one.process.child.wait()
+            eventually(
+                lambda: all(
+                    _is_refused(port)
+                    for port in (one.agents, one.proxy, one.private, one.private + 1)
+                ),
+                2,
+            )
+            one.start()
+            assert any(Path("/proc", str(pid)).exists() for pid in pids)
+            eventually(lambda: way.ask("GET", "/version").status == 200)
+            connection.send(b"}")
+            assert connection.answer("GET").status == 200
+        agentk.wait_until_ready()
+        eventually(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids))
+    finally:
+        fleet.stop()
+
+
 def test_a_worker_that_cannot_start(folder: Path) -> None:
     """kas does not start, and what is wrong is said once it is seen."""
     kas = Kas(folder, "workers: 2\n")
