@@ -272,9 +272,7 @@ class Supervisor(LogsItsOwnWay, Service):
         return range(1, self._configuration.workers + 1)
 
     async def _socket(self, listening: Listening, path: Path, what: str) -> int:
-        path.unlink(missing_ok=True)
-        # Without a lock beside it: the path has our number, or is in our folder.
-        where = f"unix:{quoteStringArgument(str(path))}:mode=600:lockfile=0"
+        where = f"unix:{quoteStringArgument(str(path))}:mode=600"
         return await listening.reserve(Listen(endpoint=where), what, "")
 
     def _url(self, number: int) -> str:
@@ -572,10 +570,12 @@ class Supervisor(LogsItsOwnWay, Service):
             # A start that failed may have opened more than it started.
             for one, own in zip(self._workers, self._own, strict=False)
         ]
-        # Ours are copies: a worker accepts from its own as long as it has to.
-        await self._shared.close_all()
+        # Ours are copies: a worker accepts from its own as long as it has to, and as
+        # long has a unix socket its path.
+        self._shared.let_go()
         for one in ending:
             await one
+        await self._shared.close_all()
         await self._control.close()
         await self._listening.close_all()
         running.forget(self._state)

@@ -81,13 +81,15 @@ def _holder(kas: Kas) -> tuple[int, int]:
     return 0, 0
 
 
-def _is_refused(port: int) -> bool:
+def _is_refused(where: int | Path) -> bool:
     """Whether nobody listens there."""
-    try:
-        with socket.create_connection(("127.0.0.1", port)):
-            return False
-    except ConnectionRefusedError:
-        return True
+    is_path = isinstance(where, Path)
+    with socket.socket(socket.AF_UNIX if is_path else socket.AF_INET) as client:
+        try:
+            client.connect(str(where) if is_path else ("127.0.0.1", where))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return True
+        return False
 
 
 def test_one_kas_to_everyone(kas: Kas, agentk: Agentk, way: Way) -> None:
@@ -343,6 +345,48 @@ def test_seen_until_the_end(kas: Kas, kubeconfig: Path) -> None:
     assert not [
         one for one in said if one["level"] != "info" and one["logger"] in about
     ]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_unix_socket_while_it_stops(
+    folder: Path, kubeconfig: Path, workers: int
+) -> None:
+    """Its path is there as long as clients are taken, and then its successor's."""
+    path = folder / "web.sock"
+    settings = (
+        f"workers: {workers}\n"
+        f"web:\n  listen: {{network: unix, address: {path}, listen_grace_period: 4s}}\n"
+    )
+    one, two = Kas(folder, settings), Kas(folder / "two", settings)
+    one.grace = "60s"
+    try:
+        with with_agent(one, kubeconfig):
+            one.add_user("one")
+            way = one.way("one")
+            eventually(lambda: way.ask("GET", "/version").status == 200)
+            assert one.process is not None
+            with way.connect() as connection:
+                connection.send(way.head("GET", "/version", "Content-Length: 2") + b"{")
+                running = "kas_kubernetes_api_requests_in_flight"
+                eventually(lambda: one.metric(running) == 1)
+                one.process.child.terminate()
+                eventually(lambda: _is_refused(one.agents))
+                assert not _is_refused(path)
+                with pytest.raises(AssertionError, match=r"web\.sock is in use"):
+                    two.start()
+                eventually(lambda: _is_refused(path))
+                two.start()
+                assert not _is_refused(path)
+                connection.send(b"}")
+                assert connection.answer("GET").status == 200
+            assert one.stop()
+        assert not _is_refused(path)
+        assert two.stop()
+        assert not path.exists()
+    finally:
+        for kas in (one, two):
+            if kas.process is not None:
+                kas.process.kill()
 
 
 def test_watched_while_it_stops(kas: Kas, kubeconfig: Path) -> None:

@@ -1,5 +1,5 @@
 """
-A listening socket that another process opened, and that several accept from.
+A port of a socket that listens already, and from which other processes may accept.
 
 Twisted can adopt one (`IReactorSocket.adoptStreamPort`), and does what does not suit a
 socket with several owners: it accepts a hundred connections at a time, so that one
@@ -58,7 +58,7 @@ class HandedPort(FileDescriptor):
     """
     Accepts one connection at a time from a socket that listens already.
 
-    :param descriptor: stays open, and the caller's: the port has a copy; see `give_up`.
+    :param descriptor: stays open, and the caller's: the port has a copy.
     """
 
     _log = Logger()
@@ -68,7 +68,6 @@ class HandedPort(FileDescriptor):
     ) -> None:
         super().__init__(reactor)
         self._reactor = reactor
-        self._handed: int | None = descriptor
         self._socket = socket.socket(fileno=os.dup(descriptor))
         self._socket.setblocking(False)
         self._factory = factory
@@ -165,17 +164,6 @@ class HandedPort(FileDescriptor):
             self._socket.close()
             self._factory.doStop()
         return succeed(None)
-
-    def give_up(self) -> None:
-        """
-        Close the descriptor as well, after the port.
-
-        Clients are refused once all who share the socket have done so; as long as one
-        has it open they would wait for an answer that nobody gives.
-        """
-        handed, self._handed = self._handed, None
-        if handed is not None:
-            os.close(handed)
 
     def logPrefix(self) -> str:
         return "handed port"

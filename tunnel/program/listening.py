@@ -15,7 +15,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory
-from twisted.internet.protocol import ServerFactory
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
@@ -24,6 +23,7 @@ from tunnel.errors import ConfigurationError
 from tunnel.program.handed import HandedPort
 from tunnel.program.handshakes import FailedHandshakes
 from tunnel.program.opened import Opened
+from tunnel.program.sockets import ListeningSocket, is_unix, open_socket
 from tunnel.transport.sockets import address_text
 from tunnel.transport.tls import ReloadingServerContext
 from tunnel.transport.tlsio import wrap_server
@@ -43,7 +43,8 @@ class Listening:
     :ivar now: the time of day.
     :ivar handed: sockets that are open already and shared with other processes, by the
         section that says where to listen.
-    :ivar ending: what closes from now on is not opened again.
+    :ivar ending: what closes from now on is not opened again: clients are refused once
+        all processes that share a socket have closed it.
     """
 
     reactor: Any
@@ -60,6 +61,11 @@ class Listening:
     #: Those that operators replace.
     _named: set[Path] = attrs.Factory(set)
     _ports: dict[IListeningPort, Opened] = attrs.Factory(dict)
+    #: Descriptors that were handed, by the ports that accept from them.
+    _descriptors: dict[IListeningPort, int] = attrs.Factory(dict)
+    #: Unix sockets by their ports, and all that is reserved for other processes.
+    _sockets: dict[IListeningPort, ListeningSocket] = attrs.Factory(dict)
+    _reserved: list[ListeningSocket] = attrs.Factory(list)
     _dates: LoopingCall | None = None
     _log = Logger()
 
@@ -135,34 +141,54 @@ class Listening:
         :return: the descriptor.
         :raises ConfigurationError: the address cannot be had.
         """
-        port: Any = await self._open(listen, ServerFactory(), what, setting)
-        port.stopReading()
-        # Twisted would end the socket itself, for those that share it too.
-        port._shouldShutdown = False
-        self._ports[port] = Opened(what, address_text(port.getHost()))
-        descriptor: int = port.fileno()
-        return descriptor
+        try:
+            opened = await open_socket(listen.endpoint_string())
+        except Exception as error:
+            raise self._refusal(listen, what, setting, error) from error
+        self._reserved.append(opened)
+        return opened.fileno()
+
+    def let_go(self) -> None:
+        """Close what is reserved; those to whom it was handed go on to accept."""
+        for one in self._reserved:
+            one.close()
 
     async def _open(
         self, listen: Listen, factory: IProtocolFactory, what: str, setting: str
     ) -> IListeningPort:
         descriptor = self.handed.get(setting.removesuffix(".address"))
         if descriptor is not None:
-            port = HandedPort(descriptor, factory, self.reactor)
-            port.startListening()
+            port = self._accept(descriptor, factory)
+            self._descriptors[port] = descriptor
             return port
+        endpoint = listen.endpoint_string()
         try:
+            if is_unix(endpoint):
+                opened = await open_socket(endpoint)
+                port = self._accept(opened.fileno(), factory)
+                self._sockets[port] = opened
+                return port
             opening: Deferred[IListeningPort] = serverFromString(
-                self.reactor, listen.endpoint_string()
+                self.reactor, endpoint
             ).listen(factory)
             return await opening
         except Exception as error:
-            raise ConfigurationError(
-                [
-                    f"cannot listen for {what}: {self._reason(listen, error)}; choose "
-                    f"another{f' with {setting}' if setting else ' address'}"
-                ]
-            ) from error
+            raise self._refusal(listen, what, setting, error) from error
+
+    def _accept(self, descriptor: int, factory: IProtocolFactory) -> IListeningPort:
+        port = HandedPort(descriptor, factory, self.reactor)
+        port.startListening()
+        return port
+
+    def _refusal(
+        self, listen: Listen, what: str, setting: str, error: Exception
+    ) -> ConfigurationError:
+        return ConfigurationError(
+            [
+                f"cannot listen for {what}: {self._reason(listen, error)}; choose "
+                f"another{f' with {setting}' if setting else ' address'}"
+            ]
+        )
 
     def _reason(self, listen: Listen, error: Exception) -> str:
         """Why a port cannot be had, in words for operators."""
@@ -232,13 +258,21 @@ class Listening:
         stopping: Any = port.stopListening()
         if stopping is not None:
             await stopping
-        if self.ending and isinstance(port, HandedPort):
-            port.give_up()
+        opened = self._sockets.pop(port, None)
+        if opened is not None:
+            opened.close()
+            opened.remove_path()
+        if self.ending and port in self._descriptors:
+            os.close(self._descriptors.pop(port))
 
     async def close_all(self) -> None:
         """Accept nothing more anywhere."""
         for port in tuple(self._ports):
             await self.close(port)
+        self.let_go()
+        for one in self._reserved:
+            one.remove_path()
+        self._reserved.clear()
         for failures in self.handshakes.values():
             failures.stop()
         dates, self._dates = self._dates, None

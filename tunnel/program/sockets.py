@@ -1,0 +1,137 @@
+"""
+Sockets that listen, without a port of Twisted.
+
+Such a port accepts, shuts its socket down for all processes that share it, and removes
+the path of a unix socket, whoever listens there by then.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from contextlib import suppress
+from typing import Any
+
+from twisted.internet.abstract import isIPv6Address
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import CannotListenError
+from twisted.internet.protocol import ServerFactory
+
+__all__ = ["ListeningSocket", "is_unix", "open_socket"]
+
+
+class ListeningSocket:
+    """
+    A socket that listens.
+
+    :param path: of a unix socket that was made here, and is removed at the end.
+    """
+
+    def __init__(self, opened: socket.socket, path: str = "") -> None:
+        self._socket = opened
+        self._path = path
+        self._file = _file_at(path)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close it here; processes that share it go on to accept."""
+        self._socket.close()
+
+    def remove_path(self) -> None:
+        """Remove the path of a unix socket, unless it leads to another one by now."""
+        made, self._file = self._file, None
+        if made is not None and _file_at(self._path) == made:
+            with suppress(OSError):  # the next one that listens there removes it
+                os.unlink(self._path)
+
+
+async def open_socket(endpoint: str) -> ListeningSocket:
+    """
+    Open what a Twisted endpoint string says: ``tcp``, ``unix`` or ``systemd``.
+
+    :raises CannotListenError: as a port of Twisted does.
+    """
+    opened: Any = await serverFromString(_Opener(), endpoint).listen(ServerFactory())
+    assert isinstance(opened, ListeningSocket)
+    return opened
+
+
+def is_unix(endpoint: str) -> bool:
+    """Whether an endpoint string is of a unix socket."""
+    kind, *rest = endpoint.split(":")
+    return kind == "unix" or (kind == "systemd" and "domain=UNIX" in rest)
+
+
+class _Opener:
+    """A reactor as far as such endpoints need one: it opens, and does not accept."""
+
+    def listenTCP(
+        self, port: int, factory: object, backlog: int = 50, interface: str = ""
+    ) -> ListeningSocket:
+        is_ipv6 = isIPv6Address(interface)
+        opened = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            opened.bind((interface, port))
+            opened.listen(backlog)
+        except OSError as error:
+            opened.close()
+            raise CannotListenError(interface, port, error) from error
+        return ListeningSocket(opened)
+
+    def listenUNIX(
+        self,
+        address: str,
+        factory: object,
+        backlog: int = 50,
+        mode: int = 0o666,
+        wantPID: int = 0,
+    ) -> ListeningSocket:
+        # No lock is beside it: whether another program listens there can be asked.
+        opened = socket.socket(socket.AF_UNIX)
+        try:
+            _remove_left(address)
+            opened.bind(address)
+            os.chmod(address, mode)
+            opened.listen(backlog)
+        except OSError as error:
+            opened.close()
+            raise CannotListenError(None, address, error) from error
+        return ListeningSocket(opened, address)
+
+    def adoptStreamPort(
+        self, descriptor: int, family: int, factory: object
+    ) -> ListeningSocket:
+        return ListeningSocket(socket.socket(fileno=os.dup(descriptor)))
+
+
+def _remove_left(path: str) -> None:
+    """Remove a socket on which nobody listens any more: its kas was killed."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX) as asking:
+        # One that has no room for more connections would make us wait.
+        asking.setblocking(False)
+        try:
+            asking.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+        except BlockingIOError:
+            pass  # it is in use, as `bind` will say
+
+
+def _file_at(path: str) -> tuple[int, int, int] | None:
+    """What tells a file from one that has its path, or its number, later."""
+    if not path:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
