@@ -486,6 +486,8 @@ class KasService(LogsItsOwnWay, Service):
         start_or_exit(self._start(), self._reactor)
 
     async def _start(self) -> None:
+        if self._parent is None:
+            running.refuse_twins(self._state)
         self._errors.start()
         if self._tracer is not None:
             self._tracer.start(self._reactor)

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from twisted.internet.interfaces import IListeningPort, IProtocolFactory
+from twisted.internet.interfaces import IProtocolFactory
 from twisted.logger import Logger
 
 from kas.state.directory import StateDirectory, process_name
+
+if TYPE_CHECKING:
+    from tunnel.program.handed import HandedPort
+    from tunnel.program.sockets import ListeningSocket
 
 __all__ = ["CALLS", "CONTROL", "MAX_PATH", "SUFFIX", "ProcessSocket", "path_of"]
 
@@ -58,20 +62,28 @@ class ProcessSocket:
         self._reactor = reactor
         self._lost = lost
         self._handed = handed
-        self._port: IListeningPort | None = None
+        self._opened: ListeningSocket | None = None
+        self._port: HandedPort | None = None
 
     async def open(self) -> None:
         """Listen; where that cannot be, say so and go on without."""
         # kasctl, which looks for the socket, does without Twisted's transports.
-        from twisted.internet.endpoints import UNIXServerEndpoint
-
         from tunnel.program.handed import HandedPort
 
-        if self._handed is not None:
-            port = HandedPort(self._handed, self._factory, self._reactor)
-            port.startListening()
-            self._port = port
-            return
+        descriptor = self._handed
+        if descriptor is None:
+            self._opened = await self._open()
+            if self._opened is None:
+                return
+            descriptor = self._opened.fileno()
+        self._port = HandedPort(descriptor, self._factory, self._reactor)
+        self._port.startListening()
+
+    async def _open(self) -> ListeningSocket | None:
+        from twisted.internet.endpoints import quoteStringArgument
+
+        from tunnel.program.sockets import open_socket
+
         # Now, because a daemon is another process than the one that made this.
         path = path_of(self._state, os.getpid(), self._prefix)
         if len(os.fsencode(path)) > MAX_PATH:
@@ -81,11 +93,9 @@ class ProcessSocket:
                 path=str(path),
                 lost=self._lost,
             )
-            return
-        endpoint = UNIXServerEndpoint(self._reactor, str(path), mode=0o600)
+            return None
         try:
-            path.unlink(missing_ok=True)
-            self._port = await endpoint.listen(self._factory)
+            return await open_socket(f"unix:{quoteStringArgument(str(path))}:mode=600")
         except Exception as error:
             self._log.warn(
                 "no {path} ({reason}): kasctl {lost} will not work",
@@ -93,11 +103,14 @@ class ProcessSocket:
                 lost=self._lost,
                 reason=error,
             )
+            return None
 
     async def close(self) -> None:
         """Listen no more."""
         port, self._port = self._port, None
         if port is not None:
-            stopping: Any = port.stopListening()
-            if stopping is not None:
-                await stopping
+            port.stopListening()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+            opened.remove_path()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Sequence
 
 import attrs
@@ -20,6 +21,7 @@ from twisted.logger import Logger
 
 from kas.state.directory import StateDirectory, process_name
 from kas.state.process_socket import CALLS, CONTROL, SUFFIX
+from tunnel.errors import ConfigurationError
 from tunnel.program.opened import Opened
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "leave",
     "look",
     "look_at_leaving",
+    "refuse_twins",
     "tell",
 ]
 
@@ -92,6 +95,31 @@ class Running:
 def _reachable(address: str) -> str:
     host, colon, port = address.rpartition(":")
     return f"{_EVERYWHERE.get(host, host)}{colon}{port}"
+
+
+def refuse_twins(state: StateDirectory) -> None:
+    """
+    Look for a kas whose files look like ours, or like those of one that is gone.
+
+    Several containers may share the directory, and tell their processes apart by the
+    names of their hosts: what has our number, or that of no process here, and is
+    reached nevertheless, is in a container whose host has the same name.
+
+    :raises ConfigurationError: there is one.
+    """
+    # kasctl, which looks for those that run, does without Twisted's endpoints.
+    from tunnel.program.sockets import is_listening
+
+    for pid, path in state.of_processes(CONTROL, SUFFIX):
+        if (pid == os.getpid() or not is_alive(pid)) and is_listening(str(path)):
+            host = socket.gethostname()
+            raise ConfigurationError(
+                [
+                    f"{path}: another kas listens there, from another container whose "
+                    f"host has the same name, {host}: give each container a host name "
+                    "of its own, or a state directory"
+                ]
+            )
 
 
 def file_name(pid: int) -> str:

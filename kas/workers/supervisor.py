@@ -137,6 +137,7 @@ class Supervisor(LogsItsOwnWay, Service):
         start_or_exit(self._start(), self._reactor)
 
     async def _start(self) -> None:
+        running.refuse_twins(self._state)
         self._made = WorkersFolder.make(self._state, self._configuration.workers)
         try:
             await self._start_in(self._made)

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ import pytest
 
 from kas.ctl.asking import ask
 from tests.faults.stand import Fleet
+from tests.integration import needs
 from tests.integration.processes import Process, eventually, kasctl_here, twistd
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, Kas, fetch, sandbox, with_agent
@@ -494,6 +496,40 @@ def test_killed_itself_beside_another_kas(
         eventually(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids))
     finally:
         fleet.stop()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_twins(folder: Path, workers: int) -> None:
+    """Of two in containers with one host name the second does not start."""
+    container = [str(needs.program("unshare", "apt-get install util-linux"))]
+    container += ["--pid", "--fork", "--kill-child"]
+    if subprocess.run([*container, "true"], capture_output=True).returncode != 0:
+        needs.missing("namespaces of processes", "run as root")
+
+    def start(name: str) -> Process:
+        kas = Kas(folder / name, f"workers: {workers}\n")
+        kas.folder.mkdir()
+        command = twistd("kas", "--configuration-file", kas.configuration)
+        return Process(
+            "kas",
+            [*container, *command, "--state-directory", folder / "state"],
+            kas.folder / "kas.log",
+        )
+
+    one = start("one")
+    try:
+        one.wait_for("kas is ready")
+        (socket_of_one,) = (folder / "state").glob("control-*.1.sock")
+        with pytest.raises(AssertionError, match="give each container a host name"):
+            start("two").wait_for("kas is ready")
+        assert ask(socket_of_one, "GET", "/")["pid"] == 1
+        one.kill()
+        again = start("three")
+        again.wait_for("kas is ready")
+        assert ask(socket_of_one, "GET", "/")["pid"] == 1
+        again.kill()
+    finally:
+        one.kill()
 
 
 def test_a_worker_that_cannot_start(folder: Path) -> None:

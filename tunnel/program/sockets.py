@@ -7,6 +7,7 @@ the path of a unix socket, whoever listens there by then.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -18,7 +19,7 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import ServerFactory
 
-__all__ = ["ListeningSocket", "is_unix", "open_socket"]
+__all__ = ["ListeningSocket", "is_listening", "is_unix", "open_socket"]
 
 
 class ListeningSocket:
@@ -91,16 +92,19 @@ class _Opener:
         wantPID: int = 0,
     ) -> ListeningSocket:
         # No lock is beside it: whether another program listens there can be asked.
+        is_file = not address.startswith("\0")
         opened = socket.socket(socket.AF_UNIX)
         try:
-            _remove_left(address)
+            if is_file:
+                _remove_left(address)
             opened.bind(address)
-            os.chmod(address, mode)
+            if is_file:
+                os.chmod(address, mode)
             opened.listen(backlog)
         except OSError as error:
             opened.close()
             raise CannotListenError(None, address, error) from error
-        return ListeningSocket(opened, address)
+        return ListeningSocket(opened, address if is_file else "")
 
     def adoptStreamPort(
         self, descriptor: int, family: int, factory: object
@@ -108,22 +112,27 @@ class _Opener:
         return ListeningSocket(socket.socket(fileno=os.dup(descriptor)))
 
 
+def is_listening(path: str) -> bool:
+    """Whether a program listens on the unix socket there."""
+    return _asked(path) in (0, errno.EAGAIN)
+
+
 def _remove_left(path: str) -> None:
     """Remove a socket on which nobody listens any more: its kas was killed."""
     try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return
+        is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
     except FileNotFoundError:
         return
-    with socket.socket(socket.AF_UNIX) as asking:
-        # One that has no room for more connections would make us wait.
-        asking.setblocking(False)
-        try:
-            asking.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-        except BlockingIOError:
-            pass  # it is in use, as `bind` will say
+    if is_socket and _asked(path) == errno.ECONNREFUSED:
+        os.unlink(path)
+
+
+def _asked(path: str) -> int:
+    """What the kernel says to a client: a number of `errno`."""
+    with socket.socket(socket.AF_UNIX) as client:
+        # Otherwise one that has no room for more connections would make us wait.
+        client.setblocking(False)
+        return client.connect_ex(path)
 
 
 def _file_at(path: str) -> tuple[int, int, int] | None:

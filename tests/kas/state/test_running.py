@@ -22,8 +22,10 @@ from kas.state.running import (
     leave,
     look,
     look_at_leaving,
+    refuse_twins,
     tell,
 )
+from tunnel.errors import ConfigurationError
 from tunnel.program.opened import Opened
 
 FILE_NAME = file_name(os.getpid())
@@ -111,6 +113,28 @@ def test_in_containers(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -
     assert look(state) == ()
     # Not even one that was killed is anybody else's to judge.
     assert len(list(state.path.glob("running-*"))) == 2
+
+
+def test_twins(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two containers whose hosts have one name: what the first has is left alone."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    monkeypatch.setattr(socket, "gethostname", lambda: "kas")
+    refuse_twins(state)
+    for pid in (os.getpid(), gone.pid):
+        path = path_of(state, pid)
+        with socket.socket(socket.AF_UNIX) as twin:
+            twin.bind(str(path))
+            twin.listen()
+            with pytest.raises(ConfigurationError, match="the same name, kas: give"):
+                refuse_twins(state)
+        # It was killed.
+        refuse_twins(state)
+    with socket.socket(socket.AF_UNIX) as other:
+        # Of a process that there is here.
+        other.bind(str(path_of(state, os.getppid())))
+        other.listen()
+        refuse_twins(state)
 
 
 def test_several(state: StateDirectory) -> None:

@@ -130,6 +130,16 @@ async def test_what_a_crash_left(tmp_path: Path) -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_a_name_without_a_file() -> None:
+    name = f"\0txkas-{os.getpid()}"
+    opened = await open_socket(f"unix:{name}")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(name)
+    opened.close()
+    opened.remove_path()
+
+
+@pytest_twisted.ensureDeferred
 async def test_a_file_is_no_socket(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("x")
