@@ -144,7 +144,9 @@ class KasService(LogsItsOwnWay, Service):
         worker: Worker | None = None,
     ) -> None:
         self.name = "kas"
-        self._parent = None if worker is None else Parent(reactor, self._orphaned)
+        self._parent: Parent | None = None
+        if worker is not None:
+            self._parent = Parent(reactor, lambda: self.draining, self._orphaned)
         self._shares_store = worker is not None and worker.shares_store
         if worker is not None:
             configuration, environ = worker.configure(configuration, environ)
@@ -650,6 +652,11 @@ class KasService(LogsItsOwnWay, Service):
 
     # What kasctl asks for; see `kas.state.control.Controlled`.
 
+    @property
+    def draining(self) -> bool:
+        """Whether the last order was to take no agents."""
+        return self._acceptor is not None and self._acceptor.draining
+
     def drain(self) -> None:
         """Send every agent elsewhere, take no new ones, and be not ready."""
         self._log.info("drained by order: every agent is asked to connect elsewhere")
@@ -694,7 +701,7 @@ class KasService(LogsItsOwnWay, Service):
         fleet = self.fleet
         known: dict[str, Any] = {
             "pid": os.getpid(),
-            "draining": self._acceptor is not None and self._acceptor.draining,
+            "draining": self.draining,
         }
         problems = {
             one.agent.agent_name: one.agent.cluster_problem

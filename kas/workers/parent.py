@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
@@ -13,7 +14,7 @@ from twisted.python.failure import Failure
 from tunnel.program.opened import Opened
 from tunnel.util.timers import Timers
 
-__all__ = ["BEAT_INTERVAL", "REPORTS", "Parent", "read_report"]
+__all__ = ["BEAT_INTERVAL", "REPORTS", "Parent", "WorkerReport"]
 
 #: The descriptor that a worker writes to; what it reads ends with the supervisor.
 REPORTS = 3
@@ -22,17 +23,55 @@ REPORTS = 3
 BEAT_INTERVAL = 2.0
 
 
+@attrs.frozen
+class WorkerReport:
+    """
+    What a worker says, when it is ready and at each beat.
+
+    :ivar draining: it takes no agents.
+    :ivar opened: its ports, once it is ready; None: that was said before.
+    """
+
+    draining: bool
+    opened: list[Opened] | None = None
+
+    def to_line(self) -> bytes:
+        """As it is written."""
+        said: dict[str, Any] = {"draining": self.draining}
+        if self.opened is not None:
+            said["opened"] = [one.to_json() for one in self.opened]
+        return json.dumps(said).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> WorkerReport:
+        """
+        What a worker wrote.
+
+        :raises ValueError, KeyError, TypeError: it is nothing of this kind.
+        """
+        said = json.loads(line)
+        opened = said.get("opened")
+        return cls(
+            bool(said["draining"]),
+            None if opened is None else list(map(Opened.from_json, opened)),
+        )
+
+
 class Parent(Protocol):
     """
     Tells the supervisor how this worker is, and ends with it.
 
     :param reactor: stopped when the supervisor is gone: nobody would tell this worker
         to stop, or kill it where it hangs.
+    :param draining: whether this worker takes no agents now.
     :param lost: called first, also while the worker stops already.
     """
 
-    def __init__(self, reactor: Any, lost: Callable[[], None]) -> None:
+    def __init__(
+        self, reactor: Any, draining: Callable[[], bool], lost: Callable[[], None]
+    ) -> None:
         self._reactor = reactor
+        self._draining = draining
         self._lost = lost
         self._timers = Timers(reactor)
         self._stopping = False
@@ -48,7 +87,7 @@ class Parent(Protocol):
 
     def ready(self, opened: Sequence[Opened]) -> None:
         """Say that this worker takes connections at the addresses *opened*."""
-        self._send({"opened": [one.to_json() for one in opened]})
+        self._send(list(opened))
         self._beat()
 
     def stop(self) -> None:
@@ -57,12 +96,12 @@ class Parent(Protocol):
         self._timers.cancel_all()
 
     def _beat(self) -> None:
-        self._send({})
+        self._send()
         self._timers.later("beat", BEAT_INTERVAL, self._beat)
 
-    def _send(self, content: dict[str, Any]) -> None:
+    def _send(self, opened: list[Opened] | None = None) -> None:
         if self.transport is not None and self.connected:
-            self.transport.write(json.dumps(content).encode() + b"\n")
+            self.transport.write(WorkerReport(self._draining(), opened).to_line())
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         self.connected = 0
@@ -73,11 +112,3 @@ class Parent(Protocol):
                 self._reactor.stop()
             except ReactorNotRunning:
                 pass  # it stops already
-
-
-def read_report(line: bytes) -> list[Opened] | None:
-    """What one line says: the ports of a worker that is ready; None: that it lives."""
-    said = json.loads(line)
-    if "opened" not in said:
-        return None
-    return list(map(Opened.from_json, said["opened"]))

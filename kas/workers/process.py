@@ -15,7 +15,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from kas.workers.parent import REPORTS, read_report
+from kas.workers.parent import REPORTS, WorkerReport
 from kas.workers.worker import VARIABLE, Worker
 from tunnel.program.opened import Opened
 from tunnel.util.backoff import Backoff
@@ -58,6 +58,7 @@ class WorkerProcess:
     :param command: the program and its arguments.
     :param log: takes what a worker writes to its standard output; None: that is ours.
     :param ready: called each time a process is ready.
+    :param told: called with whether it takes no agents, at each sign of life.
     :param failed: called when one ends before any was ready.
     """
 
@@ -68,6 +69,7 @@ class WorkerProcess:
     _random: Callable[[], float]
     _log_line: Callable[[str], object] | None
     _ready: Callable[[WorkerProcess], None]
+    _told: Callable[[WorkerProcess, bool], None]
     _failed: Callable[[WorkerProcess, str], None]
     #: What it listens on; None: it is not ready.
     opened: list[Opened] | None = None
@@ -166,18 +168,19 @@ class WorkerProcess:
     def reported(self, line: bytes) -> None:
         """It said something."""
         try:
-            opened = read_report(line)
+            report = WorkerReport.from_line(line)
         except (ValueError, KeyError, TypeError):
             self._log.error("worker {number} is not understood", number=self.number)
             return
         self._listen_for(SILENCE)
-        if opened is not None:
-            self.opened = opened
+        if report.opened is not None:
+            self.opened = report.opened
             self._was_ready = True
             self._ready(self)
             if self._reload:
                 self._reload = False
                 self.signal(signal.SIGHUP)
+        self._told(self, report.draining)
 
     def wrote(self, line: bytes) -> None:
         """A line for the log."""

@@ -119,6 +119,8 @@ class Supervisor(LogsItsOwnWay, Service):
         #: Open while the file of the modules' stores is ours.
         self._store_lock: int | None = None
         self._draining = False
+        #: Workers that are being told so.
+        self._telling: set[WorkerProcess] = set()
         self._is_ready = False
         self._totals = MetricTotals()
         self._watchdog = sdnotify.Watchdog(reactor)
@@ -303,6 +305,7 @@ class Supervisor(LogsItsOwnWay, Service):
             secrets.SystemRandom().random,
             None if self.log_is_output else self._write_line,
             self._worker_ready,
+            self._worker_told,
             self._worker_failed,
         )
 
@@ -318,16 +321,19 @@ class Supervisor(LogsItsOwnWay, Service):
             number=worker.number,
             worker_pid=worker.pid,
         )
-        if self._draining:
-            # It took the place of one that was told before.
-            asking = Deferred.fromCoroutine(
-                self._ask(worker, "control", "/drain", b"POST")
-            )
-            asking.addErrback(lambda failure: self._log.failure("draining", failure))
         ready = self._ready
         if ready is not None and all(one.opened is not None for one in self._workers):
             self._ready = None
             ready.callback(None)
+
+    def _worker_told(self, worker: WorkerProcess, draining: bool) -> None:
+        """It took the place of one that had the order, or the order did not arrive."""
+        if draining is self._draining or worker in self._telling:
+            return
+        self._telling.add(worker)
+        Deferred.fromCoroutine(
+            self._ask_one(worker, "control", _order(self._draining), b"POST")
+        ).addBoth(lambda answer: self._telling.discard(worker))
 
     def _worker_failed(self, worker: WorkerProcess, how: str) -> None:
         ready, self._ready = self._ready, None
@@ -371,27 +377,32 @@ class Supervisor(LogsItsOwnWay, Service):
             raise ConfigurationError([f"worker {worker.number}: {response.code}"])
         return body
 
+    async def _ask_one(
+        self, worker: WorkerProcess, socket_name: str, path: str, method: bytes
+    ) -> bytes | None:
+        """The same; None: there is none, and the log says why."""
+        try:
+            return await self._ask(worker, socket_name, path, method)
+        except Exception as error:
+            # One that has nothing more to end closes before its process is gone.
+            if self._is_ready:
+                self._log.warn(
+                    "worker {number} does not answer: {reason}",
+                    number=worker.number,
+                    reason=_why(error),
+                )
+            return None
+
     async def _ask_all(
         self, socket_name: str, path: str, method: bytes = b"GET"
     ) -> list[tuple[WorkerProcess, bytes]]:
         """The answers of those that are ready; one that dies meanwhile has none."""
         asked = [one for one in self._workers if one.opened is not None]
-
-        async def ask(one: WorkerProcess) -> bytes | None:
-            try:
-                return await self._ask(one, socket_name, path, method)
-            except Exception as error:
-                # One that has nothing more to end closes before its process is gone.
-                if self._is_ready:
-                    self._log.warn(
-                        "worker {number} does not answer: {reason}",
-                        number=one.number,
-                        reason=_why(error),
-                    )
-                return None
-
         answers = await gatherResults(
-            [Deferred.fromCoroutine(ask(one)) for one in asked]
+            [
+                Deferred.fromCoroutine(self._ask_one(one, socket_name, path, method))
+                for one in asked
+            ]
         )
         return [
             (one, answer)
@@ -517,10 +528,10 @@ class Supervisor(LogsItsOwnWay, Service):
             found = await self._summed("control", path, add_progress, method)
             return as_json({"agents": 0, "requests": 0, **found})
 
-        async def drain(path: str, draining: bool) -> Page:
-            # Those that do not answer are told when another takes their place.
+        async def drain(draining: bool) -> Page:
+            # Those that do not answer are told again when they say that they live.
             self._draining = draining
-            return await progress(path, b"POST")
+            return await progress(_order(draining), b"POST")
 
         async def agents() -> Page:
             # Each knows those of all; the first that answers will do.
@@ -536,8 +547,8 @@ class Supervisor(LogsItsOwnWay, Service):
             },
             self._reactor,
             {
-                "/drain": partial(drain, "/drain", True),
-                "/undrain": partial(drain, "/undrain", False),
+                _order(True): partial(drain, True),
+                _order(False): partial(drain, False),
                 "/rebalance": partial(summed, "/rebalance", b"POST"),
             },
         )
@@ -590,6 +601,11 @@ class Supervisor(LogsItsOwnWay, Service):
         # Their paths go with our copies, and by them we and the other workers reach
         # this one as long as it has something to end.
         await own.close_all()
+
+
+def _order(draining: bool) -> str:
+    """To take no agents, or to take some again."""
+    return "/drain" if draining else "/undrain"
 
 
 def _why(error: Exception) -> str:

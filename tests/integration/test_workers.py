@@ -189,6 +189,18 @@ def test_drained_as_one(kas: Kas, agentk: Agentk, way: Way) -> None:
     eventually(lambda: way.ask("GET", "/version").status == 200)
 
 
+def test_an_order_that_one_missed(kas: Kas, agentk: Agentk) -> None:
+    """It is repeated until every worker says that it is so."""
+    control = _sockets(kas) / "2.control"
+    kas.ctl("drain", "--timeout", "0")
+    ask(control, "POST", "/undrain")
+    eventually(lambda: _of_worker(kas, 2)["draining"] is True, 10)
+    kas.ctl("drain", "--undo")
+    ask(control, "POST", "/drain")
+    eventually(lambda: _of_worker(kas, 2)["draining"] is False, 10)
+    assert fetch(kas.observability, "/readiness")[0] == 200
+
+
 def test_drained_while_one_does_not_answer(kas: Kas, agentk: Agentk) -> None:
     """Nobody says that its agents have left."""
     pid = _holder(kas)[1]

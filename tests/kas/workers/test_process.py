@@ -16,7 +16,8 @@ from kas.workers.process import LOOK_INTERVAL, REPLACE_MOST, SILENCE, WorkerProc
 from kas.workers.worker import Worker
 from tunnel.program.opened import Opened
 
-READY = {"opened": [Opened("agents", "127.0.0.1:1").to_json()]}
+BEAT = {"draining": False}
+READY = {**BEAT, "opened": [Opened("agents", "127.0.0.1:1").to_json()]}
 
 
 @attrs.define(eq=False)
@@ -62,6 +63,7 @@ def _worker(machine: Machine, failed: list[str] | None = None) -> WorkerProcess:
         lambda: 0.5,
         None,
         lambda one: None,
+        lambda one, draining: None,
         lambda one, how: told.append(how),
     )
 
@@ -80,7 +82,7 @@ def test_one_that_hangs_while_it_stops_is_killed() -> None:
     worker.stop().addCallback(ended.append)
     for _ in range(3):
         _passes(machine, SILENCE - 1)
-        child.says({})  # what runs takes its time
+        child.says(BEAT)  # what runs takes its time
     assert child.signals == ["SIGTERM"]
     _passes(machine, SILENCE)
     assert child.signals == ["SIGTERM", "SIGKILL"]
