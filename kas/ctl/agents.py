@@ -11,6 +11,7 @@ import attrs
 
 from kas.ctl.asking import Hung, ask
 from kas.ctl.common import Ctl, printable, shown_time
+from kas.observability.overview import joined
 from kas.state.process_socket import path_of
 from kas.state.running import Running
 from kas.workers.folder import worker_at
@@ -74,35 +75,20 @@ def look(ctl: Ctl, running: Sequence[Running]) -> Known | None:
 
     with ThreadPoolExecutor(min(len(running), MAX_AT_ONCE)) as pool:
         answers = list(pool.map(ask_one, running))
-    found: dict[str, dict[str, Any]] = {}
+    overviews: list[dict[str, Any]] = []
     problems: list[str] = []
     hung: dict[int, str] = {}
-    answered = False
     for one, answer in zip(running, answers, strict=True):
         if isinstance(answer, ConfigurationError):
             problems += answer.problems
             if isinstance(answer, Hung):
                 hung[one.pid] = str(answer)
             continue
-        answered = True
+        overviews.append(answer)
         if answer.get("problem"):
             problems.append(printable(answer["problem"]))
-        for agent in answer.get("agents", []):
-            _add(found, agent)
-    return Known(found, tuple(problems), hung, answered)
-
-
-def _add(found: dict[str, dict[str, Any]], agent: dict[str, Any]) -> None:
-    same = found.setdefault(agent["agent_id"], {**agent, "connections": []})
-    known = {(one["kas_id"], one["instance_id"]) for one in same["connections"]}
-    same["connections"] += [
-        one
-        for one in agent["connections"]
-        if (one["kas_id"], one["instance_id"]) not in known
-    ]
-    same["connected"] = bool(same["connections"])
-    seen = [one for one in (same["last_seen"], agent["last_seen"]) if one is not None]
-    same["last_seen"] = max(seen, default=None)
+    found = {one["agent_id"]: one for one in joined(overviews, problems)["agents"]}
+    return Known(found, tuple(problems), hung, bool(overviews))
 
 
 def row(agent: dict[str, Any] | None) -> tuple[str, ...]:
@@ -117,6 +103,8 @@ def row(agent: dict[str, Any] | None) -> tuple[str, ...]:
     if not connections:
         seen = agent["last_seen"]
         last = "never seen" if seen is None else f"last seen {_since(seen)}"
+        if agent["connected"] is None:
+            return ("unknown", "-" if seen is None else last, "-", "-", "-", "-")
         return ("away", last, "0", "-", "-", "-")
     return (
         "connected",

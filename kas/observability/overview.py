@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from kas.agents.last_seen import LastSeen
-from kas.directory.directory import Directory
-from kas.directory.records import AgentRecord
-from kas.identity.file import Agent
 from tunnel.errors import CallError
 
-__all__ = ["overview"]
+if TYPE_CHECKING:
+    # Not for `kasctl`, which begins sooner without.
+    from kas.agents.last_seen import LastSeen
+    from kas.directory.directory import Directory
+    from kas.directory.records import AgentRecord
+    from kas.identity.file import Agent
+
+__all__ = ["joined", "overview"]
 
 
 async def overview(
@@ -23,6 +26,7 @@ async def overview(
     As JSON; times are seconds since 1970.
 
     ``problem`` says why those of other kas may be missing; empty: they are not.
+    ``connected`` is null for an agent that may be connected there.
     """
     problem = ""
     records: Sequence[AgentRecord]
@@ -45,7 +49,7 @@ async def overview(
             {
                 "agent_id": agent_id,
                 "agent_name": name,
-                "connected": agent_id in connections,
+                "connected": _is_connected(connections.get(agent_id), problem),
                 "last_seen": seen.get(agent_id),
                 "connections": [
                     _connection(record)
@@ -58,6 +62,43 @@ async def overview(
             for agent_id, name in names.items()
         ],
     }
+
+
+def joined(
+    overviews: Iterable[Mapping[str, Any]], problems: Sequence[str]
+) -> dict[str, Any]:
+    """
+    Those of several processes, as one.
+
+    :param problems: why connections that are in none of them may exist.
+    """
+    problem = "; ".join(problems)
+    agents: dict[str, dict[str, Any]] = {}
+    connections: dict[str, dict[str, Any]] = {}
+    for said in overviews:
+        for one in said["agents"]:
+            agent_id, seen = one["agent_id"], one["last_seen"]
+            agent = agents.setdefault(agent_id, {**one})
+            agent["last_seen"] = max(
+                (time for time in (agent["last_seen"], seen) if time is not None),
+                default=None,
+            )
+            of_instances = connections.setdefault(agent_id, {})
+            for connection in one["connections"]:
+                before = of_instances.setdefault(connection["instance_id"], connection)
+                if connection["connected_at"] > before["connected_at"]:
+                    of_instances[connection["instance_id"]] = connection
+    for agent_id, agent in agents.items():
+        agent["connections"] = list(connections[agent_id].values())
+        agent["connected"] = _is_connected(agent["connections"], problem)
+    return {"problem": problem, "agents": list(agents.values())}
+
+
+def _is_connected(connections: Sequence[object] | None, problem: str) -> bool | None:
+    """Whether an agent is; None: that is not known."""
+    if connections:
+        return True
+    return None if problem else False
 
 
 def _connection(record: AgentRecord) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-__all__ = ["MetricTotals", "add_progress", "add_states"]
+from kas.observability.overview import joined
+
+__all__ = ["MetricTotals", "add_agents", "add_progress", "add_states"]
 
 #: Metrics of which the largest is that of all, because each worker sees the same.
 _LARGEST = (
@@ -141,3 +143,24 @@ def add_states(said: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 modules[name] = state
     total["modules"] = modules
     return total
+
+
+def add_agents(
+    said: Sequence[Mapping[str, Any]], silent: int, *, alone: bool
+) -> dict[str, Any]:
+    """
+    One overview of those of several.
+
+    Each has at least what is connected to itself; where one hangs, the others may know
+    no more than that.
+
+    :param silent: how many more there are.
+    :param alone: there is no other kas than these workers.
+    """
+    problems: list[str] = []
+    if silent:
+        does = "worker does" if silent == 1 else "workers do"
+        problems.append(f"{silent} {does} not answer")
+    if not alone:
+        problems += [one["problem"] for one in said if one["problem"]]
+    return joined(said, list(dict.fromkeys(problems)))

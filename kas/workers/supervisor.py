@@ -47,7 +47,7 @@ from kas.state.process_socket import CALLS, CONTROL, MAX_PATH, ProcessSocket, pa
 from kas.workers.folder import WorkersFolder
 from kas.workers.process import WorkerProcess
 from kas.workers.sharing import OBSERVABILITY, PRIVATE_API
-from kas.workers.summary import MetricTotals, add_progress, add_states
+from kas.workers.summary import MetricTotals, add_agents, add_progress, add_states
 from kas.workers.worker import Worker, private_listen
 from tunnel import __version__
 from tunnel.config import Listen
@@ -534,10 +534,14 @@ class Supervisor(LogsItsOwnWay, Service):
             return await progress(_order(draining), b"POST")
 
         async def agents() -> Page:
-            # Each knows those of all; the first that answers will do.
-            for _, body in await self._ask_all("control", "/agents"):
-                return Page(body, "application/json")
-            return plain("no worker answers", 503)
+            answers = await self._ask_all("control", "/agents")
+            if not answers:
+                return plain("no worker answers", 503)
+            silent = len(self._workers) - len(answers)
+            found = [json.loads(body) for _, body in answers]
+            return as_json(
+                add_agents(found, silent, alone=self._configuration.redis is None)
+            )
 
         return Site(
             {

@@ -240,6 +240,32 @@ def test_drained_while_none_is_ready(kas: Kas, agentk: Agentk) -> None:
     assert "worker 1 does not answer: not within 2.3 s" in kas.process.said()
 
 
+def test_agents_while_one_does_not_answer(kas: Kas, agentk: Agentk) -> None:
+    """What the others have is known; what it has is neither connected nor away."""
+    number, holder = _holder(kas)
+    (other, *_) = (
+        one["pid"] for one in kas.status()["workers"] if one["worker"] != number
+    )
+    kas.add_agent("elsewhere")
+    eventually(lambda: len(kas.ctl_json("agent", "list")) == 2)
+
+    def listed() -> tuple[list[object], str]:
+        found = {one["name"]: one for one in kas.ctl_json("agent", "list")}
+        states = [found[name]["connected"] for name in ("main", "elsewhere")]
+        return states, kas.ctl("agent", "list")
+
+    assert listed()[0] == [True, False]
+    for pid, expected in ((other, [True, None]), (holder, [None, None])):
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            states, shown = listed()
+            assert states == expected
+            assert (" unknown " in shown, " away " in shown) == (True, False)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    eventually(lambda: listed()[0] == [True, False])
+
+
 def test_a_changed_file_waits_for_a_restart(kas: Kas, agentk: Agentk, way: Way) -> None:
     """One that takes the place of another is what the others are."""
     kas.configuration.write_text("workers: [")

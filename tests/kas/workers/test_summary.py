@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -10,7 +12,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from kas.workers.summary import MetricTotals, add_progress, add_states
+from kas.workers.summary import MetricTotals, add_agents, add_progress, add_states
 
 
 def _metrics(factor: int) -> str:
@@ -114,3 +116,40 @@ def test_states() -> None:
         "agents": [{"agent_id": "x"}, {"agent_id": "y"}],
         "cluster_problems": {"x": "down", "y": "up"},
     }
+
+
+def _overview(problem: str, **agents: int | None) -> dict[str, Any]:
+    """Of agents, with the times at which one instance of each connected."""
+    return {
+        "problem": problem,
+        "agents": [
+            {
+                "agent_id": name,
+                "connected": time is not None,
+                "last_seen": None if time else 5.0,
+                "connections": [{"instance_id": "i", "connected_at": time}]
+                if time
+                else [],
+            }
+            for name, time in agents.items()
+        ],
+    }
+
+
+def test_agents() -> None:
+    """What one worker has is known, whatever others know of it."""
+    hung = "another worker does not answer"
+    said = [_overview(hung, a=1, b=None, c=None), _overview(hung, a=None, b=7, c=None)]
+    whole = add_agents([*said, _overview("", a=1, b=6, c=None)], 0, alone=True)
+    agents = {one["agent_id"]: one for one in whole["agents"]}
+    assert whole["problem"] == ""
+    assert [agents[name]["connected"] for name in "abc"] == [True, True, False]
+    assert [one["connected_at"] for one in agents["b"]["connections"]] == [7]
+    assert agents["c"]["last_seen"] == 5.0
+    part = add_agents(said, 1, alone=True)
+    assert part["problem"] == "1 worker does not answer"
+    assert [one["connected"] for one in part["agents"]] == [True, True, None]
+    # Other kas may have it.
+    cut_off = add_agents([_overview("no Redis", c=None)] * 2, 0, alone=False)
+    assert cut_off["problem"] == "no Redis"
+    assert cut_off["agents"][0]["connected"] is None
