@@ -12,9 +12,8 @@ import attrs
 from kas.ctl.asking import Hung, ask
 from kas.ctl.common import Ctl, printable, shown_time
 from kas.observability.overview import joined
-from kas.state.process_socket import path_of
+from kas.state.process_socket import path_of, worker_at
 from kas.state.running import Running
-from kas.workers.folder import worker_at
 from tunnel.errors import ConfigurationError
 
 __all__ = ["HEAD", "Known", "look", "row"]

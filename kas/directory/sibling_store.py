@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import StoreDown, StoreListener
 from kas.pb import directory_pb2 as pb
+from kas.state.process_socket import worker_at
 from tunnel.errors import CallError, Status, TunnelError
 from tunnel.interfaces import StoreEvent, StoreEventType
 from tunnel.util.backoff import Backoff
@@ -284,11 +285,13 @@ class SiblingStore:
                     self._received(url, message)
                     backoff.reset()
             except TunnelError as error:
-                self._log.debug("worker at {url}: {reason}", url=url, reason=error)
+                self._log.debug(
+                    "{worker}: {reason}", worker=worker_at(url), reason=error
+                )
             except CancelledError:
                 return
             except Exception:
-                self._log.failure("following the worker at {url}", url=url)
+                self._log.failure("while following {worker}", worker=worker_at(url))
             self._lost(url)
             if not self._stopping:
                 await deferLater(self._clock, backoff.pause())

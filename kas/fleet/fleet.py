@@ -37,6 +37,7 @@ from kas.fleet.peers import Peers
 from kas.identity import jwt
 from kas.pb import directory_pb2
 from kas.state.pki import ServerFiles
+from kas.state.process_socket import worker_at
 from tunnel import __version__
 from tunnel.errors import CallError, ConfigurationError, Status, TunnelError
 from tunnel.hosting.events import EventBus
@@ -175,7 +176,8 @@ class Fleet:
                     "other kas connect without TLS: what passes between them can be "
                     "read; set certificate_file and key_file in private_api.listen"
                 )
-            self._log.info("other kas reach this one at {url}", url=self._own.url)
+            if self.siblings is None:
+                self._log.info("other kas reach this one at {url}", url=self._own.url)
         self.bus.subscribe("kas", "agent.connected", self._connected)
         self.bus.subscribe("kas", "agent.disconnected", self._disconnected)
         self.bus.subscribe("kas", "agent.changed", self._connected)
@@ -326,7 +328,9 @@ class Fleet:
                 timeout=ASK_TIMEOUT,
             )
         except TunnelError as error:
-            self._log.debug("kas at {url}: {reason}", url=kas.url, reason=error)
+            self._log.debug(
+                "{kas} was asked: {reason}", kas=worker_at(kas.url), reason=error
+            )
             return []
         self.directory.seen(KasRecord.from_message(answer.kas))
         return [AgentRecord.from_message(one) for one in answer.agents]

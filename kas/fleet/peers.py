@@ -16,6 +16,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from kas.state.process_socket import worker_at
 from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import Keepalive, Timing
@@ -81,6 +82,12 @@ class Peer(TunnelOwner):
 
     def __attrs_post_init__(self) -> None:
         self._backoff = Backoff(self._peers.random, RETRY_FIRST, RETRY_MOST)
+
+    @property
+    def _name(self) -> str:
+        """For the log: another worker of this kas, or its address."""
+        name = worker_at(self.url)
+        return f"kas at {name}" if name == self.url else name
 
     @property
     def alive(self) -> bool:
@@ -185,7 +192,7 @@ class Peer(TunnelOwner):
         if self._failures == 1:
             # Others that stop as well, as workers do, are nothing to look after.
             say = self._log.info if peers.leaving else self._log.warn
-            say("kas at {url} {why}", url=self.url, why=why)
+            say("{kas} {why}", kas=self._name, url=self.url, why=why)
         # Not before `connect` returned: some attempts fail at once, and who asked for
         # one has not yet noted what would end the wish.
         peers.clock.callLater(0, self._tell)
@@ -196,8 +203,8 @@ class Peer(TunnelOwner):
         for_each(
             waiting.values(),
             lambda callback: callback(),
-            "a request to {url}",
-            url=self.url,
+            "a request to {kas}",
+            kas=self._name,
         )
 
     def stop(self) -> None:
@@ -218,7 +225,7 @@ class Peer(TunnelOwner):
         self._greeting = None
         self.tunnel = tunnel
         if self._failures > 1:
-            self._log.info("kas at {url} is back", url=self.url)
+            self._log.info("{kas} is back", kas=self._name, url=self.url)
         self._failures = 0
         self._backoff.reset()
         self.problem = ""
@@ -233,7 +240,9 @@ class Peer(TunnelOwner):
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         if tunnel is self.tunnel:
             self.tunnel = None
-            self._log.info("kas at {url}: {reason}", url=self.url, reason=reason)
+            self._log.info(
+                "{kas}: {reason}", kas=self._name, url=self.url, reason=reason
+            )
             self._pursue()
         elif tunnel is self._greeting:
             self._greeting = None

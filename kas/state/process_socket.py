@@ -8,6 +8,7 @@ Each process has its own, by host and number, because several kas may share a di
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
     from tunnel.program.handed import HandedPort
     from tunnel.program.sockets import ListeningSocket
 
-__all__ = ["CALLS", "CONTROL", "MAX_PATH", "SUFFIX", "ProcessSocket", "path_of"]
+__all__ = [
+    "CALLS",
+    "CONTROL",
+    "MAX_PATH",
+    "SUFFIX",
+    "ProcessSocket",
+    "path_of",
+    "worker_at",
+]
 
 #: What begins the name of the socket that kas itself is controlled by, and of that for
 #: calls of its modules' services.
@@ -30,6 +39,18 @@ SUFFIX = ".sock"
 
 #: Bytes of the path of a unix socket, with the zero behind it (Linux).
 MAX_PATH = 107
+
+#: Where a worker is reached by the others, where there is no Redis: in the folder of
+#: its kas (`kas.workers.folder`).
+_PEER = re.compile(
+    r"unix://.*/workers-[0-9a-f]{4}-([0-9]+)(?:\.[0-9]+)?/([0-9]+)\.peer"
+)
+
+
+def worker_at(url: str) -> str:
+    """For people: which worker *url* leads to, and of which kas; or *url* itself."""
+    found = _PEER.fullmatch(url)
+    return url if found is None else f"worker {found[2]} of {found[1]}"
 
 
 def path_of(state: StateDirectory, pid: int, prefix: str = CONTROL) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import socket
 from contextlib import suppress
@@ -18,12 +17,7 @@ from kas.state.process_socket import MAX_PATH
 from kas.state.running import is_alive
 from tunnel.errors import ConfigurationError
 
-__all__ = ["WorkersFolder", "worker_at"]
-
-#: Where a worker is reached by the others, where there is no Redis.
-_PEER = re.compile(
-    r"unix://.*/workers-[0-9a-f]{4}-([0-9]+)(?:\.[0-9]+)?/([0-9]+)\.peer"
-)
+__all__ = ["WorkersFolder"]
 
 #: In each folder, and locked as long as its supervisor lives.
 _LOCK = "lock"
@@ -87,7 +81,11 @@ class WorkersFolder:
         return True
 
     def socket(self, number: int, what: str) -> Path:
-        """That of one worker for *what*: ``status``, ``control`` or ``peer``."""
+        """
+        That of one worker for *what*: ``status``, ``control`` or ``peer``.
+
+        The last is where the others reach it: see `kas.state.process_socket.worker_at`.
+        """
         return self.path / f"{number}.{what}"
 
     @property
@@ -129,12 +127,6 @@ def _has_owner(pid: int, path: Path) -> bool:
     finally:
         os.close(lock)
     return False  # another process may have its number by now
-
-
-def worker_at(url: str) -> str:
-    """For people: which worker *url* leads to, and of which kas; or *url* itself."""
-    found = _PEER.fullmatch(url)
-    return url if found is None else f"worker {found[2]} of {found[1]}"
 
 
 def _prefix() -> str:

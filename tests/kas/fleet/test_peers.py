@@ -95,6 +95,16 @@ class PeersTests(SynchronousTestCase):
         peer = self.connect()
         self.assertEqual((self.told, peer.alive, peer.worth_trying), (1, False, False))
 
+    def test_name_of_a_worker(self) -> None:
+        """The path of its socket tells people nothing."""
+        case: Any = self
+        log = EventLoggingObserver.createWithCleanup(case, globalLogPublisher)
+        for url in ("unix:///var/lib/kas/workers-5bce-4711/2.peer", URL):
+            self.connect(url)
+        said = [one["log_format"].format(**one) for one in log]
+        self.assertTrue(said[0].startswith("worker 2 of 4711 cannot be reached: "))
+        self.assertTrue(said[1].startswith(f"kas at {URL} cannot be reached: "))
+
     def test_nobody_there_at_the_end(self) -> None:
         """It is a warning, but while this kas stops: others may stop as well."""
         for url, leaving, level in (

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kas.state.directory import StateDirectory
-from kas.workers.folder import WorkersFolder, worker_at
+from kas.state.process_socket import worker_at
+from kas.workers.folder import WorkersFolder
 from tunnel.errors import ConfigurationError
 
 #: Above what Linux gives to processes (PID_MAX_LIMIT).
