@@ -33,7 +33,6 @@ class Options(ProgramOptions):
         **ProgramOptions.choices,
         "log-level": ("debug", "info", "warn", "error"),
     }
-    usable = "the options are usable"
     synopsis = "--kas-address URL (--token-file FILE | $AGENTK_TOKEN) [options]"
     longdesc = (
         "The agent that connects a Kubernetes cluster to kas. In a pod it finds the "
@@ -110,6 +109,10 @@ class Options(ProgramOptions):
     def opt_kas_header(self, text: str) -> None:
         """A header for the WebSocket to kas, `Name: value`; may be repeated."""
         self["kas-header"].append(text)
+
+    def usable(self) -> str:
+        """What ``--check`` says when nothing is wrong."""
+        return "the options are usable"
 
     def steps(self) -> Sequence[Callable[[], None]]:
         """The options themselves, and the files that they name."""

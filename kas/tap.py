@@ -23,6 +23,7 @@ try:
     from kas.config.workers import EXPECTED, parse_workers
     from kas.service import KasService
     from kas.state.directory import StateDirectory, locate
+    from kas.workers.folder import check_path
     from kas.workers.sharing import check_listeners
     from kas.workers.supervisor import Supervisor
     from kas.workers.worker import Worker
@@ -33,7 +34,6 @@ except ModuleNotFoundError as error:
 class Options(ProgramOptions):
     """What can be said on the command line."""
 
-    usable = "the configuration is usable"
     synopsis = "[options]"
     longdesc = (
         "The server that agents in Kubernetes clusters connect to, and through which "
@@ -79,6 +79,10 @@ class Options(ProgramOptions):
     #: What is to be said of the file, though it is no problem.
     remarks: Sequence[str]
 
+    def usable(self) -> str:
+        """What ``--check`` says when nothing is wrong."""
+        return f"the configuration is usable; workers: {self.configuration.workers}"
+
     def steps(self) -> Sequence[Callable[[], None]]:
         """The configuration file, and the state directory."""
         return self._load, self._look_at_state
@@ -111,6 +115,10 @@ class Options(ProgramOptions):
         path = locate(self["state-directory"], os.environ)
         if os.path.exists(path):
             StateDirectory.open(path, create=False)
+        # Without a configuration, what is wrong with that comes first.
+        configuration = getattr(self, "configuration", None)
+        if configuration is not None:
+            check_path(path, configuration.workers)
 
 
 def makeService(options: Options) -> IService:

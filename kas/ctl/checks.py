@@ -89,9 +89,10 @@ def check(ctl: Ctl, file: str, module: str | None) -> None:
     shown = ", ".join(names) or "none"
     for text in warnings:
         ctl.note(text)
+    workers = configuration.workers
     ctl.result(
-        {"problems": [], "warnings": warnings, "modules": names},
-        f"{file} is usable; modules: {shown}",
+        {"problems": [], "warnings": warnings, "modules": names, "workers": workers},
+        f"{file} is usable; workers: {workers}; modules: {shown}",
     )
 
 

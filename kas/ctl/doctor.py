@@ -266,6 +266,7 @@ class _Doctor:
     def _check_configuration(self) -> str:
         # Here, because it imports every module that the file asks for.
         from kas.config.loading import listeners, load
+        from kas.workers.folder import check_path
         from kas.workers.sharing import check_listeners
 
         if self._running is not None:
@@ -279,6 +280,7 @@ class _Doctor:
         _, modules = load(self._file)
         self._listens = list(listeners(self._configuration, modules))
         check_listeners(self._configuration, modules, self._file)
+        check_path(self._ctl.path(), self._configuration.workers)
         if self._file is None:
             for one in self._ctl.leaving():
                 raise _Wrong(f"kas {one} stops, and no other runs; see 'kasctl status'")

@@ -17,7 +17,7 @@ from kas.state.process_socket import MAX_PATH
 from kas.state.running import is_alive
 from tunnel.errors import ConfigurationError
 
-__all__ = ["WorkersFolder"]
+__all__ = ["WorkersFolder", "check_path"]
 
 #: In each folder, and locked as long as its supervisor lives.
 _LOCK = "lock"
@@ -42,15 +42,16 @@ class WorkersFolder:
         """
         Make that of this process, and remove those of supervisors that are gone.
 
-        :raises ConfigurationError: paths in it would be too long for sockets.
+        :raises ConfigurationError: see `check_path`.
         """
+        check_path(state.path, workers)
         for path in state.path.glob(f"{_prefix()}*"):
             number = path.name.removeprefix(_prefix()).partition(".")[0]
             if number.isdecimal() and not _has_owner(int(number), path):
                 shutil.rmtree(path, ignore_errors=True)
         made = cls(state.file(f"{_prefix()}{os.getpid()}"))
         more = 0
-        while not made._begin(workers):
+        while not made._begin():
             more += 1
             made.path = state.file(f"{_prefix()}{os.getpid()}.{more}")
         made._take()
@@ -64,16 +65,8 @@ class WorkersFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         begun.rename(self.path / _LOCK)
 
-    def _begin(self, workers: int) -> bool:
+    def _begin(self) -> bool:
         """Make it; False: it is another one's."""
-        longest = self.socket(workers, "control")
-        if len(os.fsencode(longest)) > MAX_PATH:
-            raise ConfigurationError(
-                [
-                    f"{longest} is too long for a socket, and workers need some: use a "
-                    "state directory with a shorter path, or 'workers: 1'"
-                ]
-            )
         try:
             self.path.mkdir(mode=0o700)
         except FileExistsError:
@@ -109,6 +102,33 @@ class WorkersFolder:
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
+
+
+def check_path(state: Path, workers: int) -> None:
+    """
+    Look at the path of a state directory, whatever number a process gets at the start.
+
+    :raises ConfigurationError: sockets of so many workers would have too long a path.
+    """
+    if workers == 1:
+        return
+    # The last part is that of a folder beside another container's.
+    folder = WorkersFolder(state / f"{_prefix()}{_largest_pid()}.1")
+    over = len(os.fsencode(folder.socket(workers, "control"))) - MAX_PATH
+    if over > 0:
+        raise ConfigurationError(
+            [
+                f"{state}: too long for the sockets of workers (by {over} bytes): use "
+                "a state directory with a shorter path, or 'workers: 1'"
+            ]
+        )
+
+
+def _largest_pid() -> int:
+    try:
+        return int(Path("/proc/sys/kernel/pid_max").read_text())
+    except (OSError, ValueError):
+        return 2**22  # no Linux has more
 
 
 def _has_owner(pid: int, path: Path) -> bool:

@@ -610,6 +610,6 @@ def test_a_state_directory_with_a_long_path(folder: Path) -> None:
     kas = Kas(state, "workers: 2\n")
     kas.state.mkdir(mode=0o700, parents=True)
     (kas.state / "identity.json").write_text('{"version": 1}')
-    with pytest.raises(AssertionError, match="too long for a socket"):
+    with pytest.raises(AssertionError, match="too long for the sockets"):
         kas.start()
     assert (kas.state / "identity.json").exists()

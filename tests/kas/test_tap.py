@@ -15,6 +15,7 @@ import pytest
 from twisted.internet import reactor
 from twisted.python import usage
 
+from kas.config.workers import available_cores
 from kas.service import KasService
 from kas.tap import Options, makeService
 from tests.optionscase import OptionsCase
@@ -60,7 +61,8 @@ class OptionsTests(_Case):
             )
         self.assertEqual(ended.code, 0)
         self.assertEqual(
-            out.getvalue(), "the configuration is usable; modules: kubernetes_api\n"
+            out.getvalue(),
+            "the configuration is usable; workers: 1; modules: kubernetes_api\n",
         )
         self.assertEqual(list(self.folder.iterdir()), [self.folder / "kas.yaml"])
 
@@ -70,6 +72,21 @@ class OptionsTests(_Case):
         with contextlib.redirect_stdout(out):
             self.assertRaises(SystemExit, self.parse, "--version")
         self.assertEqual(out.getvalue(), f"txkas {__version__}\n")
+
+    def test_check_says_how_many_workers(self) -> None:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertRaises(SystemExit, self.parse, "--check", "--workers", "auto")
+        self.assertIn(f"; workers: {available_cores()}; ", out.getvalue())
+
+    def test_check_looks_at_the_path_of_the_state_directory(self) -> None:
+        """Workers need sockets there, also where it has yet to be made."""
+        state = "/run/" + "d" * 80
+        arguments = ("--check", "--state-directory", state, "--workers")
+        (problem,) = self.refused(*arguments, "2")
+        self.assertIn(f"{state}: too long for the sockets of workers (by ", problem)
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertRaises(SystemExit, self.parse, *arguments, "1")
 
     def test_check_finds_problems(self) -> None:
         """The other way, too."""
@@ -362,5 +379,9 @@ class ProcessTests(_Case):
         done = self.run_kas("modules: {acme_works: {}}\n", "--check")
         self.assertEqual(
             (done.returncode, done.stdout),
-            (0, "the configuration is usable; modules: acme_works, kubernetes_api\n"),
+            (
+                0,
+                "the configuration is usable; workers: 1; "
+                "modules: acme_works, kubernetes_api\n",
+            ),
         )

@@ -20,13 +20,11 @@ class ProgramOptions(usage.Options):
     Options of `twistd`, with ``--version`` and ``--check``.
 
     :ivar choices: the words that an option takes.
-    :ivar usable: what ``--check`` says when nothing is wrong.
     """
 
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "log-format": ("auto", "json", "text")
     }
-    usable: ClassVar[str]
 
     modules: Sequence[Prepared]
 
@@ -50,9 +48,13 @@ class ProgramOptions(usage.Options):
         refuse_unless(problems, self.steps())
         if self["check"]:
             names = ", ".join(module.name for module in self.modules) or "none"
-            print(f"{self.usable}; modules: {names}")
+            print(f"{self.usable()}; modules: {names}")
             sys.exit(0)
 
     def steps(self) -> Sequence[Callable[[], None]]:
         """What reads them; each raises `ConfigurationError` with all that is wrong."""
+        raise NotImplementedError
+
+    def usable(self) -> str:
+        """What ``--check`` says when nothing is wrong."""
         raise NotImplementedError
