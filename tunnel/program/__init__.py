@@ -11,6 +11,8 @@ What kas and agentk share around their services.
     listening.py    ports, from the configuration to a TLS listener
     opened.py       what others are told of them
     handed.py       a port that another process opened, and several accept from
+    sockets.py      sockets that listen, for other processes or at the path of a file
+    handed.py       a port of one, from which other processes may accept
     handshakes.py   TLS handshakes that failed, counted, and logged once a minute
     site.py         small HTTP sites: health, metrics, the control socket
     profile.py      where the process spends its time
