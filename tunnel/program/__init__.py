@@ -10,7 +10,6 @@ What kas and agentk share around their services.
     sdnotify.py     notifications for systemd
     listening.py    ports, from the configuration to a TLS listener
     opened.py       what others are told of them
-    handed.py       a port that another process opened, and several accept from
     sockets.py      sockets that listen, for other processes or at the path of a file
     handed.py       a port of one, from which other processes may accept
     handshakes.py   TLS handshakes that failed, counted, and logged once a minute
