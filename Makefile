@@ -24,7 +24,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
 .PHONY: help demo test unit integration lint types layers docs protos wheel bench \
-	faults alone experiments servers others lock lockimage kube clean
+	faults alone experiments servers others peers lock lockimage kube clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -97,6 +97,10 @@ kube:  ## build a Kubernetes control plane, helm, kustomize and sops for the tes
 	tests/kube/build-go-tool kustomize
 	tests/kube/build-go-tool sops
 	tests/kube/build
+
+peers:  ## build/peers with chisel, for BENCH_PEERS=build/peers make bench (Go)
+	mkdir -p build/peers
+	ln -sf $$(tests/kube/build-go-tool chisel | tail -n 1) build/peers/chisel
 
 lock: $(STAMP)  ## refresh requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade \

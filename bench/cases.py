@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from bench import fleet, workers
+from bench import fleet, peers, workers
 from bench.processes import ROOT, Process, python
 from bench.stand import GIGABYTE, NICE, ROUNDS, SECONDS, Stand
 from tools.load import speed
@@ -372,6 +372,7 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "known-agents": _fleet(fleet.known_agents),
     "dead-redis": _fleet(fleet.dead_redis),
     "failover": _fleet(fleet.failover),
+    "peers": _fleet(peers.chisel),
 }
 
 #: Those of a quick run, a few seconds each.

@@ -201,8 +201,8 @@ class Stand:
             return self.server("upstream")
         return self.nginx("")
 
-    def nginx(self, locations: str) -> tuple[Process, int]:
-        """nginx with TLS: *locations*, or files of the known sizes."""
+    def nginx(self, locations: str, *, tls: bool = True) -> tuple[Process, int]:
+        """nginx: *locations*, or files of the known sizes."""
         folder = self.folder / f"nginx-{len(list(self.folder.glob('nginx-*')))}"
         folder.mkdir()
         port = free_port()
@@ -217,7 +217,7 @@ class Stand:
             f"fastcgi_temp_path {folder}; uwsgi_temp_path {folder}; "
             f"scgi_temp_path {folder};\n"
             f"upstream next {{ server 127.0.0.1:{self._next or 1}; keepalive 64; }}\n"
-            f"server {{ listen 127.0.0.1:{port} ssl backlog=4096; "
+            f"server {{ listen 127.0.0.1:{port}{' ssl' * tls} backlog=4096; "
             f"ssl_certificate {self.certificate}; ssl_certificate_key {self.key};\n"
             f"ssl_protocols TLSv1.3; {locations or FILES.format(folder)} }} }}\n"
         )
