@@ -139,6 +139,8 @@ class ExtraTunnels:
 
     def _dial(self) -> None:
         self._pause = None
+        # It has the connection now, and would refuse.
+        self._wanted.pop(self.dialer.kas_id, None)
         if (
             not self._wanted
             or len(self.tunnels) >= MAX_TUNNELS

@@ -167,6 +167,22 @@ class ByChanceTests(_Case):
         self.many.later(INTERVAL)
         self.assertEqual(list(self.extra.tunnels), [self.two.me.kas_id])
 
+    def test_connection_comes_there(self) -> None:
+        """The kas that is looked for has the connection itself now."""
+        for waited in (0.0, INTERVAL):
+            self.busy(self.two)
+            self.many.later(waited)
+            self.agent.at = self.two
+            self.many.network.cut(self.one.agents_url)
+            self.many.later(1)
+            self.assertEqual(self.agent.dialer.kas_id, self.two.me.kas_id)
+            refusals = self.two.acceptor.refusals["already-here"]
+            self.many.later(2 * WANTED)
+            self.assertEqual(self.two.acceptor.refusals["already-here"], refusals)
+            self.agent.at = self.one
+            self.many.network.cut(self.two.agents_url)
+            self.many.later(1)
+
     def test_not_wanted_any_more(self) -> None:
         """What was busy once is not looked for for ever."""
         self.busy(self.two)
