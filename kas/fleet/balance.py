@@ -176,7 +176,9 @@ class Balance:
         :param deadline: seconds after which they are cut off here.
         """
         chosen = [one for one in connections if not one.leaving]
-        spread = self._spread(len(chosen), spread)
+        # Extra tunnels do not come back.
+        many = sum(not one.extra for one in chosen)
+        spread = self._spread(many, spread)
         for connection in chosen:
             self.registry.send_away(
                 connection,
@@ -188,5 +190,5 @@ class Balance:
                     reconnect_within_ms=round(spread * 1000),
                 ),
             )
-        self.moved += len(chosen)
-        return len(chosen)
+        self.moved += many
+        return many

@@ -212,3 +212,17 @@ class BalanceTests(SynchronousTestCase):
         self.balance.send_away(many, "why")
         longest = max(going.reconnect_within_ms for going in self.asked())
         self.assertGreater(longest, SPREAD * 1000)
+
+    def test_extra_tunnels(self) -> None:
+        """They are asked to go, too, but are no agents that come back somewhere."""
+        self.agents(2)
+        self.world.agent(instance=b"e", role="agent-extra")
+        *agents, extra = self.world.registry.tunnels()
+        crowd = [*agents, *[extra] * int(2 * PER_SECOND * SPREAD)]
+        self.assertEqual(self.balance.send_away(crowd, "why"), 2)
+        self.assertEqual(self.balance.moved, 2)
+        self.assertTrue(extra.leaving)
+        self.assertEqual(
+            {going.reconnect_within_ms for going in self.asked()},
+            {round(SPREAD * 1000)},
+        )
