@@ -181,6 +181,16 @@ class Router:
                     return AgentPath(peer.tunnel, record.agent, record)
         return None
 
+    def newest(self, agent: ConnectedAgent) -> int:
+        """The greatest generation of its instance that is known."""
+        here = (one.agent for one in self.registry.instances(agent.agent_id))
+        there = (one.agent for one in self.directory.routes(agent.agent_id))
+        return max(
+            one.generation
+            for one in (agent, *here, *there)
+            if one.instance_id == agent.instance_id
+        )
+
     def was_restarted(self, agent: ConnectedAgent) -> bool:
         """Another run of agentk is connected from its pod: this one is dead."""
         here = (one.agent for one in self.registry.instances(agent.agent_id))

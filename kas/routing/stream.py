@@ -533,6 +533,9 @@ class Resumption:
         self._agent = agent
         self._stream = stream
         self._callback = callback
+        #: Of what was known of the instance when the path broke: an extra tunnel may be
+        #: older than the connection, or newer, and all of them end with the process.
+        self._newest = router.newest(agent)
         self._attempts = 0
         self._path: AgentPath | None = None
         self._attempt: StreamTransport | None = None
@@ -565,9 +568,9 @@ class Resumption:
             attempt = path.resume(resume, self)
         except (SessionClosed, StreamReset):
             return False
-        if path.agent.generation > self._agent.generation:
-            # It connected since.  The one that was lost may still be listed
-            # where another kas had it, and says nothing.
+        if path.agent.generation > self._newest:
+            # It connected since.  What was there before may still be listed, and says
+            # nothing.
             stream.lives()
         self._path, self._attempt = path, attempt
         attempt.resumable = self

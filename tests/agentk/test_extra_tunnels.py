@@ -19,6 +19,7 @@ from agentk.extra_tunnels import (
 )
 from tests.kas.many import Kas, ManyCase
 from tunnel.errors import ErrorCode
+from tunnel.session.resume import DEFAULT_RESUME_LIMITS
 from tunnel.testing import RecordingReceiver
 
 
@@ -222,6 +223,44 @@ class _Nowhere:
 
 def _old(acceptor: object, tunnel: object) -> None:
     tunnel.end(ErrorCode.PROTOCOL, "agents connect to this port")  # type: ignore[attr-defined]
+
+
+class KilledTests(_Case):
+    """agentk is killed; the end of one of its tunnels comes later."""
+
+    def test_nothing_says_that_it_lives(self) -> None:
+        """What was relayed before does not wait for longer because of the extra one."""
+        watch = self.ask(self.two, resumable=True)
+        self.agent.streams[-1][0].send_headers(b"head")
+        self.open(self.two)
+        extra = self.many.network.pipes[-1][1]
+        extra.cut = True
+        self.agent.at = _Nowhere()  # type: ignore[assignment]
+        self.many.network.cut(self.one.agents_url)
+        self.many.later(1)
+        extra.cut = False
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(DEFAULT_RESUME_LIMITS.closed_grace)
+        self.assertEqual(len(watch.closed), 1)
+
+    def test_nor_does_a_connection_of_before(self) -> None:
+        """It is newer than the extra tunnel, and ended with it."""
+        self.open(self.two)
+        self.agent.at = self.three
+        self.many.network.cut(self.one.agents_url)
+        self.many.later(1)
+        watch = self.ask(self.two, resumable=True)
+        self.agent.streams[-1][0].send_headers(b"head")
+        self.many.settle()
+        self.agent.at = _Nowhere()  # type: ignore[assignment]
+        connection = self.many.network.pipes[-1][1]
+        connection.cut = True
+        self.many.network.cut(self.two.agents_url)
+        self.many.later(1)
+        connection.cut = False
+        self.many.network.cut(self.three.agents_url)
+        self.many.later(DEFAULT_RESUME_LIMITS.closed_grace)
+        self.assertEqual(len(watch.closed), 1)
 
 
 class EndTests(_Case):
