@@ -48,12 +48,13 @@ WANTED = 60.0
 #: Seconds without a request, and without one that runs, after which a tunnel goes.
 IDLE = 60.0
 
-#: Seconds that what runs through a tunnel has when it is not needed any more.
+#: Seconds that kas is told what runs through a tunnel has when it is not needed any
+#: more; it closes as soon as that is done.
 LEAVING = 3600.0
 
 #: Seconds before another attempt, at first and at most, because each that finds another
 #: kas costs that a handshake: a balancer may never let us reach the one that we want.
-RETRY_FIRST, RETRY_MOST = 0.1, 300.0
+RETRY_FIRST, RETRY_MOST = 0.1, 60.0
 
 #: Extra tunnels at once: each takes 20 KiB of a kas, and as much of us.
 MAX_TUNNELS = 16

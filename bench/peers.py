@@ -2,8 +2,9 @@
 chisel, a bare tunnel, beside ours: requests by turns, within the same minutes.
 
 ``BENCH_PEERS`` names a folder with ``chisel`` in it (``make peers`` builds one).  It
-passes bytes of a TCP connection on, in SSH within a WebSocket: it reads no HTTP, asks for
-no credential and counts nothing, and its upstream needs no TLS, while agentk's does.
+passes bytes of a TCP connection on, in SSH within a WebSocket within TLS: it reads no
+HTTP, asks for no credential and counts nothing, and its upstream needs no TLS, while
+agentk's does.
 """
 
 from __future__ import annotations

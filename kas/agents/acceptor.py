@@ -294,7 +294,7 @@ class AgentAcceptor(TunnelOwner):
                 )
             ),
         )
-        timing = paced(self.timing, len(self.registry) + self.registry.extra)
+        timing = paced(self.timing, len(self.registry))
         # Or this side would ask where the agent does not.
         tunnel.liveness.set_timing(timing)
         tunnel.welcome(

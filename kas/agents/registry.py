@@ -88,8 +88,8 @@ class Registry:
 
     @property
     def extra(self) -> int:
-        """How many extra tunnels there are."""
-        return len(self._extra_by_tunnel)
+        """How many extra tunnels take streams."""
+        return sum(len(instances) for instances in self._extra.values())
 
     @property
     def agents(self) -> int:

@@ -193,7 +193,11 @@ class Router:
 
     def was_restarted(self, agent: ConnectedAgent) -> bool:
         """Another run of agentk is connected from its pod: this one is dead."""
-        here = (one.agent for one in self.registry.instances(agent.agent_id))
+        here = (
+            one.agent
+            for one in self.registry.instances(agent.agent_id)
+            if not one.extra  # which may be as old as its clock is wrong
+        )
         there = (one.agent for one in self.directory.routes(agent.agent_id))
         return any(is_restart(one, agent) for one in (*here, *there))
 

@@ -245,7 +245,8 @@ class ExtraTests(RegistryCase):
         extra.tunnel.go_away(pb.GoAway(deadline_ms=1000))
         extra.pipe.flush()
         self.assertIsNone(self.registry.find("7"))
-        self.assertEqual((self.registry.extra, extra.closed), (1, []))
+        self.assertEqual((self.registry.extra, extra.closed), (0, []))
+        self.assertEqual(len(list(self.registry.tunnels())), 1)
         ((stream, _, _),) = extra.streams
         stream.reset(ErrorCode.CANCELLED, "done")
         extra.pipe.flush()
