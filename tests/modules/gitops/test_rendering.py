@@ -522,22 +522,17 @@ async def test_a_url_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @async_test
-async def test_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bombs() -> None:
     """A template that is endless, one that needs all memory: each ends by itself."""
-    monkeypatch.setattr(child_processes, "SECONDS", 5.0)
     loop = '{{ define "x" }}{{ include "x" . }}{{ end }}{{ include "x" . }}\n'
-    begun = time.monotonic()
-    assert await refused(
-        {**CHART, "web/templates/x.yaml": loop}, kind="helm", path="web"
-    )
     large = (
         "{{ range until 100000 }}{{ range until 100000 }}aaaaaaaaaa{{ end }}{{ end }}\n"
     )
-    said = await refused(
-        {**CHART, "web/templates/x.yaml": large}, kind="helm", path="web"
-    )
-    assert said
-    assert time.monotonic() - begun < 30
+    for bomb in loop, large:
+        files = {**CHART, "web/templates/x.yaml": bomb}
+        said = await refused(files, kind="helm", path="web")
+        # The limit of its memory, and not of its time.
+        assert said and "it took longer" not in said
 
 
 @pytest.mark.parametrize(("used", "is_starved"), [(0.1, True), (0.4, False)])
