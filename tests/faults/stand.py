@@ -122,6 +122,9 @@ class Fleet:
 
     def know_each_other(self) -> None:
         """Until each kas has heard of all others."""
+        # It asks for them with its next lease, which is ten seconds later; or at once,
+        # because it has Redis again.
+        self.redis("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         for kas in self.kas:
             eventually(
                 lambda kas=kas: kas.status()["peers"] == len(self.kas) - 1,  # type: ignore[misc]
