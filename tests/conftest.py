@@ -40,11 +40,18 @@ MARKS = {"integration": ("integration",), "faults": ("integration", "faults")}
 #: What begins, because it takes longest; the others fill what is left.  A file runs in
 #: one process: one that takes minutes and began late would run alone at the end.
 FIRST = (
-    "faults/test_slow.py",
     "faults/test_rolling.py",
-    "faults/test_silence.py",
+    "faults/test_slow.py",
     "faults/test_loss.py",
+    "faults/test_silence.py",
+    "faults/test_cut_off.py",
+    "faults/test_killed.py",
+    "faults/test_clock.py",
     "faults",
+    "integration/test_gitops_bundles.py",
+    "integration/test_gitops.py",
+    "integration/test_kubectl_api.py",
+    "integration/test_kubectl_streams.py",
     "integration",
 )
 

@@ -23,10 +23,10 @@ STALL = 5.0
 KAS = 2
 
 #: Which form loses packets, how many of a hundred, and megabytes that come through in
-#: about a minute.
-FORMS = [("path", 1, 30), ("path", 5, 6)]
+#: half a minute.
+FORMS = [("path", 1, 15), ("path", 5, 3)]
 if kernel.can_lose():
-    FORMS += [("kernel", 1, 150), ("kernel", 5, 150)]
+    FORMS += [("kernel", 1, 75), ("kernel", 5, 75)]
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def test_loss(
     kas, other = stage.kas
     agentk = stage.agentk(at=[kas])
     way = stage.way(other)
-    eventually(lambda: stage.answers(way), 20, "the agent is reached")
+    eventually(lambda: stage.answers(way), 30, "the agent is reached")
     kubectl = stage.kubectl(other, namespace)
     kubectl.ok("get", "pods")
     with (
@@ -76,7 +76,7 @@ def test_loss(
         clients.watches(way, 10, namespace, control_plane) as watches,
         clients.gets(way, 50) as load,
     ):
-        megabytes *= 6 if long else 1
+        megabytes *= 12 if long else 1
         speed, pause = followers.bulk(kubectl, megabytes, grown=megabytes / 6)
         time.sleep(20 if long else 3)
         load.stop()

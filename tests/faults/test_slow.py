@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -31,9 +30,6 @@ LAST = 2_000_000
 #: Seconds for a PONG, for Ctrl-C to end a command, and for a GET beside the output: to
 #: that come a round trip and the path's own buffers.
 PONG, INTERRUPT, BESIDE = 5.0, 2.0, 2.0
-
-
-_numbers = itertools.count(1)
 
 
 @attrs.frozen
@@ -165,9 +161,15 @@ class Run:
         )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def stage(all_kas: Stage) -> Stage:
+    """Its agents and their paths stay for all experiments."""
+    return all_kas
+
+
+@pytest.fixture(scope="module")
 def ways(
-    stage: Stage, control_plane: ControlPlane, tmp_path: File
+    stage: Stage, control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[tuple[Condition, str, Way, Way | None]]]:
     """
     Each condition between client and kas, between agentk and kas, and without kas.
@@ -175,9 +177,9 @@ def ways(
     With the second, a good way to kas for requests through the same tunnel.
     """
     (kas,) = stage.kas
-    authority = tmp_path / "api-server.crt"
+    authority = tmp_path_factory.mktemp("ways") / "api-server.crt"
     authority.write_bytes(control_plane.authority)
-    names = [f"behind-{next(_numbers)}" for _ in CONDITIONS]
+    names = [f"behind-{number}" for number in range(len(CONDITIONS))]
     stage.add_user_for(names)
     stage.agentk()
     with ExitStack() as stack:
@@ -219,9 +221,10 @@ def test_slow_paths(
     record: Record,
     long: bool,
 ) -> None:
-    """Minutes of output: alive to its end, and nothing else stands behind it."""
+    """A minute of output: alive to its end, and nothing else stands behind it."""
     pods.start_pods(stage.direct(namespace))
-    seconds = 600 if long else 120
+    # In the short form, too, more than all buffers on the way hold.
+    seconds = 600 if long else 60
     runs = []
     begun = time.monotonic()
     for condition, where, way, beside in ways:
