@@ -36,7 +36,7 @@ def test_one_of_two(
     stage.agentk("second", at=[gateway])
     front = stage.path([kas.proxy for kas in stage.kas[1:]])
     way = stage.way(front)
-    eventually(lambda: stage.answers(way), 20, "other kas reach the agent")
+    eventually(lambda: stage.answers(way), 30, "other kas reach the agent")
     with ExitStack() as stack:
         events = stack.enter_context(clients.Events(control_plane, namespace, 5))
         watches = stack.enter_context(

@@ -84,7 +84,7 @@ def test_cut_off(
         else:
             path.cut()
         began = time.monotonic()
-        eventually(lambda: not lost.value("kas_redis_up"), 20, "it notices")
+        eventually(lambda: not lost.value("kas_redis_up"), 30, "it notices")
         agents.connect([stand.tokens[new - 1]], lost.agents)
         time.sleep(max(0.0, CUT_OFF - (time.monotonic() - began)))
         alive = stand.redis("KEYS", "gitlab-kas:txkas1:kas:*")

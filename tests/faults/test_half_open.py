@@ -100,7 +100,7 @@ def test_another_process(
     token = stage.token_of(name)
     agentk, wire = wired(stage, token, name, 0)
     way = stage.way(stage.kas[1], f"of-{name}")
-    eventually(lambda: stage.answers(way), 20)
+    eventually(lambda: stage.answers(way), 30)
     wire.freeze()
     assert agentk.process is not None
     agentk.process.kill()
@@ -126,7 +126,7 @@ def test_another_process(
         "the dead one is gone",
     )
     took = time.time() - since
-    eventually(lambda: _held(stage, name) == 1, 5, "one is in Redis")
+    eventually(lambda: _held(stage, name) == 1, 30, "one is in Redis")
     record.note(
         "F03",
         f"{where}: the dead one was closed {took:.1f} s after it, 1 is left in Redis",
@@ -167,7 +167,7 @@ def test_same_process(stage: Stage, record: Record) -> None:
         token = stage.token_of(name)
         _, wires[name] = wired(stage, token, name, first)
         ways[name] = stage.way(stage.kas[1], f"of-{name}")
-        eventually(lambda way=ways[name]: stage.answers(way), 20)  # type: ignore[misc]
+        eventually(lambda way=ways[name]: stage.answers(way), 30)  # type: ignore[misc]
     begin = since = time.time()
     # agentk hears nothing; kas hears it ask, and believes in it for longer.
     for wire in wires.values():
@@ -201,7 +201,7 @@ def test_same_process(stage: Stage, record: Record) -> None:
             in_time=gone <= PROMPT and took <= PROMPT,
         )
         # What changes is written a little later, together.
-        eventually(lambda name=name: _held(stage, name) == 1, 5, "one is in Redis")  # type: ignore[misc]
+        eventually(lambda name=name: _held(stage, name) == 1, 30, "one is in Redis")  # type: ignore[misc]
     eventually(
         lambda: [_established(kas) for kas in stage.kas] == [1, 0, 1],
         CLOSE_TIMEOUT + 1,

@@ -51,7 +51,7 @@ def test_under_load(
     assert stage.spread() == [1, 0, 0]
     front = stage.path([kas.proxy for kas in stage.kas[1:]])
     way = stage.way(front)
-    eventually(lambda: stage.answers(way), 20, "other kas reach the agent")
+    eventually(lambda: stage.answers(way), 30, "other kas reach the agent")
     rate = 185 if long else 100
     audit = control_plane.audit()
     with ExitStack() as stack:
@@ -132,7 +132,7 @@ def test_requests_in_flight(
     stage.agentk(at=[stage.kas[0]])
     front = stage.path([kas.proxy for kas in stage.kas[1:]])
     way = stage.way(front)
-    eventually(lambda: stage.answers(way), 20, "other kas reach the agent")
+    eventually(lambda: stage.answers(way), 30, "other kas reach the agent")
     target = f"/api/v1/namespaces/{namespace}/configmaps"
     audit = control_plane.audit()
     note = _noter(record, "F11, in flight")
@@ -192,7 +192,7 @@ def test_copy(
     stage.agentk(at=[stage.kas[0]])
     front = stage.path([kas.proxy for kas in stage.kas[1:]])
     way = stage.way(front)
-    eventually(lambda: stage.answers(way), 20, "other kas reach the agent")
+    eventually(lambda: stage.answers(way), 30, "other kas reach the agent")
     kubectl = stage.kubectl(front, namespace)
     size, rate = (1000, 60e6) if long else (100, 40e6)
     large = pods.random_file(tmp_path / "large", size)

@@ -38,7 +38,7 @@ KAS = 2
 def agentk(stage: Stage) -> Agentk:
     """One at the first kas."""
     agentk = stage.agentk(at=[stage.kas[0]])
-    eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas), 20)
+    eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas), 30)
     return agentk
 
 
@@ -173,7 +173,7 @@ def test_stopped_reader(
         )
     ]
     try:
-        eventually(lambda: stage.kas[0].streams() >= 2, 20, "both are open")
+        eventually(lambda: stage.kas[0].streams() >= 2, 30, "both are open")
         for reader in readers:
             reader.send_signal(signal.SIGSTOP)
         with clients.gets(way, 50) as beside:

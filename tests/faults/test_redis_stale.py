@@ -72,7 +72,7 @@ def test_older_state(how: str, stand: Stand, record: Record, agents: Agents) -> 
     tokens = [stand.tokens[number - 1] for number in moving]
     agents.connect(tokens, stand.kas[0].agents)
     keys = [f"gitlab-kas:txkas1:agent:{number}" for number in moving]
-    eventually(lambda: stand.redis("EXISTS", *keys) == len(keys), 10, "they are known")
+    eventually(lambda: stand.redis("EXISTS", *keys) == len(keys), 30, "they are known")
     save, go_back = FAILOVERS[how]
     with stand.alive(), loaded(stand) as load:
         before = save(stand)

@@ -109,7 +109,7 @@ def test_paths(
     for name in ways:
         for kas in stage.kas:
             there = stage.way(kas, f"of-{name}")
-            eventually(lambda there=there: stage.answers(there), 20, name)  # type: ignore[misc]
+            eventually(lambda there=there: stage.answers(there), 30, name)  # type: ignore[misc]
     seconds = 65 if long else 36
     audit = control_plane.audit()
     with ExitStack() as stack:
@@ -200,7 +200,7 @@ def test_kas_stops_dead(
     stage.agentk("f10-b", at=[stage.kas[1]])
     front = stage.path([kas.proxy for kas in stage.kas[1:]])
     way = stage.way(front)
-    eventually(lambda: stage.answers(way), 20)
+    eventually(lambda: stage.answers(way), 30)
     assert first.process is not None
     audit = control_plane.audit()
     kubectl = stage.kubectl(stage.kas[1], namespace)

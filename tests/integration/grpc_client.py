@@ -91,9 +91,9 @@ class Scenarios:
                 lambda: self.call(TRACKER, "GetConnectedAgents", nothing)
             ),
             "unknown": self.failed(
-                lambda: unknown(b"", metadata=self.metadata, timeout=20)
+                lambda: unknown(b"", metadata=self.metadata, timeout=60)
             ),
-            "unknown without token": self.failed(lambda: unknown(b"", timeout=20)),
+            "unknown without token": self.failed(lambda: unknown(b"", timeout=60)),
         }
 
     def echo(self) -> Any:
@@ -152,7 +152,7 @@ class Scenarios:
 
         with_metadata = [*self.metadata, ("from", "here")]
         answer, call = stub(self.channel, ECHO, "Say").with_call(  # type: ignore[attr-defined]
-            Text(text="metadata"), metadata=with_metadata, timeout=20
+            Text(text="metadata"), metadata=with_metadata, timeout=60
         )
         begun = time.monotonic()
         late = said("wait", timeout=0.3)
@@ -199,7 +199,7 @@ class Scenarios:
     def drain(self) -> Any:
         """One call runs while kas is told to stop."""
         waiting = stub(self.channel, ECHO, "Say").future(  # type: ignore[attr-defined]
-            Text(text="slow"), metadata=self.metadata, timeout=20
+            Text(text="slow"), metadata=self.metadata, timeout=60
         )
         print("running", flush=True)
         return waiting.result().text

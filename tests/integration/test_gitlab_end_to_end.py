@@ -218,10 +218,10 @@ def test_gitlab_git_and_cluster(
     said = {"ci_access": access, "user_access": people}
     commit = stand.project.commit({PROD: json.dumps(said)})
     stand.pushed_to_gitlab()
-    prod.process.wait_for(in_effect(commit), 10)
+    prod.process.wait_for(in_effect(commit))
     commit = stand.origin.commit({EDGE: "observability: {}\n"})
     stand.pushed_to_server()
-    edge.process.wait_for(in_effect(commit), 10)
+    edge.process.wait_for(in_effect(commit))
     eventually(lambda: gitlab.control()["configurations"].get("7") == said)
 
     # A job and a person run kubectl, as whom GitLab says they are.
@@ -249,7 +249,7 @@ def test_gitlab_git_and_cluster(
     broken = stand.project.commit({PROD: BROKEN})
     stand.pushed_to_gitlab()
     why = f"commit {broken[:12]}: {PROD}:3:5: observability.logging: unknown key"
-    prod.process.wait_for(why, 10)
+    prod.process.wait_for(why)
     eventually(lambda: why in json.dumps(second.status()))
     assert gitlab.control()["configurations"]["7"] == said
     stand.project.commit({PROD: json.dumps(said)})
@@ -265,7 +265,7 @@ def test_gitlab_git_and_cluster(
     again = edge.start()
     commit = stand.origin.commit({EDGE: DEBUG})
     stand.pushed_to_server()
-    again.wait_for(in_effect(commit), 10)
+    again.wait_for(in_effect(commit))
     gitlab.control(mood="ok")
 
     # A job ends, and then an agent is taken away; nobody else notices.

@@ -189,7 +189,7 @@ def test_who_it_was(
         }
 
     wanted = {("m0", "STATE_REPAIRED", "user:alice"), ("m4", "STATE_REPAIRED", "")}
-    eventually(lambda: wanted <= told(), 20, "webhooks")
+    eventually(lambda: wanted <= told(), 30, "webhooks")
     headers, body = received[1][0]
     signed = headers["Txkas-Timestamp"].encode() + b"." + body
     mac = hmac.digest(SECRET, signed, "sha256").hex()

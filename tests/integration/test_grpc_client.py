@@ -121,14 +121,14 @@ async def test_calls(kind: str, tmp_path: Path) -> None:
     with reached(kind, tmp_path) as endpoint:
         calls = Calls(endpoint)
         assert await calls.say("hello") == "HELLO"
-        stream = calls.echo.stream("Spell", Text(text="3 2"), timeout=20)
+        stream = calls.echo.stream("Spell", Text(text="3 2"), timeout=60)
         assert [one.text async for one in stream] == ["xx"] * 3
-        joining = calls.echo.open("Join", timeout=20)
+        joining = calls.echo.open("Join", timeout=60)
         for _ in range(160):
             await joining.send(Text(text="x" * 65536))
         joining.finish()
         assert (await joining.response()).text == str(160 * 65536)
-        chat = calls.echo.open("Chat", timeout=20)
+        chat = calls.echo.open("Chat", timeout=60)
         for word in ("one", "two", "bye"):
             await chat.send(Text(text=word))
             assert (await anext(chat)).text == word.upper()
@@ -144,7 +144,7 @@ async def test_calls(kind: str, tmp_path: Path) -> None:
             Status.FAILED_PRECONDITION,
             "WHY",
         )
-        asked = calls.echo.open("Say", metadata={"from": "here"}, timeout=20)
+        asked = calls.echo.open("Say", metadata={"from": "here"}, timeout=60)
         await asked.send(Text(text="metadata"))
         asked.finish()
         await asked.response()

@@ -182,7 +182,7 @@ def test_level_in_a_file(lone_kas: Kas, tmp_path: Path) -> None:
         timeout=30,
         env=clean_environment(),
     )
-    eventually(lambda: pidfile.exists() and pidfile.read_text(), 15, "a pid file")
+    eventually(lambda: pidfile.exists() and pidfile.read_text(), 30, "a pid file")
     pid = int(pidfile.read_text())
     try:
         eventually(lambda: _ready(lone_kas.observability), 30, "kas is ready")

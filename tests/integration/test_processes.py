@@ -90,7 +90,7 @@ def daemonise(
         ],
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=60,
         env=clean_environment(),
     )
     return pidfile, log, done
@@ -109,7 +109,7 @@ def test_daemons(lone_kas: Kas, lone_agentk: Agentk, tmp_path: Path) -> None:
         ):
             pidfile, log, done = daemonise(name, tmp_path, *more)
             assert done.returncode == 0, done.stderr
-            eventually(pidfile.exists, 15, "a pid file")
+            eventually(pidfile.exists, 30, "a pid file")
             started.append((name, int(pidfile.read_text()), pidfile, log))
         ready = eventually(
             lambda: fetch(lone_kas.observability, "/readiness")[0] == 200, 30, "kas"

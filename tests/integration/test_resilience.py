@@ -90,7 +90,7 @@ def test_kas_drains(pair: Pair) -> None:
     with way.connect() as connection:
         connection.send(way.head("GET", "/api/v1/namespaces?watch=1"))
         assert connection.head()[1] == 200
-        assert kas.process.stops_cleanly(seconds=15)
+        assert kas.process.stops_cleanly()
         connection.rest()
     kas.process.kill()
     kas.start()

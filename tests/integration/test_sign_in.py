@@ -136,7 +136,7 @@ def _signed_in(provider: FakeIdentityProvider, served: Kas, direct: Kubectl) -> 
     with way.connect() as connection:
         connection.send(way.head("GET", target))
         eventually(lambda: served.streams() == 1)
-        eventually(lambda: served.streams() == 0, 20, "the watch ended")
+        eventually(lambda: served.streams() == 0, 30, "the watch ended")
     assert status(short) == 401
     assert status(token) == 200
 
