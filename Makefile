@@ -5,26 +5,31 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST = $(BIN)/python -m pytest
-# Of experiments with faults as many run side by side as there are cores, of the others,
-# which wait more than they compute, twice as many.  SIDE=2 runs both beside each other:
-# two thirds of the time, on a machine that does nothing else and has cores to spare.
+# Two parts of the tests run beside each other: with experiments, of which as many run
+# side by side as there are cores, those that start servers, which wait more than they
+# compute, twice as many; and beside experiments that are alone, which wait most of the
+# time, those that start nothing and compute, one for each core.
+# The others of the two give way, though not so far that a busy machine leaves them none.
+# SIDE=1 runs one part after the other.
 CORES := $(shell nproc)
 EXPERIMENTS ?= $(CORES)
 WORKERS ?= $(shell expr 2 \* $(CORES))
-SIDE ?= 1
-GIVE_WAY = $(if $(filter 1,$(SIDE)),,nice -n 10)
+SIDE ?= 2
+GIVE_WAY = $(if $(filter 1,$(SIDE)),,nice -n 5)
 # Each file runs in one process.  Status 5 says that a part has no test.  What one part
 # remembers of its failures, another that ends at the same time would write over.
-part = $(PYTEST) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" \
+part = $(PYTEST) $(3) -n $(1) --dist loadfile --no-loadscope-reorder -m "$(2)" \
 	-o cache_dir=.pytest_cache/$@ $(PYTEST_ARGS) || test $$? = 5
 beside = $(MAKE) --no-print-directory -k -j$(SIDE)
+# Else each process compiles anew what it imports: five of ten seconds to find the tests.
+unexport PYTHONDONTWRITEBYTECODE
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --constraint requirements.txt --no-emit-find-links --no-header
 # A new cache for each checkout would build Kubernetes anew for nine minutes.
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
 .PHONY: help demo test unit integration lint types layers docs protos wheel bench \
-	faults alone experiments servers others peers lock lockimage kube clean
+	faults alone experiments servers peers lock lockimage kube clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -42,11 +47,11 @@ demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself, GITLAB=1
 	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(GITOPS),--gitops) $(if $(CLUSTER),--cluster $(CLUSTER))
 
 test: $(STAMP)  ## all tests that can run here; tells which could not
-	failed=0; $(MAKE) --no-print-directory alone || failed=1; \
-	$(beside) experiments others || failed=1; exit $$failed
+	failed=0; $(beside) alone unit || failed=1; \
+	$(beside) experiments servers || failed=1; exit $$failed
 
 unit: $(STAMP)  ## the tests that start no server
-	$(call part,$(WORKERS),not integration)
+	$(GIVE_WAY) $(call part,$(CORES),not integration)
 
 integration: $(STAMP)  ## the tests with real processes and servers
 	failed=0; $(MAKE) --no-print-directory alone || failed=1; \
@@ -56,16 +61,13 @@ faults: $(STAMP)  ## what breaks, and who notices, at length; build/faults.json
 	export TXKAS_FAULTS=long; $(MAKE) --no-print-directory -k alone experiments
 
 alone: $(STAMP)
-	$(call part,0,alone)
+	$(call part,0,alone,tests/faults)
 
 experiments: $(STAMP)
-	$(call part,$(EXPERIMENTS),faults and not alone)
+	$(call part,$(EXPERIMENTS),not alone,tests/faults)
 
 servers: $(STAMP)
-	$(GIVE_WAY) $(call part,$(WORKERS),integration and not faults and not alone)
-
-others: $(STAMP)
-	$(GIVE_WAY) $(call part,$(WORKERS),not faults and not alone)
+	$(GIVE_WAY) $(call part,$(WORKERS),integration and not faults)
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .
