@@ -228,7 +228,8 @@ def test_drained_while_none_is_ready(kas: Kas, agentk: Agentk) -> None:
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-    eventually(lambda: kas.metric("kas_workers_ready") == WORKERS)
+    # Three programs start at once.
+    eventually(lambda: kas.metric("kas_workers_ready") == WORKERS, 90)
     eventually(
         lambda: all(
             _of_worker(kas, one)["draining"] is True for one in range(1, WORKERS + 1)
