@@ -45,9 +45,9 @@ def agentk(kas: Kas, control_plane: ControlPlane) -> Iterator[Agentk]:
 
 
 @pytest.fixture
-def lone_kas(tmp_path: Path) -> Iterator[Kas]:
-    """A kas for one test, not yet started."""
-    kas = Kas(tmp_path / "lone")
+def lone_kas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kas]:
+    """A kas for one test, not yet started; its path is short, for sockets of workers."""
+    kas = Kas(tmp_path_factory.mktemp("k") / "lone")
     kas.folder.mkdir()
     yield kas
     if kas.process is not None:
