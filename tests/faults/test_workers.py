@@ -30,9 +30,9 @@ HELD = 3.0
 
 
 @pytest.fixture
-def kas(tmp_path: Path) -> Iterator[Kas]:
-    """Of three workers."""
-    kas = Kas(tmp_path, "workers: 3\n")
+def kas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kas]:
+    """Of three workers, which need a short path."""
+    kas = Kas(tmp_path_factory.mktemp("k"), "workers: 3\n")
     yield kas
     if kas.process is not None:
         kas.process.kill()

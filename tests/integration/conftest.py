@@ -46,7 +46,7 @@ def agentk(kas: Kas, control_plane: ControlPlane) -> Iterator[Agentk]:
 
 @pytest.fixture
 def lone_kas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kas]:
-    """A kas for one test, not yet started; its path is short, for sockets of workers."""
+    """A kas for one test, not yet started.  Its workers need a short path."""
     kas = Kas(tmp_path_factory.mktemp("k") / "lone")
     kas.folder.mkdir()
     yield kas
