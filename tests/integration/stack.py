@@ -235,7 +235,9 @@ class Kas(Program):
 
     def streams(self) -> int:
         """Open streams of every tunnel."""
-        return sum(int(one["streams"]) for one in self.status()["agents"])
+        said = self.status()
+        tunnels = said["agents"] + said["extra_tunnels"]
+        return sum(int(one["streams"]) for one in tunnels)
 
 
 @attrs.define(eq=False)
