@@ -516,8 +516,12 @@ def test_kustomize_and_helm(stand: Stand) -> None:
     data = stand.config_map("mine-of-lib")["data"]
     assert data["size"] == "5"
     assert data["has"] == "true"
-    shown = stand.kas.ctl("gitops", "status", "main", "--objects")
-    assert "helm template web:" in shown
+
+    def shown() -> str:
+        return stand.kas.ctl("gitops", "status", "main", "--objects")
+
+    # Once it is done: the objects were there before.
+    eventually(lambda: "helm template web:" in shown(), 60)
 
 
 def test_sops(stand: Stand, tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_agents_while_one_does_not_answer(kas: Kas, agentk: Agentk) -> None:
         states = [found[name]["connected"] for name in ("main", "elsewhere")]
         return states, kas.ctl("agent", "list")
 
-    assert listed()[0] == [True, False]
+    eventually(lambda: listed()[0] == [True, False])
     for pid, expected in ((other, [True, None]), (holder, [None, None])):
         os.kill(pid, signal.SIGSTOP)
         try:
