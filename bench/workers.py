@@ -66,6 +66,7 @@ def _start(stand: Stand, workers: int) -> _Kas:
     kas = _Kas(node, pids)
     agents = stand.agents(node.agent_port, kind="following")
     agents.connect(stand.tokens, node.agent_port)
+    kas.requests(stand, 1)
     until = time.monotonic() + SETTLED
     wanted = AGENTS * (workers - 1)
     while (there := _log(node).count("has an extra tunnel here")) < wanted:

@@ -196,7 +196,8 @@ class Router:
         here = (
             one.agent
             for one in self.registry.instances(agent.agent_id)
-            if not one.extra  # which may be as old as its clock is wrong
+            # Its time is when it was opened, which says nothing of the process.
+            if not one.extra
         )
         there = (one.agent for one in self.directory.routes(agent.agent_id))
         return any(is_restart(one, agent) for one in (*here, *there))
