@@ -100,9 +100,10 @@ kube:  ## build a Kubernetes control plane, helm, kustomize and sops for the tes
 	tests/kube/build-go-tool sops
 	tests/kube/build
 
-peers:  ## build/peers with chisel, for BENCH_PEERS=build/peers make bench (Go)
+peers:  ## build/peers with other tunnels, for BENCH_PEERS=build/peers make bench (Go)
 	mkdir -p build/peers
-	ln -sf $$(tests/kube/build-go-tool chisel | tail -n 1) build/peers/chisel
+	set -e; for peer in chisel konnectivity; do \
+		programs=$$(tests/kube/build-go-tool $$peer); ln -sf $$programs build/peers; done
 
 lock: $(STAMP)  ## refresh requirements.txt from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade \

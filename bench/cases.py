@@ -372,7 +372,7 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "known-agents": _fleet(fleet.known_agents),
     "dead-redis": _fleet(fleet.dead_redis),
     "failover": _fleet(fleet.failover),
-    "peers": _fleet(peers.chisel),
+    "peers": _fleet(peers.beside_peers),
 }
 
 #: Those of a quick run, a few seconds each.

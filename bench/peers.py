@@ -1,17 +1,20 @@
 """
-chisel, a bare tunnel, beside ours: requests by turns, within the same minutes.
+Other tunnels beside ours: requests by turns, within the same minutes.
 
-``BENCH_PEERS`` names a folder with ``chisel`` in it (``make peers`` builds one).  It
-passes bytes of a TCP connection on, in SSH within a WebSocket within TLS: it reads no
-HTTP, asks for no credential and counts nothing, and its upstream needs no TLS, while
-agentk's does.
+``BENCH_PEERS`` names a folder with their programs (``make peers`` builds them).  Each
+passes bytes of a TCP connection on, reads no HTTP and asks for no credential, and its
+upstream needs no TLS, while agentk's does:
+
+- ``chisel``: SSH within a WebSocket within TLS; the leanest that we know;
+- ``konnectivity-server`` and ``konnectivity-agent``, by which Kubernetes itself reaches
+  nodes: gRPC within TLS.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -36,6 +39,8 @@ class _Tunnel:
     server: Process
     agent: Process
     url: str
+    #: No relay is in front of it: the time of a request is its own.
+    timed: bool = True
 
 
 @attrs.frozen
@@ -47,34 +52,44 @@ class _Cost:
     p50: float
 
 
-def chisel() -> Iterator[Figure]:
+def beside_peers() -> Iterator[Figure]:
     """CPU for each request at the server's side and at the agent's, and its time."""
-    folder = os.environ.get("BENCH_PEERS", "")
-    program = Path(folder).resolve() / "chisel"
-    if not folder or not program.exists():
-        print("no chisel: BENCH_PEERS names no folder with it, see `make peers`")
+    named = os.environ.get("BENCH_PEERS", "")
+    folder = Path(named).resolve()
+    found = {
+        name: start
+        for name, (programs, start) in _PEERS.items()
+        if named and all((folder / program).exists() for program in programs)
+    }
+    for name in _PEERS.keys() - found.keys():
+        print(f"no {name}: BENCH_PEERS names no folder with it, see `make peers`")
+    if not found:
         return
     with Stand() as stand:
         kas = stand.kas()
         _, upstream = stand.upstream()
         agentk = stand.agentk(upstream)
-        ours = _Tunnel(kas, agentk, f"{stand.proxy}/{SIZE}")
-        theirs = _chisel(stand, program)
+        tunnels = {name: start(stand, folder) for name, start in found.items()}
+        tunnels["ours"] = _Tunnel(kas, agentk, f"{stand.proxy}/{SIZE}")
         for connections in (64, 16, 1):
-            costs: dict[_Tunnel, list[_Cost]] = {theirs: [], ours: []}
+            costs: dict[str, list[_Cost]] = {name: [] for name in tunnels}
             for _ in range(ROUNDS):
-                for tunnel, found in costs.items():
-                    found.append(_requests(tunnel, connections, stand.token))
-            yield from _figures(connections, costs[ours], costs[theirs])
+                for name, tunnel in tunnels.items():
+                    costs[name].append(_requests(tunnel, connections, stand.token))
+            for name in found:
+                timed = connections == 1 and tunnels[name].timed
+                what = f"beside {name}, {connections} connections"
+                yield from _figures(what, costs["ours"], costs[name], timed=timed)
 
 
-def _chisel(stand: Stand, program: Path) -> _Tunnel:
+def _chisel(stand: Stand, folder: Path) -> _Tunnel:
+    program = str(folder / "chisel")
     port, front = free_port(), free_port()
     _, plain = stand.nginx("", tls=False)
     server = stand.started(
         Process(
             [
-                *(str(program), "server", "--reverse", "--host=127.0.0.1"),
+                *(program, "server", "--reverse", "--host=127.0.0.1"),
                 *(f"--port={port}", f"--tls-key={stand.key}"),
                 f"--tls-cert={stand.certificate}",
             ],
@@ -85,7 +100,7 @@ def _chisel(stand: Stand, program: Path) -> _Tunnel:
     agent = stand.started(
         Process(
             [
-                *(str(program), "client", f"--tls-ca={stand.ca}"),
+                *(program, "client", f"--tls-ca={stand.ca}"),
                 f"https://localhost:{port}",
                 f"R:127.0.0.1:{front}:127.0.0.1:{plain}",
             ],
@@ -94,6 +109,47 @@ def _chisel(stand: Stand, program: Path) -> _Tunnel:
     )
     wait_for_port(front)
     return _Tunnel(server, agent, f"http://127.0.0.1:{front}/{SIZE}")
+
+
+def _konnectivity(stand: Stand, folder: Path) -> _Tunnel:
+    port = free_port()
+    asked = stand.folder / "konnectivity.sock"
+    _, plain = stand.nginx("", tls=False)
+    server = stand.started(
+        Process(
+            [
+                *(str(folder / "konnectivity-server"), "--mode=http-connect"),
+                *(f"--uds-name={asked}", "--server-port=0", f"--agent-port={port}"),
+                *(f"--cluster-cert={stand.certificate}", f"--cluster-key={stand.key}"),
+                *(f"--health-port={free_port()}", f"--admin-port={free_port()}"),
+                "--agent-bind-address=127.0.0.1",
+            ],
+            log=stand.log("konnectivity-server"),
+        )
+    )
+    wait_for_port(port)
+    agent = stand.started(
+        Process(
+            [
+                *(str(folder / "konnectivity-agent"), f"--ca-cert={stand.ca}"),
+                *("--proxy-server-host=localhost", f"--proxy-server-port={port}"),
+                *(f"--health-server-port={free_port()}", "--v=2"),
+                f"--admin-server-port={free_port()}",
+            ],
+            log=stand.log("konnectivity-agent"),
+        )
+    )
+    agent.wait_for("successfully connected to new proxy server")
+    # The API server asks for each connection with CONNECT; wrk cannot.
+    _, front = stand.server("connect", f"--to={plain}", f"--through={asked}")
+    return _Tunnel(server, agent, f"http://127.0.0.1:{front}/{SIZE}", timed=False)
+
+
+#: By name: its programs, and what starts both sides of it.
+_PEERS: dict[str, tuple[tuple[str, ...], Callable[[Stand, Path], _Tunnel]]] = {
+    "chisel": (("chisel",), _chisel),
+    "konnectivity": (("konnectivity-server", "konnectivity-agent"), _konnectivity),
+}
 
 
 def _requests(tunnel: _Tunnel, connections: int, token: str) -> _Cost:
@@ -107,16 +163,12 @@ def _requests(tunnel: _Tunnel, connections: int, token: str) -> _Cost:
 
 
 def _figures(
-    connections: int, ours: list[_Cost], theirs: list[_Cost]
+    what: str, ours: list[_Cost], theirs: list[_Cost], *, timed: bool
 ) -> Iterator[Figure]:
-    what = f"beside chisel, {connections} connections"
-    for name, field, target in (
-        ("kas CPU", "server", CPU),
-        ("agentk CPU", "agent", CPU),
-        ("p50", "p50", LATENCY),
-    ):
-        if field == "p50" and connections > 1:
-            continue
+    figures = [("kas CPU", "server", CPU), ("agentk CPU", "agent", CPU)]
+    if timed:
+        figures.append(("p50", "p50", LATENCY))
+    for name, field, target in figures:
         mine, other = (
             statistics.median(getattr(one, field) for one in costs)
             for costs in (ours, theirs)

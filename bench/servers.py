@@ -4,6 +4,7 @@ Floors and upstreams, each a small process of its own.
     upstream         our HTTP server with TLS, where no nginx is installed; watches; big
                      bodies
     relay            the smallest Twisted program that moves bytes between TLS and TCP
+    connect          asks konnectivity for each connection, as the API server does
     accept           a bare Twisted TLS listener
 
 Each prints ``port N`` when it listens.
@@ -22,6 +23,7 @@ from twisted.internet.endpoints import (
     SSL4ServerEndpoint,
     TCP4ClientEndpoint,
     TCP4ServerEndpoint,
+    UNIXClientEndpoint,
 )
 from twisted.internet.protocol import Factory, Protocol
 from twisted.protocols.basic import LineReceiver
@@ -164,6 +166,38 @@ class _RelayEnd(_Relay):
         pass
 
 
+class _Connect(_Relay):
+    """Asks konnectivity for each connection, as the API server does."""
+
+    def connectionMade(self) -> None:
+        self.transport.pauseProducing()  # type: ignore[union-attr]
+        endpoint = UNIXClientEndpoint(reactor, self.factory.through)
+        asked: Any = Factory.forProtocol(_Connected)
+        asked.waiting, asked.port = self, self.factory.port
+        endpoint.connect(asked)
+
+
+class _Connected(_RelayEnd):
+    """The other end of a `_Connect`, once the tunnel has said that it is there."""
+
+    _head = b""
+
+    def connectionMade(self) -> None:
+        line = b"CONNECT 127.0.0.1:%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        self.transport.write(line % self.factory.port)  # type: ignore[union-attr]
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.other is not None:
+            super().dataReceived(data)
+            return
+        self._head += data
+        # Nothing follows it: the upstream speaks when it is asked.
+        if self._head.endswith(b"\r\n\r\n"):
+            if b" 200 " not in self._head.partition(b"\r\n")[0]:
+                raise RuntimeError(f"no connection through the tunnel: {self._head!r}")
+            self.factory.waiting._joined(self)
+
+
 class _Accepted(Protocol):
     """Counts connections by their first byte: then the handshake is over."""
 
@@ -190,10 +224,11 @@ class _Commands(LineReceiver):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("name", choices=["upstream", "relay", "accept"])
+    parser.add_argument("name", choices=["upstream", "relay", "connect", "accept"])
     parser.add_argument("--certificate")
     parser.add_argument("--key")
     parser.add_argument("--to", type=int, help="port that a relay connects to")
+    parser.add_argument("--through", help="unix socket of konnectivity")
     parser.add_argument("--to-tls", action="store_true")
     parser.add_argument("--from-tls", action="store_true")
     options = parser.parse_args()
@@ -209,8 +244,10 @@ def main() -> None:
             factory = wrap_server(factory, context, reactor)
         endpoint: Any = TCP4ServerEndpoint(reactor, 0, 5000, "127.0.0.1")
     else:
-        factory = Factory.forProtocol(_Relay if options.name == "relay" else _Accepted)
+        protocols = {"relay": _Relay, "connect": _Connect, "accept": _Accepted}
+        factory = Factory.forProtocol(protocols[options.name])
         factory.port, factory.tls = options.to, options.to_tls
+        factory.through = options.through
         if options.name == "accept" or options.from_tls:
             own = ssl.PrivateCertificate.loadPEM(
                 open(options.certificate).read() + open(options.key).read()
