@@ -61,15 +61,17 @@ def beside_peers() -> Iterator[Figure]:
         for name, (programs, start) in _PEERS.items()
         if named and all((folder / program).exists() for program in programs)
     }
-    for name in _PEERS.keys() - found.keys():
-        print(f"no {name}: BENCH_PEERS names no folder with it, see `make peers`")
+    for name in _PEERS:
+        if name not in found:
+            print(f"no {name}: BENCH_PEERS names no folder with it, see `make peers`")
     if not found:
         return
     with Stand() as stand:
         kas = stand.kas()
         _, upstream = stand.upstream()
         agentk = stand.agentk(upstream)
-        tunnels = {name: start(stand, folder) for name, start in found.items()}
+        _, plain = stand.nginx("", tls=False)
+        tunnels = {name: start(stand, folder, plain) for name, start in found.items()}
         tunnels["ours"] = _Tunnel(kas, agentk, f"{stand.proxy}/{SIZE}")
         for connections in (64, 16, 1):
             costs: dict[str, list[_Cost]] = {name: [] for name in tunnels}
@@ -82,10 +84,9 @@ def beside_peers() -> Iterator[Figure]:
                 yield from _figures(what, costs["ours"], costs[name], timed=timed)
 
 
-def _chisel(stand: Stand, folder: Path) -> _Tunnel:
+def _chisel(stand: Stand, folder: Path, plain: int) -> _Tunnel:
     program = str(folder / "chisel")
     port, front = free_port(), free_port()
-    _, plain = stand.nginx("", tls=False)
     server = stand.started(
         Process(
             [
@@ -111,10 +112,9 @@ def _chisel(stand: Stand, folder: Path) -> _Tunnel:
     return _Tunnel(server, agent, f"http://127.0.0.1:{front}/{SIZE}")
 
 
-def _konnectivity(stand: Stand, folder: Path) -> _Tunnel:
+def _konnectivity(stand: Stand, folder: Path, plain: int) -> _Tunnel:
     port = free_port()
     asked = stand.folder / "konnectivity.sock"
-    _, plain = stand.nginx("", tls=False)
     server = stand.started(
         Process(
             [
@@ -145,8 +145,8 @@ def _konnectivity(stand: Stand, folder: Path) -> _Tunnel:
     return _Tunnel(server, agent, f"http://127.0.0.1:{front}/{SIZE}", timed=False)
 
 
-#: By name: its programs, and what starts both sides of it.
-_PEERS: dict[str, tuple[tuple[str, ...], Callable[[Stand, Path], _Tunnel]]] = {
+#: By name: its programs, and what starts both sides of it in front of a port.
+_PEERS: dict[str, tuple[tuple[str, ...], Callable[[Stand, Path, int], _Tunnel]]] = {
     "chisel": (("chisel",), _chisel),
     "konnectivity": (("konnectivity-server", "konnectivity-agent"), _konnectivity),
 }
