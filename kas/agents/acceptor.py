@@ -27,8 +27,9 @@ from tunnel.interfaces import (
 )
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.session.factory import TunnelFactory
 from tunnel.session.keepalive import Timing
-from tunnel.session.protocol import TunnelFactory, TunnelOwner, TunnelProtocol
+from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 
 #: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
 MAX_META = 200

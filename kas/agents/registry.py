@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
+from typing import ClassVar
 
-import attrs
 from twisted.logger import Logger
 
 from kas.agents.conflicts import Conflicts
@@ -34,22 +34,41 @@ def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
     )
 
 
-@attrs.define(eq=False)
 class AgentConnection:
-    """One tunnel, and the agent at its other end."""
+    """
+    One tunnel, and the agent at its other end.
 
-    tunnel: TunnelProtocol
-    agent: ConnectedAgent
-    #: What it was accepted for; when that is revoked the tunnel ends.
-    credential_id: str
-    #: We asked it to leave: it serves until it is connected elsewhere.
-    leaving: bool = False
-    #: No new streams go there; what runs may finish.
-    retired: bool = False
-    #: An extra tunnel of an instance whose connection is elsewhere.
-    extra: bool = False
-    #: When the agent last reported a change; see `kas.agents.reports`.
-    reported_at: float = -math.inf
+    :ivar credential_id: what it was accepted for; when that is revoked the tunnel ends.
+    :ivar leaving: we asked it to leave: it serves until it is connected elsewhere.
+    :ivar retired: no new streams go there; what runs may finish.
+    :ivar extra: an extra tunnel of an instance whose connection is elsewhere.
+    :ivar reported_at: when the agent last reported a change; see `kas.agents.reports`.
+    """
+
+    __slots__ = (
+        "agent",
+        "credential_id",
+        "extra",
+        "leaving",
+        "reported_at",
+        "retired",
+        "tunnel",
+    )
+
+    def __init__(
+        self,
+        tunnel: TunnelProtocol,
+        agent: ConnectedAgent,
+        credential_id: str,
+        extra: bool = False,
+    ) -> None:
+        self.tunnel = tunnel
+        self.agent = agent
+        self.credential_id = credential_id
+        self.extra = extra
+        self.leaving = False
+        self.retired = False
+        self.reported_at = -math.inf
 
 
 class Registry:
@@ -63,7 +82,7 @@ class Registry:
     here, is counted and is told to other kas, so iterating gives connections alone.
     """
 
-    _log = Logger()
+    _log: ClassVar = Logger()
 
     def __init__(self) -> None:
         self._agents: dict[str, dict[bytes, AgentConnection]] = {}

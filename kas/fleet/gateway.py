@@ -32,7 +32,8 @@ from tunnel.interfaces import (
 )
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
-from tunnel.session.protocol import TunnelFactory, TunnelOwner, TunnelProtocol
+from tunnel.session.factory import TunnelFactory
+from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.stream import StreamTransport
 from tunnel.util.traces import traceparent_in
 

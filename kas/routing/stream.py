@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.interfaces import IConsumer, IDelayedCall, IPushProducer
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from kas.routing.router import AgentPath, Router
 from tunnel.errors import (
@@ -55,7 +55,6 @@ WAITED = "kas waited for it in vain"
 TOO_MANY = "too many requests wait for it already"
 
 
-@implementer(IWaitingStream, IConsumer, IPushProducer, IPathReceiver)
 class RoutedStream:
     """
     Takes a path, and another one as long as nothing came back.
@@ -446,7 +445,9 @@ class RoutedStream:
             self._stream.unregisterProducer()
 
 
-@implementer(IPushProducer)
+classImplements(RoutedStream, IWaitingStream, IConsumer, IPushProducer, IPathReceiver)
+
+
 class _Producer:
     """
     The user's producer on a path that may be replaced.
@@ -476,6 +477,9 @@ class _Producer:
     def stopProducing(self) -> None:
         """This path is over; there may be another."""
         self.pauseProducing()
+
+
+classImplements(_Producer, IPushProducer)
 
 
 class _Waiter:
@@ -514,7 +518,6 @@ class _Waiter:
             timer.cancel()
 
 
-@implementer(IPathReceiver)
 class Resumption:
     """
     Looks for a new path to the same instance, until the stream's grace is over.
@@ -640,3 +643,6 @@ class Resumption:
                 self._router.refused(path, reason)
         if not self._stream.closed:
             self._wait()
+
+
+classImplements(Resumption, IPathReceiver)

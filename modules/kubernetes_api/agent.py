@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
-from zope.interface import implementer, provider
+from zope.interface import classImplements, directlyProvides
 
 from modules.kubernetes_api.config import KubernetesApiAgentConfiguration
 from modules.kubernetes_api.fields import (
@@ -66,13 +66,11 @@ _API_SERVER = b"api-server"
 _AGENT = b"agent"
 
 
-@implementer(IAgentModule)
-@provider(IAgentModuleFactory)
 class KubernetesApiAgent:
     """Serves kas' requests with the API server that agentk runs beside."""
 
-    name = "kubernetes_api"
-    configuration = KubernetesApiAgentConfiguration
+    name: ClassVar = "kubernetes_api"
+    configuration: ClassVar = KubernetesApiAgentConfiguration
 
     def __init__(self, api: IAgentModuleApi) -> None:
         self.api = api
@@ -151,6 +149,10 @@ class KubernetesApiAgent:
         return request
 
 
+classImplements(KubernetesApiAgent, IAgentModule)
+directlyProvides(KubernetesApiAgent, IAgentModuleFactory)
+
+
 def _outgoing(head: RequestHead, cluster: ICluster) -> bytes:
     """The fields of a request to the API server: kas', ``Host``, ``Via``, and ours."""
     authorization = cluster.authorization()
@@ -171,7 +173,6 @@ def _outgoing(head: RequestHead, cluster: ICluster) -> bytes:
     return fields
 
 
-@implementer(IStreamReceiver)
 class AgentRequest:
     """
     Joins a stream of kas with a request to the API server: the receiver of both.
@@ -179,7 +180,7 @@ class AgentRequest:
     They pause each other by themselves.
     """
 
-    _log = Logger()
+    _log: ClassVar = Logger()
 
     __slots__ = (
         "_answered",
@@ -239,8 +240,8 @@ class AgentRequest:
         cluster = module.cluster
         try:
             head = module.parse(block)
-        except HeadError as error:
-            self._refuse(502, f"kas -> agent: {error}", _AGENT)
+        except HeadError as refused:
+            self._refuse(502, f"kas -> agent: {refused}", _AGENT)
             return
         self._target = head.target
         self._fields = head.fields
@@ -468,3 +469,6 @@ class AgentRequest:
         else:
             status = reason.status if isinstance(reason, UpstreamError) else 502
             self._refuse(status, f"agent -> API server: {reason}", _API_SERVER)
+
+
+classImplements(AgentRequest, IStreamReceiver)

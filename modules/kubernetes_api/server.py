@@ -7,12 +7,12 @@ import json
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer, provider
+from zope.interface import classImplements, directlyProvides
 
 from modules.kubernetes_api.browsers import ISOLATED, CrossOrigin, not_passed
 from modules.kubernetes_api.config import KubernetesApiConfiguration, websocket_secret
@@ -131,8 +131,6 @@ _NOT_FOR_CLIENTS = (
 )
 
 
-@implementer(IServerModule)
-@provider(IServerModuleFactory)
 class KubernetesApiServer:
     """
     Serves the Kubernetes API of every connected agent's cluster.
@@ -141,10 +139,10 @@ class KubernetesApiServer:
     :param now: the time of day.
     """
 
-    _log = Logger()
+    _log: ClassVar = Logger()
 
-    name = "kubernetes_api"
-    configuration = KubernetesApiConfiguration
+    name: ClassVar = "kubernetes_api"
+    configuration: ClassVar = KubernetesApiConfiguration
 
     def __init__(
         self,
@@ -429,7 +427,10 @@ class KubernetesApiServer:
             request.revoke()
 
 
-@implementer(IPathReceiver)
+classImplements(KubernetesApiServer, IServerModule)
+directlyProvides(KubernetesApiServer, IServerModuleFactory)
+
+
 class ProxiedRequest:
     """
     Joins an `Exchange` with the stream to the agent: it is the receiver of both.
@@ -808,6 +809,9 @@ class ProxiedRequest:
             "client -> kas: the credential was revoked",
             b"\r\nWWW-Authenticate: Bearer\r\nGitlab-Unauthorized: true",
         )
+
+
+classImplements(ProxiedRequest, IPathReceiver)
 
 
 def _explain(reason: Any) -> tuple[int, str, bytes]:

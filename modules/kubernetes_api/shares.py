@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
-import attrs
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
@@ -118,12 +117,14 @@ class Account(Generic[R]):
         return next(iter(self.counted.values()), 0.0) + FAST_SECONDS
 
 
-@attrs.define(eq=False)
 class _Load(Generic[R]):
     """What one agent has under way."""
 
-    count: int = 0
-    by_account: dict[Account[R], int] = attrs.Factory(dict)
+    __slots__ = ("by_account", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.by_account: dict[Account[R], int] = {}
 
 
 class Shares(Collector, Generic[R]):

@@ -7,15 +7,16 @@ Nothing is decoded, no redirect is followed, and nothing waits: a request's
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import attrs
+from mypy_extensions import mypyc_attr
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from tunnel.errors import TunnelError
 from tunnel.http1.chunked import ChunkedDecoder, encode_chunk, encode_last_chunk
@@ -59,6 +60,7 @@ class UpstreamError(TunnelError):
         self.status = status
 
 
+@mypyc_attr(native_class=False)
 class ResponseReceiver(Protocol):
     """
     What happens to a request at an upstream.
@@ -125,7 +127,6 @@ class ConnectionOwner(Protocol):
         """*request*, which has no connection yet, was aborted."""
 
 
-@implementer(IPushProducer)
 class UpstreamRequest:
     """
     One request: what writes its body, and what stops it.
@@ -325,10 +326,13 @@ class UpstreamRequest:
             connection.drop()
 
 
+classImplements(UpstreamRequest, IPushProducer)
+
+
 class UpstreamConnection(HttpConnection):
     """One connection to the upstream; carries one request at a time."""
 
-    _log = Logger()
+    _log: ClassVar = Logger()
 
     def __init__(self, pool: ConnectionOwner) -> None:
         super().__init__(pool.turn, pool.limits.max_header_bytes)
@@ -437,8 +441,8 @@ class UpstreamConnection(HttpConnection):
                     return b""
                 else:
                     return b""
-        except HeadError as error:
-            self._break(UpstreamError(f"the upstream broke HTTP: {error}"))
+        except HeadError as broken:
+            self._break(UpstreamError(f"the upstream broke HTTP: {broken}"))
             return b""
         except Exception as error:
             self._log.failure("a receiver failed to take a response")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from twisted.internet.interfaces import (
     IHalfCloseableProtocol,
@@ -20,7 +20,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from tunnel.transport.sockets import bound_unsent
 from tunnel.util.flusher import Flusher
@@ -81,7 +81,6 @@ class Turn:
             self._swept(self.now)
 
 
-@implementer(IHalfCloseableProtocol, IPushProducer)
 class HttpConnection(Protocol):
     """
     The transport side of one connection; `feed` and more is for subclasses.
@@ -90,7 +89,7 @@ class HttpConnection(Protocol):
     a consumer that pauses us holds no more than it had.
     """
 
-    _log = Logger()
+    _log: ClassVar = Logger()
 
     def __init__(self, turn: Turn, hold: int) -> None:
         self._turn = turn
@@ -296,3 +295,6 @@ class HttpConnection(Protocol):
         self._registered = False
         self._pending = []
         self._pending_size = 0
+
+
+classImplements(HttpConnection, IHalfCloseableProtocol, IPushProducer)

@@ -22,8 +22,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-import attrs
-
 from tunnel.errors import TunnelError
 
 __all__ = [
@@ -132,29 +130,60 @@ class HeadError(TunnelError):
         self.status = status
 
 
-@attrs.define(eq=False)
 class RequestHead:
-    """A request as far as a proxy must understand it."""
+    """
+    A request as far as a proxy must understand it.
 
-    method: bytes
-    target: bytes
-    #: 0 or 1, of HTTP/1.x.
-    minor: int
-    #: What travels on.
-    fields: bytes
-    #: Bytes of the body, or `CHUNKED`; 0 without one.
-    length: int = 0
-    keep_alive: bool = True
-    #: The protocol that the client wants to change to, when the request is fit for it.
-    upgrade: bytes = b""
-    expect_continue: bool = False
-    host: bytes = b""
-    #: By lower-case name, the values of the lines that were cut out of *fields*.  Only
-    #: to be read: heads with the same lines have it together.
-    taken: dict[bytes, list[bytes]] = attrs.field(factory=dict)
-    #: What its readers found out from its header lines alone, each under a key of its
-    #: own: it is there again in the next head that has the same lines.
-    notes: dict[object, Any] = attrs.field(factory=dict, repr=False)
+    :ivar minor: 0 or 1, of HTTP/1.x.
+    :ivar fields: what travels on.
+    :ivar length: bytes of the body, or `CHUNKED`; 0 without one.
+    :ivar upgrade: the protocol that the client wants to change to, when the request is
+        fit for it.
+    :ivar taken: by lower-case name, the values of the lines that were cut out of
+        *fields*.  Only to be read: heads with the same lines have it together.
+    :ivar notes: what its readers found out from its header lines alone, each under a
+        key of its own: it is there again in the next head that has the same lines.
+    """
+
+    __slots__ = (
+        "expect_continue",
+        "fields",
+        "host",
+        "keep_alive",
+        "length",
+        "method",
+        "minor",
+        "notes",
+        "taken",
+        "target",
+        "upgrade",
+    )
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        minor: int,
+        fields: bytes,
+        length: int = 0,
+        keep_alive: bool = True,
+        upgrade: bytes = b"",
+        expect_continue: bool = False,
+        host: bytes = b"",
+        taken: dict[bytes, list[bytes]] | None = None,
+        notes: dict[object, Any] | None = None,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.minor = minor
+        self.fields = fields
+        self.length = length
+        self.keep_alive = keep_alive
+        self.upgrade = upgrade
+        self.expect_continue = expect_continue
+        self.host = host
+        self.taken = {} if taken is None else taken
+        self.notes = {} if notes is None else notes
 
     def again(self, method: bytes, target: bytes) -> RequestHead:
         """The head of another request that has the same header lines."""
@@ -173,22 +202,47 @@ class RequestHead:
         )
 
 
-@attrs.define(eq=False)
 class ResponseHead:
-    """A response as far as a proxy must understand it."""
+    """
+    A response as far as a proxy must understand it.
 
-    status: int
-    #: The status line, always of HTTP/1.1, without CRLF.
-    start: bytes
-    fields: bytes
-    #: What the head declares; for a response without a body it is only information.
-    length: int = UNTIL_CLOSE
-    #: No body follows, whatever *length* says.
-    bodiless: bool = False
-    keep_alive: bool = True
-    upgrade: bytes = b""
-    #: As in `RequestHead`, but for the length.
-    taken: dict[bytes, list[bytes]] = attrs.field(factory=dict)
+    :ivar start: the status line, always of HTTP/1.1, without CRLF.
+    :ivar length: what the head declares; for a response without a body it is only
+        information.
+    :ivar bodiless: no body follows, whatever *length* says.
+    :ivar taken: as in `RequestHead`, but for the length.
+    """
+
+    __slots__ = (
+        "bodiless",
+        "fields",
+        "keep_alive",
+        "length",
+        "start",
+        "status",
+        "taken",
+        "upgrade",
+    )
+
+    def __init__(
+        self,
+        status: int,
+        start: bytes,
+        fields: bytes,
+        length: int = UNTIL_CLOSE,
+        bodiless: bool = False,
+        keep_alive: bool = True,
+        upgrade: bytes = b"",
+        taken: dict[bytes, list[bytes]] | None = None,
+    ) -> None:
+        self.status = status
+        self.start = start
+        self.fields = fields
+        self.length = length
+        self.bodiless = bodiless
+        self.keep_alive = keep_alive
+        self.upgrade = upgrade
+        self.taken = {} if taken is None else taken
 
     def block(self, extra: bytes = b"") -> bytes:
         """The head for the next hop, with the *extra* fields."""

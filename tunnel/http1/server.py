@@ -12,14 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import attrs
+from mypy_extensions import mypyc_attr
 from twisted.internet.interfaces import IAddress, IPushProducer, IReactorTime
 from twisted.internet.protocol import ServerFactory, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from tunnel.errors import TunnelError
 from tunnel.http1.chunked import ChunkedDecoder, encode_chunk, encode_last_chunk
@@ -56,6 +57,7 @@ _DRAIN: Final = 5  # answered and done; reading only so that the client reads, t
 _CLOSED: Final = 6
 
 
+@mypyc_attr(native_class=False)
 class RequestHandler(Protocol):
     """Answers the requests of a `HttpServerFactory`."""
 
@@ -66,6 +68,7 @@ class RequestHandler(Protocol):
         """
 
 
+@mypyc_attr(native_class=False)
 class RequestReceiver(Protocol):
     """What a handler is called for after the head of a request."""
 
@@ -86,7 +89,6 @@ class RequestReceiver(Protocol):
         """
 
 
-@implementer(IPushProducer)
 class Exchange:
     """
     One request, and what answers it.
@@ -289,6 +291,9 @@ class Exchange:
         """The consumer of the body is gone; the handler answers for it."""
 
 
+classImplements(Exchange, IPushProducer)
+
+
 class ClientGone(TunnelError):
     """The client left, or broke the protocol, before it had its answer."""
 
@@ -314,6 +319,7 @@ def _plain(status: int, message: str) -> tuple[bytes, bytes]:
     return b"\r\nContent-Type: application/json", body
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HttpServerFactory(ServerFactory):
     """
     Accepts connections and hands requests to *handler*.
@@ -374,7 +380,7 @@ class HttpServerFactory(ServerFactory):
 class HttpServerConnection(HttpConnection):
     """One connection of a client."""
 
-    _log = Logger()
+    _log: ClassVar = Logger()
     factory: HttpServerFactory
 
     def __init__(self, factory: HttpServerFactory) -> None:

@@ -81,18 +81,19 @@ class Timing:
     def from_message(cls, message: pb.Timing) -> Timing:
         """From WELCOME; what a server leaves out, or sets absurdly, is our default."""
         own = cls()
-
-        def seconds(sent: int, default: float, least: float) -> float:
-            return max(sent / 1000, least) if sent else default
-
-        ping = seconds(message.ping_interval_ms, own.ping_interval, 1.0)
+        ping = _seconds(message.ping_interval_ms, own.ping_interval, 1.0)
         return cls(
             ping_interval=ping,
-            dead_after=seconds(message.dead_after_ms, own.dead_after, ping + 1.0),
-            reconnect_min=seconds(message.reconnect_min_ms, own.reconnect_min, 0.01),
-            reconnect_max=seconds(message.reconnect_max_ms, own.reconnect_max, 0.1),
+            dead_after=_seconds(message.dead_after_ms, own.dead_after, ping + 1.0),
+            reconnect_min=_seconds(message.reconnect_min_ms, own.reconnect_min, 0.01),
+            reconnect_max=_seconds(message.reconnect_max_ms, own.reconnect_max, 0.1),
             resume_grace=message.resume_grace_ms / 1000,
         )
+
+
+def _seconds(sent: int, default: float, least: float) -> float:
+    """From milliseconds that were sent; 0 is none."""
+    return max(sent / 1000, least) if sent else default
 
 
 class Watched(Protocol):

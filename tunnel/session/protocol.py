@@ -5,19 +5,19 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
-import attrs
+from mypy_extensions import mypyc_attr
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
     IPushProducer,
     IReactorTime,
 )
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from tunnel.errors import (
     CallError,
@@ -35,7 +35,7 @@ from tunnel.transport.sockets import UNSENT, address_text, bound_unsent, tune_so
 from tunnel.util.flusher import Flusher
 from tunnel.util.poller import Poller
 from tunnel.wire import events
-from tunnel.wire.limits import DEFAULT_LIMITS, SLICE, Limits
+from tunnel.wire.limits import SLICE
 from tunnel.wire.outbox import FLUSH
 from tunnel.wire.session import Session
 from tunnel.wire.window import WindowEstimator
@@ -44,7 +44,6 @@ __all__ = [
     "CLOSE_TIMEOUT",
     "PORTION",
     "STUCK",
-    "TunnelFactory",
     "TunnelOwner",
     "TunnelProtocol",
 ]
@@ -73,6 +72,7 @@ QUICK = 16
 STUCK = 30
 
 
+@mypyc_attr(native_class=False)
 class TunnelOwner(typing.Protocol):
     """
     What a tunnel tells its owner: the listener in kas, the dialler in agentk.
@@ -115,46 +115,6 @@ class TunnelOwner(typing.Protocol):
         """The end, told exactly once for a tunnel whose transport was connected."""
 
 
-class TunnelFactory(Factory):
-    """
-    The listening side.
-
-    :param owner: of every tunnel.
-    :param timing: how long they may be silent; what the other side is told is the
-        owner's business.
-    """
-
-    noisy = False
-
-    def __init__(
-        self,
-        owner: TunnelOwner,
-        *,
-        timing: Timing,
-        clock: IReactorTime,
-        flusher: Flusher,
-        keepalive: Keepalive,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        self._owner = owner
-        self._timing = timing
-        self._clock = clock
-        self._flusher = flusher
-        self._keepalive = keepalive
-        self._limits = limits
-
-    def buildProtocol(self, addr: IAddress | None) -> TunnelProtocol:
-        """The tunnel of one connection."""
-        return TunnelProtocol(
-            Session(dialler=False, limits=self._limits),
-            self._owner,
-            clock=self._clock,
-            flusher=self._flusher,
-            keepalive=self._keepalive,
-            timing=self._timing,
-        )
-
-
 class TunnelProtocol(Protocol):
     """
     Moves the bytes of a transport to a session, and its events to owner and streams.
@@ -164,7 +124,7 @@ class TunnelProtocol(Protocol):
 
     #: The kas that the owner took the peer for; empty: it is none, or was dialled.
     kas_id = b""
-    _log = Logger()
+    _log: ClassVar = Logger()
     #: Streams that are over here and whose last bytes wait for credit: how many bytes,
     #: and for how many renewals of budgets there were as many.
     _leftovers: Mapping[int, tuple[int, int]] = MappingProxyType({})
@@ -475,11 +435,11 @@ class TunnelProtocol(Protocol):
         self._streams[stream_id] = stream
         try:
             stream.receiver = accept(stream, message)
-        except ProtocolError as error:
-            stream.reset(error.code, str(error))
+        except ProtocolError as broken:
+            stream.reset(broken.code, str(broken))
             return
-        except CallError as error:
-            stream.reset(ErrorCode.REFUSED, str(error))
+        except CallError as refused:
+            stream.reset(ErrorCode.REFUSED, str(refused))
             return
         except Exception:
             self._log.failure("no receiver for a stream of {peer}", peer=self.peer)
@@ -542,8 +502,6 @@ class TunnelTransport(typing.Protocol):
     def getHost(self) -> IAddress: ...
 
 
-@implementer(IPushProducer)
-@attrs.define(eq=False)
 class TunnelWriter:
     """
     Writes once per turn, while the socket takes it, and has the last word.
@@ -555,25 +513,49 @@ class TunnelWriter:
     :ivar lost: the connection is gone.
     """
 
-    _session: Session
-    #: Told when what they wrote has left.
-    _streams: Mapping[int, StreamTransport]
-    _flusher: Flusher
-    _clock: IReactorTime
-    marked: bool = attrs.field(default=False, init=False)
-    lost: bool = attrs.field(default=False, init=False)
-    #: Streams whose producer gives one piece at a time, and may give one.  (A set takes
-    #: four times the memory while it is empty.)
-    pulling: dict[StreamTransport, None] = attrs.field(factory=dict, init=False)
-    _connection: TunnelTransport = attrs.field(init=False)
-    #: How much is written at once, and since when the socket takes no more.
-    _portion: int = attrs.field(default=FIRST, init=False)
-    _blocked: bool = attrs.field(default=False, init=False)
-    _blocked_at: float = attrs.field(default=0.0, init=False)
-    #: The kernel was told to hold little, as it is until a path proves to be fast.
-    _slow: bool = attrs.field(default=True, init=False)
-    _quick: int = attrs.field(default=0, init=False)
-    _closing: IDelayedCall | None = attrs.field(default=None, init=False)
+    __slots__ = (
+        "_blocked",
+        "_blocked_at",
+        "_clock",
+        "_closing",
+        "_connection",
+        "_flusher",
+        "_portion",
+        "_quick",
+        "_session",
+        "_slow",
+        "_streams",
+        "lost",
+        "marked",
+        "pulling",
+    )
+    _connection: TunnelTransport
+
+    def __init__(
+        self,
+        session: Session,
+        streams: Mapping[int, StreamTransport],
+        flusher: Flusher,
+        clock: IReactorTime,
+    ) -> None:
+        self._session = session
+        #: Told when what they wrote has left.
+        self._streams = streams
+        self._flusher = flusher
+        self._clock = clock
+        self.marked = False
+        self.lost = False
+        #: Streams whose producer gives one piece at a time, and may give one.  (A set
+        #: takes four times the memory while it is empty.)
+        self.pulling: dict[StreamTransport, None] = {}
+        #: How much is written at once, and since when the socket takes no more.
+        self._portion = FIRST
+        self._blocked = False
+        self._blocked_at = 0.0
+        #: The kernel was told to hold little, as it is until a path proves to be fast.
+        self._slow = True
+        self._quick = 0
+        self._closing: IDelayedCall | None = None
 
     def connect(self, connection: TunnelTransport) -> None:
         self._connection = connection
@@ -665,3 +647,6 @@ class TunnelWriter:
         self.lost = True
         if self._closing is not None and self._closing.active():
             self._closing.cancel()
+
+
+classImplements(TunnelWriter, IPushProducer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from twisted.internet.interfaces import (
     IAddress,
@@ -12,7 +12,7 @@ from twisted.internet.interfaces import (
     ITransport,
 )
 from twisted.logger import Logger
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from tunnel.errors import ErrorCode, StreamReset, TunnelError
 from tunnel.interfaces import ConnectedAgent, IStream, IStreamReceiver
@@ -52,7 +52,6 @@ class Resumable(Protocol):
         """The other end goes on; it had consumed so many bytes."""
 
 
-@implementer(IStream, ITransport, IConsumer, IPushProducer)
 class StreamTransport:
     """
     Our end of one stream; see `tunnel.interfaces.IStream` for what it promises.
@@ -61,7 +60,7 @@ class StreamTransport:
     stay here, uncredited, so at most one window of them.
     """
 
-    _log = Logger()
+    _log: ClassVar = Logger()
     disconnecting = False
 
     def __init__(self, tunnel: Carrier, stream_id: int, finished: bool = False) -> None:
@@ -129,7 +128,9 @@ class StreamTransport:
         if self._fin_received and not self._held:
             self.close(None)
 
-    loseWriteConnection = finish
+    def loseWriteConnection(self) -> None:
+        """As `finish`."""
+        self.finish()
 
     def reset(
         self,
@@ -152,7 +153,9 @@ class StreamTransport:
         self._tunnel.has_output()
         self.close(StreamReset(code, message, by_peer=False))
 
-    abortConnection = reset
+    def abortConnection(self) -> None:
+        """As `reset`, because we want no more of it."""
+        self.reset()
 
     @property
     def full(self) -> bool:
@@ -346,3 +349,6 @@ class StreamTransport:
                     receiver.stream_closed(reason)
         except Exception:
             self._log.failure("the receiver of a stream failed at its end")
+
+
+classImplements(StreamTransport, IStream, ITransport, IConsumer, IPushProducer)

@@ -78,7 +78,7 @@ class ModulePair:
 
     def _make(self, api: Any, end: End, factory: Any, configuration: Any) -> Any:
         settings = factory.configuration(**configuration)
-        name = getattr(factory, "name", factory.__name__)
+        name = getattr(factory, "name", None) or factory.__name__
         module = factory(api(end, name, settings))
         self._modules.append((end, name, module))
         return module

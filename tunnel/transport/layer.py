@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from mypy_extensions import mypyc_attr
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import (
     IAddress,
@@ -23,7 +24,7 @@ from twisted.internet.interfaces import (
     ITransport,
 )
 from twisted.python.failure import Failure
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from tunnel.transport import eager
 from tunnel.transport.negotiation import LayerFactory, Negotiator, abort
@@ -35,7 +36,7 @@ __all__ = ["CLOSE_TIMEOUT", "Layer"]
 CLOSE_TIMEOUT = 15.0
 
 
-@implementer(ITransport, IConsumer, IPushProducer)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Layer(Negotiator):
     """
     A protocol downwards and a transport upwards; see the module for the picture.
@@ -289,6 +290,9 @@ class Layer(Negotiator):
                     f"the peer took nothing for {CLOSE_TIMEOUT:g} s while we closed"
                 )
             )
+
+
+classImplements(Layer, ITransport, IConsumer, IPushProducer)
 
 
 def _ask(transport: Any, name: str, *arguments: bool) -> Any:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -32,7 +32,7 @@ from twisted.internet.interfaces import (
 )
 from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
-from zope.interface import implementer
+from zope.interface import classImplements, implementer
 
 from tunnel.transport import eager
 from tunnel.transport.layer import CLOSE_TIMEOUT, Layer
@@ -74,7 +74,6 @@ _PLAIN_HTTP_ANSWER = (
 )
 
 
-@implementer(ISSLTransport, INegotiated)
 class TLSConnection(Layer):
     """
     One TLS connection, as protocol and as transport.
@@ -86,7 +85,7 @@ class TLSConnection(Layer):
     the protocol above as `ConnectionLost`, never as `ConnectionDone`.
     """
 
-    error_type = TLSHandshakeError
+    error_type: ClassVar = TLSHandshakeError
     _handshake_bytes = 0
 
     def __init__(
@@ -325,6 +324,9 @@ class TLSConnection(Layer):
         return None if name is None else name.encode("ascii")
 
 
+classImplements(TLSConnection, ISSLTransport, INegotiated)
+
+
 def _as_people_write(name: str) -> str:
     """OpenSSL writes addresses of IPv6 out in full."""
     try:
@@ -413,12 +415,7 @@ class TLSClientEndpoint:
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         connecting = self._connect(protocolFactory, self.context_source)
         if self.any_name_source is not None:
-            source = self.any_name_source
-            connecting.addErrback(
-                lambda failure: Deferred.fromCoroutine(
-                    self._name_names(failure, source)
-                )
-            )
+            connecting.addErrback(self._explain, self.any_name_source)
         return connecting
 
     def _connect(
@@ -436,6 +433,11 @@ class TLSClientEndpoint:
             handshake_timeout=self.handshake_timeout,
         )
         return connect_through(self.endpoint, factory)
+
+    def _explain(
+        self, failure: Failure, source: Callable[[], ssl.SSLContext]
+    ) -> Deferred[NoReturn]:
+        return Deferred.fromCoroutine(self._name_names(failure, source))
 
     async def _name_names(
         self, failure: Failure, source: Callable[[], ssl.SSLContext]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -25,7 +25,7 @@ class Flusher:
     hundred TLS records and system calls, written together they are one.
     """
 
-    _log = Logger()
+    _log: ClassVar = Logger()
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock

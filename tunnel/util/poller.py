@@ -20,7 +20,7 @@ from __future__ import annotations
 import select
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
 from twisted.internet.error import ConnectionDone, ConnectionLost
@@ -32,7 +32,7 @@ from twisted.internet.interfaces import (
 from twisted.internet.tcp import Connection
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from tunnel.util.for_each import for_each
 
@@ -49,7 +49,6 @@ _GONE: Final = getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
 _pollers: WeakKeyDictionary[Any, Poller] = WeakKeyDictionary()
 
 
-@implementer(IReadDescriptor)
 class Poller:
     """
     What a reactor is to the transports in it, as far as sockets go.
@@ -58,7 +57,7 @@ class Poller:
     socket, and leaves it with the last one.
     """
 
-    _log = Logger()
+    _log: ClassVar = Logger()
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -230,3 +229,6 @@ class Poller:
             member.connectionLost(reason)
 
         for_each(tuple(self._members.values()), end, "the end of a connection")
+
+
+classImplements(Poller, IReadDescriptor)

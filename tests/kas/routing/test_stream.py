@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet.defer import Deferred
 
 from kas.directory.directory import Directory
+from kas.fleet.peers import Peers
 from kas.routing.router import LOOK_AGAIN, ROUTING_TIMEOUT
 from kas.routing.stream import MAX_BUFFERED, MAX_LOST, Resumption
 from tests.kas.many import GRACE, Agentk, ManyCase
 from tests.tunnel.producers import Producer
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent
+from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import LOOK, LOOKS_TO_DOUBT
 from tunnel.testing import RecordingReceiver
 
@@ -364,22 +367,21 @@ class ResumptionTests(ManyCase):
         """The session to the gateway is going; another one is found."""
         agent = self.begin()
         tries: list[int] = []
-        path_to = self.one.router.path_to
+        find, here = Peers.at, self.two.registry.find("7")
+        assert here is not None
+        gone = here.tunnel
 
-        def going(agent_id: str, instance_id: bytes) -> Any:
-            path = path_to(agent_id, instance_id)
-            if path is not None and len(tries) < 2:
+        def going(peers: Peers, url: str) -> Any:
+            peer = find(peers, url)
+            if peer is not None and peer.alive and len(tries) < 2:
                 tries.append(1)
+                return SimpleNamespace(alive=True, tunnel=gone)
+            return peer
 
-                class Going:
-                    def resume(self, *_: object) -> None:
-                        raise SessionClosed(ErrorCode.SHUTDOWN, "it stops")
-
-                return Going()
-            return path
-
-        self.patch(self.one.router, "path_to", going)
+        self.patch(Peers, "at", going)
         self.many.network.cut(self.two.agents_url)
+        with self.assertRaises(SessionClosed):
+            gone.open_stream(pb.Resume(), self.client)
         agent.streams[0][0].write(b"two")
         self.many.later(5)
         self.assertEqual((len(tries), self.client.data), (2, b"one two"))

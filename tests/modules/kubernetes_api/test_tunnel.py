@@ -17,12 +17,15 @@ from tunnel.testing import ModulePair
 CREDENTIAL = b"Host: a\r\nAuthorization: Bearer user:1:alice\r\n"
 
 
-class AgentHalf(KubernetesApiAgent):
-    """With an API server of the test."""
+class AgentHalf:
+    """Makes it with an API server of the test."""
 
-    def __init__(self, api: Any) -> None:
+    name = KubernetesApiAgent.name
+    configuration = KubernetesApiAgent.configuration
+
+    def __call__(self, api: Any) -> KubernetesApiAgent:
         api.cluster_as_agentk = Cluster()
-        super().__init__(api)
+        return KubernetesApiAgent(api)
 
 
 class TunnelTests(SynchronousTestCase):
@@ -31,7 +34,7 @@ class TunnelTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.pair = ModulePair(self.clock)
-        self.agent = self.pair.agent_half(AgentHalf)
+        self.agent = self.pair.agent_half(AgentHalf())
         self.server = self.pair.server_half(KubernetesApiServer)
         self.server.api.tokens = {"alice": ALICE}
         self.pair.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
@@ -25,6 +27,7 @@ from tunnel.session.keepalive import (
 from tunnel.session.protocol import CLOSE_TIMEOUT
 from tunnel.testing import MemoryTransport, RecordingReceiver, connected
 from tunnel.testing.ends import End
+from tunnel.wire.framing import FrameDecoder, FrameType
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 
@@ -201,14 +204,17 @@ class AskTests(SynchronousTestCase):
         self.clock = Clock()
         self.agent, self.kas, self.pipe = connected(self.clock)
         self.tunnel = self.kas.tunnel
-        self.pings: list[int] = []
-        ping = self.tunnel.session.ping
+        self.pings: list[bytes] = []
+        transport: Any = self.tunnel.transport
+        decoder, write = FrameDecoder(), transport.write
 
-        def counted(token: int) -> None:
-            self.pings.append(token)
-            ping(token)
+        def counted(data: bytes) -> None:
+            for kind, _, _, payload in decoder.feed(data):
+                if kind == FrameType.PING:
+                    self.pings.append(payload)
+            write(data)
 
-        self.patch(self.tunnel.session, "ping", counted)
+        self.patch(transport, "write", counted)
 
     def looks(self, count: int) -> None:
         for _ in range(count):
