@@ -29,7 +29,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
 .PHONY: help demo test unit integration lint types layers docs protos wheel bench \
-	faults alone experiments servers peers lock lockimage kube clean
+	faults alone experiments servers compiled pure peers lock lockimage kube clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -88,8 +88,15 @@ protos: $(STAMP)  ## generate the code of the .proto files
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 		$$(git ls-files '*.proto' ':!examples')
 
-wheel: $(STAMP)  ## build the wheel, and try it and the example in a clean environment
+wheel: $(STAMP)  ## build the wheel, of sources and compiled, and try both and the example
 	$(BIN)/python tools/check_wheel.py
+	$(BIN)/python tools/check_wheel.py --compiled
+
+compiled: $(STAMP)  ## compile what each request passes, in this checkout (a C compiler)
+	$(BIN)/python -m tools.compiled
+
+pure: $(STAMP)  ## take away what `make compiled` made: the sources run again
+	$(BIN)/python -m tools.compiled --clean
 
 bench: $(STAMP)  ## speed, as ratios to floors; build/bench.json (QUICK=1: a minute; NICE=10: floods give way)
 	$(BIN)/python -m bench
@@ -116,4 +123,5 @@ lockimage: $(STAMP)  ## what deploy/Containerfile installs, from requirements.tx
 	$(COMPILE) --group build -o requirements-build.txt
 
 clean:  ## everything that was made here
+	-$(PYTHON) -m tools.compiled --clean
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -20,6 +20,8 @@ from hypothesis.internal.conjecture import providers
 from tests.faults import page, record
 from tests.integration import cluster, needs, processes
 from tests.integration.cluster import ControlPlane
+from tools import compiled
+from tunnel.compiled import build_name
 
 #: Seconds for one test and its fixtures.  Far more than any takes, beside others on a
 #: busy machine and under coverage: this is for those that would never end.
@@ -78,12 +80,22 @@ _STDERR = pytest.StashKey[int]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the terminal: during tests the standard streams are captured."""
+    if build_name() == "compiled" and compiled.stale(compiled.ROOT):
+        raise pytest.UsageError(
+            "sources are newer than what was compiled: make compiled, or make pure"
+        )
     config.stash[_STDERR] = os.dup(2)
+
+
+def pytest_report_header() -> str:
+    """Which build is tested."""
+    return f"txkas: {build_name()}"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Give it back."""
-    os.close(config.stash[_STDERR])
+    if _STDERR in config.stash:
+        os.close(config.stash[_STDERR])
 
 
 def _long() -> bool:

@@ -1,14 +1,16 @@
 """
 Builds our wheel and that of the example, and uses both as their users would.
 
-Run by ``make wheel``.  Everything happens in a temporary folder: the wheels are looked
-into, installed into a new environment with the locked versions of what they need, and
-`kas` and `agentk` are started from there with the example's module.
+Run by ``make wheel``, again with ``--compiled`` for the wheel that has the compiled
+modules.  Everything happens in a temporary folder: the wheels are looked into,
+installed into a new environment with the locked versions of what they need, and `kas`
+and `agentk` are started from there with the example's module.
 Ends with status 1 and the reason when something is not as it should be.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -28,6 +30,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tools.compiled import MODULES  # noqa: E402 - it is run as a file
+
 EXAMPLE = ROOT / "examples" / "greeter"
 
 #: Seconds for one command; the installation downloads what is not cached.
@@ -61,7 +67,7 @@ EXPECTED = {
 }
 
 # Runs in the new environment: what is installed, and that looking imports nothing.
-MODULES = """
+FIND_MODULES = """
 import sys
 from tunnel.plugin import AgentModule, ServerModule, find_modules
 
@@ -150,12 +156,13 @@ def run(*command: str | Path, cwd: str | Path = "/") -> str:
 # The wheels.
 
 
-def build(project: Path, out: Path) -> Path:
+def build(project: Path, out: Path, *, compiled: bool = False) -> Path:
     """The wheel of a project."""
-    say(f"building {project.name}")
+    say(f"building {project.name}{', compiled' * compiled}")
     before = set(out.glob("*.whl"))
     # fmt: off
     run(
+        "env", f"TXKAS_COMPILE={compiled:d}",
         sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out,
         project,
     )
@@ -176,6 +183,14 @@ def check_content(wheel: Path) -> None:
             fail(f"{wheel.name} lacks {expected}")
     top = {name.partition("/")[0] for name in names if ".dist-info" not in name}
     allowed = {"kas", "agentk", "tunnel", "modules", "twisted", "acme_kas"}
+    libraries = {name for name in names if name.endswith(".so")}
+    if wheel.name.endswith("-none-any.whl"):
+        if libraries:
+            fail(f"{wheel.name} is for all machines, and has {sorted(libraries)}")
+    elif len(libraries) != len(MODULES) + 1:
+        fail(f"{wheel.name} has {len(libraries)} compiled files")
+    else:
+        allowed.update(name for name in libraries if "/" not in name)
     if top - allowed:
         fail(f"{wheel.name} installs {', '.join(sorted(top - allowed))}")
 
@@ -203,7 +218,7 @@ def install(wheels: Sequence[tuple[Path, str]], folder: Path) -> Path:
     return programs
 
 
-def check_installed(programs: Path) -> None:
+def check_installed(programs: Path, build_name: str) -> None:
     """Everything is found, from a working directory that has nothing to do with us."""
     say("looking for the commands and the modules")
     listed = run(programs / "twistd", "--help")
@@ -214,9 +229,13 @@ def check_installed(programs: Path) -> None:
         if not usage[0].startswith(f"Usage: {command} "):
             fail(f"{command} --help begins with {usage[0]!r}")
     version = run(programs / "kasctl", "--version")
-    if not re.search(r"\d+\.\d+", version):
+    if not re.search(rf"\d+\.\d+\S* \({build_name}\)", version):
         fail(f"kasctl --version says {version!r}")
-    found = run(programs / "python", "-c", MODULES).split("\n")
+    for program in ("kas", "agentk"):
+        version = run("env", "TXKAS_PURE=1", programs / program, "--version")
+        if not re.search(r"\d+\.\d+\S* \(pure\)", version):
+            fail(f"TXKAS_PURE=1 {program} --version says {version!r}")
+    found = run(programs / "python", "-c", FIND_MODULES).split("\n")
     for half in ("ServerModule", "AgentModule"):
         for name in ("greeter", "kubernetes_api"):
             if f"{half} {name}" not in found:
@@ -380,6 +399,9 @@ def check_greeter(api: str, token: str) -> None:
 
 def main() -> None:
     """All of it."""
+    parser = argparse.ArgumentParser(prog="tools/check_wheel.py")
+    parser.add_argument("--compiled", action="store_true")
+    compiled: bool = parser.parse_args().compiled
     began = time.monotonic()
     # So that the programs are ended and the folder is removed on every way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("wheel: told to stop"))
@@ -389,7 +411,8 @@ def main() -> None:
         shutil.copytree(EXAMPLE, example)
         # As it is once the module was tried, where no git is that ignores this.
         (example / "twisted" / "plugins" / "dropin.cache").touch()
-        ours, theirs = build(ROOT, folder / "dist"), build(example, folder / "dist")
+        ours = build(ROOT, folder / "dist", compiled=compiled)
+        theirs = build(example, folder / "dist")
         for wheel in (ours, theirs):
             check_content(wheel)
         say("running the tests of the example")
@@ -399,7 +422,7 @@ def main() -> None:
         programs = install(
             [(ours, "txkas[server,agent]"), (theirs, "acme-kas[server]")], folder
         )
-        check_installed(programs)
+        check_installed(programs, "compiled" if compiled else "pure")
         check_running(programs, folder)
     say(f"good, after {time.monotonic() - began:.0f} s")
 

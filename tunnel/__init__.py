@@ -21,6 +21,14 @@ Each of these uses only those below it:
     wire/           frames, streams, windows: no I/O, no clock
     pb/             messages of the protocol       gitaly/    those of Gitaly
     util/           helpers that know nothing of tunnels
+    compiled.py     whether compiled modules run, or their sources
 """
 
+import os
+
+from tunnel.compiled import obey
+
 __version__ = "0.1.0"
+
+# Before any module that is compiled is imported.
+obey(os.environ)

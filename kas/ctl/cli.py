@@ -6,6 +6,7 @@ import click
 
 from kas.ctl.lazy import LazyGroup
 from tunnel import __version__
+from tunnel.compiled import build_name
 
 __all__ = ["cli"]
 
@@ -30,7 +31,7 @@ _FILES = {
     files=_FILES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(__version__, prog_name="kasctl")
+@click.version_option(f"{__version__} ({build_name()})", prog_name="kasctl")
 def cli() -> None:
     """
     Work beside a running kas: agents, users, kubeconfigs, checks.

@@ -15,6 +15,7 @@ from kas.agents.registry import Registry
 from kas.config.schema import Observability
 from kas.routing.router import Router
 from tunnel import __version__
+from tunnel.compiled import build_name
 from tunnel.program.profile import Profiler
 from tunnel.program.site import Make, Page, Site, as_json, exposition, plain
 
@@ -40,6 +41,7 @@ class Health:
         """For ``kasctl status``."""
         return {
             "version": __version__,
+            "build": build_name(),
             **self.about(),
             "ready": self.ready,
             "modules": self.module_states(),

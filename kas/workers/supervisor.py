@@ -50,6 +50,7 @@ from kas.workers.sharing import OBSERVABILITY, PRIVATE_API
 from kas.workers.summary import MetricTotals, add_agents, add_progress, add_states
 from kas.workers.worker import Worker, private_listen
 from tunnel import __version__
+from tunnel.compiled import build_name
 from tunnel.config import Listen
 from tunnel.errors import ConfigurationError
 from tunnel.hosting.modules import Prepared
@@ -463,6 +464,7 @@ class Supervisor(LogsItsOwnWay, Service):
             return as_json(
                 {
                     "version": __version__,
+                    "build": build_name(),
                     **summed,
                     "workers": workers,
                     "silent_workers": silent,

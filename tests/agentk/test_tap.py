@@ -15,6 +15,7 @@ from agentk.service import AgentkService
 from agentk.tap import Options, makeService
 from tests.optionscase import OptionsCase
 from tunnel import __version__
+from tunnel.compiled import build_name
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -84,7 +85,7 @@ class OptionsTests(_Case):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.assertRaises(SystemExit, self.parse, "--version")
-        self.assertEqual(out.getvalue(), f"txkas {__version__}\n")
+        self.assertEqual(out.getvalue(), f"txkas {__version__} ({build_name()})\n")
 
     def test_check_finds_problems(self) -> None:
         """The other way, too."""

@@ -21,6 +21,7 @@ from kas.tap import Options, makeService
 from tests.optionscase import OptionsCase
 from tests.tunnel.transport import certificates
 from tunnel import __version__
+from tunnel.compiled import build_name
 from tunnel.program import logs
 
 
@@ -71,7 +72,7 @@ class OptionsTests(_Case):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             self.assertRaises(SystemExit, self.parse, "--version")
-        self.assertEqual(out.getvalue(), f"txkas {__version__}\n")
+        self.assertEqual(out.getvalue(), f"txkas {__version__} ({build_name()})\n")
 
     def test_check_says_how_many_workers(self) -> None:
         out = io.StringIO()

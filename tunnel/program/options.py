@@ -9,6 +9,7 @@ from typing import ClassVar, NoReturn
 from twisted.python import usage
 
 from tunnel import __version__
+from tunnel.compiled import build_name
 from tunnel.hosting.modules import Prepared
 from tunnel.program.startup import refuse_unless
 
@@ -29,8 +30,8 @@ class ProgramOptions(usage.Options):
     modules: Sequence[Prepared]
 
     def opt_version(self) -> NoReturn:
-        """Show the version of txkas, and end."""
-        print(f"txkas {__version__}")
+        """Show the version of txkas and which build runs, and end."""
+        print(f"txkas {__version__} ({build_name()})")
         sys.exit(0)
 
     def parseArgs(self, *rest: str) -> None:

@@ -1,0 +1,114 @@
+"""What is compiled where somebody wants it: the choice, and what its sources avoid."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tunnel.wire
+from tools import compiled
+from tunnel import __version__
+from tunnel.compiled import PURE, _SourcesOnly, build_name
+
+_SOURCES = [compiled.ROOT / module for module in compiled.MODULES]
+
+
+def _classes(source: Path) -> Iterator[ast.ClassDef]:
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.ClassDef):
+            yield node
+
+
+@pytest.fixture(params=_SOURCES, ids=compiled.MODULES)
+def source(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_classes_become_native(source: Path) -> None:
+    """mypyc leaves a class that zope decorates to the interpreter."""
+    for cls in _classes(source):
+        decorators = [ast.unparse(one) for one in cls.decorator_list]
+        if not any(one.startswith("attrs.") for one in decorators):
+            zope = [one for one in decorators if one.startswith(("impl", "provider"))]
+            assert not zope, f"write classImplements({cls.name}, ...) below the class"
+
+
+def test_what_belongs_to_a_class(source: Path) -> None:
+    """Else each instance gets it, and a descriptor does not see whose it is."""
+    for cls in _classes(source):
+        methods = {one.name for one in cls.body if isinstance(one, ast.FunctionDef)}
+        for line in cls.body:
+            if isinstance(line, ast.Assign):
+                value = ast.unparse(line.value)
+                target = ast.unparse(line.targets[0])
+                assert not value.startswith("Logger("), f"{cls.name}: a ClassVar"
+                assert value not in methods, f"{cls.name}.{target}: write a method"
+
+
+def test_errors_have_names_of_their_own(source: Path) -> None:
+    """One name has one type in a function, and what has another is a TypeError."""
+    for function in ast.walk(ast.parse(source.read_text())):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        kinds = defaultdict(set)
+        for handler in ast.walk(function):
+            if isinstance(handler, ast.ExceptHandler) and handler.name:
+                assert handler.type is not None
+                kinds[handler.name].add(ast.unparse(handler.type))
+        for name, types in kinds.items():
+            assert len(types) == 1, f"{function.name}: {name} is {sorted(types)}"
+
+
+def test_finds_the_sources_of_our_modules_alone() -> None:
+    finder = _SourcesOnly()
+    spec = finder.find_spec("tunnel.wire.session", tunnel.wire.__path__)
+    assert spec is not None and spec.origin is not None
+    assert spec.origin.endswith("tunnel/wire/session.py")
+    for other, path in (
+        ("tunnel.wire", tunnel.__path__),
+        ("tunnel", None),
+        ("yaml.reader", tunnel.wire.__path__),
+        ("tunnel.wire.missing", tunnel.wire.__path__),
+    ):
+        assert finder.find_spec(other, path) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"), [("1", "pure"), ("0", build_name()), ("", build_name())]
+)
+def test_chosen_by_the_environment(value: str, wanted: str) -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("kasctl"), "--version"],
+        env={**os.environ, PURE: value},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"kasctl, version {__version__} ({wanted})\n"
+
+
+def test_compiled_files_are_known(tmp_path: Path) -> None:
+    """They are found again, and whether their source is newer."""
+    module = compiled.MODULES[0]
+    for each in compiled.MODULES:
+        (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / each).touch()
+    assert not compiled.built(tmp_path) and not compiled.stale(tmp_path)
+    ours = tmp_path / f"{module.removesuffix('.py')}.cpython-311-x.so"
+    library = tmp_path / f"{compiled.LIBRARY}__mypyc.cpython-311-x.so"
+    for file in (ours, library, tmp_path / "other.so"):
+        file.touch()
+    assert compiled.built(tmp_path) == sorted([ours, library])
+    os.utime(tmp_path / module, (2**31, 2**31))
+    assert compiled.stale(tmp_path)
+    os.utime(ours, (2**31 + 1, 2**31 + 1))
+    os.utime(library, (2**31 + 1, 2**31 + 1))
+    assert not compiled.stale(tmp_path)
