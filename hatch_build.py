@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+def _wanted() -> bool:
+    return os.environ.get("TXKAS_COMPILE", "0") not in ("", "0")
 
 
 class CompiledHook(BuildHookInterface[Any]):
@@ -15,8 +20,21 @@ class CompiledHook(BuildHookInterface[Any]):
 
     PLUGIN_NAME = "custom"
 
+    def dependencies(self) -> list[str]:
+        """For the compiler; mypyc looks into all that our modules import, too."""
+        if not _wanted():
+            return []
+        whole = tomllib.loads((Path(self.root) / "pyproject.toml").read_text())
+        project = whole["project"]
+        extras = project["optional-dependencies"].values()
+        return [
+            *whole["dependency-groups"]["compile"],
+            *project["dependencies"],
+            *(one for extra in extras for one in extra),
+        ]
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if os.environ.get("TXKAS_COMPILE", "0") in ("", "0"):
+        if not _wanted():
             return
         if version == "editable":
             raise SystemExit(

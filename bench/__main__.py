@@ -8,6 +8,7 @@ import sys
 
 from bench.cases import CASES, QUICK_CASES, RESULTS, Result
 from bench.stand import QUICK
+from tunnel.compiled import build_name
 
 
 def main(names: list[str]) -> int:
@@ -21,6 +22,7 @@ def main(names: list[str]) -> int:
         os.environ.pop(name, None)
     results: list[Result] = []
     width = 46
+    print(f"txkas: {build_name()}")
     print(f"{'case':{width}} {'value':>10} {'floor':>10} {'ratio':>6} {'target':>6}")
     for name in names or (QUICK_CASES if QUICK else CASES):
         for result in CASES[name]():
@@ -37,6 +39,7 @@ def main(names: list[str]) -> int:
             [
                 {
                     "case": one.case,
+                    "build": build_name(),
                     "value": one.value,
                     "unit": one.unit,
                     "floor": one.floor,
