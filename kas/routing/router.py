@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from kas.agents.registry import Registry, is_restart
@@ -336,25 +337,15 @@ class Router:
             self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
 
 
+# Not frozen: one is made for each request.
+@attrs.define
 class AgentPath:
-    """
-    One path to one instance of an agent.
+    """One path to one instance of an agent."""
 
-    :ivar record: where another kas has the agent, which is one more hop; None: it is
-        here.
-    """
-
-    __slots__ = ("agent", "record", "tunnel")
-
-    def __init__(
-        self,
-        tunnel: TunnelProtocol,
-        agent: ConnectedAgent,
-        record: AgentRecord | None = None,
-    ) -> None:
-        self.tunnel = tunnel
-        self.agent = agent
-        self.record = record
+    tunnel: TunnelProtocol
+    agent: ConnectedAgent
+    #: Where another kas has the agent, which is one more hop; None: it is here.
+    record: AgentRecord | None = None
 
     def open(
         self, open_: pb.Open, receiver: IStreamReceiver, fin: bool, idempotent: bool

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import attrs
+
 from modules.kubernetes_api.browsers import cut_query, session
 from modules.kubernetes_api.websocket_tokens import REQUEST, WebSocketTokens
 from tunnel.errors import TunnelError
@@ -51,31 +53,18 @@ class Refused(TunnelError):
         self.fields = fields
 
 
+@attrs.define(eq=False)
 class Entry:
-    """
-    What a request asks for.
+    """What a request asks for."""
 
-    :ivar target: what the cluster is asked, its query byte for byte the client's,
-        without what is for kas.
-    :ivar wants_token: it wants a token for a WebSocket at *target*, and not the
-        cluster.
-    """
-
-    __slots__ = ("agent", "kind", "target", "token", "wants_token")
-
-    def __init__(
-        self,
-        kind: str,
-        agent: str,
-        token: str,
-        target: bytes,
-        wants_token: bool = False,
-    ) -> None:
-        self.kind = kind
-        self.agent = agent
-        self.token = token
-        self.target = target
-        self.wants_token = wants_token
+    kind: str
+    agent: str
+    token: str
+    #: What the cluster is asked, its query byte for byte the client's, without what is
+    #: for kas.
+    target: bytes
+    #: It wants a token for a WebSocket at *target*, and not the cluster.
+    wants_token: bool = False
 
 
 def request_parser(max_count: int, cross_origin: bool = False) -> RequestParser:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
+import attrs
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
@@ -117,14 +118,12 @@ class Account(Generic[R]):
         return next(iter(self.counted.values()), 0.0) + FAST_SECONDS
 
 
+@attrs.define(eq=False)
 class _Load(Generic[R]):
     """What one agent has under way."""
 
-    __slots__ = ("by_account", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.by_account: dict[Account[R], int] = {}
+    by_account: dict[Account[R], int]
+    count: int = 0
 
 
 class Shares(Collector, Generic[R]):
@@ -221,7 +220,7 @@ class Shares(Collector, Generic[R]):
         account.requests[request] = access.credential_id
         load = self._agents.get(access.agent_id)
         if load is None:
-            load = self._agents[access.agent_id] = _Load()
+            load = self._agents[access.agent_id] = _Load({})
         there = load.by_account.get(account, 0)
         load.by_account[account] = there + 1
         load.count += 1
