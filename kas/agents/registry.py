@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from twisted.logger import Logger
 
@@ -17,7 +17,7 @@ from tunnel.session.protocol import TunnelProtocol
 
 #: Instances (pods) of one agent here.  Two or three are usual; each is looked at for
 #: every request, and a stolen token must not fill the table.
-MAX_INSTANCES = 256
+MAX_INSTANCES: Final = 256
 
 
 _NONE: dict[bytes, AgentConnection] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -30,25 +30,25 @@ __all__ = ["Absences", "AgentPath", "Router"]
 
 #: Seconds that a stream waits for its agent: a restart of agentk, or of its node's
 #: network, takes less; kubectl's users wait no longer without a word.
-ROUTING_TIMEOUT = 20.0
+ROUTING_TIMEOUT: Final = 20.0
 
 #: Seconds that a stream waits where another one waited `ROUTING_TIMEOUT` in vain,
 #: within the last `MISSED_SECONDS`: clients such as kubectl ask several times before
 #: they show an error, and one such wait is enough for all of it.
-SHORT_TIMEOUT = 2.0
+SHORT_TIMEOUT: Final = 2.0
 
 #: Seconds after which one stream waits for the whole time again.
-MISSED_SECONDS = 60.0
+MISSED_SECONDS: Final = 60.0
 
 #: Agents of which kas remembers that a stream waited in vain; see `Router._missed`.
-MAX_MISSED = 10_000
+MAX_MISSED: Final = 10_000
 
 #: Streams that wait for one agent.  Each holds a client's connection.
-MAX_WAITING = 2_000
+MAX_WAITING: Final = 2_000
 
 #: Seconds between two checks whether an agent that was silent, or had as many streams
 #: as it takes, is available again; a new connection wakes the waiters at once.
-LOOK_AGAIN = 1.0
+LOOK_AGAIN: Final = 1.0
 
 
 class Absences(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from twisted.internet.interfaces import IConsumer, IDelayedCall, IPushProducer
 from zope.interface import classImplements
@@ -36,23 +36,23 @@ __all__ = ["Resumption", "RoutedStream"]
 #: Bytes of the retransmission buffer, to be sent again should the agent refuse the
 #: stream.  What a window holds: by the time that more may be sent, the other end took
 #: it.
-MAX_BUFFERED = DEFAULT_LIMITS.initial_window
+MAX_BUFFERED: Final = DEFAULT_LIMITS.initial_window
 
 #: Paths that may break under one request before it fails: a request that breaks what it
 #: touches has to end.
-MAX_LOST = 3
+MAX_LOST: Final = 3
 
 #: Seconds before another attempt, at first and at most.
 RETRY_FIRST, RETRY_MOST = 0.05, 1.0
 
 #: Seconds for the answer to RESUME: it takes no more than a look into a table.
-RESUME_TIMEOUT = 10.0
+RESUME_TIMEOUT: Final = 10.0
 
-_SENT = pb.Open()
+_SENT: Final = pb.Open()
 
 #: Without the seconds, so that clients which ask again show it once.
-WAITED = "kas waited for it in vain"
-TOO_MANY = "too many requests wait for it already"
+WAITED: Final = "kas waited for it in vain"
+TOO_MANY: Final = "too many requests wait for it already"
 
 
 class RoutedStream:

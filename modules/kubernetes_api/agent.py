@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
@@ -52,18 +52,18 @@ from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 
 __all__ = ["KubernetesApiAgent"]
 
-_PSEUDONYM = f"gitlab-agent/{__version__}".encode()
+_PSEUDONYM: Final = f"gitlab-agent/{__version__}".encode()
 
 #: Heads that are remembered, with 4 KiB of lines each at most.  The clients of one
 #: cluster that are busy at a time are few, and each has some two or three.
-MAX_KNOWN_HEADS = 100
+MAX_KNOWN_HEADS: Final = 100
 
 #: Seconds for which a head is remembered at most: it may have secrets of a client that
 #: left, and reading it again once in a minute costs nothing.
-KNOWN_SECONDS = 60.0
+KNOWN_SECONDS: Final = 60.0
 
-_API_SERVER = b"api-server"
-_AGENT = b"agent"
+_API_SERVER: Final = b"api-server"
+_AGENT: Final = b"agent"
 
 
 class KubernetesApiAgent:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
@@ -24,24 +25,26 @@ from tunnel.kubernetes import climbs, impersonation_fields
 __all__ = ["MAX_NOTED", "Entry", "OutgoingFields", "Refused", "enter", "request_parser"]
 
 # Names are DNS labels, ids are numbers or what an authenticator makes of them.
-_AGENT = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_BEARER = re.compile(rb"[Bb]earer +(?:([a-z_]{1,32}):(%b):)?([!-~]+)" % _AGENT.pattern)
+_AGENT: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_BEARER: Final = re.compile(
+    rb"[Bb]earer +(?:([a-z_]{1,32}):(%b):)?([!-~]+)" % _AGENT.pattern
+)
 
-_AGENTS = b"/agents/"
+_AGENTS: Final = b"/agents/"
 
-_ALLOWED = re.compile(rb"impersonate-(?:user|group|uid|extra-.+)")
-_SINGLE = (b"impersonate-user", b"impersonate-uid")
+_ALLOWED: Final = re.compile(rb"impersonate-(?:user|group|uid|extra-.+)")
+_SINGLE: Final = (b"impersonate-user", b"impersonate-uid")
 
 # A request that passed so many proxies goes in a circle that we do not recognise.
-_MAX_HOPS = 16
+_MAX_HOPS: Final = 16
 
 # Credentials in use at one time; an entry is a few hundred bytes.
-_MAX_CACHED = 10_000
+_MAX_CACHED: Final = 10_000
 
 #: Bytes of fields that are noted with a head for as long as that is remembered: those
 #: of the longest such head, and an identity of a hundred groups.  Longer ones would be
 #: kept for each head of each connection.
-MAX_NOTED = 8192
+MAX_NOTED: Final = 8192
 
 
 class Refused(TunnelError):

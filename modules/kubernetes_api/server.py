@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
@@ -81,9 +81,9 @@ from tunnel.util.traces import new_trace_id, trace_id_in, with_traceparent
 __all__ = ["KubernetesApiServer"]
 
 #: What a request counts as whose credential says nothing else.
-_USED = Usage(counters=("k8s_api_proxy_request",))
+_USED: Final = Usage(counters=("k8s_api_proxy_request",))
 
-_STATUSES = {
+_STATUSES: Final = {
     Status.UNAUTHENTICATED: 401,
     Status.PERMISSION_DENIED: 403,
     Status.NOT_FOUND: 404,
@@ -92,22 +92,22 @@ _STATUSES = {
     Status.DEADLINE_EXCEEDED: 504,
 }
 
-_FIELDS = {
+_FIELDS: Final = {
     401: b"\r\nWWW-Authenticate: Bearer\r\nGitlab-Unauthorized: true",
     429: b"\r\nRetry-After: 1",
     503: b"\r\nRetry-After: 5",
 }
 
-_MAX_INFORMATIONAL = UpstreamLimits().max_informational
+_MAX_INFORMATIONAL: Final = UpstreamLimits().max_informational
 
 #: Bytes of an answer that need no producer: every socket takes so many at once, or kas
 #: holds them for one that does not.
-SMALL = 16 * 1024
+SMALL: Final = 16 * 1024
 
-_BROKEN_HOP = "kas -> agent"
+_BROKEN_HOP: Final = "kas -> agent"
 
 #: Every way to open a stream: (fin, idempotent, resumable).
-_OPTIONS = {
+_OPTIONS: Final = {
     (fin, idempotent, resumable): StreamOptions(
         fin=fin, idempotent=idempotent, resumable=resumable
     )
@@ -116,7 +116,7 @@ _OPTIONS = {
 
 # All clusters share kas' origin: what one of them says to a browser about its own must
 # not reach those of the others.
-_NOT_FOR_CLIENTS = (
+_NOT_FOR_CLIENTS: Final = (
     b"access-control-*",
     b"alt-svc",
     b"clear-site-data",

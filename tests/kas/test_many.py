@@ -177,7 +177,7 @@ class RouteTests(ManyCase):
                 answer.send_headers(b"")
             self.many.settle()
         (far,) = self.two.gateway.tunnels
-        queued = [len(one.queue) for one in far.session._streams.values()]
+        queued = [len(one.queue) for one in far.session._by_id.values()]
         self.assertLess(sum(queued), 3_000)
         self.assertEqual(len(self.client.closed), 1)
 

@@ -15,15 +15,15 @@ from tunnel.http1.head import HeadError, clean_trailers
 __all__ = ["ChunkedDecoder", "encode_chunk", "encode_last_chunk"]
 
 # Sixteen digits are 64 bits: more than any body, and no room for tricks with overflow.
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
+_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
 # RFC 9112, 7.1.1: each extension has a name, and perhaps a value.
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _QUOTED: Final = rb'"(?:[\t !#-\[\]-~]|\\[\t -~])*+"'
-_EXTENDED = re.compile(
+_EXTENDED: Final = re.compile(
     rb"([0-9A-Fa-f]{1,16})((?:;%b(?:=(?:%b|%b))?)++)\r\n" % (_TOKEN, _TOKEN, _QUOTED)
 )
 
-_LARGE = re.compile(rb"[0-9A-Fa-f]{17}")
+_LARGE: Final = re.compile(rb"[0-9A-Fa-f]{17}")
 
 _MAX_LINE: Final = 256  # a size line; an extension has no meaning here
 _MAX_EXTENSIONS: Final = 4096  # per body: padding every byte with one costs CPU only

@@ -43,36 +43,38 @@ CHUNKED: Final = -1
 UNTIL_CLOSE: Final = -2
 
 # Parts of expressions.  Possessive, so that no input makes them try twice.
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
-_TEXT = rb"[\t -~\x80-\xff]"
-_FIELDS = rb"((?:\r\n" + _TOKEN + rb"++:" + _TEXT + rb"*+)*+)"
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+_TEXT: Final = rb"[\t -~\x80-\xff]"
+_FIELDS: Final = rb"((?:\r\n" + _TOKEN + rb"++:" + _TEXT + rb"*+)*+)"
 
 #: The name of a header line.
-_NAME = re.compile(_TOKEN + rb"++")
-_VALUE = re.compile(_TEXT + rb"*+")
-_TRAILERS = re.compile(_FIELDS)
-_LINE = re.compile(rb"\r\n(" + _TOKEN + rb"++):[^\r]*+")
+_NAME: Final = re.compile(_TOKEN + rb"++")
+_VALUE: Final = re.compile(_TEXT + rb"*+")
+_TRAILERS: Final = re.compile(_FIELDS)
+_LINE: Final = re.compile(rb"\r\n(" + _TOKEN + rb"++):[^\r]*+")
 
 #: Characters of a method; the longest that is registered has 17.
 _MAX_METHOD: Final = 32
 _MAX_DIGITS: Final = 18  # of a length: more than any body has
 
 #: Method and target; what follows them is the minor version and the header lines.
-_REQUEST = re.compile(rb"(%b{1,%d}+) (/[!\"$-~]*+) HTTP/1\." % (_TOKEN, _MAX_METHOD))
-_LINES = re.compile(rb"([01])" + _FIELDS + rb"\r\n")
-_RESPONSE = re.compile(
+_REQUEST: Final = re.compile(
+    rb"(%b{1,%d}+) (/[!\"$-~]*+) HTTP/1\." % (_TOKEN, _MAX_METHOD)
+)
+_LINES: Final = re.compile(rb"([01])" + _FIELDS + rb"\r\n")
+_RESPONSE: Final = re.compile(
     rb"HTTP/1\.([01]) ([1-9][0-9]{2})( " + _TEXT + rb"*+)?" + _FIELDS + rb"\r\n"
 )
-_PROTOCOL = re.compile(_TOKEN + rb"++(?:/" + _TOKEN + rb"++)?")
-_LENGTH = re.compile(rb"[0-9]+")
-_HOST = re.compile(rb"[0-9A-Za-z.\-_:\[\]%]*+")
+_PROTOCOL: Final = re.compile(_TOKEN + rb"++(?:/" + _TOKEN + rb"++)?")
+_LENGTH: Final = re.compile(rb"[0-9]+")
+_HOST: Final = re.compile(rb"[0-9A-Za-z.\-_:\[\]%]*+")
 # Behind an upgrade to h2c there would be requests that the proxy does not see.
-_REFUSED_UPGRADES = frozenset([b"h2c", b"h2", b"http/2.0"])
-_REFUSED_METHODS = frozenset([b"CONNECT", b"TRACE"])
-_NEEDS_LENGTH = frozenset([b"POST", b"PUT", b"PATCH"])
+_REFUSED_UPGRADES: Final = frozenset([b"h2c", b"h2", b"http/2.0"])
+_REFUSED_METHODS: Final = frozenset([b"CONNECT", b"TRACE"])
+_NEEDS_LENGTH: Final = frozenset([b"POST", b"PUT", b"PATCH"])
 
 #: What belongs to one connection, or says where a message ends: it never travels on.
-_HOP_BY_HOP = (
+_HOP_BY_HOP: Final = (
     b"connection",
     b"proxy-connection",
     b"keep-alive",
@@ -85,10 +87,10 @@ _HOP_BY_HOP = (
     b"http2-settings",
     b"content-length",
 )
-_REQUEST_ONLY = (b"host", b"expect")
+_REQUEST_ONLY: Final = (b"host", b"expect")
 
 #: What says how a request and its connection go on.
-_INSPECTED = frozenset(
+_INSPECTED: Final = frozenset(
     [b"connection", b"content-length", b"expect", b"transfer-encoding", b"upgrade"]
 )
 
@@ -102,7 +104,7 @@ MAX_TAKEN: Final = 16
 
 #: Named in Connection these would be taken away from the next hop, which would then
 #: decide without them.
-_PROTECTED = (
+_PROTECTED: Final = (
     b"accept*",
     b"authorization",
     b"cache-control",
@@ -119,7 +121,7 @@ _PROTECTED = (
 )
 
 #: What Connection may name without meaning a header line.
-_STANDARD_OPTIONS = frozenset([b"close", b"keep-alive", b"upgrade", b"te", b""])
+_STANDARD_OPTIONS: Final = frozenset([b"close", b"keep-alive", b"upgrade", b"te", b""])
 
 
 class HeadError(TunnelError):
@@ -609,7 +611,7 @@ def _options_of(values: list[bytes]) -> frozenset[bytes]:
     return frozenset(option.strip(b" \t") for option in joined.split(b","))
 
 
-_FORBIDDEN_TRAILERS = lines_of(
+_FORBIDDEN_TRAILERS: Final = lines_of(
     [
         *_HOP_BY_HOP,
         *_REQUEST_ONLY,
@@ -642,7 +644,7 @@ def _wanted_upgrade(values: list[bytes]) -> bytes:
     return b"" if values[0].lower() in _REFUSED_UPGRADES else values[0]
 
 
-_REQUEST_LINE = re.compile(rb"([^ \r\n]+) ([^\r\n]*) HTTP/([0-9]+)\.([0-9]+)")
+_REQUEST_LINE: Final = re.compile(rb"([^ \r\n]+) ([^\r\n]*) HTTP/([0-9]+)\.([0-9]+)")
 
 
 def _explain(block: bytes) -> HeadError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import TimeoutError as ConnectTimeout
@@ -29,7 +29,7 @@ from tunnel.http1.head import ResponseParser
 __all__ = ["UpstreamPool"]
 
 #: Cuts nothing out of heads.
-_WHOLE = ResponseParser()
+_WHOLE: Final = ResponseParser()
 
 
 class _ConnectionFactory(Factory):

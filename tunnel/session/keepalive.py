@@ -10,7 +10,7 @@ Beside it, a question to a single one that may be dead: `Keepalive.ask`.
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -20,36 +20,36 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.util.for_each import for_each
 
 #: Seconds between two sweeps.  A timer for each of 5,000 agents costs more.
-SWEEP = 2.0
+SWEEP: Final = 2.0
 
 #: Sweeps that a connection is left alone at most: one more than fit into the longest
 #: silence that kas allows an agent before it asks by itself.
-LONGEST_REST = 16
+LONGEST_REST: Final = 16
 
 #: Seconds of silence after a request at which the other side is doubted.  It was asked
 #: one sweep before, so a path is bad that took longer; requests have a better one, or
 #: wait for this one to speak again.
-DOUBTED = 4.0
+DOUBTED: Final = 4.0
 
 #: Seconds between two looks at a connection that was asked by `Keepalive.ask`: as long
 #: as the round trip of a path around the world.
-LOOK = 0.3
+LOOK: Final = 0.3
 
 #: Looks after which one that said nothing is doubted: two such round trips.  As with
 #: sweeps, a process that was stopped reads what came before it counts on.
-LOOKS_TO_DOUBT = 2
+LOOKS_TO_DOUBT: Final = 2
 
 #: Looks after which it is closed, five seconds: longer than networks need to find
 #: another way, and than an honest process is without its processor.
-LOOKS_TO_END = 17
+LOOKS_TO_END: Final = 17
 
 #: Seconds after which an unanswered greeting ends the connection: a stranger may hold
 #: a socket and a TLS session that long, not longer.
-GREETING_TIMEOUT = 10.0
+GREETING_TIMEOUT: Final = 10.0
 
 #: Seconds after which budgets of control frames are renewed, and that in sweeps.
-BUDGET_INTERVAL = 10.0
-_RENEWAL = math.ceil(BUDGET_INTERVAL / SWEEP)
+BUDGET_INTERVAL: Final = 10.0
+_RENEWAL: Final = math.ceil(BUDGET_INTERVAL / SWEEP)
 
 
 @attrs.frozen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 from mypy_extensions import mypyc_attr
 from twisted.internet.interfaces import (
@@ -49,27 +49,27 @@ __all__ = [
 ]
 
 #: Seconds that a peer gets to read our last words before its connection is cut.
-CLOSE_TIMEOUT = 5.0
+CLOSE_TIMEOUT: Final = 5.0
 
 #: Seconds that what is handed to a socket at once may take to leave: so long do answers
 #: wait that come meanwhile.
-PORTION = 0.004
+PORTION: Final = 0.004
 
 #: Bytes that are written at once to a path that is not known yet; doubled each time.
-FIRST = 2 * SLICE
+FIRST: Final = 2 * SLICE
 
 #: Seconds for which the socket of a slow path takes no more: of such a path the kernel
 #: holds the smallest portion only.
-SLOW = 0.02
+SLOW: Final = 0.02
 
 #: Times in turn that the socket has to take more sooner until a path counts as fast:
 #: one that loses packets is so between two losses.
-QUICK = 16
+QUICK: Final = 16
 
 #: Renewals of budgets, five minutes of them, after which a stream that both sides
 #: finished is reset if its peer gave no credit for its last bytes.  Credit comes for
 #: half a window at a time: one that reads 30 KB/s of the largest has not stopped.
-STUCK = 30
+STUCK: Final = 30
 
 
 @mypyc_attr(native_class=False)

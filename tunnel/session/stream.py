@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from twisted.internet.interfaces import (
     IAddress,
@@ -21,7 +21,7 @@ from tunnel.wire.session import Session
 
 #: Frames kept for a receiver that waits: twice what the largest window holds, once
 #: small ones are joined.  Each costs far more than a byte, and credit counts bytes.
-MAX_HELD_FRAMES = 4_096
+MAX_HELD_FRAMES: Final = 4_096
 
 
 class Carrier(Protocol):
@@ -71,6 +71,7 @@ class StreamTransport:
         #: Called instead of a producer when `full` changes.
         self.full_changed: Callable[[bool], None] | None = None
         self._tunnel = tunnel
+        self._session = tunnel.session
         # A list, because a deque takes 700 bytes where it is empty, as most are.
         self._held: list[tuple[bool, bytes, bool]] = []
         self._paused = False
@@ -96,7 +97,7 @@ class StreamTransport:
 
     def charge(self, holder: str) -> None:
         """Count its bytes as those of *holder*, where a session carries several's."""
-        self._tunnel.session.charge(self.stream_id, holder)
+        self._session.charge(self.stream_id, holder)
 
     # Writing.
 
@@ -104,7 +105,7 @@ class StreamTransport:
         """Send one header block; with *fin*, nothing follows."""
         if self._closed or self._finished:
             return
-        self._wrote(self._tunnel.session.send_headers(self.stream_id, block))
+        self._wrote(self._session.send_headers(self.stream_id, block))
         if fin:
             self.finish()
 
@@ -112,7 +113,7 @@ class StreamTransport:
         """Send bytes; nothing happens once the stream is closed."""
         if self._closed or self._finished:
             return
-        self._wrote(self._tunnel.session.send_data(self.stream_id, data))
+        self._wrote(self._session.send_data(self.stream_id, data))
 
     def writeSequence(self, data: Any) -> None:
         """Send the bytes of an iterable."""
@@ -123,7 +124,7 @@ class StreamTransport:
         if self._closed or self._finished:
             return
         self._finished = True
-        self._tunnel.session.finish(self.stream_id)
+        self._session.finish(self.stream_id)
         self._tunnel.has_output()
         if self._fin_received and not self._held:
             self.close(None)
@@ -147,9 +148,7 @@ class StreamTransport:
         if self._closed:
             return
         code = ErrorCode(code)
-        self._tunnel.session.reset(
-            self.stream_id, code, message, peer_closed=peer_closed
-        )
+        self._session.reset(self.stream_id, code, message, peer_closed=peer_closed)
         self._tunnel.has_output()
         self.close(StreamReset(code, message, by_peer=False))
 
@@ -164,12 +163,12 @@ class StreamTransport:
 
     def ack(self, received: int) -> None:
         """Tell the other end of a resumable stream what it need not keep."""
-        self._tunnel.session.ack(self.stream_id, received)
+        self._session.ack(self.stream_id, received)
         self._tunnel.has_output()
 
     def accept_resume(self, received: int) -> None:
         """Go on with a stream whose RESUME came."""
-        self._tunnel.session.resumed(self.stream_id, received)
+        self._session.resumed(self.stream_id, received)
         self._tunnel.has_output()
 
     def loseConnection(self) -> None:

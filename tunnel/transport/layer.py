@@ -13,7 +13,7 @@ What TLS and WebSocket have in common: a protocol downwards, a transport upwards
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 from twisted.internet.error import ConnectionDone, ConnectionLost
@@ -33,7 +33,7 @@ __all__ = ["CLOSE_TIMEOUT", "Layer"]
 
 #: Seconds that a closing connection may go on without the peer taking a single byte of
 #: what is still to be sent.  Slow peers make progress and are waited for.
-CLOSE_TIMEOUT = 15.0
+CLOSE_TIMEOUT: Final = 15.0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -58,17 +58,17 @@ __all__ = [
 #: What a peer may send until the handshake is over.  The largest honest handshake, with
 #: a chain of client certificates, stays below 32 KiB; behind it, one read of the socket
 #: (64 KiB) may already hold data.
-MAX_HANDSHAKE_BYTES = 96 * 1024
+MAX_HANDSHAKE_BYTES: Final = 96 * 1024
 
 #: OpenSSL keeps the memory of its buffers for the life of a connection, as large as
 #: they ever were.  Pieces of one record leave 23 KiB behind in a tunnel that once was
 #: busy, pieces of 64 KiB leave 78 KiB; they cost 5 to 10 % of bulk throughput.
-_SLICE = 16 * 1024
+_SLICE: Final = 16 * 1024
 
 #: The largest plaintext of a record.
-_RECORD = 16 * 1024
+_RECORD: Final = 16 * 1024
 
-_PLAIN_HTTP_ANSWER = (
+_PLAIN_HTTP_ANSWER: Final = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
     b"This port speaks TLS: use https:// (or wss://, tls://).\n"
 )

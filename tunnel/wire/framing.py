@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from typing import Final
 
 from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.wire.limits import FRAME_HEADER, MAX_PAYLOAD
 
-_HEADER = struct.Struct(">IIBB")
+_HEADER: Final = struct.Struct(">IIBB")
 pack_header = _HEADER.pack
 _unpack_from = _HEADER.unpack_from
 
@@ -44,9 +45,9 @@ class FrameType(IntEnum):
 
 
 #: Nothing follows on this stream from this side (OPEN, HEADERS, DATA).
-FIN = 0x01
+FIN: Final = 0x01
 #: A receiver that does not know the type skips the frame.
-IGNORABLE = 0x80
+IGNORABLE: Final = 0x80
 
 
 def encode_frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:

@@ -8,50 +8,51 @@ the two beside it); the rest it keeps to itself and enforces.
 from __future__ import annotations
 
 import functools
+from typing import Final
 
 import attrs
 
 from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.pb import tunnel_pb2 as pb
 
-KIB = 1024
-MIB = 1024 * KIB
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
 
 #: Bytes before each payload: length, stream, type, flags.
-FRAME_HEADER = 10
+FRAME_HEADER: Final = 10
 
 #: Largest payload of a frame before HELLO and WELCOME said otherwise.
 #: No stream holds the connection for longer than this many bytes.
-MAX_PAYLOAD = 64 * KIB
+MAX_PAYLOAD: Final = 64 * KIB
 
 #: A header block has to fit into one frame, because it is never cut.
-MAX_HEADERS = MAX_PAYLOAD
+MAX_HEADERS: Final = MAX_PAYLOAD
 
 #: Bytes one stream may send before its neighbours get their turn.
-SLICE = 16 * KIB
+SLICE: Final = 16 * KIB
 
 #: The smallest window.  Credit is announced once half of it was consumed, so up to half
 #: may be missing, and a whole header block still has to fit into the rest.
-MIN_WINDOW = 2 * MAX_HEADERS
+MIN_WINDOW: Final = 2 * MAX_HEADERS
 
 #: Seconds' worth of bytes that a stream may keep under way to a reader who is behind:
 #: what comes after them waits that long.
-AHEAD = 1.0
+AHEAD: Final = 1.0
 
 #: Credit of a stream can never pass this; it has to fit a signed 32-bit number.
-MAX_CREDIT = 2**31 - 1
+MAX_CREDIT: Final = 2**31 - 1
 
 #: The last stream number; a connection that gets there has to be replaced.
-MAX_STREAM_ID = 2**31 - 1
+MAX_STREAM_ID: Final = 2**31 - 1
 
 #: Texts in RESET and GO_AWAY are for people; longer ones are cut.
-MAX_REASON = 1 * KIB
+MAX_REASON: Final = 1 * KIB
 
 #: HELLO carries the credential and the names of services, and comes from strangers.
-MAX_HELLO = 16 * KIB
+MAX_HELLO: Final = 16 * KIB
 
 #: PING comes back as PONG, so its size is what an unread answer costs.
-MAX_PING = 64
+MAX_PING: Final = 64
 
 
 @attrs.frozen
@@ -99,7 +100,7 @@ class Limits:
     small_frames_per_interval: int = 500_000
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS: Final = Limits()
 
 
 @attrs.frozen
@@ -125,4 +126,4 @@ class PeerLimits:
 _peer_limits = functools.lru_cache(maxsize=16)(PeerLimits)
 
 #: What a peer takes before it said anything.
-NOT_SAID = PeerLimits()
+NOT_SAID: Final = PeerLimits()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from google.protobuf.message import Message
 
 from tunnel.errors import ErrorCode
@@ -12,10 +14,11 @@ from tunnel.wire.stream import DATA, SEND_FIN, Stream
 
 #: What one call of `Outbox.take` aims at: enough to fill TLS records and a socket
 #: buffer, little enough that reading gets its turn.
-FLUSH = 128 * 1024
+FLUSH: Final = 128 * 1024
 
 #: Pieces of a stream that are smaller are joined, up to this.
-SMALL, JOINED = 1024, 4096
+SMALL: Final = 1024
+JOINED: Final = 4096
 
 
 class Outbox:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -41,7 +42,7 @@ from tunnel.wire.stream import (
 __all__ = ["FrameBudget", "Session"]
 
 #: Versions that this code speaks, best first.
-VERSIONS = (1,)
+VERSIONS: Final = (1,)
 
 Events = list[events.Event]
 
@@ -78,6 +79,7 @@ class Session:
         self._decoder = FrameDecoder(MAX_PAYLOAD if dialler else MAX_HELLO)
         self._expected = FrameType.WELCOME if dialler else FrameType.HELLO
         self._streams = StreamTable(dialler)
+        self._by_id = self._streams.by_id
         self._outbox = Outbox(limits)
         #: Numbers of streams whose owner was told to wait and may go on, until they
         #: are taken.
@@ -145,7 +147,7 @@ class Session:
 
     def ack(self, stream_id: int, received: int) -> None:
         """Tell the peer of a resumable stream what it need not keep any longer."""
-        if stream_id in self._streams:
+        if stream_id in self._by_id:
             self._outbox.message(FrameType.ACK, stream_id, pb.Ack(received=received))
 
     def send_headers(self, stream_id: int, block: bytes) -> bool:
@@ -174,7 +176,7 @@ class Session:
 
     def finish(self, stream_id: int) -> None:
         """Half-close: nothing follows what was queued."""
-        stream = self._streams.get(stream_id)
+        stream = self._by_id.get(stream_id)
         if stream is None or stream.finishing:
             return
         stream.finishing = True
@@ -189,7 +191,7 @@ class Session:
         peer_closed: bool = False,
     ) -> None:
         """Abort both directions of a stream; what was queued for it is dropped."""
-        stream = self._streams.get(stream_id)
+        stream = self._by_id.get(stream_id)
         if stream is None:
             return
         if stream.move(StreamInput.SEND_RESET):
@@ -209,7 +211,7 @@ class Session:
         :param seconds: as for `tunnel.wire.stream.ReceiveWindow.consumed`.
         """
         streams = self._streams
-        stream = streams.get(stream_id)
+        stream = self._by_id.get(stream_id)
         if stream is None:
             return  # it was reset meanwhile, and its bytes were written off then
         window = stream.window
@@ -226,12 +228,12 @@ class Session:
 
     def charge(self, stream_id: int, holder: str) -> None:
         """Count the bytes of a stream as those of *holder*: `Limits.session_bytes`."""
-        stream = self._streams.get(stream_id)
+        stream = self._by_id.get(stream_id)
         if stream is not None:
             stream.holder = holder
 
     def _sending(self, stream_id: int) -> Stream | None:
-        stream = self._streams.get(stream_id)
+        stream = self._by_id.get(stream_id)
         if stream is None:
             return None
         if stream.finishing:
@@ -276,7 +278,7 @@ class Session:
 
     def queued(self, stream_id: int) -> int:
         """Bytes of a stream that wait to be sent."""
-        stream = self._streams.get(stream_id)
+        stream = self._by_id.get(stream_id)
         return 0 if stream is None else stream.queued
 
     def bytes_to_send(self, wanted: int = FLUSH) -> bytes:
@@ -294,7 +296,7 @@ class Session:
 
     def streams(self) -> Iterator[int]:
         """The numbers of all streams that are known."""
-        return iter(tuple(self._streams))
+        return iter(tuple(self._by_id))
 
     # What the peer sent.
 
@@ -389,7 +391,7 @@ class Session:
         out.append(events.GoAwayReceived(go_away))
         # We opened none since the first, so only that and the last have to look.
         if first or not go_away.deadline_ms:
-            for stream in list(self._streams.values()):
+            for stream in list(self._by_id.values()):
                 if self._streams.is_ours(stream.id) and stream.id > go_away.last_stream:
                     self._streams.drop(stream)
                     reason = events.StreamEnded(
@@ -514,7 +516,7 @@ class Session:
     def _arrived(self, sid: int, payload: bytes, fin: bool, out: Events) -> bool:
         """Account for bytes of a stream; False when they are to be ignored."""
         streams = self._streams
-        stream = streams.get(sid)
+        stream = self._by_id.get(sid)
         if stream is None:
             streams.known(sid)  # complains of one that never was
             return False

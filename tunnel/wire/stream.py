@@ -61,13 +61,16 @@ SIDES: dict[StreamState, tuple[bool, bool]] = {
 }
 
 #: Bound once: to Python 3.11 each look at a member of an enumeration is a call.
-SEND_FIN, RECEIVE_FIN = _I.SEND_FIN, _I.RECEIVE_FIN
-OPEN, CLOSED = _S.OPEN, _S.CLOSED
-HALF_CLOSED_LOCAL, HALF_CLOSED_REMOTE = _S.HALF_CLOSED_LOCAL, _S.HALF_CLOSED_REMOTE
+SEND_FIN: Final = _I.SEND_FIN
+RECEIVE_FIN: Final = _I.RECEIVE_FIN
+OPEN: Final = _S.OPEN
+CLOSED: Final = _S.CLOSED
+HALF_CLOSED_LOCAL: Final = _S.HALF_CLOSED_LOCAL
+HALF_CLOSED_REMOTE: Final = _S.HALF_CLOSED_REMOTE
 
 #: Frame types as plain numbers: they are compared for every frame.
-HEADERS = int(FrameType.HEADERS)
-DATA = int(FrameType.DATA)
+HEADERS: Final = int(FrameType.HEADERS)
+DATA: Final = int(FrameType.DATA)
 
 #: As `AHEAD`, for a reader who took all that came: its true rate may be larger.
 CATCH_UP: Final = 4.0
@@ -252,20 +255,29 @@ class ReceiveWindow:
         self.size = size
 
 
-class StreamTable(dict[int, Stream]):
+class StreamTable:
     """
     The streams that are not over, and which numbers were used.
 
     The side that dialled has the odd numbers.  They only grow, so that of one which is
     not here it is known whether it ever was.
 
-    (A dictionary, because it is asked for every frame and every write.)
+    :ivar by_id: the streams; read as it is, because it is asked for every frame and
+        every write, and changed here alone.
     """
 
-    __slots__ = ("_parity", "buffered", "last_theirs", "next_ours", "ours", "theirs")
+    __slots__ = (
+        "_parity",
+        "buffered",
+        "by_id",
+        "last_theirs",
+        "next_ours",
+        "ours",
+        "theirs",
+    )
 
     def __init__(self, dialler: bool) -> None:
-        super().__init__()
+        self.by_id: dict[int, Stream] = {}
         self._parity = 1 if dialler else 0
         #: What the next one of ours gets.
         self.next_ours = 1 if dialler else 2
@@ -286,7 +298,7 @@ class StreamTable(dict[int, Stream]):
         stream_id = self.next_ours
         self.next_ours += 2
         self.ours += 1
-        stream = self[stream_id] = Stream(stream_id, send_credit, window, state)
+        stream = self.by_id[stream_id] = Stream(stream_id, send_credit, window, state)
         return stream
 
     def admit(self, stream_id: int) -> None:
@@ -308,7 +320,7 @@ class StreamTable(dict[int, Stream]):
     ) -> Stream:
         """One of the peer's whose number was admitted; *state* as for `open`."""
         self.theirs += 1
-        stream = self[stream_id] = Stream(stream_id, send_credit, window, state)
+        stream = self.by_id[stream_id] = Stream(stream_id, send_credit, window, state)
         return stream
 
     def known(self, stream_id: int) -> Stream | None:
@@ -317,7 +329,7 @@ class StreamTable(dict[int, Stream]):
 
         :raises ProtocolError: it was never opened.
         """
-        stream = self.get(stream_id)
+        stream = self.by_id.get(stream_id)
         if stream is None:
             ours = stream_id & 1 == self._parity
             last = self.next_ours - 2 if ours else self.last_theirs
@@ -341,14 +353,14 @@ class StreamTable(dict[int, Stream]):
         self._remove(stream)
 
     def _remove(self, stream: Stream) -> None:
-        if self.pop(stream.id, None) is not None:
+        if self.by_id.pop(stream.id, None) is not None:
             if stream.id & 1 == self._parity:
                 self.ours -= 1
             else:
                 self.theirs -= 1
 
     def clear(self) -> None:
-        super().clear()
+        self.by_id.clear()
         self.ours = self.theirs = 0
         self.buffered = 0
 
@@ -360,10 +372,10 @@ class StreamTable(dict[int, Stream]):
         holder of many small ones costs no other holder a stream.
         """
         held: Counter[Hashable] = Counter()
-        for stream in self.values():
+        for stream in self.by_id.values():
             held[stream.holder] += stream.window.buffered
         most = max(held, key=held.__getitem__)
         return max(
-            (one for one in self.values() if one.holder == most),
+            (one for one in self.by_id.values() if one.holder == most),
             key=lambda stream: stream.window.buffered,
         )

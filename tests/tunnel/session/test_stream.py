@@ -340,7 +340,7 @@ class TransportTests(StreamTestCase):
         """Its bytes count as the holder's, of which other streams count, too."""
         stream, _, _ = self.open()
         stream.charge("7")
-        known = self.kas.tunnel.session._streams[stream.stream_id]
+        known = self.kas.tunnel.session._by_id[stream.stream_id]
         self.assertEqual(known.holder, "7")
 
     def test_sequence_and_last_headers(self) -> None:
@@ -456,7 +456,7 @@ class TransportTests(StreamTestCase):
             order.append(bytes(data))
 
         accepted.data_received = take  # type: ignore[method-assign]
-        known = self.agent.tunnel.session._streams[accepted.stream.stream_id]
+        known = self.agent.tunnel.session._by_id[accepted.stream.stream_id]
         known.window.received(3)
         self.agent.tunnel.session._streams.buffered += 3
         stream.write(b"one")

@@ -155,7 +155,7 @@ class TwoSessions(RuleBasedStateMachine):
     @invariant()
     def nobody_holds_more_than_its_windows(self) -> None:
         for session in self.sides:
-            for stream in session._streams.values():
+            for stream in session._by_id.values():
                 window = stream.window
                 assert (
                     window.available + window.buffered + window.unannounced

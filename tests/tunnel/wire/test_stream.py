@@ -28,7 +28,7 @@ def test_ours(table: StreamTable) -> None:
     assert [table.open(10, 10).id for _ in range(3)] == [1, 3, 5]
     assert [StreamTable(dialler=False).open(10, 10).id for _ in range(2)] == [2, 2]
     assert table.ours == 3
-    table.drop(table[5])
+    table.drop(table.by_id[5])
     assert table.ours == 2
     assert table.open(10, 10).id == 7
     assert table.is_ours(7) and not table.is_ours(8)
@@ -81,13 +81,13 @@ def test_retire(table: StreamTable) -> None:
     stream.window.received(4)
     for step in SEND_FIN, RECEIVE_FIN:
         table.retire(stream)
-        assert 1 in table
+        assert 1 in table.by_id
         stream.move(step)
     table.retire(stream)
-    assert 1 in table
+    assert 1 in table.by_id
     stream.window.consumed(4, 0)
     table.retire(stream)
-    assert 1 not in table and table.ours == 0
+    assert 1 not in table.by_id and table.ours == 0
 
 
 def test_greediest(table: StreamTable) -> None:
@@ -97,10 +97,10 @@ def test_greediest(table: StreamTable) -> None:
         stream.holder = holder
         stream.window.received(count)
         table.buffered += count
-    assert table.greediest() is table[5]
-    table.drop(table[5])
+    assert table.greediest() is table.by_id[5]
+    table.drop(table.by_id[5])
     assert table.buffered == 100
-    assert table.greediest() is table[1]
+    assert table.greediest() is table.by_id[1]
 
 
 def test_clear(table: StreamTable) -> None:
@@ -109,7 +109,12 @@ def test_clear(table: StreamTable) -> None:
     stream.window.received(4)
     table.buffered += 4
     table.clear()
-    assert (list(table), table.ours, table.theirs, table.buffered) == ([], 0, 0, 0)
+    assert (list(table.by_id), table.ours, table.theirs, table.buffered) == (
+        [],
+        0,
+        0,
+        0,
+    )
     assert table.open(10, 10).id == 3
 
 
