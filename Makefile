@@ -120,7 +120,7 @@ lock: $(STAMP)  ## refresh requirements.txt from pyproject.toml
 
 lockimage: $(STAMP)  ## what deploy/Containerfile installs, from requirements.txt
 	$(COMPILE) --all-extras -o requirements-runtime.txt pyproject.toml
-	$(COMPILE) --group build -o requirements-build.txt
+	$(COMPILE) --all-extras --group build --group compile -o requirements-build.txt pyproject.toml
 
 clean:  ## everything that was made here
 	-$(PYTHON) -m tools.compiled --clean
