@@ -29,7 +29,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 KUBE_CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/txkas-kube
 
 .PHONY: help demo test unit integration lint types layers docs protos wheel bench \
-	faults alone experiments servers compiled pure peers lock lockimage kube clean
+	faults alone experiments servers compiled pure fresh peers lock lockimage kube clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -45,6 +45,11 @@ $(STAMP): requirements.txt pyproject.toml
 
 demo: $(STAMP)  ## the main job on this machine; ONCE=1 ends by itself, GITLAB=1 and GITOPS=1 show more
 	@$(BIN)/python -m demo $(if $(ONCE),--once) $(if $(GITLAB),--gitlab) $(if $(GITOPS),--gitops) $(if $(CLUSTER),--cluster $(CLUSTER))
+
+# What was compiled does not run for a source that was changed since.
+demo bench: | fresh
+fresh: $(STAMP)
+	@$(BIN)/python -m tools.compiled --check
 
 test: $(STAMP)  ## all tests that can run here; tells which could not
 	failed=0; $(beside) alone unit || failed=1; \

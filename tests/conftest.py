@@ -81,9 +81,7 @@ _STDERR = pytest.StashKey[int]()
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the terminal: during tests the standard streams are captured."""
     if build_name() == "compiled" and compiled.stale(compiled.ROOT):
-        raise pytest.UsageError(
-            "sources are newer than what was compiled: make compiled, or make pure"
-        )
+        raise pytest.UsageError(compiled.STALE)
     config.stash[_STDERR] = os.dup(2)
 
 

@@ -95,8 +95,12 @@ def test_chosen_by_the_environment(value: str, wanted: str) -> None:
     assert done.stdout == f"kasctl, version {__version__} ({wanted})\n"
 
 
-def test_compiled_files_are_known(tmp_path: Path) -> None:
+def test_compiled_files_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are found again, and whether their source is newer."""
+    monkeypatch.setattr(compiled, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["compiled", "--check"])
     module = compiled.MODULES[0]
     for each in compiled.MODULES:
         (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
@@ -109,6 +113,13 @@ def test_compiled_files_are_known(tmp_path: Path) -> None:
     assert compiled.built(tmp_path) == sorted([ours, library])
     os.utime(tmp_path / module, (2**31, 2**31))
     assert compiled.stale(tmp_path)
+    with pytest.raises(SystemExit, match="make compiled, or make pure"):
+        compiled.main()
     os.utime(ours, (2**31 + 1, 2**31 + 1))
     os.utime(library, (2**31 + 1, 2**31 + 1))
     assert not compiled.stale(tmp_path)
+    with pytest.raises(SystemExit, match="0"):
+        compiled.main()
+    monkeypatch.setattr(sys, "argv", ["compiled", "--clean"])
+    compiled.main()
+    assert [one.name for one in tmp_path.glob("*")] and not compiled.built(tmp_path)

@@ -3,6 +3,7 @@ Compiles the modules that each request passes with mypyc, beside their sources.
 
     python -m tools.compiled           in this checkout, which then runs them
     python -m tools.compiled --clean   take them away again
+    python -m tools.compiled --check   fail if their sources are newer
 
 ``TXKAS_COMPILE=1`` has the wheel built with them, see ``hatch_build.py``.  The sources
 stay what runs everywhere else, and are the same; `docs/performance.rst` says what is
@@ -57,6 +58,8 @@ MODULES = (
 
 #: What all of them are in; the files beside the sources only lead there.
 LIBRARY = "txkas"
+
+STALE = "sources are newer than what was compiled of them: make compiled, or make pure"
 
 # Run in a folder of its own: setuptools would read our pyproject.toml.
 _SETUP = """
@@ -140,7 +143,12 @@ def main() -> None:
         description="Compile the modules that each request passes.",
     )
     parser.add_argument("--clean", action="store_true", help="take them away again")
+    parser.add_argument(
+        "--check", action="store_true", help="fail if their sources are newer"
+    )
     arguments = parser.parse_args()
+    if arguments.check:
+        sys.exit(STALE if stale(ROOT) else 0)
     for file in built(ROOT):
         file.unlink()
     if arguments.clean:
