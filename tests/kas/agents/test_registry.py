@@ -6,7 +6,6 @@ from functools import partial
 
 import attrs
 
-from kas.agents import registry
 from kas.agents.registry import MAX_INSTANCES
 from kas.routing.stream import RoutedStream
 from tests.kas.world import Agent, RegistryCase, reason
@@ -199,14 +198,14 @@ class InstanceTests(RegistryCase):
 
     def test_too_many(self) -> None:
         """One token cannot fill the table; those that are in it may come again."""
-        self.patch(registry, "MAX_INSTANCES", 3)
-        agents = [self.world.agent(instance=bytes([n])) for n in range(3)]
+        names = [b"%d" % number for number in range(MAX_INSTANCES)]
+        agents = [self.world.agent(instance=name) for name in names]
         one_more = self.world.agent(instance=b"x")
         self.assertEqual(reason(one_more).code, ErrorCode.FLOOD)
-        self.world.agent(instance=b"\x00", generation=2)
+        self.world.agent(instance=names[0], generation=2)
         agents[0].pipe.flush()
         self.assertEqual(reason(agents[0]).code, ErrorCode.SUPERSEDED)
-        self.assertEqual(len(self.registry), 3)
+        self.assertEqual(len(self.registry), MAX_INSTANCES)
         self.assertEqual(self.world.agent("8").closed, [])
 
 
@@ -311,9 +310,9 @@ class ExtraTests(RegistryCase):
 
     def test_many(self) -> None:
         """They count as instances do: one token cannot fill the table."""
-        self.patch(registry, "MAX_INSTANCES", 2)
         self.extra(b"a")
-        self.world.agent(instance=b"b")
+        for number in range(1, MAX_INSTANCES):
+            self.world.agent(instance=b"%d" % number)
         self.assertEqual(reason(self.extra(b"c")).code, ErrorCode.FLOOD)
 
 
