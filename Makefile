@@ -100,8 +100,8 @@ wheel: $(STAMP)  ## build the wheel, of sources and compiled, and try both and t
 compiled: $(STAMP)  ## compile what each request passes, in this checkout (a C compiler)
 	$(BIN)/python -m tools.compiled
 
-pure: $(STAMP)  ## take away what `make compiled` made: the sources run again
-	$(BIN)/python -m tools.compiled --clean
+pure:  ## take away what `make compiled` made: the sources run again
+	$(PYTHON) -m tools.compiled --clean
 
 bench: $(STAMP)  ## speed, as ratios to floors; build/bench.json (QUICK=1: a minute; NICE=10: floods give way)
 	$(BIN)/python -m bench

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ class CompiledHook(BuildHookInterface[Any]):
     """Without the variable the wheel has sources alone, and needs no compiler."""
 
     PLUGIN_NAME = "custom"
+    #: What was compiled, until it is in the wheel.
+    folder: tempfile.TemporaryDirectory[str] | None = None
 
     def dependencies(self) -> list[str]:
         """For the compiler; mypyc looks into all that our modules import, too."""
@@ -41,10 +44,24 @@ class CompiledHook(BuildHookInterface[Any]):
                 "TXKAS_COMPILE is for wheels; in a checkout: make compiled"
             )
         sys.path.insert(0, self.root)
+        self.folder = tempfile.TemporaryDirectory(prefix="txkas-wheel-")
         from tools import compiled
 
-        out = Path(self.directory) / "compiled"
-        for file in compiled.build(Path(self.root), out):
+        out = Path(self.folder.name)
+        try:
+            files = compiled.build(Path(self.root), out)
+        except compiled.CompileError as error:
+            raise SystemExit(
+                f"{error}\n\nTXKAS_COMPILE=1 needs a C compiler and the headers of "
+                "Python; without it the wheel has sources, which run as well"
+            ) from None
+        for file in files:
             build_data["force_include"][str(out / file)] = str(file)
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
+
+    def finalize(
+        self, version: str, build_data: dict[str, Any], artifact_path: str
+    ) -> None:
+        if self.folder is not None:
+            self.folder.cleanup()

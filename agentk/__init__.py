@@ -15,3 +15,5 @@ The agent: keeps a connection to kas and answers what comes through it.
 
 Small on purpose: what can be decided in kas is decided there.
 """
+
+import tunnel  # noqa: F401 - decides whether compiled modules run

@@ -31,3 +31,5 @@ The server: accepts agents, and carries requests to them.
     agentk ==TLS==> agents -> registry <- routing <- modules.py <- modules
     other kas <==TLS==> fleet -----------^
 """
+
+import tunnel  # noqa: F401 - decides whether compiled modules run

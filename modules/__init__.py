@@ -10,3 +10,5 @@ The feature modules that come with kas and agentk, made as third parties make th
     repositories.py         Git repositories as kas' file names them
     secret_file.py          secrets in files, which two sides know
 """
+
+import tunnel  # noqa: F401 - decides whether compiled modules run

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,12 @@ def test_chosen_by_the_environment(value: str, wanted: str) -> None:
     assert done.stdout == f"kasctl, version {__version__} ({wanted})\n"
 
 
+def _touched(file: Path) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    return file
+
+
 def test_compiled_files_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,12 +113,18 @@ def test_compiled_files_are_known(
         (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / each).touch()
     assert not compiled.built(tmp_path) and not compiled.stale(tmp_path)
-    ours = tmp_path / f"{module.removesuffix('.py')}.cpython-311-x.so"
-    library = tmp_path / f"{compiled.LIBRARY}__mypyc.cpython-311-x.so"
+    suffix = EXTENSION_SUFFIXES[0]
+    ours = tmp_path / (module.removesuffix(".py") + suffix)
+    library = tmp_path / f"{compiled.LIBRARY}__mypyc{suffix}"
+    other = tmp_path / f"{compiled.LIBRARY}__mypyc.cpython-39-x.so"
+    os.utime(_touched(tmp_path / "kas" / "service.py"), (1, 1))
     for file in (ours, library, tmp_path / "other.so"):
         file.touch()
     assert compiled.built(tmp_path) == sorted([ours, library])
-    os.utime(tmp_path / module, (2**31, 2**31))
+    os.utime(_touched(other), (1, 1))
+    assert compiled.built(tmp_path) == sorted([ours, library, other])
+    # Its constants may be compiled into others.
+    os.utime(tmp_path / "kas" / "service.py", (2**31, 2**31))
     assert compiled.stale(tmp_path)
     with pytest.raises(SystemExit, match="make compiled, or make pure"):
         compiled.main()

@@ -13,11 +13,14 @@ gained, and what a module in `MODULES` has to avoid.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,6 +95,9 @@ def build(root: Path, out: Path) -> Sequence[Path]:
 
     :raises CompileError: there is no C compiler, or it or mypyc found something.
     """
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(os.environ.get("CC", "").partition(" ")[0] or compiler) is None:
+        raise CompileError(f"there is no C compiler here: {compiler}")
     with tempfile.TemporaryDirectory(prefix="txkas-compiled-") as name:
         folder = Path(name)
         for package in PACKAGES:
@@ -120,20 +126,25 @@ def build(root: Path, out: Path) -> Sequence[Path]:
     return found
 
 
-def built(root: Path) -> list[Path]:
-    """What is compiled in *root*."""
-    names = [f"{module.removesuffix('.py')}.*.so" for module in MODULES]
-    names.append(f"{LIBRARY}__mypyc.*.so")
+def built(root: Path, suffixes: Sequence[str] = (".*.so",)) -> list[Path]:
+    """What is compiled in *root*, for any Python or for those of *suffixes*."""
+    stems = [*(module.removesuffix(".py") for module in MODULES), f"{LIBRARY}__mypyc"]
+    names = [stem + suffix for stem in stems for suffix in suffixes]
     return sorted(file for name in names for file in root.glob(name))
 
 
 def stale(root: Path) -> bool:
-    """Whether a source in *root* is newer than what was compiled."""
-    files = built(root)
+    """
+    Whether what was compiled in *root* for this Python is older than a source.
+
+    Constants of other modules are compiled in: any source of ours counts.
+    """
+    files = built(root, EXTENSION_SUFFIXES)
     if not files:
         return False
     since = min(file.stat().st_mtime for file in files)
-    return any((root / one).stat().st_mtime > since for one in MODULES)
+    sources = (one for package in PACKAGES for one in (root / package).rglob("*.py"))
+    return any(one.stat().st_mtime > since for one in sources)
 
 
 def main() -> None:

@@ -352,16 +352,16 @@ class IStreamReceiver(Interface):
     harms no other stream.
     """
 
-    def headers_received(block: bytes) -> None:
+    def headers_received(block: bytes) -> object:
         """One header block."""
 
-    def data_received(data: bytes) -> None:
+    def data_received(data: bytes) -> object:
         """Bytes.  Returning means that they are consumed and credit goes back."""
 
-    def fin_received() -> None:
+    def fin_received() -> object:
         """The peer sends no more; we still may."""
 
-    def stream_closed(reason: Exception | None) -> None:
+    def stream_closed(reason: Exception | None) -> object:
         """
         The end, called exactly once; nothing is called after it.
 
@@ -372,10 +372,10 @@ class IStreamReceiver(Interface):
 class IPathReceiver(IStreamReceiver):
     """A receiver that is told about the path of its stream, too."""
 
-    def path_in_doubt() -> None:
+    def path_in_doubt() -> object:
         """The other end is silent although it was asked; it may still be there."""
 
-    def path_missing() -> None:
+    def path_missing() -> object:
         """
         Of a resumable stream: the agent's connection was closed, and the agent has not
         come back within some seconds.

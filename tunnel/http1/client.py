@@ -70,19 +70,19 @@ class ResponseReceiver(Protocol):
     if the connection breaks before ours is closed.
     """
 
-    def response_informational(self, head: ResponseHead) -> None:
+    def response_informational(self, head: ResponseHead) -> object:
         """A 1xx answer other than 101; the real one is still to come."""
 
-    def response_started(self, head: ResponseHead) -> None:
+    def response_started(self, head: ResponseHead) -> object:
         """The answer; with status 101 everything after it is raw bytes."""
 
-    def response_data(self, data: bytes) -> None:
+    def response_data(self, data: bytes) -> object:
         """Bytes of the body, or raw ones."""
 
-    def response_finished(self, trailers: bytes) -> None:
+    def response_finished(self, trailers: bytes) -> object:
         """The body is complete; *trailers* are fields."""
 
-    def response_failed(self, reason: Exception) -> None:
+    def response_failed(self, reason: Exception) -> object:
         """The upstream did not answer, or not to the end."""
 
 

@@ -72,17 +72,17 @@ class RequestHandler(Protocol):
 class RequestReceiver(Protocol):
     """What a handler is called for after the head of a request."""
 
-    def body_received(self, data: bytes) -> None:
+    def body_received(self, data: bytes) -> object:
         """Bytes of the body, or raw ones after an upgrade."""
 
-    def body_finished(self, trailers: bytes) -> None:
+    def body_finished(self, trailers: bytes) -> object:
         """
         The body is complete; after an upgrade, the client closed its half.
 
         Not called for a request without a body.
         """
 
-    def client_gone(self, reason: Exception) -> None:
+    def client_gone(self, reason: Exception) -> object:
         """
         The client left before `Exchange.finish` or `Exchange.abort`, or after an
         upgrade before both halves were closed.  Called once, and nothing after it.

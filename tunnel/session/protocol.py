@@ -81,13 +81,13 @@ class TunnelOwner(typing.Protocol):
     lets the other one happen.
     """
 
-    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
+    def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> object:
         """A peer dialled; answer with `TunnelProtocol.welcome` or `end`."""
-        return
+        return None
 
-    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> None:
+    def welcome_received(self, tunnel: TunnelProtocol, welcome: pb.Welcome) -> object:
         """The peer that we dialled took us."""
-        return
+        return None
 
     def stream_opened(self, stream: StreamTransport, open_: pb.Open) -> IStreamReceiver:
         """
@@ -103,15 +103,15 @@ class TunnelOwner(typing.Protocol):
         """The peer wants to go on with a stream; as `stream_opened`."""
         raise ProtocolError(ErrorCode.NOT_RESUMABLE, "streams are not kept here")
 
-    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> None:
+    def go_away_received(self, tunnel: TunnelProtocol, go_away: pb.GoAway) -> object:
         """The peer leaves, soon or now."""
-        return
+        return None
 
-    def tunnel_idle(self, tunnel: TunnelProtocol) -> None:
+    def tunnel_idle(self, tunnel: TunnelProtocol) -> object:
         """The peer is going away, and the last stream has just closed."""
-        return
+        return None
 
-    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
+    def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> object:
         """The end, told exactly once for a tunnel whose transport was connected."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+from twisted.internet.defer import succeed
 from twisted.internet.interfaces import IPullProducer, IPushProducer
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -323,8 +324,42 @@ class ProducerEndTests(SynchronousTestCase):
         self.assertTrue(late.stopped)
 
 
+class Answering(RecordingReceiver):
+    """Returns something, as what calls a file or is a coroutine does."""
+
+    def headers_received(self, block: bytes) -> Any:
+        super().headers_received(block)
+        return succeed(None)
+
+    def data_received(self, data: bytes) -> Any:
+        super().data_received(data)
+        return len(data)
+
+    def fin_received(self) -> Any:
+        super().fin_received()
+        return self
+
+    def stream_closed(self, reason: Exception | None) -> Any:
+        super().stream_closed(reason)
+        return True
+
+
 class TransportTests(StreamTestCase):
     """What a stream is besides: a transport like any other of Twisted's."""
+
+    def test_what_a_receiver_returns_is_nobodys(self) -> None:
+        receiver = Answering()
+        self.kas.open_stream(METHOD, receiver).finish()
+        self.pipe.flush()
+        stream: Any = self.accepted[-1].stream
+        stream.send_headers(b"head")
+        stream.write(b"one")
+        self.pipe.flush()
+        stream.write(b" two")
+        stream.finish()
+        self.pipe.flush()
+        self.assertEqual((receiver.headers, receiver.data), ([b"head"], b"one two"))
+        self.assertEqual((receiver.finished, receiver.closed), (True, [None]))
 
     def test_who_is_there(self) -> None:
         stream, _, accepted = self.open()
