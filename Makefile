@@ -94,8 +94,7 @@ protos: $(STAMP)  ## generate the code of the .proto files
 		$$(git ls-files '*.proto' ':!examples')
 
 wheel: $(STAMP)  ## build the wheel, of sources and compiled, and try both and the example
-	$(BIN)/python tools/check_wheel.py
-	$(BIN)/python tools/check_wheel.py --compiled
+	$(BIN)/python -m tools.check_wheel
 
 compiled: $(STAMP)  ## compile what each request passes, in this checkout (a C compiler)
 	$(BIN)/python -m tools.compiled

@@ -2,6 +2,7 @@
 What benchmarks and tests share, and programs for those who work on txkas.
 
     check_wheel.py     builds the wheel, and tries it and the example in a clean place
+    compiled.py        compiles what each request passes, for who wants it
     git_repository.py  real repositories, filled with what a test or bench needs
     git_server.py      smart HTTP before them
     load/              loaders, and crowds of light agents

@@ -1,7 +1,7 @@
 """
 Builds our wheel and that of the example, and uses both as their users would.
 
-Run by ``make wheel``, again with ``--compiled`` for the wheel that has the compiled
+Run by ``make wheel``.  Ours is built twice, of sources alone and with the compiled
 modules.  Everything happens in a temporary folder: the wheels are looked into,
 installed into a new environment with the locked versions of what they need, and `kas`
 and `agentk` are started from there with the example's module.
@@ -10,7 +10,6 @@ Ends with status 1 and the reason when something is not as it should be.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -29,11 +28,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tools.compiled import MODULES
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tools.compiled import MODULES  # noqa: E402 - it is run as a file
-
 EXAMPLE = ROOT / "examples" / "greeter"
 
 #: Seconds for one command; the installation downloads what is not cached.
@@ -399,9 +396,6 @@ def check_greeter(api: str, token: str) -> None:
 
 def main() -> None:
     """All of it."""
-    parser = argparse.ArgumentParser(prog="tools/check_wheel.py")
-    parser.add_argument("--compiled", action="store_true")
-    compiled: bool = parser.parse_args().compiled
     began = time.monotonic()
     # So that the programs are ended and the folder is removed on every way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("wheel: told to stop"))
@@ -411,19 +405,22 @@ def main() -> None:
         shutil.copytree(EXAMPLE, example)
         # As it is once the module was tried, where no git is that ignores this.
         (example / "twisted" / "plugins" / "dropin.cache").touch()
-        ours = build(ROOT, folder / "dist", compiled=compiled)
         theirs = build(example, folder / "dist")
-        for wheel in (ours, theirs):
-            check_content(wheel)
+        check_content(theirs)
         say("running the tests of the example")
         # -m: with the example's folder on the path
         tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
         run(sys.executable, *tests, cwd=EXAMPLE)
-        programs = install(
-            [(ours, "txkas[server,agent]"), (theirs, "acme-kas[server]")], folder
-        )
-        check_installed(programs, "compiled" if compiled else "pure")
-        check_running(programs, folder)
+        for build_name in ("pure", "compiled"):
+            part = folder / build_name
+            part.mkdir()
+            ours = build(ROOT, part / "dist", compiled=build_name == "compiled")
+            check_content(ours)
+            programs = install(
+                [(ours, "txkas[server,agent]"), (theirs, "acme-kas[server]")], part
+            )
+            check_installed(programs, build_name)
+            check_running(programs, part)
     say(f"good, after {time.monotonic() - began:.0f} s")
 
 

@@ -23,10 +23,9 @@ from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tunnel.compiled import PACKAGES
 
-#: Packages that are type-checked as a whole to compile some of their modules.
-PACKAGES = ("tunnel", "kas", "agentk", "modules")
+ROOT = Path(__file__).resolve().parents[1]
 
 MODULES = (
     "tunnel/wire/framing.py",
@@ -95,8 +94,9 @@ def build(root: Path, out: Path) -> Sequence[Path]:
 
     :raises CompileError: there is no C compiler, or it or mypyc found something.
     """
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(os.environ.get("CC", "").partition(" ")[0] or compiler) is None:
+    command = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    compiler = command.split()[0]
+    if shutil.which(compiler) is None:
         raise CompileError(f"there is no C compiler here: {compiler}")
     with tempfile.TemporaryDirectory(prefix="txkas-compiled-") as name:
         folder = Path(name)

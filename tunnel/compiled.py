@@ -16,12 +16,13 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_file_location
 from types import ModuleType
 
-__all__ = ["PURE", "build_name", "obey"]
+__all__ = ["PACKAGES", "PURE", "build_name", "obey"]
 
 #: The variable.
 PURE = "TXKAS_PURE"
 
-_PACKAGES = frozenset({"tunnel", "kas", "agentk", "modules"})
+#: Those with modules that are compiled, and all that these import of ours.
+PACKAGES = ("tunnel", "kas", "agentk", "modules")
 
 #: One of those that are compiled, if any is.
 _COMPILED = "tunnel.wire.session"
@@ -35,7 +36,7 @@ class _SourcesOnly(MetaPathFinder):
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         top, _, _ = fullname.partition(".")
-        if path is None or top not in _PACKAGES:
+        if path is None or top not in PACKAGES:
             return None
         name = fullname.rpartition(".")[2] + ".py"
         for folder in path:

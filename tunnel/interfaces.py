@@ -349,7 +349,7 @@ class IStreamReceiver(Interface):
     What happens on a stream: calls for the owner of our end.
 
     An exception from any of these resets this one stream with INTERNAL, is logged, and
-    harms no other stream.
+    harms no other stream.  What they return is not looked at.
     """
 
     def headers_received(block: bytes) -> object:

@@ -67,7 +67,7 @@ class ResponseReceiver(Protocol):
 
     The last call is either `response_failed` or `response_finished`; after a 101 the
     latter means that the upstream closed its half, and `response_failed` may still come
-    if the connection breaks before ours is closed.
+    if the connection breaks before ours is closed.  What they return is not looked at.
     """
 
     def response_informational(self, head: ResponseHead) -> object:

@@ -70,7 +70,11 @@ class RequestHandler(Protocol):
 
 @mypyc_attr(native_class=False)
 class RequestReceiver(Protocol):
-    """What a handler is called for after the head of a request."""
+    """
+    What a handler is called for after the head of a request.
+
+    What its methods return is not looked at.
+    """
 
     def body_received(self, data: bytes) -> object:
         """Bytes of the body, or raw ones after an upgrade."""

@@ -78,7 +78,7 @@ class TunnelOwner(typing.Protocol):
     What a tunnel tells its owner: the listener in kas, the dialler in agentk.
 
     A listener writes `hello_received`, a dialler `welcome_received`; the session never
-    lets the other one happen.
+    lets the other one happen.  What they return is looked at for streams alone.
     """
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> object:

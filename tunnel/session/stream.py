@@ -71,6 +71,7 @@ class StreamTransport:
         #: Called instead of a producer when `full` changes.
         self.full_changed: Callable[[bool], None] | None = None
         self._tunnel = tunnel
+        # Asked for each write: one step less than through the tunnel.
         self._session = tunnel.session
         # A list, because a deque takes 700 bytes where it is empty, as most are.
         self._held: list[tuple[bool, bytes, bool]] = []

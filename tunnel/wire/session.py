@@ -79,6 +79,7 @@ class Session:
         self._decoder = FrameDecoder(MAX_PAYLOAD if dialler else MAX_HELLO)
         self._expected = FrameType.WELCOME if dialler else FrameType.HELLO
         self._streams = StreamTable(dialler)
+        # Asked for each frame and each write: one step less than through the table.
         self._by_id = self._streams.by_id
         self._outbox = Outbox(limits)
         #: Numbers of streams whose owner was told to wait and may go on, until they

@@ -109,12 +109,8 @@ def test_clear(table: StreamTable) -> None:
     stream.window.received(4)
     table.buffered += 4
     table.clear()
-    assert (list(table.by_id), table.ours, table.theirs, table.buffered) == (
-        [],
-        0,
-        0,
-        0,
-    )
+    assert list(table.by_id) == []
+    assert (table.ours, table.theirs, table.buffered) == (0, 0, 0)
     assert table.open(10, 10).id == 3
 
 
