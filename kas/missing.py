@@ -10,12 +10,6 @@ __all__ = ["not_installed"]
 
 def not_installed(program: str, error: ModuleNotFoundError) -> NoReturn:
     """End *program* with one line."""
-    if str(error.name).endswith("__mypyc"):
-        sys.exit(
-            f"{program}: {error.name} is not there, with which compiled modules run; "
-            "make compiled or make pure in a checkout, else install txkas anew; "
-            "TXKAS_PURE=1 runs the sources"
-        )
     sys.exit(
         f"{program}: {error.name} is not installed; pip install 'txkas[server]' has "
         "everything"

@@ -16,7 +16,14 @@ import pytest
 import tunnel.wire
 from tools import compiled
 from tunnel import __version__
-from tunnel.compiled import PURE, _SourcesOnly, build_name
+from tunnel.compiled import (
+    LIBRARY,
+    PURE,
+    _SourcesOnly,
+    build_name,
+    choose,
+    unusable,
+)
 
 _SOURCES = [compiled.ROOT / module for module in compiled.MODULES]
 
@@ -105,34 +112,59 @@ def _touched(file: Path) -> Path:
 def test_compiled_files_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are found again, and whether their source is newer."""
+    """They are found again, for whichever Python."""
+    monkeypatch.setattr(compiled, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["compiled", "--clean"])
+    assert not compiled.built(tmp_path)
+    suffix = EXTENSION_SUFFIXES[0]
+    module = compiled.MODULES[0].removesuffix(".py")
+    wanted = [
+        _touched(tmp_path / f"{LIBRARY}{suffix}"),
+        _touched(tmp_path / f"{LIBRARY}.cpython-39-x.so"),
+        _touched(tmp_path / f"{module}{suffix}"),
+    ]
+    _touched(tmp_path / "other.so")
+    assert compiled.built(tmp_path) == sorted(wanted)
+    compiled.main()
+    assert not compiled.built(tmp_path) and (tmp_path / "other.so").exists()
+
+
+def test_what_cannot_run_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of it is missing, or in a checkout a source of ours is newer."""
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path[:])
+    suffix = EXTENSION_SUFFIXES[0]
+    source = _touched(tmp_path / "kas" / "service.py")
+    assert unusable(tmp_path) is None
+    _touched(tmp_path / "tunnel" / "wire" / f"session{suffix}")
+    with pytest.warns(RuntimeWarning, match="is missing: install .*the sources run"):
+        choose({}, tmp_path)
+    assert isinstance(sys.meta_path.pop(0), _SourcesOnly)
+    library = _touched(tmp_path / f"{LIBRARY}{suffix}")
+    # Its constants may be compiled into others.
+    os.utime(source, (2**31, 2**31))
+    choose({}, tmp_path)
+    assert not isinstance(sys.meta_path[0], _SourcesOnly)  # installed
+    _touched(tmp_path / "pyproject.toml")
+    with pytest.warns(RuntimeWarning, match="make compiled, or make pure; the sources"):
+        choose({}, tmp_path)
+    assert isinstance(sys.meta_path[0], _SourcesOnly)
+    os.utime(library, (2**31, 2**31))
+    assert unusable(tmp_path) is None
+
+
+def test_what_is_stale_is_not_shown_as_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make demo` and `make bench` refuse it."""
+    suffix = EXTENSION_SUFFIXES[0]
+    _touched(tmp_path / "tunnel" / "wire" / f"session{suffix}")
     monkeypatch.setattr(compiled, "ROOT", tmp_path)
     monkeypatch.setattr(sys, "argv", ["compiled", "--check"])
-    module = compiled.MODULES[0]
-    for each in compiled.MODULES:
-        (tmp_path / each).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / each).touch()
-    assert not compiled.built(tmp_path) and not compiled.stale(tmp_path)
-    suffix = EXTENSION_SUFFIXES[0]
-    ours = tmp_path / (module.removesuffix(".py") + suffix)
-    library = tmp_path / f"{compiled.LIBRARY}__mypyc{suffix}"
-    other = tmp_path / f"{compiled.LIBRARY}__mypyc.cpython-39-x.so"
-    os.utime(_touched(tmp_path / "kas" / "service.py"), (1, 1))
-    for file in (ours, library, tmp_path / "other.so"):
-        file.touch()
-    assert compiled.built(tmp_path) == sorted([ours, library])
-    os.utime(_touched(other), (1, 1))
-    assert compiled.built(tmp_path) == sorted([ours, library, other])
-    # Its constants may be compiled into others.
-    os.utime(tmp_path / "kas" / "service.py", (2**31, 2**31))
-    assert compiled.stale(tmp_path)
-    with pytest.raises(SystemExit, match="make compiled, or make pure"):
+    with pytest.raises(SystemExit, match=f"{LIBRARY}, which .* is missing"):
         compiled.main()
-    os.utime(ours, (2**31 + 1, 2**31 + 1))
-    os.utime(library, (2**31 + 1, 2**31 + 1))
-    assert not compiled.stale(tmp_path)
-    with pytest.raises(SystemExit, match="0"):
+    _touched(tmp_path / f"{LIBRARY}{suffix}")
+    with pytest.raises(SystemExit) as caught:
         compiled.main()
-    monkeypatch.setattr(sys, "argv", ["compiled", "--clean"])
-    compiled.main()
-    assert [one.name for one in tmp_path.glob("*")] and not compiled.built(tmp_path)
+    assert not caught.value.code

@@ -3,7 +3,7 @@ Compiles the modules that each request passes with mypyc, beside their sources.
 
     python -m tools.compiled           in this checkout, which then runs them
     python -m tools.compiled --clean   take them away again
-    python -m tools.compiled --check   fail if their sources are newer
+    python -m tools.compiled --check   fail if they cannot run or sources are newer
 
 ``TXKAS_COMPILE=1`` has the wheel built with them, see ``hatch_build.py``.  The sources
 stay what runs everywhere else, and are the same; `docs/performance.rst` says what is
@@ -20,10 +20,9 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from tunnel.compiled import PACKAGES
+from tunnel.compiled import LIBRARY, PACKAGES, unusable
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -58,10 +57,8 @@ MODULES = (
     "kas/routing/stream.py",
 )
 
-#: What all of them are in; the files beside the sources only lead there.
-LIBRARY = "txkas"
-
-STALE = "sources are newer than what was compiled of them: make compiled, or make pure"
+#: What mypyc calls the library by.
+_GROUP = LIBRARY.removesuffix("__mypyc")
 
 # Run in a folder of its own: setuptools would read our pyproject.toml.
 _SETUP = """
@@ -109,7 +106,7 @@ def build(root: Path, out: Path) -> Sequence[Path]:
         shutil.copy(root / "pyproject.toml", folder / "mypy.toml")
         lib = folder / "lib"
         done = subprocess.run(
-            [sys.executable, "-c", _SETUP, str(lib), LIBRARY, *MODULES],
+            [sys.executable, "-c", _SETUP, str(lib), _GROUP, *MODULES],
             cwd=folder,
             capture_output=True,
             text=True,
@@ -126,25 +123,10 @@ def build(root: Path, out: Path) -> Sequence[Path]:
     return found
 
 
-def built(root: Path, suffixes: Sequence[str] = (".*.so",)) -> list[Path]:
-    """What is compiled in *root*, for any Python or for those of *suffixes*."""
-    stems = [*(module.removesuffix(".py") for module in MODULES), f"{LIBRARY}__mypyc"]
-    names = [stem + suffix for stem in stems for suffix in suffixes]
-    return sorted(file for name in names for file in root.glob(name))
-
-
-def stale(root: Path) -> bool:
-    """
-    Whether what was compiled in *root* for this Python is older than a source.
-
-    Constants of other modules are compiled in: any source of ours counts.
-    """
-    files = built(root, EXTENSION_SUFFIXES)
-    if not files:
-        return False
-    since = min(file.stat().st_mtime for file in files)
-    sources = (one for package in PACKAGES for one in (root / package).rglob("*.py"))
-    return any(one.stat().st_mtime > since for one in sources)
+def built(root: Path) -> list[Path]:
+    """What is compiled in *root*, for any Python."""
+    stems = [*(module.removesuffix(".py") for module in MODULES), LIBRARY]
+    return sorted(file for stem in stems for file in root.glob(stem + ".*.so"))
 
 
 def main() -> None:
@@ -155,11 +137,13 @@ def main() -> None:
     )
     parser.add_argument("--clean", action="store_true", help="take them away again")
     parser.add_argument(
-        "--check", action="store_true", help="fail if their sources are newer"
+        "--check",
+        action="store_true",
+        help="fail if they cannot run or sources are newer",
     )
     arguments = parser.parse_args()
     if arguments.check:
-        sys.exit(STALE if stale(ROOT) else 0)
+        sys.exit(unusable(ROOT))
     for file in built(ROOT):
         file.unlink()
     if arguments.clean:

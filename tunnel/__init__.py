@@ -25,10 +25,11 @@ Each of these uses only those below it:
 """
 
 import os
+from pathlib import Path
 
-from tunnel.compiled import obey
+from tunnel.compiled import choose
 
 __version__ = "0.1.0"
 
 # Before any module that is compiled is imported.
-obey(os.environ)
+choose(os.environ, Path(__file__).resolve().parents[1])

@@ -3,26 +3,32 @@ Which build runs: the modules that each request passes, compiled by mypyc, or so
 
 Both may lie beside each other, and Python takes what is compiled.  ``TXKAS_PURE=1`` in
 the environment of a program has it run the sources, to compare the two or to find out
-whether a fault is the compiler's.
+whether a fault is the compiler's.  They also run, with a warning, where what was
+compiled would fail or is another program than the sources beside it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import find_spec, spec_from_file_location
+from pathlib import Path
 from types import ModuleType
 
-__all__ = ["PACKAGES", "PURE", "build_name", "obey"]
+__all__ = ["LIBRARY", "PACKAGES", "PURE", "build_name", "choose", "unusable"]
 
 #: The variable.
 PURE = "TXKAS_PURE"
 
 #: Those with modules that are compiled, and all that these import of ours.
 PACKAGES = ("tunnel", "kas", "agentk", "modules")
+
+#: What all of it is in; the files beside the sources only lead there.
+LIBRARY = "txkas__mypyc"
 
 #: One of those that are compiled, if any is.
 _COMPILED = "tunnel.wire.session"
@@ -46,10 +52,49 @@ class _SourcesOnly(MetaPathFinder):
         return None  # a package: those are never compiled
 
 
-def obey(environ: Mapping[str, str]) -> None:
-    """Pass over compiled modules from now on, if *environ* says so."""
-    if environ.get(PURE, "0") not in ("", "0"):
-        sys.meta_path.insert(0, _SourcesOnly())
+def choose(environ: Mapping[str, str], root: Path) -> None:
+    """
+    Pass over compiled modules from now on, if *environ* says so or they cannot run.
+
+    *root* is the folder that `PACKAGES` are in.
+    """
+    if environ.get(PURE, "0") in ("", "0"):
+        reason = unusable(root)
+        if reason is None:
+            return
+        warnings.warn(f"{reason}; the sources run", RuntimeWarning, stacklevel=3)
+    sys.meta_path.insert(0, _SourcesOnly())
+
+
+def unusable(root: Path) -> str | None:
+    """Why what was compiled in *root* for this Python must not run; None: it may."""
+    if _file(root, _COMPILED) is None:
+        return None
+    library = _file(root, LIBRARY)
+    if library is None:
+        return f"{LIBRARY}, which compiled modules need, is missing: install txkas anew"
+    # Only in a checkout do sources change beneath what was compiled of them.  Constants
+    # of other modules are compiled in, too: any source of ours counts.
+    if (root / "pyproject.toml").is_file():
+        since = library.stat().st_mtime
+        for package in PACKAGES:
+            for source in (root / package).rglob("*.py"):
+                if source.stat().st_mtime > since:
+                    return (
+                        "sources are newer than what was compiled of them: "
+                        "make compiled, or make pure"
+                    )
+    return None
+
+
+def _file(root: Path, module: str) -> Path | None:
+    """Where *module* is compiled for this Python, if it is."""
+    parts = module.split(".")
+    for suffix in EXTENSION_SUFFIXES:
+        file = root.joinpath(*parts[:-1], parts[-1] + suffix)
+        if file.is_file():
+            return file
+    return None
 
 
 def build_name() -> str:
