@@ -2,6 +2,8 @@
 What kas and agentk share around their services.
 
     command.py      the commands ``kas`` and ``agentk``
+    maker.py        both as plugins of twistd
+    reactor.py      the reactor that both run in
     options.py      options that both have
     startup.py      errors at start, signals
     tuning.py       the process: memory, clock

@@ -1,15 +1,9 @@
 """`twistd agentk`, and the agent halves of the modules that come with it."""
 
-from twisted.application.service import ServiceMaker
-
 from tunnel.plugin import AgentModule
+from tunnel.program.maker import ProgramMaker
 
-agentk = ServiceMaker(
-    "agentk",
-    "agentk.tap",
-    "The agent that connects a Kubernetes cluster to kas.",
-    "agentk",
-)
+agentk = ProgramMaker("agentk", "The agent that connects a Kubernetes cluster to kas.")
 
 kubernetes_api_agent = AgentModule(
     "kubernetes_api", "modules.kubernetes_api.agent.KubernetesApiAgent", default=True

@@ -1,15 +1,9 @@
 """`twistd kas`, and the server halves of the modules that come with it."""
 
-from twisted.application.service import ServiceMaker
-
 from tunnel.plugin import ServerModule
+from tunnel.program.maker import ProgramMaker
 
-kas = ServiceMaker(
-    "kas",
-    "kas.tap",
-    "The server that agents in Kubernetes clusters connect to.",
-    "kas",
-)
+kas = ProgramMaker("kas", "The server that agents in Kubernetes clusters connect to.")
 
 agent_configuration = ServerModule(
     "agent_configuration",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import unittest
 from typing import Any, cast
@@ -18,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from tunnel.util.flusher import Flusher
-from tunnel.util.poller import MAX_EVENTS, Poller
+from tunnel.util.poller import MAX_EVENTS, SEVERAL_TURNS, Poller
 
 
 @implementer(IReactorFDSet)
@@ -298,6 +299,43 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual([len(one.lost) for one in others], [1, 1])
         self.assertEqual(self.reactor.readers, set())
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_leads(self) -> None:
+        """It waits in place of the reactor, which is told when the rest has events."""
+        rest = select.epoll()
+        self.addCleanup(rest.close)
+        here, there = socket.socketpair()
+        self.addCleanup(here.close)
+        self.addCleanup(there.close)
+        rest.register(here, select.EPOLLIN)
+        self.poller.lead(rest.fileno())
+        ones = [self.make() for _ in range(2)]
+        self.assertEqual(self.reactor.readers, set())
+        self.assertFalse(self.poller.turn(0))
+        there.send(b"x")
+        self.assertTrue(self.poller.turn(None))
+        self.assertTrue(self.poller.turn(0.5), "until the reactor has read it")
+        here.recv(1)
+        # With one event, then with several, and again after these: it waits in turn.
+        for active in (ones[:1], ones, ones[:1], []):
+            for one in active:
+                one.there.send(b"y")
+            self.assertFalse(self.poller.turn(None if active else 0))
+        self.assertEqual([one.got for one in ones], [b"yyy", b"y"])
+        for one in ones:
+            one.there.send(b"z")
+        there.send(b"x")
+        self.assertTrue(self.poller.turn(None))
+        self.assertEqual([one.got for one in ones], [b"yyyz", b"yz"])
+        # For as many turns as are said, several are expected; then the poller waits
+        # itself.
+        for _ in range(SEVERAL_TURNS + 1):
+            self.assertTrue(self.poller.turn(None))
+        here.recv(1)
+        for one in ones:
+            one.stopReading()
+        self.assertFalse(self.poller.turn(0))
+        self.assertEqual(self.reactor.readers, set())
 
     def test_take(self) -> None:
         """A transport of Twisted moves with its first call; others stay."""
