@@ -5,14 +5,16 @@ The reactor of kas and agentk: Twisted's for Linux, led by the poller of request
                         └──────> EPollReactor ──> ports, pipes, threads, all else
 
 An event of a request passes one poller and one call on its way to the transport; in
-another reactor it passes two pollers, the loop of Twisted and a context for logging.
+another reactor it passes two pollers, a loop of Twisted and a context for logging.
 Everything works in any other one as well: ``twistd --reactor=epoll kas``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.base import DelayedCall
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.main import installReactor
 
@@ -25,6 +27,7 @@ class PollerReactor(EPollReactor):
     """Polls sockets in its `Poller`, and all else as `EPollReactor` does."""
 
     def __init__(self) -> None:
+        self._changed = False
         super().__init__()  # type: ignore[no-untyped-call]
         poller = Poller.of(self)
         assert poller is not None, "epoll is there, and it is a reactor"
@@ -32,9 +35,43 @@ class PollerReactor(EPollReactor):
         poller.lead(self._poller.fileno())
 
     def doIteration(self, timeout: float | None) -> None:
-        """One turn, as the loop of Twisted asks for it."""
-        if self._sockets.turn(timeout):
-            self.doPoll(0)  # type: ignore[no-untyped-call]
+        """Poll until there is something to do but for sockets, up to *timeout* s."""
+        self._changed = False
+        end = None if timeout is None else self.seconds() + timeout
+        while not self._sockets.turn(timeout):
+            # The loop of Twisted around this one looks for timers and threads: ten
+            # times what this does.
+            if self._changed:
+                return
+            if end is not None:
+                timeout = end - self.seconds()
+                if timeout <= 0:
+                    return
+        self.doPoll(0)  # type: ignore[no-untyped-call]
+
+    # What the loop of Twisted has to look at before the time that it named.  Threads
+    # and signals wake it through a pipe.
+
+    def callLater(
+        self, delay: float, callable: Callable[..., Any], *args: object, **kw: object
+    ) -> DelayedCall:
+        """A timer is new."""
+        self._changed = True
+        return super().callLater(delay, callable, *args, **kw)
+
+    def _moveCallLaterSooner(self, delayedCall: DelayedCall) -> None:
+        self._changed = True
+        super()._moveCallLaterSooner(delayedCall)
+
+    def stop(self) -> None:
+        """End after this turn."""
+        self._changed = True
+        super().stop()
+
+    def crash(self) -> None:
+        """End after this turn, whatever is left."""
+        self._changed = True
+        super().crash()
 
     def removeAll(self) -> list[Any]:
         """At the end; who is removed is told that his connection is lost."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,6 +49,9 @@ class _Echo(Protocol):
 def _run(reactor: Any) -> None:
     limit = reactor.callLater(30, reactor.crash)
     reactor.run(installSignalHandlers=False)
+    # One that crashed leaves its threads.
+    if reactor.threadpool is not None:
+        reactor.threadpool.stop()
     assert not limit.called, "nobody stopped it"
 
 
@@ -79,6 +86,90 @@ def test_sockets_timers_and_threads() -> None:
     # Those in the poller are told of the end, as those of any reactor are.
     for one in echoes:
         assert [type(reason) for reason in one.lost] == [error.ConnectionLost]
+
+
+class _Player(Protocol):
+    """One of two that pass a byte to each other, for ever."""
+
+    def __init__(self, reactor: Any, act: Callable[[], object]) -> None:
+        self._reactor, self._act = reactor, act
+
+    def connectionMade(self) -> None:
+        Poller.take(self.transport, self._reactor)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._act()
+        assert self.transport is not None
+        self.transport.write(data)
+
+
+def _play(reactor: Any, act: Callable[[], object]) -> None:
+    """Until *reactor* stops, with *act* for each byte that comes."""
+    made = Factory.forProtocol(partial(_Player, reactor, act))
+    here, there = socket.socketpair()
+    here.send(b"x")
+    for one in (here, there):
+        one.setblocking(False)
+        reactor.adoptStreamConnection(one.fileno(), socket.AF_UNIX, made)
+        one.close()
+    _run(reactor)
+
+
+class _Late:
+    """A timer that is moved to now."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._timer = reactor.callLater(25, reactor.stop)
+
+    def __call__(self) -> None:
+        if self._timer.active():
+            self._timer.reset(0)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda reactor: reactor.crash,
+        lambda reactor: partial(reactor.callLater, 0, reactor.crash),
+        lambda reactor: partial(reactor.callFromThread, reactor.crash),
+        lambda reactor: partial(
+            reactor.callInThread, reactor.callFromThread, reactor.crash
+        ),
+        _Late,
+    ],
+    ids=["crash", "timer", "call", "thread", "timer that is moved"],
+)
+def test_what_sockets_ask_for_is_done_at_once(act: Any) -> None:
+    """However busy they are, and long before the next timer."""
+    reactor: Any = PollerReactor()
+    _play(reactor, act(reactor))
+
+
+def test_stopped_by_a_socket() -> None:
+    """As above, with all that follows it."""
+    reactor: Any = PollerReactor()
+    ended: list[bool] = []
+    reactor.addSystemEventTrigger("after", "shutdown", ended.append, True)
+
+    def stop() -> None:
+        if reactor.running and not ended:
+            with contextlib.suppress(error.ReactorNotRunning):
+                reactor.stop()
+
+    _play(reactor, stop)
+    assert ended == [True]
+
+
+def test_timers_beside_sockets_that_never_rest() -> None:
+    """They run at their time."""
+    reactor: Any = PollerReactor()
+    passed: list[float] = []
+    for part in (1, 2, 3):
+        reactor.callLater(part / 50, lambda: passed.append(reactor.seconds()))
+    reactor.callLater(4 / 50, reactor.stop)
+    began = reactor.seconds()
+    _play(reactor, lambda: None)
+    assert len(passed) == 3 and passed[0] >= began + 1 / 50
 
 
 def _in_process(code: str, *arguments: str) -> str:
