@@ -53,6 +53,7 @@ MODULES = (
     "modules/kubernetes_api/server.py",
     "modules/kubernetes_api/shares.py",
     "kas/agents/registry.py",
+    "kas/fleet/gateway.py",
     "kas/routing/router.py",
     "kas/routing/stream.py",
 )

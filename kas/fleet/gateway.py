@@ -7,12 +7,12 @@ A gateway follows the request and looks no further, so there is no way to go in 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
-from zope.interface import implementer
+from zope.interface import classImplements
 
 from kas.agents.registry import Registry
 from kas.fleet.peers import PEER_LIMITS, PEER_TIMING
@@ -40,7 +40,6 @@ from tunnel.util.traces import traceparent_in
 __all__ = ["Gateway", "GatewayFactory", "Relay"]
 
 
-@implementer(IPathReceiver, IPushProducer)
 class Relay:
     """
     One half of a relay: whatever arrives here leaves on *other*, unread.
@@ -127,6 +126,9 @@ class Relay:
         self.other.accept_resume(received)
 
 
+classImplements(Relay, IPathReceiver, IPushProducer)
+
+
 @attrs.define(eq=False)
 class Gateway(TunnelOwner):
     """
@@ -150,7 +152,7 @@ class Gateway(TunnelOwner):
     #: Which other kas was refused last, and why; empty once one was taken again.
     refusal: str = ""
     tunnels: set[TunnelProtocol] = attrs.Factory(set)
-    _log = Logger()
+    _log: ClassVar = Logger()
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         """Take a peer, or say why not."""
@@ -187,13 +189,9 @@ class Gateway(TunnelOwner):
         open_.ClearField("target")
         # Where it is busy the agent opens a tunnel to that kas itself.
         open_.relayed_by = stream.kas_id
+        span = self._traced(open_)
         return self._relay(
-            stream,
-            lambda receiver: tunnel.open_stream(
-                open_, receiver, fin=stream.opened_finished
-            ),
-            idempotent,
-            self._traced(open_),
+            stream, tunnel, open_, stream.opened_finished, idempotent, span
         )
 
     def stream_resumed(
@@ -203,9 +201,7 @@ class Gateway(TunnelOwner):
         tunnel = self._held(resume.target)
         stream.charge(resume.target.agent_id)
         resume.ClearField("target")
-        return self._relay(
-            stream, lambda receiver: tunnel.open_stream(resume, receiver)
-        )
+        return self._relay(stream, tunnel, resume)
 
     def _traced(self, open_: pb.Open) -> ISpan | None:
         """A span of what goes on a trace; none begins here."""
@@ -226,20 +222,18 @@ class Gateway(TunnelOwner):
     def _relay(
         self,
         near: StreamTransport,
-        open_far: Callable[[IStreamReceiver], StreamTransport],
+        tunnel: TunnelProtocol,
+        message: pb.Open | pb.Resume,
+        fin: bool = False,
         idempotent: bool = False,
         span: ISpan | None = None,
     ) -> IStreamReceiver:
         try:
-            far = open_far(Relay(near))
-        except (SessionClosed, StreamReset) as error:
+            far = tunnel.open_stream(message, Relay(near), fin=fin)
+        except StreamReset as error:
             if span is not None:
                 span.end(str(error))
-            code = error.code
-            if isinstance(error, SessionClosed):
-                self.refused += 1
-                code = ErrorCode.REFUSED
-            raise ProtocolError(code, str(error)) from None
+            raise ProtocolError(error.code, str(error)) from None
         self.relayed += 1
         return Relay.join(near, far, idempotent, span)
 

@@ -126,11 +126,14 @@ class Router:
     def only_path(self, agent_id: str) -> AgentPath | None:
         """
         The best one here, if no other kas has an instance that cannot be reached from
-        here: what most requests take.
+        here, or the only one elsewhere: what most requests take.
         """
         routes = self.directory.routes(agent_id)
         connection = self.registry.find(agent_id)
-        if connection is None or (routes and self._elsewhere(agent_id, routes)):
+        elsewhere = self._elsewhere(agent_id, routes) if routes else ()
+        if connection is None:
+            return self._through(elsewhere[0]) if len(elsewhere) == 1 else None
+        if elsewhere:
             return None
         return AgentPath(connection.tunnel, connection.agent)
 
@@ -143,14 +146,13 @@ class Router:
             if connection.tunnel.alive
         ]
         for record in self._elsewhere(agent_id, routes):
-            peer = self._peer(record)
-            if peer is None:
-                continue
-            if peer.alive:
-                assert peer.tunnel is not None
+            path = self._through(record)
+            if path is not None:
                 load = self._remote.get(record.agent.instance_id, 0)
-                found.append((load, 1, AgentPath(peer.tunnel, record.agent, record)))
-            elif found:
+                found.append((load, 1, path))
+                continue
+            peer = self._peer(record)
+            if peer is not None and found:
                 # This request goes where it can; later ones have the choice.
                 peer.prepare()
         found.sort(key=lambda one: one[:2])
@@ -175,10 +177,9 @@ class Router:
             return AgentPath(connection.tunnel, connection.agent)
         for record in self.directory.routes(agent_id):
             if record.agent.instance_id == instance_id:
-                peer = self._peer(record)
-                if peer is not None and peer.alive:
-                    assert peer.tunnel is not None
-                    return AgentPath(peer.tunnel, record.agent, record)
+                path = self._through(record)
+                if path is not None:
+                    return path
         return None
 
     def newest(self, agent: ConnectedAgent) -> int:
@@ -210,6 +211,14 @@ class Router:
                 why = peer.problem or "does not answer"
                 return f"the kas at {peer.url} {why}"
         return ""
+
+    def _through(self, record: AgentRecord) -> AgentPath | None:
+        """That through the kas which has the instance, if there is a session to it."""
+        peer = self._peer(record)
+        if peer is None or not peer.alive:
+            return None
+        assert peer.tunnel is not None
+        return AgentPath(peer.tunnel, record.agent, record)
 
     def _peer(self, record: AgentRecord) -> Peer | None:
         return None if self._peers is None else self._peers.at(record.kas_url)

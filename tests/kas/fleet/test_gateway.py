@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -133,24 +134,21 @@ class OpenTests(_Case):
     def test_traced_and_refused(self) -> None:
         """The span says why the stream went no further."""
         tracer = self.gateway.tracer = FakeTracer()
-        self.world.agent()
+        self.one_stream_only()
         peer = self.dial()
-        (connection,) = self.world.registry
         parent = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
         metadata = f"GET / HTTP/1.1\r\nTraceparent: {parent}\r\n".encode()
-        for error in (
-            SessionClosed(ErrorCode.SHUTDOWN, "agentk stops"),
-            StreamReset(ErrorCode.REFUSED, "too many streams", by_peer=False),
-        ):
-
-            def refuses(*_: object, why: Exception = error, **__: object) -> None:
-                raise why
-
-            self.patch(connection.tunnel, "open_stream", refuses)
+        for _ in range(2):
             self.open(peer, metadata=metadata)
-            span = tracer.spans[-1]
-            self.assertEqual((span.ended, span.problem), (True, str(error)))
-        self.assertEqual(len(tracer.spans), 2)
+        self.assertEqual(
+            [(span.ended, span.problem) for span in tracer.spans],
+            [(False, ""), (True, "too many streams")],
+        )
+
+    def one_stream_only(self) -> None:
+        """An agent that takes no more."""
+        self.world.limits = attrs.evolve(DEFAULT_LIMITS, max_streams=1)
+        self.world.agent()
 
     def test_an_agent_here(self) -> None:
         agent = self.world.agent()
@@ -191,28 +189,20 @@ class OpenTests(_Case):
     def test_an_agent_that_begins_to_leave(self) -> None:
         agent = self.world.agent()
         peer = self.dial()
-        (connection,) = self.world.registry
-
-        def leaves(*_: object, **__: object) -> None:
-            raise SessionClosed(ErrorCode.SHUTDOWN, "agentk stops")
-
-        self.patch(connection.tunnel, "open_stream", leaves)
+        agent.tunnel.go_away(pb.GoAway(code=ErrorCode.SHUTDOWN))
+        self.settle(agent)
         self.open(peer)
         self.assertEqual(self.code(), ErrorCode.REFUSED)
         self.assertEqual((self.gateway.refused, agent.streams), (1, []))
 
     def test_an_agent_that_takes_no_more(self) -> None:
-        self.world.agent()
+        self.one_stream_only()
         peer = self.dial()
-        (connection,) = self.world.registry
-
-        def full(*_: object, **__: object) -> None:
-            raise StreamReset(ErrorCode.REFUSED, "too many streams", by_peer=False)
-
-        self.patch(connection.tunnel, "open_stream", full)
+        self.open(peer)
+        self.assertEqual((self.client.closed, self.gateway.relayed), ([], 1))
         self.open(peer)
         self.assertEqual(self.code(), ErrorCode.REFUSED)
-        self.assertEqual(self.gateway.relayed, 0)
+        self.assertEqual(self.gateway.relayed, 1)
 
     def test_a_stream_to_go_on_with(self) -> None:
         """RESUME is held against the registry as OPEN is."""
@@ -224,28 +214,33 @@ class OpenTests(_Case):
         self.assertEqual(self.code(), ErrorCode.REFUSED)
 
 
-class RelayTests(SynchronousTestCase):
-    """How the end of one half becomes the end of the other."""
+class RelayTests(_Case):
+    """How the end of one half becomes the end of the other, and what else passes."""
 
     def setUp(self) -> None:
-        self.told: list[Any] = []
-        self.peer_closed = False
-        case = self
+        super().setUp()
+        self.halves: list[Any] = []
 
-        class Other:
-            def reset(
-                self, code: ErrorCode, message: str, *, peer_closed: bool = False
-            ) -> None:
-                case.told.append((code, message))
-                case.peer_closed = peer_closed
+        def accept(stream: Any, open_: pb.Open) -> RecordingReceiver:
+            self.halves.append(stream)
+            return RecordingReceiver()
 
-            def ack(self, received: int) -> None:
-                case.told.append(("ack", received))
+        self.dispatcher.handle_stream("kas", "/test", accept)
+        self.peer = self.dial()
 
-            def accept_resume(self, received: int) -> None:
-                case.told.append(("resumed", received))
+    def relay(self) -> Relay:
+        """One half, whose other one goes to the client."""
+        self.client = RecordingReceiver()
+        self.stream = self.open(self.peer, target=None)
+        return Relay(self.halves[-1])
 
-        self.relay = Relay(Other())  # type: ignore[arg-type]
+    def closed(self, reason: Exception | None) -> StreamReset:
+        """What the client is told when the stream at the agent ends so."""
+        self.relay().stream_closed(reason)
+        self.pipe.flush()
+        (told,) = self.client.closed
+        assert isinstance(told, StreamReset)
+        return told
 
     def test_ends(self) -> None:
         ends = (
@@ -258,21 +253,33 @@ class RelayTests(SynchronousTestCase):
             ),
         )
         for reason, code in ends:
-            self.relay.stream_closed(reason)
-            self.assertEqual(self.told.pop(), (code, str(reason)))
+            told = self.closed(reason)
+            self.assertEqual((told.code, str(told)), (code, str(reason)))
 
     def test_the_end_of_a_connection_that_was_closed(self) -> None:
         """The other kas learns that it was, and not silent."""
         for closed in (True, False):
-            self.relay.stream_closed(SessionClosed(ErrorCode.NONE, peer_closed=closed))
-            self.assertEqual(self.peer_closed, closed)
+            told = self.closed(SessionClosed(ErrorCode.NONE, peer_closed=closed))
+            self.assertEqual(told.peer_closed, closed)
 
     def test_the_end_of_both(self) -> None:
-        self.relay.stream_closed(None)
-        self.relay.stopProducing()
-        self.assertEqual(self.told, [])
+        relay = self.relay()
+        relay.stream_closed(None)
+        relay.stopProducing()
+        self.pipe.flush()
+        self.assertEqual(self.client.closed, [])
 
     def test_counts_pass(self) -> None:
-        self.relay.acked(7)
-        self.relay.resumed(None, 8)  # type: ignore[arg-type]
-        self.assertEqual(self.told, [("ack", 7), ("resumed", 8)])
+        """An ACK that says nothing new goes no further."""
+        told: list[tuple[str, int]] = []
+
+        class Resumable:
+            def acked(self, received: int) -> None:
+                told.append(("ack", received))
+
+        relay = self.relay()
+        self.stream.resumable = Resumable()
+        for received in (7, 7, 6, 8):
+            relay.acked(received)
+        self.pipe.flush()
+        self.assertEqual(told, [("ack", 7), ("ack", 8)])

@@ -119,7 +119,7 @@ class _Late:
     """A timer that is moved to now."""
 
     def __init__(self, reactor: Any) -> None:
-        self._timer = reactor.callLater(25, reactor.stop)
+        self._timer = reactor.callLater(60, reactor.crash)
 
     def __call__(self) -> None:
         if self._timer.active():
