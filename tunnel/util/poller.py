@@ -174,7 +174,7 @@ class Poller:
 
     def doRead(self) -> None:
         """Call every socket that has an event, then what waited for that."""
-        self._dispatch(0)
+        self.turn(0)
 
     def lead(self, rest: int) -> None:
         """
@@ -205,9 +205,6 @@ class Poller:
             if not self._outside.poll(timeout, 1):
                 return False
             timeout = 0
-        return self._dispatch(timeout)
-
-    def _dispatch(self, timeout: float | None) -> bool:
         members, rest = self._members, False
         events = self._epoll.poll(timeout, MAX_EVENTS)
         if len(events) > 1:
