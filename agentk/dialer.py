@@ -26,6 +26,7 @@ from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive, Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.resume import Keeper
+from tunnel.session.roles import AGENT
 from tunnel.session.stream import StreamTransport
 from tunnel.util.backoff import Backoff
 from tunnel.util.flusher import Flusher
@@ -228,7 +229,7 @@ class Dialer(TunnelOwner):
             self._plan(f"the connection to kas ended at once: {ended.message}")
             return
         self._greeting = tunnel
-        self.greet(tunnel, "agent")
+        self.greet(tunnel, AGENT)
 
     def greet(self, tunnel: TunnelProtocol, role: str) -> None:
         """Say who we are, and close this tunnel, too, when agentk is told to stop."""

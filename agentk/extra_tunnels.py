@@ -26,13 +26,11 @@ from tunnel.errors import ErrorCode, SessionClosed
 from tunnel.interfaces import IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
+from tunnel.session.roles import EXTRA_AGENT
 from tunnel.session.stream import StreamTransport
 from tunnel.util.backoff import Backoff
 
 __all__ = ["ExtraTunnels"]
-
-#: What such a tunnel says that it is.
-ROLE = "agent-extra"
 
 #: Seconds between two looks at what was relayed.
 INTERVAL = 5.0
@@ -172,7 +170,7 @@ class ExtraTunnels:
             self._missed(tunnel.session.ended.message)
             return
         extra.tunnel, self._greeting = tunnel, extra
-        self.dialer.greet(tunnel, ROLE)
+        self.dialer.greet(tunnel, EXTRA_AGENT)
 
     def _missed(self, why: str) -> None:
         """This attempt led nowhere; the next one may find whom we look for."""

@@ -30,15 +30,13 @@ from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.factory import TunnelFactory
 from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
+from tunnel.session.roles import AGENT, EXTRA_AGENT
 
 #: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
 MAX_META = 200
 
 #: Instance ids are 16 random bytes; anything much longer is not one.
 MAX_INSTANCE_ID = 64
-
-#: What an agent says that it is, in ``Hello.role``; `EXTRA` with an extra tunnel.
-AGENT, EXTRA = "agent", "agent-extra"
 
 #: Why an agent may be refused.
 REFUSALS = (
@@ -180,7 +178,7 @@ class AgentAcceptor(TunnelOwner):
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         """Take the agent, or say why not."""
         refuse = functools.partial(self._refuse, tunnel)
-        if hello.role not in (AGENT, EXTRA):
+        if hello.role not in (AGENT, EXTRA_AGENT):
             refuse("role", ErrorCode.PROTOCOL, "agents connect to this port")
             return
         if self.draining:
@@ -243,7 +241,7 @@ class AgentAcceptor(TunnelOwner):
             text = "this token connects too often; slow down"
             refuse("too-many-connections", ErrorCode.FLOOD, text)
             return
-        if hello.role == EXTRA and self.registry.instance(
+        if hello.role == EXTRA_AGENT and self.registry.instance(
             identity.agent_id, hello.instance_id
         ):
             text = "this kas has a tunnel to this agentk already"
@@ -309,7 +307,7 @@ class AgentAcceptor(TunnelOwner):
         )
         tunnel.agent = agent
         connection = AgentConnection(
-            tunnel, agent, identity.credential_id, extra=hello.role == EXTRA
+            tunnel, agent, identity.credential_id, extra=hello.role == EXTRA_AGENT
         )
         if connection.extra:
             self._take_extra(connection)

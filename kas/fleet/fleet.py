@@ -47,6 +47,7 @@ from tunnel.program.listening import Listening
 from tunnel.rpc.client import ServiceClient
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.keepalive import Keepalive
+from tunnel.session.roles import KAS
 from tunnel.transport.address import KasAddress, client_endpoint
 from tunnel.transport.tls import ALPN_TUNNEL, client_context
 from tunnel.util.flusher import Flusher
@@ -393,7 +394,7 @@ class Fleet:
             now=self.now(),
         )
         return pb.Hello(
-            role="kas", credential=token.encode(), instance_id=self.kas_id, generation=1
+            role=KAS, credential=token.encode(), instance_id=self.kas_id, generation=1
         )
 
     def _endpoint(self, url: str) -> IStreamClientEndpoint:

@@ -34,6 +34,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.session.factory import TunnelFactory
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
+from tunnel.session.roles import KAS
 from tunnel.session.stream import StreamTransport
 from tunnel.util.traces import traceparent_in
 
@@ -156,7 +157,7 @@ class Gateway(TunnelOwner):
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         """Take a peer, or say why not."""
-        if hello.role != "kas":
+        if hello.role != KAS:
             tunnel.end(ErrorCode.PROTOCOL, "only other kas connect to this port")
             return
         try:

@@ -2,6 +2,7 @@
 The wire on Twisted: a `tunnel.wire.session.Session` over the bytes of a transport.
 
     protocol.py     TunnelProtocol: a transport and its session; its owner
+    roles.py        what a peer says that it is
     factory.py      TunnelFactory: makes the tunnels of a listener
     keepalive.py    Liveness: PINGs, and when a silent connection is dead; one sweep
                     for all of them
