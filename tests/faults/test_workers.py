@@ -136,7 +136,7 @@ def test_under_load(
         "F11, a worker",
         f"agent at another worker after {back:.1f} s",
         "<= 2 s",
-        back <= 2,
+        in_time=back <= 2,
     )
     record.note(
         "F11, a worker",
