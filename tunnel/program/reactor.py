@@ -37,17 +37,25 @@ class PollerReactor(EPollReactor):
     def doIteration(self, timeout: float | None) -> None:
         """Poll until there is something to do but for sockets, up to *timeout* s."""
         self._changed = False
-        end = None if timeout is None else self.seconds() + timeout
+        end = self.seconds() + (timeout or 0)
         while not self._sockets.turn(timeout):
             # The loop of Twisted around this one looks for timers and threads: ten
             # times what this does.
             if self._changed:
                 return
-            if end is not None:
-                timeout = end - self.seconds()
+            if timeout is not None:
+                # A clock that is set back makes it no longer.
+                timeout = min(timeout, end - self.seconds())
                 if timeout <= 0:
                     return
         self.doPoll(0)  # type: ignore[no-untyped-call]
+
+    def iterate(self, delay: float = 0.0) -> None:
+        """One turn, for whoever waits in a callback, and the one around it ends."""
+        self.runUntilCurrent()
+        if self._sockets.turn(delay):
+            self.doPoll(0)  # type: ignore[no-untyped-call]
+        self._changed = True
 
     # What the loop of Twisted has to look at before the time that it named.  Threads
     # and signals wake it through a pipe.
@@ -73,10 +81,22 @@ class PollerReactor(EPollReactor):
         self._changed = True
         super().crash()
 
+    # Each socket is as good as any other in what the reactor says of itself.
+
     def removeAll(self) -> list[Any]:
-        """At the end; who is removed is told that his connection is lost."""
+        """Poll none of those that are returned any more."""
         others = super().removeAll()  # type: ignore[no-untyped-call]
-        return [*others, self._sockets]
+        return [*others, *self._sockets.removeAll()]
+
+    def getReaders(self) -> list[Any]:
+        """Those that are polled to be read."""
+        others = super().getReaders()  # type: ignore[no-untyped-call]
+        return [*others, *self._sockets.getReaders()]
+
+    def getWriters(self) -> list[Any]:
+        """Those that are polled to be written."""
+        others = super().getWriters()  # type: ignore[no-untyped-call]
+        return [*others, *self._sockets.getWriters()]
 
 
 def install() -> None:

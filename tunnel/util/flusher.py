@@ -46,7 +46,7 @@ class Flusher:
         for connection in dirty:
             try:
                 connection.flush()
-            except Exception:
+            except BaseException:
                 # The others share nothing with it but this loop.  Not `for_each`, whose
                 # two calls each request would pay.
                 self._log.failure("the flush of a connection failed")

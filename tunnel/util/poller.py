@@ -113,7 +113,7 @@ class Poller:
                 transport.producer = transport.producer
                 transport.streamingProducer = transport.streamingProducer
                 transport.stopReading()
-                transport.reactor = poller  # type: ignore[assignment]
+                transport.reactor = poller
                 transport.startReading()
 
     # What transports call: `IReactorFDSet`.
@@ -133,6 +133,25 @@ class Poller:
     def removeWriter(self, writer: Any) -> None:
         """Stop that."""
         self._unwant(writer, _OUT)
+
+    def removeAll(self) -> list[Any]:
+        """Call none of those that are returned any more."""
+        members = [*self._members.values()]
+        for member in members:
+            self.removeReader(member)
+            self.removeWriter(member)
+        return members
+
+    def getReaders(self) -> list[Any]:
+        """Those that are called when there is something to read."""
+        return self._wanting(_IN)
+
+    def getWriters(self) -> list[Any]:
+        """Those that are called when there is room to write."""
+        return self._wanting(_OUT)
+
+    def _wanting(self, event: int) -> list[Any]:
+        return [self._members[fd] for fd, one in self._wanted.items() if one & event]
 
     def _want(self, member: Any, event: int) -> None:
         fd = member.fileno()
@@ -233,7 +252,7 @@ class Poller:
             for callback in after:
                 try:
                     callback()
-                except Exception:
+                except BaseException:
                     self._log.failure("what follows the events of a turn failed")
         return rest
 
@@ -273,11 +292,9 @@ class Poller:
         """The reactor stops: so do all connections."""
 
         def end(member: Any) -> None:
-            self.removeReader(member)
-            self.removeWriter(member)
             member.connectionLost(reason)
 
-        for_each(tuple(self._members.values()), end, "the end of a connection")
+        for_each(self.removeAll(), end, "the end of a connection")
 
 
-classImplements(Poller, IReadDescriptor)
+classImplements(Poller, IReactorFDSet, IReadDescriptor)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from twisted.internet import error
+from twisted.internet.abstract import FileDescriptor
 from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.internet.protocol import Factory, Protocol
 
@@ -170,6 +171,65 @@ def test_timers_beside_sockets_that_never_rest() -> None:
     began = reactor.seconds()
     _play(reactor, lambda: None)
     assert len(passed) == 3 and passed[0] >= began + 1 / 50
+
+
+@pytest.mark.parametrize("act", ["timer", "stop"])
+def test_iterate_in_a_callback(act: str) -> None:
+    """What it found or left to do is seen by the turn around it."""
+    reactor: Any = PollerReactor()
+    acted: list[float] = []
+
+    def once() -> None:
+        if acted:
+            return
+        acted.append(reactor.seconds())
+        if act == "timer":
+            reactor.callLater(0.01, reactor.crash)
+        else:
+            reactor.stop()
+        reactor.iterate()
+
+    _play(reactor, once)
+
+
+def test_iterate_ends_with_the_first_event() -> None:
+    """And not when the time is over."""
+    reactor: Any = PollerReactor()
+    here, there = socket.socketpair()
+    read = FileDescriptor(reactor)
+    got: list[bytes] = []
+    read.fileno = here.fileno  # type: ignore[method-assign]
+    read.doRead = lambda: got.append(here.recv(9))  # type: ignore[method-assign]
+    poller = Poller.of(reactor)
+    assert poller is not None
+    for one in (reactor, poller):
+        one.addReader(read)
+        there.send(b"x")
+        reactor.iterate(30)
+        one.removeReader(read)
+    assert got == [b"x", b"x"]
+    here.close()
+    there.close()
+
+
+def test_says_what_it_polls() -> None:
+    """Trial, for one, looks for what a test has left in it."""
+    reactor: Any = PollerReactor()
+    poller = Poller.of(reactor)
+    assert poller is not None
+    assert reactor.removeAll() == []
+    pairs = [socket.socketpair() for _ in range(2)]
+    ones = [FileDescriptor(reactor) for _ in pairs]
+    for one, (here, _) in zip(ones, pairs, strict=True):
+        one.fileno = here.fileno  # type: ignore[method-assign]
+        poller.addReader(one)
+    poller.addWriter(ones[1])
+    assert set(ones) <= {*reactor.getReaders()} and reactor.getWriters() == [ones[1]]
+    assert reactor.removeAll() == ones
+    assert not {*reactor.getReaders()} & {*ones} and reactor.getWriters() == []
+    for pair in pairs:
+        for each in pair:
+            each.close()
 
 
 def _in_process(code: str, *arguments: str) -> str:
