@@ -94,6 +94,38 @@ def larger_answers() -> Iterator[Result]:
         yield from small_requests(stand, 6144, 16, (4.0, 5.0))
 
 
+def fresh_heads() -> Iterator[Result]:
+    """6 KB answer, 64 connections, and each head new, beside heads that repeat."""
+    with Stand() as stand:
+        kas = stand.kas()
+        _, upstream_port = stand.upstream()
+        agentk = stand.agentk(upstream_port)
+        url = f"{stand.proxy}/6144"
+        costs: dict[str, dict[bool, list[float]]] = {
+            name: {False: [], True: []} for name in ("kas", "agentk")
+        }
+        speed.requests(url, 64, 1, stand.token)
+        for _ in range(ROUNDS):
+            for fresh in (False, True):
+                before = kas.cpu(), agentk.cpu()
+                done = speed.requests(url, 64, SECONDS, stand.token, fresh=fresh)
+                for name, process, was in zip(
+                    costs, (kas, agentk), before, strict=True
+                ):
+                    cost = (process.cpu() - was) / done.requests * 1e6
+                    costs[name][fresh].append(cost)
+        for name, by_kind in costs.items():
+            value, floor = _median(by_kind[True]), _median(by_kind[False])
+            yield Result(
+                f"heads that never repeat: {name} CPU",
+                value,
+                "us/request",
+                floor,
+                2.0,
+                value / floor,
+            )
+
+
 def many_agents() -> Iterator[Result]:
     """The same requests spread over 64 agents."""
     count = 64
@@ -355,6 +387,7 @@ def _fleet(case: Callable[[], Iterator[fleet.Figure]]) -> Callable[..., Any]:
 
 CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "one-agent": one_agent,
+    "fresh-heads": fresh_heads,
     "many-agents": many_agents,
     "larger-answers": larger_answers,
     "bulk": bulk,

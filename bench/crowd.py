@@ -1,17 +1,18 @@
 """
 `python -m bench.crowd [AGENTS]`: one kas and a hundred thousand agents.
 
-Or as many as kas may have connections (``ulimit -Hn``).  They are light ones, in
-processes of this machine, and speak to kas by several addresses of the loopback, since
-one has ports for 28,000 connections only.  They connect, are quiet for a while, and
-come back after kas was started again, while one of those that are connected is asked
-again and again.
+kas has as many workers as it needs where a process may not have so many connections
+(``ulimit -Hn``).  The agents are light ones, in processes of this machine, and speak to
+kas by several addresses of the loopback, since one has ports for 28,000 connections
+only.  They connect, are quiet for a while, and come back after kas was started again,
+while one of those that are connected is asked again and again.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -37,8 +38,12 @@ AT_ONCE = 64
 #: Seconds of quiet.
 REST = 30.0
 
-#: Files that kas has open beside its connections.
+#: Files that a process of kas has open beside its connections.
 OTHERS = 500
+
+#: Of the connections that they may have, the part that workers do: they share a port,
+#: and do not have the same number each.
+FULL = 0.7
 
 
 class _Asker(threading.Thread):
@@ -109,9 +114,10 @@ def _say(what: str, value: float, unit: str) -> None:
 def main(count: int) -> None:
     """Print the figures, and put them into build/bench-crowd.json."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    workers = 1
     if count > files - OTHERS:
-        count = files - OTHERS
-        print(f"a process may open {files} files here, so it is {count} agents")
+        workers = math.ceil(count / (files - OTHERS) / FULL)
+        print(f"a process may open {files} files here: kas has {workers} workers")
     figures: dict[str, float] = {}
 
     def note(what: str, value: float, unit: str) -> None:
@@ -121,7 +127,7 @@ def main(count: int) -> None:
     begun = time.monotonic()
     with Stand(agents=count) as stand:
         note(f"{count} agents are written down", time.monotonic() - begun, "s")
-        node = _started(stand)
+        node = _started(stand, workers)
         bare = node.process.private_memory()
         with _crowds(stand, node.agent_port, count) as crowds:
             begun, cpu = time.monotonic(), node.process.cpu()
@@ -143,7 +149,7 @@ def main(count: int) -> None:
             time.sleep(5)
             note("slowest request while kas reads that", asker.slowest * 1e3, "ms")
             node.process.stop()
-            again = _started(stand)
+            again = _started(stand, workers)
             asker.begin(urlsplit(again.proxy).netloc)
             begun = time.monotonic()
             for one in crowds:
@@ -160,8 +166,8 @@ def main(count: int) -> None:
     Path("build/bench-crowd.json").write_text(text)
 
 
-def _started(stand: Stand) -> Node:
-    return stand.start_kas(host="0.0.0.0")
+def _started(stand: Stand, workers: int) -> Node:
+    return stand.start_kas(f"workers: {workers}\n", host="0.0.0.0")
 
 
 def _in_parallel(crowds: list[Agents], stand: Stand, port: int) -> None:

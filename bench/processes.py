@@ -76,20 +76,30 @@ class Process:
         self._popen.stdin.flush()
 
     def cpu(self) -> float:
-        """CPU seconds used so far, by all of its threads."""
+        """CPU seconds used so far, by all of its threads, and by its workers."""
         total = 0
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            total += int((task / "schedstat").read_text().split()[0])
+        for folder in self._folders():
+            for task in (folder / "task").iterdir():
+                total += int((task / "schedstat").read_text().split()[0])
         return total / _TICK
 
     def private_memory(self) -> int:
-        """Bytes that only this process holds."""
-        text = Path(f"/proc/{self.pid}/smaps_rollup").read_text()
+        """Bytes that only this process holds; the sum of these with its workers."""
         return sum(
             int(line.split()[1]) * 1024
-            for line in text.splitlines()
+            for folder in self._folders()
+            for line in (folder / "smaps_rollup").read_text().splitlines()
             if line.startswith(("Private_Clean", "Private_Dirty"))
         )
+
+    def _folders(self) -> list[Path]:
+        """Of the process and of those that it started, in ``/proc``."""
+        own = Path(f"/proc/{self.pid}")
+        tasks = (own / "task").iterdir()
+        children = [
+            pid for task in tasks for pid in (task / "children").read_text().split()
+        ]
+        return [own, *(Path("/proc", pid) for pid in children)]
 
     def stop(self) -> None:
         """End it now."""

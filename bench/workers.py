@@ -13,7 +13,6 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import attrs
 
@@ -46,14 +45,6 @@ class _Kas:
         return speed.requests(
             self.node.proxy, CONNECTIONS, seconds, stand.user_token, paths
         )
-
-    def cpu(self) -> float:
-        """CPU seconds that all of them used so far."""
-        total = 0
-        for pid in {self.node.process.pid, *self.workers}:
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                total += int((task / "schedstat").read_text().split()[0])
-        return total / 1e9
 
 
 def _start(stand: Stand, workers: int) -> _Kas:
@@ -88,9 +79,11 @@ def cpu() -> Iterator[Figure]:
         costs: dict[int, list[float]] = {1: [], 4: []}
         for _ in range(ROUNDS):
             for count, kas in ((1, alone), (4, four)):
-                before = kas.cpu()
+                before = kas.node.process.cpu()
                 done = kas.requests(stand)
-                costs[count].append((kas.cpu() - before) / done.requests * 1e6)
+                costs[count].append(
+                    (kas.node.process.cpu() - before) / done.requests * 1e6
+                )
         yield Figure(
             "four workers: CPU of all",
             statistics.median(costs[4]),

@@ -1,7 +1,7 @@
 """
 As fast as it goes: requests by wrk where it is found, the rest by ourselves.
 
-    python -m tools.load.speed requests URL CONNECTIONS SECONDS HEADERS [PATH ...]
+    python -m tools.load.speed requests URL CONNECTIONS SECONDS SETTINGS [PATH ...]
     python -m tools.load.speed downloads URL TOKEN BYTES
     python -m tools.load.speed watch URL TOKEN COUNT
 
@@ -10,6 +10,7 @@ The first prints one JSON object; the others go on until they are stopped.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -27,6 +28,9 @@ import attrs
 
 _ROOT = Path(__file__).resolve().parents[2]
 
+#: The header field that tells requests apart, and what it says when each differs.
+ID, FRESH_ID = "X-Request-Id", "b63bdc6b-8d2f-4a7f-a2f2-%012d"
+
 #: As a client such as kubectl sends them, beside Host and Authorization.
 HEADERS = {
     "User-Agent": "kubectl/v1.36.3 (linux/amd64) kubernetes/unknown",
@@ -34,7 +38,7 @@ HEADERS = {
     "Accept-Encoding": "gzip",
     "Kubectl-Command": "kubectl get",
     "Kubectl-Session": "6f8a8b38-77a4-45ba-9b1d-2c4b8a9e7f10",
-    "X-Request-Id": "b63bdc6b-8d2f-4a7f-a2f2-2f9f4b0a3c9e",
+    ID: "b63bdc6b-8d2f-4a7f-a2f2-2f9f4b0a3c9e",
     "Cache-Control": "no-cache",
     "Pragma": "no-cache",
 }
@@ -57,16 +61,18 @@ def requests(
     token: str,
     paths: list[str] | None = None,
     nice: int = 0,
+    fresh: bool = False,
 ) -> Load:
     """
     Closed loop: each connection sends its next request after each answer.
 
     :param nice: of the process that sends them; above 0 what it asks goes first.
+    :param fresh: no head is like another one: each request has an id of its own.
     """
     wrk = shutil.which("wrk")
     headers = {**HEADERS, "Authorization": f"Bearer {token}"}
     if wrk is None:
-        return _own(url, connections, seconds, headers, paths, nice)
+        return _own(url, connections, seconds, headers, paths, nice, fresh)
     command = [
         *_niced(nice),
         wrk,
@@ -78,13 +84,16 @@ def requests(
     for name, value in headers.items():
         command += ["-H", f"{name}: {value}"]
     with tempfile.TemporaryDirectory() as folder:
-        if paths:
-            script = Path(folder, "paths.lua")
-            listed = ", ".join(json.dumps(path) for path in paths)
+        if paths or fresh:
+            script = Path(folder, "requests.lua")
+            listed = ", ".join(
+                json.dumps(path) for path in paths or [urlsplit(url).path]
+            )
+            fresh_one = f"wrk.headers['{ID}'] = string.format('{FRESH_ID}', i); "
             script.write_text(
                 f"local paths = {{{listed}}}\nlocal i = 0\n"
-                "request = function() i = i % #paths + 1; "
-                "return wrk.format('GET', paths[i]) end\n"
+                f"request = function() i = i + 1; {fresh_one if fresh else ''}"
+                "return wrk.format('GET', paths[i % #paths + 1]) end\n"
             )
             command += ["-s", str(script)]
         text = subprocess.run(
@@ -116,9 +125,11 @@ def _own(
     headers: dict[str, str],
     paths: list[str] | None,
     nice: int,
+    fresh: bool,
 ) -> Load:
     """Without wrk: a process of ours, slower, so the server is less loaded."""
-    arguments = [url, str(connections), str(seconds), json.dumps(headers)]
+    settings = json.dumps({"headers": headers, "fresh": fresh})
+    arguments = [url, str(connections), str(seconds), settings]
     text = subprocess.run(
         [
             *(*_niced(nice), sys.executable, "-m", "tools.load.speed", "requests"),
@@ -200,9 +211,17 @@ def _answer(connection: socket.socket) -> None:
 def _run_requests(arguments: list[str]) -> None:
     import threading
 
-    url, connections, seconds, headers, *paths = arguments
-    where = urlsplit(url)
-    heads = [_request(path, json.loads(headers)) for path in paths or [where.path]]
+    url, connections, seconds, text, *paths = arguments
+    where, settings = urlsplit(url), json.loads(text)
+    headers, ids = settings["headers"], itertools.count()
+    paths = paths or [where.path]
+    heads = [_request(path, headers) for path in paths]
+
+    def head(which: int) -> bytes:
+        if settings["fresh"]:
+            return _request(paths[which], {**headers, ID: FRESH_ID % next(ids)})
+        return heads[which]
+
     end = time.perf_counter() + float(seconds)
     found: list[float] = []
 
@@ -210,7 +229,7 @@ def _run_requests(arguments: list[str]) -> None:
         with _connect(where) as connection:
             while (began := time.perf_counter()) < end:
                 number += 1
-                connection.sendall(heads[number % len(heads)])
+                connection.sendall(head(number % len(paths)))
                 _answer(connection)
                 found.append(time.perf_counter() - began)
 
