@@ -53,7 +53,11 @@ MODULES = (
     "modules/kubernetes_api/server.py",
     "modules/kubernetes_api/shares.py",
     "kas/agents/registry.py",
+    "kas/directory/cache.py",
+    "kas/directory/directory.py",
+    "kas/directory/known_kas.py",
     "kas/fleet/gateway.py",
+    "kas/fleet/peers.py",
     "kas/routing/router.py",
     "kas/routing/stream.py",
 )

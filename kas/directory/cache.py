@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Container, Coroutine, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
+from typing import Any, ClassVar, Final
 
-import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -22,43 +21,42 @@ from kas.directory.records import AgentRecord, KasRecord
 __all__ = ["Cache", "CacheEntry", "LookUps", "newest"]
 
 #: Seconds after which an entry that no request used is dropped.
-UNUSED_SECONDS = 300.0
+UNUSED_SECONDS: Final = 300.0
 
 #: Agents with an entry.  Ten times the agents that a kas is made for; a client with a
 #: valid credential can only name agents that exist.
-MAX_ENTRIES = 100_000
+MAX_ENTRIES: Final = 100_000
 
 #: Instances (pods) of one agent that are kept.  Two or three are usual; an agent that
 #: makes up new ones without end gains nothing by it.
-MAX_INSTANCES = 256
+MAX_INSTANCES: Final = 256
 
 #: Instances of one agent of which is remembered that they are gone, so that late events
 #: do not bring them back.  Events overtake each other by seconds at most, and so many
 #: pods of one agent do not end in seconds.
-MAX_GONE = 32
+MAX_GONE: Final = 32
 
 #: No look-up has answered yet.
-NEVER = -1
+NEVER: Final = -1
 
 #: Seconds between two look-ups of one agent, however many ask for it.  Long enough to
 #: cost nothing, short enough that a person who waits does not notice.
-LOOK_INTERVAL = 1.0
+LOOK_INTERVAL: Final = 1.0
 
 #: Seconds between two look-ups of one agent where the last found nothing and events
 #: come in: an agent that connects is one, and this is only a net below that.
-ABSENT_INTERVAL = 30.0
+ABSENT_INTERVAL: Final = 30.0
 
 #: The same, more or less a half, where no stream waits for the agent and no events come
 #: in.  An entry that is wrong shows itself when a request goes there, so all that these
 #: find are further instances, and every kas pays for them with a call to each other.
-REACHED_INTERVAL = 20.0
+REACHED_INTERVAL: Final = 20.0
 
 #: Look-ups at the same time; the others wait for their turn.  Redis answers so many in
 #: a few milliseconds, and the peers' private API is not flooded while it is down.
-MAX_LOOKUPS = 256
+MAX_LOOKUPS: Final = 256
 
 
-@attrs.define(eq=False)
 class Cache:
     """
     One entry for each agent that requests asked for.
@@ -67,9 +65,10 @@ class Cache:
     :ivar entries: the one that was used last stands last.
     """
 
-    _clock: IReactorTime
-    _random: Callable[[], float]
-    entries: OrderedDict[str, CacheEntry] = attrs.field(factory=OrderedDict, init=False)
+    def __init__(self, clock: IReactorTime, random: Callable[[], float]) -> None:
+        self._clock = clock
+        self._random = random
+        self.entries: OrderedDict[str, CacheEntry] = OrderedDict()
 
     def wanted(self, agent_id: str) -> CacheEntry:
         """Its entry, which is kept from now on, whatever it says."""
@@ -113,7 +112,6 @@ class Cache:
             entry.cancel()
 
 
-@attrs.define(eq=False)
 class LookUps:
     """
     Begins look-ups, each when it is due.
@@ -126,20 +124,29 @@ class LookUps:
     :ivar epoch: counts the gaps in the events: entries of an earlier one are old.
     """
 
-    _clock: IReactorTime
-    _look_up: Callable[[CacheEntry], Coroutine[Any, Any, None]]
-    _here: Container[str]
-    _awaited: Container[str]
-    _cut_off: Callable[[CacheEntry], Sequence[KasRecord]]
-    listening: bool = attrs.field(default=False, init=False)
-    epoch: int = attrs.field(default=0, init=False)
-    #: When the last gap began.
-    _gap: float = attrs.field(default=-math.inf, init=False)
-    _stopped: bool = attrs.field(default=False, init=False)
-    #: At this moment.
-    running: int = attrs.field(default=0, init=False)
-    _queue: OrderedDict[str, CacheEntry] = attrs.field(factory=OrderedDict, init=False)
-    _log = Logger()
+    _log: ClassVar = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        look_up: Callable[[CacheEntry], Coroutine[Any, Any, None]],
+        here: Container[str],
+        awaited: Container[str],
+        cut_off: Callable[[CacheEntry], Sequence[KasRecord]],
+    ) -> None:
+        self._clock = clock
+        self._look_up = look_up
+        self._here = here
+        self._awaited = awaited
+        self._cut_off = cut_off
+        self.listening = False
+        self.epoch = 0
+        #: When the last gap began.
+        self._gap = -math.inf
+        self._stopped = False
+        #: At this moment.
+        self.running = 0
+        self._queue: OrderedDict[str, CacheEntry] = OrderedDict()
 
     def stop(self) -> None:
         """Begin no more."""
@@ -224,17 +231,19 @@ class LookUps:
             self._begin(self._queue.popitem(last=False)[1])
 
 
-@attrs.define(eq=False)
 class _Instance:
-    """One run of one agentk: its newest connection, or that this one is gone."""
+    """
+    One run of one agentk: its newest connection, or that this one is gone.
 
-    generation: int
-    record: AgentRecord | None
-    #: Number of the event that said so; 0 when a look-up did.
-    event: int
+    :ivar event: number of the event that said so; 0 when a look-up did.
+    """
+
+    def __init__(self, generation: int, record: AgentRecord | None, event: int) -> None:
+        self.generation = generation
+        self.record = record
+        self.event = event
 
 
-@attrs.define(eq=False)
 class CacheEntry:
     """
     Where one agent is, as far as is known.
@@ -242,27 +251,29 @@ class CacheEntry:
     Of each instance only the connection with the highest generation counts, and that
     one is gone for good once an event said so: whichever way events and look-ups
     overtake each other, what remains is the newest.
+
+    :param used: when a request last used it.
+    :param spread: between 0 and 1: spreads in time what would be due for all at once.
     """
 
-    agent_id: str
-    #: When a request last used it.
-    used: float
-    #: Between 0 and 1: spreads in time what would be due for all at once.
-    spread: float = 0.5
-    #: The next look-up may begin.
-    next_look: float = 0.0
-    #: When the last one ended.
-    looked: float = -math.inf
-    #: One runs, or waits for its turn.
-    looking: bool = False
-    #: Another one has to follow, which begins later than that.
-    again: bool = False
-    #: Events are complete since this one (`LookUps.epoch`); NEVER: they are not.
-    epoch: int = NEVER
-    timer: IDelayedCall | None = None
-    #: The cache keeps it no longer.
-    dropped: bool = False
-    _instances: dict[bytes, _Instance] = attrs.Factory(dict)
+    def __init__(self, agent_id: str, used: float, spread: float = 0.5) -> None:
+        self.agent_id = agent_id
+        self.used = used
+        self.spread = spread
+        #: The next look-up may begin.
+        self.next_look = 0.0
+        #: When the last one ended.
+        self.looked = -math.inf
+        #: One runs, or waits for its turn.
+        self.looking = False
+        #: Another one has to follow, which begins later than that.
+        self.again = False
+        #: Events are complete since this one (`LookUps.epoch`); NEVER: they are not.
+        self.epoch = NEVER
+        self.timer: IDelayedCall | None = None
+        #: The cache keeps it no longer.
+        self.dropped = False
+        self._instances: dict[bytes, _Instance] = {}
 
     def cancel(self) -> None:
         """Look nothing up by a timer."""
@@ -280,11 +291,10 @@ class CacheEntry:
         self.dropped = True
         self.cancel()
 
-    def records(self) -> Iterator[AgentRecord]:
+    def records(self) -> list[AgentRecord]:
         """The newest connection of each instance."""
-        for known in self._instances.values():
-            if known.record is not None:
-                yield known.record
+        instances = self._instances.values()
+        return [known.record for known in instances if known.record is not None]
 
     def connected(self, record: AgentRecord, event: int) -> bool:
         """Take in a connection; False when it is nothing new."""

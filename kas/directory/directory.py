@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
 
-import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
@@ -31,10 +31,9 @@ from tunnel.util.for_each import for_each
 __all__ = ["Directory"]
 
 #: Seconds between two looks for what has to be dropped.
-SWEEP_INTERVAL = 60.0
+SWEEP_INTERVAL: Final = 60.0
 
 
-@attrs.define(eq=False)
 class Directory:
     """
     The connections here, and what is cached of those at other kas.
@@ -54,51 +53,49 @@ class Directory:
     :param on_connected: another kas has a connection of any agent.
     """
 
-    _me: KasRecord
-    _store: Store | None
-    _clock: IReactorTime
-    _random: Callable[[], float]
-    _sessions: Sessions | None = attrs.field(default=None, kw_only=True)
-    _siblings: Sequence[str] = attrs.field(default=(), kw_only=True)
-    on_superseded: Callable[[AgentRecord], None] = attrs.field(
-        default=lambda record: None, kw_only=True
-    )
-    on_connected: Callable[[AgentRecord], None] = attrs.field(
-        default=lambda record: None, kw_only=True
-    )
-    #: For metrics: look-ups in the store, those that went to the peers, events.
-    lookups: int = attrs.field(default=0, init=False)
-    asked: int = attrs.field(default=0, init=False)
-    events_received: int = attrs.field(default=0, init=False)
-    _mine: dict[tuple[str, bytes], AgentRecord] = attrs.field(factory=dict, init=False)
-    #: How many of these an agent has.
-    _here: Counter[str] = attrs.field(factory=Counter, init=False)
-    _cache: Cache = attrs.field(init=False)
-    _waiters: Waiters = attrs.field(factory=Waiters, init=False)
-    _known: KnownPeers = attrs.field(init=False)
-    _lookups: LookUps = attrs.field(init=False)
-    _running: bool = attrs.field(default=False, init=False)
-    _sweeping: IDelayedCall | None = attrs.field(default=None, init=False)
-    _polling: IDelayedCall | None = attrs.field(default=None, init=False)
-    _log = Logger()
+    _log: ClassVar = Logger()
 
-    def __attrs_post_init__(self) -> None:
-        self._cache = Cache(self._clock, self._random)
+    def __init__(
+        self,
+        me: KasRecord,
+        store: Store | None,
+        clock: IReactorTime,
+        random: Callable[[], float],
+        sessions: Sessions | None = None,
+        *,
+        siblings: Sequence[str] = (),
+        on_superseded: Callable[[AgentRecord], None] = lambda record: None,
+        on_connected: Callable[[AgentRecord], None] = lambda record: None,
+    ) -> None:
+        self._me = me
+        self._store = store
+        self._clock = clock
+        self._random = random
+        self._sessions = sessions
+        self._siblings = siblings
+        self.on_superseded = on_superseded
+        self.on_connected = on_connected
+        #: For metrics: look-ups in the store, those that went to the peers, events.
+        self.lookups = self.asked = self.events_received = 0
+        self._mine: dict[tuple[str, bytes], AgentRecord] = {}
+        #: How many of these an agent has.
+        self._here: Counter[str] = Counter()
+        self._cache = Cache(clock, random)
+        self._waiters = Waiters()
         self._lookups = LookUps(
-            self._clock,
-            self._look_up,
-            self._here,
-            self._waiters.waiting,
-            self._cut_off,
+            clock, self._look_up, self._here, self._waiters.waiting, self._cut_off
         )
         self._known = KnownPeers(
-            self._me,
-            self._clock,
-            self._sessions,
+            me,
+            clock,
+            sessions,
             self._reached,
             self._cache.forget_kas,
             self._lookups.grow_old,
         )
+        self._running = False
+        self._sweeping: IDelayedCall | None = None
+        self._polling: IDelayedCall | None = None
 
     async def start(self) -> None:
         """
@@ -267,9 +264,9 @@ class Directory:
             else:
                 theirs = await self._store.listed(project_id)
             asked = self._known.answering()
-        except StoreDown as error:
+        except StoreDown as down:
             if not agent_id or self._sessions is None:
-                raise CallError(Status.UNAVAILABLE, str(error)) from None
+                raise CallError(Status.UNAVAILABLE, str(down)) from None
             theirs, asked = [], self._anyone()
         if agent_id and asked and self._sessions is not None:
             try:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import ClassVar, Final, Protocol
 
-import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -24,19 +23,19 @@ __all__ = ["KnownPeers", "Sessions"]
 
 #: Seconds that the records of a kas are still believed when its lease is gone from the
 #: store: after a flush every kas writes its own again, within this time.
-LEASE_GRACE = 30.0
+LEASE_GRACE: Final = 30.0
 
 #: Seconds since the last sign of life for which a kas without a lease is dialled: one
 #: that is cut off from the store alone answers at once, and a path between kas that
 #: broke with it is mended by then, or the kas was replaced.
-LAPSED_SECONDS = 300.0
+LAPSED_SECONDS: Final = 300.0
 
 #: Seconds that a peer of which nothing was heard is remembered while the store is down.
 #: Without peers an agent that is not cached cannot be found, so this is long.
-PEER_SECONDS = 3600.0
+PEER_SECONDS: Final = 3600.0
 
 #: Peers; a fleet has a handful, and each crash adds one for `LAPSED_SECONDS`.
-MAX_PEERS = 1000
+MAX_PEERS: Final = 1000
 
 
 class Sessions(Protocol):
@@ -52,14 +51,14 @@ class Sessions(Protocol):
         """Ask these for an agent, and end by itself; those that fail count as none."""
 
 
-@attrs.define(eq=False)
 class _Peer:
-    record: KasRecord
-    #: Last sign of life.
-    seen: float
+    """Another kas, and when its last sign of life was."""
+
+    def __init__(self, record: KasRecord, seen: float) -> None:
+        self.record = record
+        self.seen = seen
 
 
-@attrs.define(eq=False)
 class KnownPeers:
     """
     All other kas of which this one heard.
@@ -72,20 +71,30 @@ class KnownPeers:
     :param settled: one that had no lease has one again, and wrote all that it has.
     """
 
-    _me: KasRecord
-    _clock: IReactorTime
-    _sessions: Sessions | None
-    _reached: Callable[[], None]
-    _gone: Callable[[bytes], None]
-    _settled: Callable[[], None]
-    _peers: dict[bytes, _Peer] = attrs.field(factory=dict, init=False)
-    #: Those of them whose lease is over.
-    _lapsed: dict[bytes, _Peer] = attrs.field(factory=dict, init=False)
-    #: Those that have one again, and since when.
-    _returned: dict[bytes, float] = attrs.field(factory=dict, init=False)
-    #: Others at our address: since when, and never again once it was said.
-    _namesakes: dict[bytes, float] = attrs.field(factory=dict, init=False)
-    _log = Logger()
+    _log: ClassVar = Logger()
+
+    def __init__(
+        self,
+        me: KasRecord,
+        clock: IReactorTime,
+        sessions: Sessions | None,
+        reached: Callable[[], None],
+        gone: Callable[[bytes], None],
+        settled: Callable[[], None],
+    ) -> None:
+        self._me = me
+        self._clock = clock
+        self._sessions = sessions
+        self._reached = reached
+        self._gone = gone
+        self._settled = settled
+        self._peers: dict[bytes, _Peer] = {}
+        #: Those of them whose lease is over.
+        self._lapsed: dict[bytes, _Peer] = {}
+        #: Those that have one again, and since when.
+        self._returned: dict[bytes, float] = {}
+        #: Others at our address: since when, and never again once it was said.
+        self._namesakes: dict[bytes, float] = {}
 
     def all(self) -> list[KasRecord]:
         """Alive or not long gone."""
