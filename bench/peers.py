@@ -3,7 +3,8 @@ Other tunnels beside ours: requests by turns, within the same minutes.
 
 ``BENCH_PEERS`` names a folder with their programs (``make peers`` builds them).  Each
 passes bytes of a TCP connection on, reads no HTTP and asks for no credential, and its
-upstream needs no TLS, while agentk's does:
+upstream needs no TLS, while agentk's does; how long a request takes is also measured
+with one agentk whose upstream is the peers':
 
 - ``chisel``: SSH within a WebSocket within TLS; the leanest that we know;
 - ``konnectivity-server`` and ``konnectivity-agent``, by which Kubernetes itself reaches
@@ -39,6 +40,7 @@ class _Tunnel:
     server: Process
     agent: Process
     url: str
+    token: str
     #: No relay is in front of it: the time of a request is its own.
     timed: bool = True
 
@@ -66,22 +68,31 @@ def beside_peers() -> Iterator[Figure]:
             print(f"no {name}: BENCH_PEERS names no folder with it, see `make peers`")
     if not found:
         return
-    with Stand() as stand:
+    with Stand(agents=2) as stand:
         kas = stand.kas()
         _, upstream = stand.upstream()
         agentk = stand.agentk(upstream)
         _, plain = stand.nginx("", tls=False)
         tunnels = {name: start(stand, folder, plain) for name, start in found.items()}
-        tunnels["ours"] = _Tunnel(kas, agentk, f"{stand.proxy}/{SIZE}")
+        url = f"{stand.proxy}/{SIZE}"
+        tunnels["ours"] = _Tunnel(kas, agentk, url, stand.token)
+        alike = stand.agentk(plain, number=1, tls=False)
+        tunnels["alike"] = _Tunnel(kas, alike, url, stand.second_token)
         for connections in (64, 16, 1):
             costs: dict[str, list[_Cost]] = {name: [] for name in tunnels}
             for _ in range(ROUNDS):
                 for name, tunnel in tunnels.items():
-                    costs[name].append(_requests(tunnel, connections, stand.token))
+                    costs[name].append(_requests(tunnel, connections))
             for name in found:
                 timed = connections == 1 and tunnels[name].timed
                 what = f"beside {name}, {connections} connections"
-                yield from _figures(what, costs["ours"], costs[name], timed=timed)
+                figures = _figures(costs["ours"], costs[name])
+                for figure in figures if timed else figures[:-1]:
+                    yield attrs.evolve(figure, case=f"{what}: {figure.case}")
+                if timed:
+                    figure = _figures(costs["alike"], costs[name])[-1]
+                    case = f"{what}, same upstream: {figure.case}"
+                    yield attrs.evolve(figure, case=case)
 
 
 def _chisel(stand: Stand, folder: Path, plain: int) -> _Tunnel:
@@ -109,7 +120,7 @@ def _chisel(stand: Stand, folder: Path, plain: int) -> _Tunnel:
         )
     )
     wait_for_port(front)
-    return _Tunnel(server, agent, f"http://127.0.0.1:{front}/{SIZE}")
+    return _Tunnel(server, agent, f"http://127.0.0.1:{front}/{SIZE}", stand.token)
 
 
 def _konnectivity(stand: Stand, folder: Path, plain: int) -> _Tunnel:
@@ -142,7 +153,9 @@ def _konnectivity(stand: Stand, folder: Path, plain: int) -> _Tunnel:
     agent.wait_for("successfully connected to new proxy server")
     # The API server asks for each connection with CONNECT; wrk cannot.
     _, front = stand.server("connect", f"--to={plain}", f"--through={asked}")
-    return _Tunnel(server, agent, f"http://127.0.0.1:{front}/{SIZE}", timed=False)
+    return _Tunnel(
+        server, agent, f"http://127.0.0.1:{front}/{SIZE}", stand.token, timed=False
+    )
 
 
 #: By name: its programs, and what starts both sides of it in front of a port.
@@ -152,9 +165,9 @@ _PEERS: dict[str, tuple[tuple[str, ...], Callable[[Stand, Path, int], _Tunnel]]]
 }
 
 
-def _requests(tunnel: _Tunnel, connections: int, token: str) -> _Cost:
+def _requests(tunnel: _Tunnel, connections: int) -> _Cost:
     before = tunnel.server.cpu(), tunnel.agent.cpu()
-    done = speed.requests(tunnel.url, connections, SECONDS, token)
+    done = speed.requests(tunnel.url, connections, SECONDS, tunnel.token)
     return _Cost(
         (tunnel.server.cpu() - before[0]) / done.requests * 1e6,
         (tunnel.agent.cpu() - before[1]) / done.requests * 1e6,
@@ -162,15 +175,15 @@ def _requests(tunnel: _Tunnel, connections: int, token: str) -> _Cost:
     )
 
 
-def _figures(
-    what: str, ours: list[_Cost], theirs: list[_Cost], *, timed: bool
-) -> Iterator[Figure]:
-    figures = [("kas CPU", "server", CPU), ("agentk CPU", "agent", CPU)]
-    if timed:
-        figures.append(("p50", "p50", LATENCY))
-    for name, field, target in figures:
+def _figures(ours: list[_Cost], theirs: list[_Cost]) -> list[Figure]:
+    """CPU of the one side, of the other, and the time of a request."""
+    sides = (("kas CPU", "server"), ("agentk CPU", "agent"), ("p50", "p50"))
+    found = []
+    for name, field in sides:
         mine, other = (
             statistics.median(getattr(one, field) for one in costs)
             for costs in (ours, theirs)
         )
-        yield Figure(f"{what}: {name}", mine, "us/request", other, target)
+        target = LATENCY if field == "p50" else CPU
+        found.append(Figure(name, mine, "us/request", other, target))
+    return found

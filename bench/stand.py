@@ -74,8 +74,8 @@ class Stand:
         self.tokens = [token for _, token in added]
         _, user = store.add_user("bench", ["*"], None)
         self.user_token = user
-        #: For the URL of the first agent alone.
-        self.token = f"user:1:{user}"
+        #: For the URL of the first agent alone, and of the second.
+        self.token, self.second_token = f"user:1:{user}", f"user:2:{user}"
         _, other = store.add_user("other", ["*"], None)
         #: The same of another user.
         self.other_token = f"user:1:{other}"
@@ -146,13 +146,21 @@ class Stand:
         process.wait_for("kas is ready")
         return Node(process, f"http://127.0.0.1:{proxy_port}", agent_port)
 
-    def agentk(self, upstream_port: int) -> Process:
-        """agentk in front of an upstream with our certificate."""
-        kubeconfig = self.folder / "kubeconfig"
-        cluster = {
-            "server": f"https://localhost:{upstream_port}",
-            "certificate-authority": self.ca,
-        }
+    def agentk(
+        self, upstream_port: int, *, number: int = 0, tls: bool = True
+    ) -> Process:
+        """
+        agentk in front of an upstream with our certificate, or one without TLS.
+
+        :param number: of the agent that it is.
+        """
+        kubeconfig = self.folder / f"kubeconfig-{number}"
+        cluster = {"server": f"http://localhost:{upstream_port}"}
+        if tls:
+            cluster = {
+                "server": f"https://localhost:{upstream_port}",
+                "certificate-authority": self.ca,
+            }
         kubeconfig.write_text(
             json.dumps(
                 {
@@ -167,8 +175,8 @@ class Stand:
                 }
             )
         )
-        token = self.folder / "token"
-        token.write_text(self.tokens[0])
+        token = self.folder / f"token-{number}"
+        token.write_text(self.tokens[number])
         process = self.started(
             twistd(
                 "agentk",
