@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.record import AGAIN, HostTime, Record
+from tests.faults.machine_time import MachineTime
+from tests.faults.record import AGAIN, Record
 from tests.faults.redis_experiments import CONNECTED, SPARE
 from tests.faults.redis_stand import Stand
 from tests.faults.stage import Stage
@@ -21,7 +22,7 @@ def record(request: pytest.FixtureRequest) -> Record:
     # Of pytest-rerunfailures, counted from 1.
     attempt = getattr(request.node, "execution_count", 1)
     last = attempt > AGAIN["reruns"]
-    return Record(request.node.user_properties, HostTime().stolen, last)
+    return Record(request.node.user_properties, MachineTime().taken, last)
 
 
 @pytest.fixture(scope="session")

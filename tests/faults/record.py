@@ -4,8 +4,9 @@ What the experiments measured: a table for people, and a file for programs.
 How long something took tells of the machine, too, which may do other things at that
 moment: an experiment that was right, and too late, runs again (`AGAIN`).  A fault that
 delays requests does so each time; another process does not.  What is wrong fails at
-once, and the figures of each attempt are kept.  Where the host gave the machine's time
-to others, the last attempt is not judged by time either: its figure says so.
+once, and the figures of each attempt are kept.  Where others had much of the machine's
+time (`tests.faults.machine_time`), the last attempt is not judged by time either: its
+figure says so.
 """
 
 from __future__ import annotations
@@ -34,30 +35,6 @@ class Late(AssertionError):
 AGAIN: dict[str, Any] = {"reruns": 2, "only_rerun": [Late.__name__]}
 
 
-#: Share of the machine's time that its host may give to others before what is late says
-#: nothing of the programs: with a fifth gone, a request in twenty waits for 100 ms.
-STOLEN = 0.05
-
-
-class HostTime:
-    """How much of this machine's time its host gave to others since it was made."""
-
-    def __init__(self, file: Path = Path("/proc/stat")) -> None:
-        self._file = file
-        self._begun = self._read()
-
-    def _read(self) -> tuple[int, int]:
-        """Stolen, and all, in ticks; see proc(5)."""
-        line, _, _ = self._file.read_text().partition("\n")
-        fields = [int(one) for one in line.split()[1:9]]
-        return fields[7], sum(fields)
-
-    def stolen(self) -> float:
-        """A share, from 0 to 1."""
-        stolen, every = self._read()
-        return (stolen - self._begun[0]) / max(1, every - self._begun[1])
-
-
 @attrs.define
 class Figure:
     """One figure of one experiment, and where it has to lie."""
@@ -69,7 +46,7 @@ class Figure:
     ok: bool
     #: Whether it was in time.
     in_time: bool
-    #: False: the host took so much of the machine that being late says nothing.
+    #: False: others had so much of the machine that being late says nothing.
     judged: bool = True
 
     @property
@@ -86,12 +63,12 @@ class Record:
     The figures of one test, which its report takes to the process that ends the run.
 
     :param properties: of the report.
-    :param stolen: see `HostTime`.
+    :param taken: see `MachineTime.taken`.
     :param last: the test does not run again.
     """
 
     properties: list[tuple[str, object]]
-    stolen: Callable[[], float] = lambda: 0.0
+    taken: Callable[[], str] = lambda: ""
     last: bool = False
     _held: list[Figure] | None = attrs.field(default=None, init=False)
 
@@ -113,9 +90,9 @@ class Record:
         :raises Late: it is right, and not in time.
         """
         judged = True
-        if not in_time and self.last and (share := self.stolen()) > STOLEN:
+        if not in_time and self.last and (reason := self.taken()):
             judged = False
-            figure += f"; the host took {share:.0%} of this machine meanwhile"
+            figure += f"; {reason}"
         found = Figure(experiment, figure, pass_line, ok, in_time, judged)
         self.properties.append((_PROPERTY, attrs.asdict(found)))
         if self._held is None:
