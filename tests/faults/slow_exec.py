@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -71,7 +71,12 @@ class SlowExec(threading.Thread):
             open_timeout=60,
             proxy=None,
         )
-        self._socket: ClientConnection = self._stack.enter_context(opening)
+        #: None: it did not open, and `problem` says why.
+        self._socket: ClientConnection | None = None
+        try:
+            self._socket = self._stack.enter_context(opening)
+        except InvalidHandshake as error:
+            self.problem = f"did not open: {error}"
         self._ended = threading.Event()
         self._pinger = threading.Thread(target=self._ping, daemon=True)
 
@@ -101,6 +106,8 @@ class SlowExec(threading.Thread):
 
     def run(self) -> None:
         """Read all of it."""
+        if self._socket is None:
+            return
         self._pinger.start()
         begun = last = time.monotonic()
         try:
@@ -122,6 +129,7 @@ class SlowExec(threading.Thread):
             self._stack.close()
 
     def _ping(self) -> None:
+        assert self._socket is not None
         while not self._ended.wait(PING_INTERVAL):
             try:
                 answered: Any = self._socket.ping()
@@ -138,10 +146,12 @@ class SlowExec(threading.Thread):
     def interrupt(self) -> float:
         """Ctrl-C; the time of day when it was typed."""
         now = time.time()
-        self._socket.send(bytes((_INPUT,)) + b"\x03")
+        if self._socket is not None:
+            self._socket.send(bytes((_INPUT,)) + b"\x03")
         return now
 
     def leave(self) -> None:
         """Close without reading the rest."""
         self._ended.set()
-        self._socket.socket.close()
+        if self._socket is not None:
+            self._socket.socket.close()
