@@ -25,7 +25,7 @@ UNUSED_SECONDS: Final = 300.0
 
 #: Agents with an entry.  Ten times the agents that a kas is made for; a client with a
 #: valid credential can only name agents that exist.
-MAX_ENTRIES: Final = 100_000
+MAX_ENTRIES = 100_000
 
 #: Instances (pods) of one agent that are kept.  Two or three are usual; an agent that
 #: makes up new ones without end gains nothing by it.
@@ -54,7 +54,7 @@ REACHED_INTERVAL: Final = 20.0
 
 #: Look-ups at the same time; the others wait for their turn.  Redis answers so many in
 #: a few milliseconds, and the peers' private API is not flooded while it is down.
-MAX_LOOKUPS: Final = 256
+MAX_LOOKUPS = 256
 
 
 class Cache:

@@ -35,7 +35,7 @@ LAPSED_SECONDS: Final = 300.0
 PEER_SECONDS: Final = 3600.0
 
 #: Peers; a fleet has a handful, and each crash adds one for `LAPSED_SECONDS`.
-MAX_PEERS: Final = 1000
+MAX_PEERS = 1000
 
 
 class Sessions(Protocol):

@@ -57,7 +57,7 @@ RETRY_MOST: Final = 5.0
 
 #: Peers that are remembered; far more than operators run.  Their addresses come from
 #: the store, which is trusted, and may still be full of nonsense.
-MAX_PEERS: Final = 1_000
+MAX_PEERS = 1_000
 
 
 class Peer(TunnelOwner):
