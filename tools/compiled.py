@@ -57,7 +57,6 @@ MODULES = (
     "kas/directory/directory.py",
     "kas/directory/known_kas.py",
     "kas/fleet/gateway.py",
-    "kas/fleet/peers.py",
     "kas/routing/router.py",
     "kas/routing/stream.py",
 )

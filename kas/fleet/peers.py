@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any
 
 import attrs
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
@@ -48,42 +48,40 @@ PEER_LIMITS = attrs.evolve(
 )
 
 #: Seconds for TCP and TLS: a request waits for it, and there may be another kas to ask.
-DIAL_TIMEOUT: Final = 3.0
+DIAL_TIMEOUT = 3.0
 
 #: Seconds before a peer that could not be reached is dialled again: at first, and at
 #: most.
-RETRY_FIRST: Final = 0.4
-RETRY_MOST: Final = 5.0
+RETRY_FIRST, RETRY_MOST = 0.4, 5.0
 
 #: Peers that are remembered; far more than operators run.  Their addresses come from
 #: the store, which is trusted, and may still be full of nonsense.
 MAX_PEERS = 1_000
 
 
+@attrs.define(eq=False)
 class Peer(TunnelOwner):
-    """
-    One other kas, as an address.
+    """One other kas, as an address."""
 
-    :ivar tunnel: the session that is up.
-    :ivar problem: why it could not be reached the last time; empty while it can.
-    """
+    url: str
+    _peers: Peers
+    #: The session that is up.
+    tunnel: TunnelProtocol | None = None
+    _dialling: Deferred[Any] | None = None
+    _greeting: TunnelProtocol | None = None
+    #: Callbacks of those that wait for it.
+    _waiting: dict[object, Callable[[], None]] = attrs.Factory(dict)
+    #: The next attempt, while a pause lasts and a request waits.
+    _later: IDelayedCall | None = None
+    _failures: int = 0
+    _backoff: Backoff = attrs.field(init=False)
+    _retry_at: float = 0.0
+    #: Why it could not be reached the last time; empty while it can.
+    problem: str = ""
+    _log = Logger()
 
-    _log: ClassVar = Logger()
-
-    def __init__(self, url: str, peers: Peers) -> None:
-        self.url = url
-        self._peers = peers
-        self.tunnel: TunnelProtocol | None = None
-        self.problem = ""
-        self._dialling: Deferred[Any] | None = None
-        self._greeting: TunnelProtocol | None = None
-        #: Callbacks of those that wait for it.
-        self._waiting: dict[object, Callable[[], None]] = {}
-        #: The next attempt, while a pause lasts and a request waits.
-        self._later: IDelayedCall | None = None
-        self._failures = 0
-        self._backoff = Backoff(peers.random, RETRY_FIRST, RETRY_MOST)
-        self._retry_at = 0.0
+    def __attrs_post_init__(self) -> None:
+        self._backoff = Backoff(self._peers.random, RETRY_FIRST, RETRY_MOST)
 
     @property
     def _name(self) -> str:
@@ -251,35 +249,27 @@ class Peer(TunnelOwner):
             self._down(f"did not take us: {reason}")
 
 
+@attrs.define(eq=False)
 class Peers:
     """
     All other kas that were ever asked, by address.
 
-    :param endpoint: where a URL leads.
-    :param hello: makes the greeting, with a fresh token.
-    :param random: between 0 and 1, for the jitter.
+    :ivar endpoint: where a URL leads.
+    :ivar hello: makes the greeting, with a fresh token.
+    :ivar random: between 0 and 1, for the jitter.
     """
 
-    def __init__(
-        self,
-        endpoint: Callable[[str], IStreamClientEndpoint],
-        hello: Callable[[], pb.Hello],
-        clock: IReactorTime,
-        flusher: Flusher,
-        keepalive: Keepalive,
-        random: Callable[[], float],
-    ) -> None:
-        self.endpoint = endpoint
-        self.hello = hello
-        self.clock = clock
-        self.flusher = flusher
-        self.keepalive = keepalive
-        self.random = random
-        #: Attempts to reach one that failed, since the start.
-        self.failures = 0
-        #: This kas stops.
-        self.leaving = False
-        self._peers: dict[str, Peer] = {}
+    endpoint: Callable[[str], IStreamClientEndpoint]
+    hello: Callable[[], pb.Hello]
+    clock: IReactorTime
+    flusher: Flusher
+    keepalive: Keepalive
+    random: Callable[[], float]
+    #: Attempts to reach one that failed, since the start.
+    failures: int = 0
+    #: This kas stops.
+    leaving: bool = False
+    _peers: dict[str, Peer] = attrs.Factory(dict)
 
     def at(self, url: str) -> Peer:
         """The peer at an address."""

@@ -11,7 +11,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from kas.directory.directory import Directory
 from kas.routing.router import (
     LOOK_AGAIN,
     MAX_MISSED,
@@ -22,6 +21,7 @@ from kas.routing.router import (
     Router,
 )
 from kas.routing.stream import MAX_BUFFERED, RoutedStream
+from tests.kas.directory.memory import MemoryStore
 from tests.kas.many import ManyCase
 from tests.kas.world import World
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
@@ -722,10 +722,16 @@ class OtherKasTests(ManyCase):
         looks: list[str] = []
         router = self.one.router
         agents = [self.many.agent(self.two), self.many.agent(self.one, "8")]
+        for id_ in ("7", "8"):
+            self.one.directory.routes(id_)
         self.many.later(3)
-        self.patch(
-            Directory, "look_again", lambda _, agent_id, __: looks.append(agent_id)
-        )
+        find = MemoryStore.find
+
+        def look(store: MemoryStore, agent_id: str) -> Any:
+            looks.append(agent_id)
+            return find(store, agent_id)
+
+        self.patch(MemoryStore, "find", look)
         for agent, id_ in zip(agents, ("7", "8"), strict=True):
             self.one.open(RecordingReceiver(), id_)
             self.many.later(1)
