@@ -112,7 +112,7 @@ def _touched(file: Path) -> Path:
 def test_compiled_files_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are found again, for whichever Python."""
+    """They are found again, for whichever Python and whichever list of modules."""
     monkeypatch.setattr(compiled, "ROOT", tmp_path)
     monkeypatch.setattr(sys, "argv", ["compiled", "--clean"])
     assert not compiled.built(tmp_path)
@@ -122,6 +122,7 @@ def test_compiled_files_are_known(
         _touched(tmp_path / f"{LIBRARY}{suffix}"),
         _touched(tmp_path / f"{LIBRARY}.cpython-39-x.so"),
         _touched(tmp_path / f"{module}{suffix}"),
+        _touched(tmp_path / "kas" / "fleet" / f"not_listed_now{suffix}"),
     ]
     _touched(tmp_path / "other.so")
     assert compiled.built(tmp_path) == sorted(wanted)

@@ -128,9 +128,9 @@ def build(root: Path, out: Path) -> Sequence[Path]:
 
 
 def built(root: Path) -> list[Path]:
-    """What is compiled in *root*, for any Python."""
-    stems = [*(module.removesuffix(".py") for module in MODULES), LIBRARY]
-    return sorted(file for stem in stems for file in root.glob(stem + ".*.so"))
+    """What is compiled in *root*, for any Python, also of modules no longer listed."""
+    ours = (file for package in PACKAGES for file in (root / package).rglob("*.so"))
+    return sorted([*ours, *root.glob(f"{LIBRARY}.*.so")])
 
 
 def main() -> None:
