@@ -340,6 +340,8 @@ class StreamTransport:
         self._tunnel.forget(self)
         producer, self._producer = self._producer, None
         receiver, self.receiver = self.receiver, None
+        # The two of a relay would hold each other until the collector finds them.
+        self.resumable = self.full_changed = None
         try:
             try:
                 if producer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import attrs
@@ -20,6 +21,11 @@ from tunnel.util.flusher import Flusher
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 TARGET = pb.Target(agent_id="7", instance_id=b"i", generation=1)
+
+
+def _relays() -> int:
+    """How many there are, also those that nothing refers to any more."""
+    return sum(isinstance(one, Relay) for one in gc.get_objects())
 
 
 class _Case(SynchronousTestCase):
@@ -166,6 +172,26 @@ class OpenTests(_Case):
         self.settle(agent)
         self.assertEqual((self.client.data, self.client.closed), (b"answer", [None]))
         self.assertEqual(self.gateway.load, 0)
+
+    def test_what_is_over_is_freed(self) -> None:
+        """At once, however many there are: the collector has nothing to look for."""
+        agent = self.world.agent()
+        peer = self.dial()
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        others = _relays()
+        for number in range(3):
+            stream = self.open(peer)
+            if number:
+                stream.finish()
+                self.settle(agent)
+                agent.streams[-1][0].finish()
+            else:
+                stream.reset()
+            self.settle(agent)
+        self.assertEqual(len(agent.streams), 3)
+        self.assertEqual(_relays(), others)
 
     def test_an_agent_that_is_not_here(self) -> None:
         self.world.agent()
