@@ -21,7 +21,7 @@ from tests.faults import page, record
 from tests.integration import cluster, needs, processes
 from tests.integration.cluster import ControlPlane
 from tools import compiled
-from tunnel.compiled import PURE, build_name, unusable
+from tunnel.compiled import build_name, chosen_sources, unusable
 
 #: Seconds for one test and its fixtures.  Far more than any takes, beside others on a
 #: busy machine and under coverage: this is for those that would never end.
@@ -82,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep the terminal: during tests the standard streams are captured."""
     # Else they would test sources where what is compiled was meant.
     reason = unusable(compiled.ROOT)
-    if reason is not None and PURE not in os.environ:
+    if reason is not None and not chosen_sources(os.environ):
         raise pytest.UsageError(reason)
     config.stash[_STDERR] = os.dup(2)
 

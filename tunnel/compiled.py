@@ -19,7 +19,15 @@ from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["LIBRARY", "PACKAGES", "PURE", "build_name", "choose", "unusable"]
+__all__ = [
+    "LIBRARY",
+    "PACKAGES",
+    "PURE",
+    "build_name",
+    "choose",
+    "chosen_sources",
+    "unusable",
+]
 
 #: The variable.
 PURE = "TXKAS_PURE"
@@ -52,13 +60,18 @@ class _SourcesOnly(MetaPathFinder):
         return None  # a package: those are never compiled
 
 
+def chosen_sources(environ: Mapping[str, str]) -> bool:
+    """Whether *environ* asks for the sources."""
+    return environ.get(PURE, "0") not in ("", "0")
+
+
 def choose(environ: Mapping[str, str], root: Path) -> None:
     """
     Pass over compiled modules from now on, if *environ* says so or they cannot run.
 
     *root* is the folder that `PACKAGES` are in.
     """
-    if environ.get(PURE, "0") in ("", "0"):
+    if not chosen_sources(environ):
         reason = unusable(root)
         if reason is None:
             return
