@@ -312,8 +312,9 @@ class AgentRequest:
         if trailers:
             stream.send_headers(trailers[2:] + b"\r\n")
         stream.finish()
-        # What kas still sends of the body is read and dropped.
-        stream.resumeProducing()
+        if not self._sent:
+            # What kas still sends of the body is read and dropped.
+            stream.resumeProducing()
 
     def _end(self, broken: bool = False) -> None:
         if not self._over:

@@ -275,7 +275,12 @@ class Shares(Collector, Generic[R]):
         account.requests.pop(request, None)
         if not account.requests:
             del self._active[access.owner]
-            self._remember(account)
+            account.seen = True
+            self._idle[account.owner] = account
+            if len(self._idle) > REMEMBERED:
+                del self._idle[next(iter(self._idle))]
+            if self._idle_call is None:
+                self._forget_later()
         load = self._agents[access.agent_id]
         load.count -= 1
         if self._together is not None:
@@ -338,13 +343,8 @@ class Shares(Collector, Generic[R]):
         account.left -= 1
         return True
 
-    def _remember(self, account: Account[R]) -> None:
-        account.seen = True
-        self._idle[account.owner] = account
-        if len(self._idle) > REMEMBERED:
-            del self._idle[next(iter(self._idle))]
-        if self._idle_call is None:
-            self._idle_call = self._clock.callLater(REMEMBERED_SECONDS, self._forget)
+    def _forget_later(self) -> None:
+        self._idle_call = self._clock.callLater(REMEMBERED_SECONDS, self._forget)
 
     def _forget(self) -> None:
         """Forget those who had no request since the last look."""
@@ -355,4 +355,4 @@ class Shares(Collector, Generic[R]):
             else:
                 del self._idle[account.owner]
         if self._idle:
-            self._idle_call = self._clock.callLater(REMEMBERED_SECONDS, self._forget)
+            self._forget_later()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final, NoReturn
 
 import attrs
@@ -161,24 +161,30 @@ class TLSConnection(Layer):
 
     def _decrypt(self, data: bytes) -> None:
         """Pass on, in one piece, what the records contain that *data* completes."""
-        if self._tls is None:
+        tls, incoming = self._tls, self._incoming
+        if tls is None:
             return
         parts: list[bytes] = []
         ended = False
         error: Exception | None = None
-        try:
-            if len(data) <= _SLICE:
-                ended = self._take(data, parts)
-            else:
-                whole = memoryview(data)
-                for start in range(0, len(data), _SLICE):
-                    ended = self._take(whole[start : start + _SLICE], parts)
-                    if ended:
+        for piece in (data,) if len(data) <= _SLICE else _slices(data):
+            incoming.write(piece)
+            try:
+                while part := tls.read(_RECORD):
+                    parts.append(part)
+                    # Asking when nothing is left would cost an exception as an answer.
+                    if not incoming.pending and not tls.pending():
                         break
-        except ssl.SSLZeroReturnError:
-            ended = True
-        except ssl.SSLError as ssl_error:
-            error = ConnectionLost(f"TLS: {describe_error(ssl_error, None)[1]}")
+                else:
+                    ended = True
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLZeroReturnError:
+                ended = True
+            except ssl.SSLError as ssl_error:
+                error = ConnectionLost(f"TLS: {describe_error(ssl_error, None)[1]}")
+            if ended or error is not None:
+                break
         if self._outgoing.pending:
             # the answer to a key update, or an alert
             self._flush()
@@ -186,24 +192,6 @@ class TLSConnection(Layer):
             self.hand_up(parts[0] if len(parts) == 1 else b"".join(parts), ended)
         if error is not None and not self._lost:
             self.fail(error)
-
-    def _take(self, data: bytes | memoryview, parts: list[bytes]) -> bool:
-        """Decrypt what *data* completes into *parts*; True at the peer's end."""
-        incoming = self._incoming
-        incoming.write(data)
-        tls = self._tls
-        assert tls is not None
-        try:
-            while True:
-                part = tls.read(_RECORD)
-                if not part:
-                    return True
-                parts.append(part)
-                # Asking when nothing is left would cost an exception for the answer.
-                if not incoming.pending and not tls.pending():
-                    return False
-        except ssl.SSLWantReadError:
-            return False
 
     def explain_loss(self, reason: Failure) -> Failure:
         if reason.check(ConnectionDone):
@@ -232,10 +220,9 @@ class TLSConnection(Layer):
                 self._tls.write(data)
                 encrypted = self._outgoing.read()
             else:
-                whole = memoryview(data)
                 parts = []
-                for start in range(0, len(data), _SLICE):
-                    self._tls.write(whole[start : start + _SLICE])
+                for piece in _slices(data):
+                    self._tls.write(piece)
                     parts.append(self._outgoing.read())
                 encrypted = b"".join(parts)
         except ssl.SSLError as error:
@@ -325,6 +312,12 @@ class TLSConnection(Layer):
 
 
 classImplements(TLSConnection, ISSLTransport, INegotiated)
+
+
+def _slices(data: bytes) -> Iterator[memoryview]:
+    """Pieces that leave OpenSSL's buffers small."""
+    whole = memoryview(data)
+    return (whole[start : start + _SLICE] for start in range(0, len(data), _SLICE))
 
 
 def _as_people_write(name: str) -> str:

@@ -341,23 +341,22 @@ class StreamTable:
 
     def retire(self, stream: Stream) -> None:
         """Forget one that both sides finished, once its bytes are consumed."""
-        if stream.state is CLOSED and not stream.window.buffered:
-            self._remove(stream)
-
-    def drop(self, stream: Stream) -> None:
-        """Forget one that was reset, with all that it holds."""
-        self.buffered -= stream.window.buffered
-        stream.queue.clear()
-        stream.finishing = False
-        stream.close()
-        self._remove(stream)
-
-    def _remove(self, stream: Stream) -> None:
+        if stream.state is not CLOSED or stream.window.buffered:
+            return
         if self.by_id.pop(stream.id, None) is not None:
             if stream.id & 1 == self._parity:
                 self.ours -= 1
             else:
                 self.theirs -= 1
+
+    def drop(self, stream: Stream) -> None:
+        """Forget one that was reset, with all that it holds."""
+        self.buffered -= stream.window.buffered
+        stream.window.buffered = 0
+        stream.queue.clear()
+        stream.finishing = False
+        stream.close()
+        self.retire(stream)
 
     def clear(self) -> None:
         self.by_id.clear()
