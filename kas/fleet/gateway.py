@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import attrs
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import classImplements
@@ -130,30 +129,38 @@ class Relay:
 classImplements(Relay, IPathReceiver, IPushProducer)
 
 
-@attrs.define(eq=False)
 class Gateway(TunnelOwner):
     """
     Owner of the sessions that other kas opened.
 
-    :ivar verify: checks a peer's token, and raises `CallError` for a wrong one.
-    :ivar dispatcher: calls that kas answer themselves.
+    :param verify: checks a peer's token, and raises `CallError` for a wrong one.
+    :param dispatcher: calls that kas answer themselves.
+    :param tracer: makes a span of each request that is relayed.
     """
 
-    verify: Callable[[bytes], object]
-    registry: Registry
-    dispatcher: Dispatcher
-    kas_id: bytes
-    #: Makes a span of each request that is relayed.
-    tracer: ITracer | None = None
-    #: Relayed since the start, and refused because the agent is not here.
-    relayed: int = 0
-    refused: int = 0
-    #: Siblings that watch this worker: they are no load.
-    watches: int = 0
-    #: Which other kas was refused last, and why; empty once one was taken again.
-    refusal: str = ""
-    tunnels: set[TunnelProtocol] = attrs.Factory(set)
-    _log: ClassVar = Logger()
+    _log: ClassVar[Logger] = Logger()
+
+    def __init__(
+        self,
+        verify: Callable[[bytes], object],
+        registry: Registry,
+        dispatcher: Dispatcher,
+        kas_id: bytes,
+        tracer: ITracer | None = None,
+    ) -> None:
+        self.verify = verify
+        self.registry = registry
+        self.dispatcher = dispatcher
+        self.kas_id = kas_id
+        self.tracer = tracer
+        #: Relayed since the start, and refused because the agent is not here.
+        self.relayed = 0
+        self.refused = 0
+        #: Siblings that watch this worker: they are no load.
+        self.watches = 0
+        #: Which other kas was refused last, and why; empty once one was taken again.
+        self.refusal = ""
+        self.tunnels: set[TunnelProtocol] = set()
 
     def hello_received(self, tunnel: TunnelProtocol, hello: pb.Hello) -> None:
         """Take a peer, or say why not."""

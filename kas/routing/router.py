@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-import attrs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from kas.agents.registry import Registry, is_restart
@@ -346,15 +345,23 @@ class Router:
             self._look = self.clock.callLater(LOOK_AGAIN, self._look_again)
 
 
-# Not frozen: one is made for each request.
-@attrs.define
 class AgentPath:
-    """One path to one instance of an agent."""
+    """
+    One path to one instance of an agent.
 
-    tunnel: TunnelProtocol
-    agent: ConnectedAgent
-    #: Where another kas has the agent, which is one more hop; None: it is here.
-    record: AgentRecord | None = None
+    :param record: where another kas has the agent, which is one more hop; None: it is
+        here.
+    """
+
+    def __init__(
+        self,
+        tunnel: TunnelProtocol,
+        agent: ConnectedAgent,
+        record: AgentRecord | None = None,
+    ) -> None:
+        self.tunnel = tunnel
+        self.agent = agent
+        self.record = record
 
     def open(
         self, open_: pb.Open, receiver: IStreamReceiver, fin: bool, idempotent: bool
@@ -364,7 +371,7 @@ class AgentPath:
             if open_.HasField("target"):
                 open_.ClearField("target")
             return self.tunnel.open_stream(open_, receiver, fin=fin)
-        open_.target.CopyFrom(self._target())
+        self._aim(open_.target)
         open_.target.repeatable = idempotent
         return self._charge(self.tunnel.open_stream(open_, receiver, fin=fin))
 
@@ -372,15 +379,14 @@ class AgentPath:
         """Resume a stream; raises as `TunnelProtocol.open_stream`."""
         if self.record is None:
             return self.tunnel.open_stream(resume, receiver)
-        resume.target.CopyFrom(self._target())
+        self._aim(resume.target)
         return self._charge(self.tunnel.open_stream(resume, receiver))
 
-    def _target(self) -> pb.Target:
-        return pb.Target(
-            agent_id=self.agent.agent_id,
-            instance_id=self.agent.instance_id,
-            generation=self.agent.generation,
-        )
+    def _aim(self, target: pb.Target) -> None:
+        agent = self.agent
+        target.agent_id = agent.agent_id
+        target.instance_id = agent.instance_id
+        target.generation = agent.generation
 
     def _charge(self, stream: StreamTransport) -> StreamTransport:
         # In a session with a kas no agent may use up what the others need.

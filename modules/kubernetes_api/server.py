@@ -412,16 +412,6 @@ class KubernetesApiServer:
         said = {name: value for name, value in details.items() if value}
         self.api.audit(AuditEvent("kubernetes.request", access, str(status), said))
 
-    def ended(self, request: ProxiedRequest, broken: bool) -> None:
-        """A request is over; called once."""
-        access = request.access
-        if broken:
-            self.metrics.broken += 1
-        if access is None:
-            return
-        self.metrics.in_flight -= 1
-        self.shares.leave(request, access)
-
     def _revoked(self, credential_id: str) -> None:
         for request in self.shares.of(credential_id):
             request.revoke()
@@ -609,8 +599,13 @@ class ProxiedRequest:
             self._heartbeats.stop()
         if self._span is not None:
             self._span.end("the answer broke off" if broken else "")
-        self.module.watches.discard(self)
-        self.module.ended(self, broken)
+        module = self.module
+        module.watches.discard(self)
+        if broken:
+            module.metrics.broken += 1
+        if self.access is not None:
+            module.metrics.in_flight -= 1
+            module.shares.leave(self, self.access)
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.reset(ErrorCode.CANCELLED, "the client took no more")
