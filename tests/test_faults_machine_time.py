@@ -11,6 +11,8 @@ import pytest
 
 from tests.faults.machine_time import MachineTime
 
+HOME = Path("/home/txkas")
+
 #: Of a program that does nothing else.
 SPIN = (
     "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: 0"
@@ -24,6 +26,7 @@ class Proc:
         self.folder = folder
         self.idle, self.user, self.stolen = 900, 100, 0
         self.processes = {1: (0, 50), 10: (1, 10), 11: (10, 10), 12: (11, 0)}
+        self.processes |= {13: (11, 0)}
         self.write()
 
     def write(self) -> None:
@@ -33,21 +36,24 @@ class Proc:
             "cpu0 1 1 1 1 1 1 1 1 1 1\n"
         )
         for pid, (parent, ticks) in self.processes.items():
-            (self.folder / str(pid)).mkdir(exist_ok=True)
-            (self.folder / str(pid) / "stat").write_text(
+            process = self.folder / str(pid)
+            if not process.exists():
+                process.mkdir()
+                (process / "cwd").symlink_to(HOME if pid in (10, 13) else "/")
+            (process / "stat").write_text(
                 f"{pid} (a (name) x) S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0\n"
             )
 
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Proc:
-    """Its process 10 is the root."""
+    """10 and 13 are at home there; 11 and 12 were started by them."""
     return Proc(tmp_path)
 
 
 def test_the_host(proc: Proc) -> None:
     """The eighth number of the first line, of all of them."""
-    time = MachineTime(10, proc.folder)
+    time = MachineTime(HOME, proc.folder)
     assert time.taken() == ""
     proc.stolen, proc.idle = 20, 980
     proc.write()
@@ -55,8 +61,8 @@ def test_the_host(proc: Proc) -> None:
 
 
 def test_other_programs(proc: Proc) -> None:
-    """What was busy, without the root and all below it."""
-    time = MachineTime(10, proc.folder)
+    """What was busy, without what is at home and all below it."""
+    time = MachineTime(HOME, proc.folder)
     proc.user += 60
     proc.idle += 40
     proc.processes |= {11: (10, 30), 12: (11, 30)}
@@ -72,7 +78,7 @@ def test_what_ended(proc: Proc) -> None:
     """A parent has the time of those that it waited for."""
     proc.processes[10] = (1, 0)
     proc.write()
-    time = MachineTime(10, proc.folder)
+    time = MachineTime(HOME, proc.folder)
     proc.user += 100
     stat = proc.folder / "10" / "stat"
     stat.write_text("10 (x) S 1 1 1 0 -1 0 0 0 0 0 5 5 60 25 20 0\n")
@@ -82,7 +88,7 @@ def test_what_ended(proc: Proc) -> None:
 
 def test_this_machine() -> None:
     """What a child used, and was waited for, is ours."""
-    time = MachineTime(os.getpid())
+    time = MachineTime(Path.cwd())
     before = time._ours()
     subprocess.run([sys.executable, "-c", SPIN], check=True)
     # Its kernel counts in hundredths.

@@ -8,9 +8,10 @@ did not start.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from pathlib import Path
+
+from tests.integration.processes import ROOT
 
 __all__ = ["OTHERS", "STOLEN", "MachineTime"]
 
@@ -24,20 +25,16 @@ STOLEN = 0.05
 OTHERS = 0.2
 
 
-def _root() -> int:
-    """The process that began this run of the tests; its descendants are the run."""
-    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-
-
 class MachineTime:
     """
     What this machine did since this was made.
 
-    :param root: the process whose descendants are no others.
+    :param home: what runs in this folder, such as another part of the tests, and all
+        that it started, are no others.
     """
 
-    def __init__(self, root: int | None = None, folder: Path = Path("/proc")) -> None:
-        self._root = _root() if root is None else root
+    def __init__(self, home: Path = ROOT, folder: Path = Path("/proc")) -> None:
+        self._home = home
         self._folder = folder
         self._begun = self._read()
 
@@ -64,21 +61,25 @@ class MachineTime:
         return stolen, every - idle - waiting - stolen, self._ours(), every
 
     def _ours(self) -> int:
-        """Ticks of the root, of all that it started, and of what these waited for."""
+        """Ticks of all that runs at home, of what it started, and waited for."""
         children: dict[int, list[int]] = defaultdict(list)
         used: dict[int, int] = {}
+        left = []
         for file in self._folder.glob("[0-9]*/stat"):
             try:
                 text = file.read_text()
+                home = (file.parent / "cwd").readlink()
             except OSError:
-                continue  # it ended meanwhile
+                continue  # it ended meanwhile, or is the kernel's
             fields = text.rpartition(")")[2].split()
             pid = int(file.parent.name)
             children[int(fields[1])].append(pid)
             used[pid] = sum(map(int, fields[11:15]))
-        found, left = 0, [self._root]
+            if home == self._home:
+                left.append(pid)
+        found = 0
         while left:
             pid = left.pop()
-            found += used.get(pid, 0)
-            left += children[pid]
+            found += used.pop(pid, 0)
+            left += children.pop(pid, ())
         return found
