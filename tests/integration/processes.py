@@ -25,6 +25,10 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Between two looks at a condition; what is waited for takes longer.
 PAUSE = 0.02
 
+#: Seconds that are waited where no test is about the time: three programs have begun
+#: after 30 on a machine on which fifteen others wanted to run.
+PATIENCE = 90.0
+
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -34,7 +38,7 @@ running: list[Process] = []
 
 def eventually(
     look: Callable[[], T | None],
-    seconds: float = 30,
+    seconds: float = PATIENCE,
     what: str = "",
     pause: float = PAUSE,
 ) -> T:
@@ -116,7 +120,7 @@ class Process:
         """All that it printed."""
         return self.log.read_bytes()[self._begin :].decode(errors="replace")
 
-    def wait_for(self, pattern: str, seconds: float = 30) -> re.Match[str]:
+    def wait_for(self, pattern: str, seconds: float = PATIENCE) -> re.Match[str]:
         """Until it prints a match of *pattern*."""
 
         def look() -> re.Match[str] | None:
