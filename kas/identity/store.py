@@ -13,6 +13,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 import attrs
@@ -33,6 +34,7 @@ from kas.state.directory import MAX_FILE, StateDirectory
 from tunnel.config import nearest
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.interfaces import Impersonation
+from tunnel.util.files import Replacement
 
 __all__ = [
     "AGENT_PREFIX",
@@ -47,8 +49,9 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-#: Takes a new agent or user and its token, before the identity file is changed: when it
-#: raises, nothing was changed, and no token is valid that was not handed over.
+#: Takes a new agent or user and its token, when the next identity file is on disk and
+#: before it counts: when it raises, nothing was changed, and no token is valid that was
+#: not handed over, nor handed over where nothing can be written.
 Show = Callable[[_T, str], object]
 
 # Recognisable prefixes let scanners of leaked secrets find them.
@@ -172,8 +175,7 @@ class IdentityStore:
                 next_agent_id=identities.next_agent_id + len(added),
             )
             if show:
-                for agent, text in added:
-                    show(agent, text)
+                edit.shows += [partial(show, agent, text) for agent, text in added]
         return added
 
     def rotate_agent(
@@ -203,7 +205,7 @@ class IdentityStore:
             )
             edit.replace_agent(agent)
             if show:
-                show(agent, text)
+                edit.shows.append(partial(show, agent, text))
         return agent, text
 
     def revoke_agent(self, name: str) -> Agent:
@@ -278,7 +280,7 @@ class IdentityStore:
             others = (u for u in identities.users if u.name != name)
             edit.identities = attrs.evolve(identities, users=(*others, user))
             if show:
-                show(user, text)
+                edit.shows.append(partial(show, user, text))
         return user, text
 
     def grant_user(self, name: str, agents: Sequence[str]) -> User:
@@ -350,7 +352,7 @@ class IdentityStore:
             user = attrs.evolve(user, token=token)
             edit.replace_user(user)
             if show:
-                show(user, text)
+                edit.shows.append(partial(show, user, text))
         return user, text
 
     def revoke_user(self, name: str) -> User:
@@ -380,14 +382,12 @@ class IdentityStore:
             if before is not None:
                 edit = _Edit(reader.parse(before, str(self.state.file(FILE_NAME))))
             yield edit
-            self._write(before, reader, edit.identities)
+            self._write(before, reader, edit)
 
-    def _write(
-        self, before: bytes | None, reader: IdentityReader, identities: Identities
-    ) -> None:
-        file = str(self.state.file(FILE_NAME))
+    def _write(self, before: bytes | None, reader: IdentityReader, edit: _Edit) -> None:
+        file = self.state.file(FILE_NAME)
         try:
-            data = reader.dump(identities)
+            data = reader.dump(edit.identities)
         except ValueError:
             raise ConfigurationError(
                 [f"{file}: kas could not read what would be written; nothing changed"]
@@ -401,7 +401,11 @@ class IdentityStore:
             )
         if before is not None:
             self.state.write(BACKUP_NAME, before)
-        self.state.write(FILE_NAME, data)
+        with Replacement(file) as replacement:
+            replacement.write(data)
+            for show in edit.shows:
+                show()
+            replacement.commit()
 
     def _mint(self, prefix: str, lifetime: timedelta | None) -> tuple[Token, str]:
         number = self.random(8).hex()
@@ -413,9 +417,14 @@ class IdentityStore:
 
 @attrs.define(eq=False)
 class _Edit:
-    """The file's content while it is being changed."""
+    """
+    The file's content while it is being changed.
+
+    :ivar shows: called when it is on disk, before it counts.
+    """
 
     identities: Identities
+    shows: list[Callable[[], object]] = attrs.Factory(list)
 
     def replace_agent(self, agent: Agent) -> None:
         agents = (agent if a.id == agent.id else a for a in self.identities.agents)

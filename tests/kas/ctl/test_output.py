@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -111,8 +112,12 @@ def test_a_token_file_on_a_full_disk(
     kasctl.ok("agent", "add", "prod")
     before = (kasctl.state / "identity.json").read_bytes()
 
+    fsync, full_for = os.fsync, "token"
+
     def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
+        if full_for in Path(f"/proc/self/fd/{descriptor}").readlink().name:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
     file = kasctl.path / "token"
@@ -121,6 +126,11 @@ def test_a_token_file_on_a_full_disk(
     assert "no token was made" in said
     assert (kasctl.state / "identity.json").read_bytes() == before
     assert os.listdir(kasctl.path) == ["state"]
+    full_for = "identity.json"
+    said = kasctl.fails("agent", "add", "test")
+    assert "identity.json" in said and "No space left on device" in said
+    assert "kasagent-" not in said
+    assert (kasctl.state / "identity.json").read_bytes() == before
 
 
 def test_no_state_directory(kasctl: Kasctl) -> None:
