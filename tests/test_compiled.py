@@ -18,6 +18,7 @@ from tools import compiled
 from tunnel import __version__
 from tunnel.compiled import (
     LIBRARY,
+    PACKAGES,
     PURE,
     _SourcesOnly,
     build_name,
@@ -119,15 +120,49 @@ def test_compiled_files_are_known(
     suffix = EXTENSION_SUFFIXES[0]
     module = compiled.MODULES[0].removesuffix(".py")
     wanted = [
+        _touched(tmp_path / "kas" / "fleet" / f"not_listed_now{suffix}"),
+        _touched(tmp_path / f"{module}{suffix}"),
         _touched(tmp_path / f"{LIBRARY}{suffix}"),
         _touched(tmp_path / f"{LIBRARY}.cpython-39-x.so"),
-        _touched(tmp_path / f"{module}{suffix}"),
-        _touched(tmp_path / "kas" / "fleet" / f"not_listed_now{suffix}"),
     ]
-    _touched(tmp_path / "other.so")
-    assert compiled.built(tmp_path) == sorted(wanted)
+    for file in wanted[:2]:
+        file.write_text(f"... {LIBRARY} ...")
+    others = [_touched(tmp_path / "other.so"), _touched(tmp_path / "modules" / "a.so")]
+    (tmp_path / "modules" / "folder.so").mkdir()
+    assert sorted(compiled.built(tmp_path)) == sorted(wanted)
+    # In this order: without it the others cannot run.
+    assert set(compiled.built(tmp_path)[-2:]) == set(wanted[-2:])
     compiled.main()
-    assert not compiled.built(tmp_path) and (tmp_path / "other.so").exists()
+    assert not compiled.built(tmp_path)
+    assert all(other.exists() for other in others)
+
+
+#: In place of a compiler: a source is saved meanwhile.
+_INSTEAD = """
+import pathlib, sys, time
+lib = pathlib.Path(sys.argv[1])
+for name in ("txkas__mypyc.x.so", "tunnel/a.x.so"):
+    (lib / name).parent.mkdir(parents=True, exist_ok=True)
+    (lib / name).touch()
+time.sleep(0.01)
+pathlib.Path(SAVED).touch()
+"""
+
+
+def test_what_is_saved_while_it_compiles_is_newer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not in what was compiled."""
+    saved = _touched(tmp_path / "tunnel" / "a.py")
+    for package in PACKAGES:
+        (tmp_path / package).mkdir(exist_ok=True)
+    _touched(tmp_path / "pyproject.toml")
+    monkeypatch.setattr(compiled, "_SETUP", _INSTEAD.replace("SAVED", repr(str(saved))))
+    found = compiled.build(tmp_path, tmp_path)
+    assert [str(one) for one in found] == ["txkas__mypyc.x.so", "tunnel/a.x.so"]
+    assert all(
+        (tmp_path / one).stat().st_mtime < saved.stat().st_mtime for one in found
+    )
 
 
 def test_what_cannot_run_is_passed_over(

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -101,6 +102,8 @@ def build(root: Path, out: Path) -> Sequence[Path]:
         raise CompileError(f"there is no C compiler here: {compiler}")
     with tempfile.TemporaryDirectory(prefix="txkas-compiled-") as name:
         folder = Path(name)
+        # What changes from now on is newer than what is compiled.
+        begun = time.time()
         for package in PACKAGES:
             shutil.copytree(
                 root / package,
@@ -117,20 +120,30 @@ def build(root: Path, out: Path) -> Sequence[Path]:
         )
         if done.returncode:
             raise CompileError(f"{done.stdout}\n{done.stderr}".strip())
-        found = sorted(one.relative_to(lib) for one in lib.rglob("*.so"))
+        # The library comes first, and goes last: the others only lead there.
+        found = sorted(
+            (one.relative_to(lib) for one in lib.rglob("*.so")),
+            key=lambda one: (not one.name.startswith(LIBRARY), one),
+        )
         for one in found:
             (out / one.parent).mkdir(parents=True, exist_ok=True)
             # Never into a file that a program has loaded.
             beside = out / one.with_suffix(".new")
             shutil.copy(lib / one, beside)
+            os.utime(beside, (begun, begun))
             beside.replace(out / one)
     return found
 
 
 def built(root: Path) -> list[Path]:
     """What is compiled in *root*, for any Python, also of modules no longer listed."""
-    ours = (file for package in PACKAGES for file in (root / package).rglob("*.so"))
-    return sorted([*ours, *root.glob(f"{LIBRARY}.*.so")])
+    ours = [
+        file
+        for package in PACKAGES
+        for file in sorted((root / package).rglob("*.so"))
+        if file.is_file() and LIBRARY.encode() in file.read_bytes()
+    ]
+    return [*ours, *sorted(root.glob(f"{LIBRARY}.*.so"))]
 
 
 def main() -> None:

@@ -81,10 +81,10 @@ def choose(environ: Mapping[str, str], root: Path) -> None:
 
 def unusable(root: Path) -> str | None:
     """Why what was compiled in *root* for this Python must not run; None: it may."""
-    if _file(root, _COMPILED) is None:
-        return None
     library = _file(root, LIBRARY)
     if library is None:
+        if _file(root, _COMPILED) is None:
+            return None
         return f"{LIBRARY}, which compiled modules need, is missing: install txkas anew"
     # Only in a checkout do sources change beneath what was compiled of them.  Constants
     # of other modules are compiled in, too: any source of ours counts.
