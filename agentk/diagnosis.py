@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.error import ConnectionRefusedError, DNSLookupError
 from twisted.internet.interfaces import INegotiated
 
 from tunnel.errors import ErrorCode, SessionClosed
@@ -45,6 +46,10 @@ def hint(error: object) -> str:
             "; where kas made its certificate, pass ca.crt of its state directory with "
             "--ca-cert-file"
         )
+    if isinstance(error, ConnectionRefusedError):
+        return f"; does kas run there, and {_IS_IT_THE_PORT}?"
+    if isinstance(error, DNSLookupError):
+        return "; is the name of its host right?"
     if kind in _NO_TLS:
         return f"; {_IS_IT_THE_PORT}, and does it speak TLS?"
     if kind in _NO_WEBSOCKET:

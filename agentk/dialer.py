@@ -263,6 +263,7 @@ class Dialer(TunnelOwner):
             self._connect_timeout = min(2 * self._connect_timeout, CONNECT_TIMEOUT)
         else:
             text = failure.getErrorMessage() or type(failure.value).__name__
+            text = text.removesuffix(".")
         self._plan(f"cannot connect to {self.where}: {text}{hint(failure.value)}")
 
     def _plan(self, problem: str, within: float = 0.0) -> None:

@@ -35,7 +35,7 @@ from kas.identity.store import (
 from kas.state.directory import MAX_FILE
 from tunnel.errors import CallError, ConfigurationError, Status
 from tunnel.interfaces import Access, AgentIdentity, IAuthenticator
-from tunnel.util.files import FileVersion, WatchedFile, file_version
+from tunnel.util.files import FileVersion, WatchedFile, file_version, in_words
 from tunnel.util.for_each import for_each
 
 __all__ = ["POLL_INTERVAL", "FileAuthenticator"]
@@ -439,8 +439,7 @@ class FileAuthenticator:
                 return _Index.of(Identities())  # no agent yet: kasctl makes the file
             raise
         except OSError as error:
-            message = f"{self.path}: cannot be read ({error.strerror})"
-            raise ConfigurationError([message]) from None
+            raise ConfigurationError([in_words(error)]) from None
         if len(data) > MAX_FILE:
             raise ConfigurationError([f"{self.path}: larger than {MAX_FILE} bytes"])
         identities = self._reader.parse(data, str(self.path))

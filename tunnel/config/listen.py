@@ -36,7 +36,7 @@ def _address(network: str, text: str) -> tuple[str, int]:
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise ValueError(
-            f"{text!r} is not 'host:port'; write 127.0.0.1:8150, [::1]:8150 or :8150"
+            f"{text!r} is not 'host:port'; write 127.0.0.1:PORT, [::1]:PORT or :PORT"
         )
     bracketed, plain, port = found.groups()
     host = bracketed if bracketed is not None else plain

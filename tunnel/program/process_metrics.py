@@ -16,6 +16,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from tunnel import __version__
+from tunnel.compiled import build_name
 from tunnel.config import validity
 from tunnel.errors import ConfigurationError
 from tunnel.program.listening import Listening
@@ -41,8 +42,10 @@ class ProgramCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         program, listening = self.program, self.listening
-        version = {"version": __version__}
-        yield InfoMetricFamily(f"{program}_build", "Version.", value=version)
+        version = {"version": __version__, "build": build_name()}
+        yield InfoMetricFamily(
+            f"{program}_build", "Version, and compiled or pure.", value=version
+        )
         yield CounterMetricFamily(
             f"{program}_log_lines_dropped",
             "Lines of the log that could not be written as fast as they came.",

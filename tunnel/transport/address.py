@@ -97,15 +97,21 @@ def parse_kas_address(text: str) -> KasAddress:
         raise ConfigurationError([problem])
     try:
         url = urlsplit(stripped)
-        host, port = url.hostname or "", url.port
     except ValueError as error:
         refuse(f"{error}")
+    try:
+        host, port = url.hostname or "", url.port
+    except ValueError:
+        refuse("its port is not a number up to 65535")
     scheme = url.scheme.lower()
     if "://" not in stripped:
         refuse(f"the scheme is missing; write tls://{stripped or 'kas.example'}")
     if scheme in _FOREIGN:
         meaning, better = _FOREIGN[scheme]
         shown = f"[{host}]" if ":" in host else host or "kas.example"
+        if port == _DEFAULT_PORTS["tls"]:
+            better = "tcp" if scheme in ("http", "grpc") else "tls"
+            better += "://{host}:8150"
         refuse(f"{scheme}:// is {meaning}; use {better.format(host=shown)}")
     if scheme not in _DEFAULT_PORTS:
         refuse("unknown scheme; use tls://kas.example:8150 or wss://kas.example/path")

@@ -328,7 +328,8 @@ def _owner(path: Path) -> str:
         what = "it" if one == path else str(one)
         mode = stat.S_IMODE(found.st_mode)
         owned = f"{what} belongs to {name} (mode {mode:03o})"
-        return f"; {owned}: run this as {name} or as root"
+        who = name if found.st_uid == 0 else f"{name} or as root"
+        return f"; {owned}: run this as {who}"
     return ""
 
 

@@ -19,6 +19,9 @@ from tunnel.errors import ErrorCode, ProtocolError
 from tunnel.wire.limits import FRAME_HEADER, MAX_PAYLOAD
 
 _HEADER: Final = struct.Struct(">IIBB")
+
+#: The first bytes of an answer of HTTP, read as a length.
+_HTTP: Final = 0x48545450
 pack_header = _HEADER.pack
 _unpack_from = _HEADER.unpack_from
 
@@ -95,10 +98,12 @@ class FrameDecoder:
         while end - position >= FRAME_HEADER:
             length, stream_id, kind, flags = _unpack_from(chunk, position)
             if length > self.max_payload:
-                self.error = ProtocolError(
-                    ErrorCode.FRAME_SIZE,
-                    f"a frame of {length} bytes; at most {self.max_payload} are taken",
+                said = (
+                    f"a frame of {length} bytes; at most {self.max_payload} are taken"
                 )
+                if length == _HTTP:
+                    said = "what came is an answer of HTTP and no frame"
+                self.error = ProtocolError(ErrorCode.FRAME_SIZE, said)
                 self._size = 0
                 return frames
             start = position + FRAME_HEADER

@@ -225,7 +225,7 @@ class ProgramTests(_Case):
         """Version, process, and the log."""
         text = self.metrics()
         for name in (
-            "agentk_build_info{version=",
+            "agentk_build_info{build=",
             "process_resident_memory_bytes ",
             "process_open_fds ",
             "process_cpu_seconds_total ",

@@ -83,7 +83,7 @@ class ParseTests(SynchronousTestCase):
             ("", "write tls://kas.example"),
             ("ftp://x", "unknown scheme; use tls://kas.example:8150"),
             ("tls://", "no host"),
-            ("tls://k:port", "Port"),
+            ("tls://k:port", "its port is not a number"),
             ("tls://k:70000", "ort"),
             ("tls://k:0", "port 0"),
             ("tls://[::1", "IPv6"),
