@@ -148,6 +148,7 @@ class KasService(LogsItsOwnWay, Service):
         if worker is not None:
             self._parent = Parent(reactor, lambda: self.draining, self._orphaned)
         self._shares_store = worker is not None and worker.shares_store
+        self._workers = 1 if worker is None else len(worker.urls)
         if worker is not None:
             configuration, environ = worker.configure(configuration, environ)
         self._remarks = remarks
@@ -208,7 +209,7 @@ class KasService(LogsItsOwnWay, Service):
         self._limits: SharedLimits | None = None
         if worker is not None and self.fleet.siblings is not None:
             self._limits = self.fleet.siblings.workers = SharedLimits(
-                len(worker.urls), self.fleet.siblings.used, self._stores
+                self._workers, self.fleet.siblings.used, self._stores
             )
             failed = self.authenticators.failed
             failed.tell = self._limits.happening("failed-checks", failed.count)
@@ -568,6 +569,7 @@ class KasService(LogsItsOwnWay, Service):
             timing=attrs.evolve(
                 AGENT_TIMING, resume_grace=settings.resume_grace_period
             ),
+            workers=self._workers,
             refusals=self.refusals,
         )
         tunnels = AgentFactory(

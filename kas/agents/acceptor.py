@@ -159,6 +159,9 @@ class AgentAcceptor(TunnelOwner):
     kas_id: bytes
     now: Callable[[], float]
     timing: Timing = attrs.Factory(Timing)
+    #: Of this kas.  Each has about as many agents as this one, and the pace is that of
+    #: all of them together.
+    workers: int = 1
     #: Called when an agent looks for another kas, or worker, than this one.
     on_already_here: Callable[[], None] = lambda: None
     #: New agents have to look for another kas.
@@ -293,7 +296,7 @@ class AgentAcceptor(TunnelOwner):
                 )
             ),
         )
-        timing = paced(self.timing, len(self.registry))
+        timing = paced(self.timing, len(self.registry) * self.workers)
         # Or this side would ask where the agent does not.
         tunnel.liveness.set_timing(timing)
         tunnel.welcome(

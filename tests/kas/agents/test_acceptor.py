@@ -118,6 +118,15 @@ class WelcomeTests(_Case):
         ]
         self.assertEqual(tunnel.liveness.timing.dead_after, 40.0)
 
+    def test_many_at_several_workers(self) -> None:
+        """The pace is that of all of them: 3 times as many as are here."""
+        self.patch(acceptor, "PINGS_PER_SECOND", 0.15)
+        self.world.acceptor.workers = 3
+        for credential in (b"7", b"8"):
+            peer = self.world.dial(hello(credential=credential))
+        (welcome,) = peer.welcomes
+        self.assertEqual(Timing.from_message(welcome.timing).ping_interval, 20.0)
+
     def test_connected_agent(self) -> None:
         """What modules are told about it."""
         self.world.clock.advance(5)
