@@ -100,6 +100,8 @@ def _crowds(stand: Stand, port: int, count: int) -> Iterator[list[Agents]]:
         Agents(stand.ca, [port], at_once=AT_ONCE, hosts=HOSTS)
         for _ in range(-(-count // EACH))
     ]
+    for one in made:
+        one.yield_to_others()
     try:
         yield made
     finally:

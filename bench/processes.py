@@ -52,8 +52,12 @@ class Process:
     def pid(self) -> int:
         return self._popen.pid
 
-    def wait_for(self, words: str, seconds: float = 60.0) -> str:
-        """The next line with *words* in it."""
+    def wait_for(self, words: str, seconds: float = 180.0) -> str:
+        """
+        The next line with *words* in it.
+
+        Eight workers, each with 100,000 identities, begin while as many agents dial.
+        """
         end = time.monotonic() + seconds
         while True:
             with self.log.open("rb") as said:
@@ -102,9 +106,10 @@ class Process:
         return [own, *(Path("/proc", pid) for pid in children)]
 
     def stop(self) -> None:
-        """End it now."""
+        """End it now, and its workers."""
         if self._popen.poll() is None:
-            self._popen.kill()
+            for folder in self._folders():
+                os.kill(int(folder.name), signal.SIGKILL)
         self._popen.wait()
         if self._popen.stdin is not None:
             self._popen.stdin.close()
