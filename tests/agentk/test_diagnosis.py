@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from twisted.internet.error import ConnectionRefusedError, DNSLookupError
 from twisted.internet.interfaces import INegotiated
 from zope.interface import directlyProvides
 
 from agentk.diagnosis import hint, why_ended
 from tunnel.errors import ErrorCode, SessionClosed
-from tunnel.transport.negotiation import NegotiationError
 from tunnel.transport.tls import TLSHandshakeError, name_mismatch
 from tunnel.transport.websocket import WebSocketError
 
@@ -37,9 +37,11 @@ class Secure:
         (name_mismatch("h", ["localhost"]), "--kas-tls-server-name localhost"),
         (WebSocketError("status", "x"), "the port for agents (8150"),
         (WebSocketError("not-http", "x"), "the port for agents (8150"),
+        (ConnectionRefusedError(), "; does kas run there, and is that the port for"),
+        (DNSLookupError(), "; is the name of its host right?"),
     ],
 )
-def test_hint(error: NegotiationError, says: str) -> None:
+def test_hint(error: Exception, says: str) -> None:
     assert says in hint(error)
 
 

@@ -77,6 +77,8 @@ class ParseTests(SynchronousTestCase):
             ("grpcs://[::1]:1", "tls://[::1]:8150"),
             ("https://gitlab.example/x", "use wss://gitlab.example"),
             ("http://gitlab.example", "use ws://gitlab.example"),
+            ("https://192.0.2.2:8150", "use tls://192.0.2.2:8150"),
+            ("http://k:8150", "use tcp://k:8150"),
             ("ssl://k", "use tls://k:8150"),
             ("kas.example:8150", "write tls://kas.example:8150"),
             ("kas.example", "write tls://kas.example"),

@@ -51,6 +51,14 @@ def test_claimed_length_beyond_the_limit_ends_before_the_body_is_here() -> None:
     assert decoder.feed(good) == []
 
 
+def test_an_answer_of_http() -> None:
+    """It is named, and its first bytes are not shown as a length."""
+    decoder = FrameDecoder()
+    decoder.feed(b"HTTP/1.1 408 Request Timeout\r\n")
+    assert decoder.error is not None
+    assert str(decoder.error) == "what came is an answer of HTTP and no frame"
+
+
 def test_claimed_length_allocates_nothing() -> None:
     decoder = FrameDecoder(max_payload=2**31)
     decoder.feed(b"\x7f\xff\xff\xff\x00\x00\x00\x01\x05\x00")
