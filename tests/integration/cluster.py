@@ -186,7 +186,7 @@ class Audit:
             found = self.about(mark)
             return found if len(found) >= count else None
 
-        return eventually(look, 30, f"{count} audit events with {mark!r}")
+        return eventually(look, what=f"{count} audit events with {mark!r}")
 
 
 def _user(kubeconfig: Path) -> dict[str, Any]:

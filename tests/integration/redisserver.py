@@ -58,7 +58,7 @@ class RedisServer:
             self.folder / f"{self.name}.log",
         )
         try:
-            eventually(self._answers, 30, f"{self.name} answers")
+            eventually(self._answers, what=f"{self.name} answers")
         except AssertionError:
             self.stop()
             raise

@@ -65,7 +65,7 @@ def test_who_changed_what(
         return [one for one in lines if json.loads(one)["outcome"].startswith("2")]
 
     # Reads are not in it.
-    (line,) = eventually(written, 30, "the line")
+    (line,) = eventually(written, what="the line")
     ours = json.loads(line)
     theirs = next(
         one for one in audit.wait_for(f"/{namespace}/config") if one["verb"] == "create"

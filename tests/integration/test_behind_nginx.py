@@ -80,7 +80,7 @@ def fronted(folder: Path, control_plane: ControlPlane) -> Iterator[tuple[Kas, Wa
     agentk = Agentk(kas, kas.add_agent("main"), control_plane.agent, "fronted agentk")
     agentk.address = f"wss://127.0.0.1:{port}{_PATH}/"
     try:
-        eventually(lambda: _answers(port), 30, "nginx listens")
+        eventually(lambda: _answers(port), what="nginx listens")
         agentk.start()
         direct = Way("fronted", port, kas.authority, "")
         yield kas, direct
@@ -122,7 +122,7 @@ def test_kubectl(
         kubeconfig=path,
         cache=tmp_path / "cache",
     )
-    eventually(lambda: kubectl("version").code == 0, 30, "kas knows the user")
+    eventually(lambda: kubectl("version").code == 0, what="kas knows the user")
     assert "main" in kubectl.ok("get", "pods")
     with kubectl.start("get", "configmaps", "-w", "-o=name") as watch:
         assert watch.line() == b"configmap/kube-root-ca.crt\n"

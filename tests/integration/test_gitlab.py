@@ -274,7 +274,7 @@ def test_jobs(gitlab: GitLabProcess, served: Kas, control_plane: ControlPlane) -
         return counted
 
     name = "k8s_api_proxy_requests_via_ci_access"
-    eventually(lambda: told()[name] >= 3, 30, "GitLab knows how much was used")
+    eventually(lambda: told()[name] >= 3, what="GitLab knows how much was used")
     assert told()[name] == told()["k8s_api_proxy_request"]
 
 
@@ -337,7 +337,7 @@ def test_people(
     gitlab.control(revoke="glpat-b")
     eventually(lambda: way("pat:7:glpat-b").ask("GET", "/readyz").status == 401)
     assert not audit.about("pat-wrong")
-    eventually(lambda: gitlab.control()["registered"], 30, "GitLab hears of the agent")
+    eventually(lambda: gitlab.control()["registered"], what="GitLab hears of the agent")
     (told,) = gitlab.control()["registered"]
     assert (told["agent_id"], told["project_id"]) == (7, 42)
     assert told["agent_version"] and told["architecture"]

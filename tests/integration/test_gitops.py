@@ -190,7 +190,7 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     # A change, and what left Git.
     second = stand.commit(*(config_map(f"m{n}", space, value="new") for n in range(5)))
     stand.settled(second)
-    eventually(lambda: stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}, 30)
+    eventually(lambda: stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"})
     assert stand.config_map("m0")["data"] == {"value": "new"}
 
     # What a branch would change, field by field, before it is merged; nothing is.
@@ -228,7 +228,7 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     assert len(stand.live(path)["data"]) == 5
     stand.kas.ctl(*found[1].split())
     eventually(lambda: stand.config_maps() == {"m0"}, 60)
-    eventually(lambda: len(stand.live(path)["data"]) == 1, 30)
+    eventually(lambda: len(stand.live(path)["data"]) == 1)
 
     # What they were is known, and one of them comes back by hand.
     shown = stand.kas.ctl("gitops", "kept", "main", stand.repository)
@@ -302,7 +302,7 @@ def test_objects_that_are_told_of_commits(stand: Stand) -> None:
         "kind": "Thing",
         "metadata": {"name": "source"},
     }
-    eventually(lambda: stand.live(things) is not None, 30, "the new kind")
+    eventually(lambda: stand.live(things) is not None, what="the new kind")
     call("POST", things, thing)
     call("POST", things, {**thing, "metadata": {"name": "held"}, "spec": {"size": 1}})
     told = {
@@ -384,7 +384,7 @@ def test_as_a_service_account(stand: Stand) -> None:
     assert stand.config_maps() == {"stays", "goes"}
     assert stand.live(f"/api/v1/namespaces/default/configmaps/of-{space}") is None
     stand.settled(stand.commit(config_map("stays", space)))
-    eventually(lambda: stand.config_maps() == {"stays"}, 30)
+    eventually(lambda: stand.config_maps() == {"stays"})
     written = [
         one
         for one in audit.about(f"/namespaces/{space}/configmaps/")
@@ -498,7 +498,7 @@ def test_kustomize_and_helm(stand: Stand) -> None:
     stand.configure(paths=[], source={"kind": "kustomize", "path": "here"})
     stand.restart()
     eventually(lambda: "settings" in stand.config_maps(), 60, "the overlay")
-    eventually(lambda: len(stand.config_maps()) == 2, 30)
+    eventually(lambda: len(stand.config_maps()) == 2)
     (made,) = stand.config_maps() - {"settings"}
     assert made.startswith("made-")
 

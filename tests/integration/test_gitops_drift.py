@@ -189,7 +189,7 @@ def test_who_it_was(
         }
 
     wanted = {("m0", "STATE_REPAIRED", "user:alice"), ("m4", "STATE_REPAIRED", "")}
-    eventually(lambda: wanted <= told(), 30, "webhooks")
+    eventually(lambda: wanted <= told(), what="webhooks")
     headers, body = received[1][0]
     signed = headers["Txkas-Timestamp"].encode() + b"." + body
     mac = hmac.digest(SECRET, signed, "sha256").hex()
@@ -228,7 +228,7 @@ def test_who_the_audit_log_names(stand: Stand) -> None:
         return dict(found)
 
     wanted = {"m0": "kubernetes:carol", "m2": "user:alice"}
-    eventually(lambda: named() == wanted, 30, "who it was")
+    eventually(lambda: named() == wanted, what="who it was")
 
 
 def test_what_others_change(stand: Stand) -> None:
@@ -265,12 +265,12 @@ def test_what_others_change(stand: Stand) -> None:
         "kubectl-edit",
         lambda live: live["data"].update(password="c2Vjb25k"),
     )
-    eventually(lambda: stand.live(secret)["data"]["password"] == "Zmlyc3Q=", 30)
+    eventually(lambda: stand.live(secret)["data"]["password"] == "Zmlyc3Q=")
     assert "c2Vjb25k" not in process.said()
 
     for _ in range(2):
         stand.cluster.call("DELETE", f"/api/v1/namespaces/{space}/configmaps/plain")
-        eventually(lambda: stand.config_map("plain"), 30)
+        eventually(lambda: stand.config_map("plain"))
     stand.says("ConfigMap " + space + "/plain deleted; it was repaired")
     assert "failed" not in process.said()
     shown = stand.kas.ctl("gitops", "drift", "main", "--ended")

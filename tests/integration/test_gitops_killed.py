@@ -59,7 +59,7 @@ def test_killed(stand: Stand) -> None:
         stand.restart(environment)
     stand.settled(commit)
     eventually(lambda: stand.config_maps() == new, 60, "all of the last commit")
-    eventually(lambda: _named(stand) == new, 30, "the inventory says so")
+    eventually(lambda: _named(stand) == new, what="the inventory says so")
 
 
 def test_frozen(stand: Stand) -> None:

@@ -118,9 +118,9 @@ def test_terminal(kubectl: Kubectl) -> None:
             terminal.type(b"stty size\n")
             return terminal.shows(size + rb"\r", 0.5)
 
-        eventually(lambda: measures(b"33 99"), 30, "the size")
+        eventually(lambda: measures(b"33 99"), what="the size")
         terminal.resize(44, 111)
-        eventually(lambda: measures(b"44 111"), 30, "the new size")
+        eventually(lambda: measures(b"44 111"), what="the new size")
         # One program from the first letter on: there is no moment between two.
         terminal.type(b"sh -c 'echo be\"\"gin; exec sleep 1000'\n")
         assert terminal.shows(rb"begin\r"), terminal.seen
@@ -242,7 +242,7 @@ def test_slow_reader(
             passed.append(kas.metric(name))
             return passed[-1] == passed[-2]
 
-        eventually(rests, 30, "kas stands still", pause=0.5)
+        eventually(rests, what="kas stands still", pause=0.5)
         kept = kas.process.resident() + agentk.process.resident() - before
         back = tmp_path / "back"
         with back.open("wb") as target:

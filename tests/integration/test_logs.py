@@ -71,7 +71,7 @@ def test_reader_that_stalls(program: tuple[str, int, list[str | Path]]) -> None:
     """Nobody reads standard output: the program goes on, and ends when it is told."""
     name, port, arguments = program
     with _unread(twistd(name, *arguments)) as child:
-        eventually(lambda: _ready(port), 30, f"{name} is ready")
+        eventually(lambda: _ready(port), what=f"{name} is ready")
         # Each SIGHUP is worth a line.
         for _ in range(3 * _PIPE // 150):
             child.send_signal(signal.SIGHUP)
@@ -88,7 +88,7 @@ def test_lines_that_do_not_fit(lone_kas: Kas) -> None:
     command = twistd("kas", "--configuration-file", lone_kas.configuration)
     with _unread([*command, "--state-directory", lone_kas.state]) as child:
         assert child.stdout is not None
-        eventually(lambda: _ready(port), 30, "kas is ready")
+        eventually(lambda: _ready(port), what="kas is ready")
 
         def lost() -> bool:
             for _ in range(200):
@@ -110,10 +110,10 @@ def test_lines_that_do_not_fit(lone_kas: Kas) -> None:
                 pass
             return b"log lines were dropped" in read
 
-        eventually(told, 30, "the log says what was lost")
+        eventually(told, what="the log says what was lost")
         assert len(read) > MAX_QUEUED
         child.send_signal(signal.SIGHUP)
-        eventually(lambda: told() and read.endswith(b"}\n"), 30)
+        eventually(lambda: told() and read.endswith(b"}\n"))
 
 
 def test_hangup(program: tuple[str, int, list[str | Path]], tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_hangup(program: tuple[str, int, list[str | Path]], tmp_path: Path) -> N
     command = twistd("--logfile", log, name, *arguments)
     process = Process(name, command, tmp_path / "stdout")
     try:
-        eventually(lambda: _ready(port), 30, f"{name} is ready")
+        eventually(lambda: _ready(port), what=f"{name} is ready")
         assert "starting up" in log.read_text()
         log.rename(tmp_path / "the.log.old")
         process.child.send_signal(signal.SIGHUP)
-        eventually(lambda: log.exists() and "SIGHUP" in log.read_text(), 30, "SIGHUP")
+        eventually(lambda: log.exists() and "SIGHUP" in log.read_text(), what="SIGHUP")
         if name == "kas":
-            eventually(lambda: "identity file read again" in log.read_text(), 30)
+            eventually(lambda: "identity file read again" in log.read_text())
         assert _ready(port)
         assert process.stop() == -signal.SIGTERM
         assert "Server Shut Down" in log.read_text()
@@ -155,7 +155,7 @@ def test_closed_descriptors(
         cwd=tmp_path,
     )
     try:
-        eventually(lambda: _ready(port), 30, f"{name} is ready")
+        eventually(lambda: _ready(port), what=f"{name} is ready")
         child.send_signal(signal.SIGTERM)
         assert child.wait(30) == -signal.SIGTERM
     finally:
@@ -182,15 +182,15 @@ def test_level_in_a_file(lone_kas: Kas, tmp_path: Path) -> None:
         timeout=30,
         env=clean_environment(),
     )
-    eventually(lambda: pidfile.exists() and pidfile.read_text(), 30, "a pid file")
+    eventually(lambda: pidfile.exists() and pidfile.read_text(), what="a pid file")
     pid = int(pidfile.read_text())
     try:
-        eventually(lambda: _ready(lone_kas.observability), 30, "kas is ready")
+        eventually(lambda: _ready(lone_kas.observability), what="kas is ready")
         # A client that is not TLS is worth a line of level debug.
         fetch(lone_kas.agents, "/")
         fetch(lone_kas.proxy, "/")
     finally:
         os.kill(pid, signal.SIGTERM)
-        eventually(lambda: not Path(f"/proc/{pid}").exists(), 30, "kas ends")
+        eventually(lambda: not Path(f"/proc/{pid}").exists(), what="kas ends")
     assert "kas is ready" in log.read_text()
     assert "#debug]" not in log.read_text()

@@ -97,7 +97,7 @@ def test_restarted(kas: Kas) -> None:
     kas.ask("/pages/count/a", "POST")
     kas.ask("/pages/fail")
     assert kas.ask("/pages/keys")[0] == 404
-    eventually(lambda: kas.ask("/pages/keys")[0] == 200, 30, "it is made again")
+    eventually(lambda: kas.ask("/pages/keys")[0] == 200, what="it is made again")
     assert kas.ask("/pages/count/a", "POST") == (200, "2")
 
 

@@ -45,7 +45,7 @@ def test_agentk_killed(pair: Pair) -> None:
     assert agentk.process is not None
     agentk.process.child.kill()
     agentk.process.kill()
-    eventually(lambda: not kas.status()["agents"], 30, "kas sees that agentk is gone")
+    eventually(lambda: not kas.status()["agents"], what="kas sees that agentk is gone")
     with ThreadPoolExecutor(5) as pool:
         waiting = [pool.submit(way.ask, "GET", "/readyz") for _ in range(5)]
         eventually(lambda: kas.status()["waiting_requests"] == 5)
@@ -76,7 +76,7 @@ def test_kas_restarted(how: signal.Signals, pair: Pair) -> None:
         assert kas.process.stop(how) == -how
     else:
         assert kas.process.stops_cleanly(how)
-    eventually(lambda: not agentk.ready(), 30, "agentk sees that kas is gone")
+    eventually(lambda: not agentk.ready(), what="agentk sees that kas is gone")
     kas.process.kill()
     kas.start()
     agentk.wait_until_ready(40)
@@ -187,14 +187,14 @@ def test_clients_that_leave(pair: Pair) -> None:
     # One round first: what is kept for the next request is not a leak.
     with ThreadPoolExecutor(32) as pool:
         list(pool.map(lambda leave: leave(way), plan))
-        eventually(lambda: kas.streams() == 0, 30, "streams end")
+        eventually(lambda: kas.streams() == 0, what="streams end")
         allowed = [len(one.descriptors()) + 70 for one in processes]
         memory = sum(one.resident() for one in processes)
         for _ in range(ABORTED // TOGETHER):
             list(pool.map(lambda leave: leave(way), plan * (TOGETHER // len(plan))))
             # They are answered one and all while the others leave.
             assert way.ask("GET", "/readyz").body == b"ok"
-    eventually(lambda: kas.streams() == 0, 30, "streams end")
+    eventually(lambda: kas.streams() == 0, what="streams end")
 
     def settled() -> bool:
         return all(
@@ -202,7 +202,7 @@ def test_clients_that_leave(pair: Pair) -> None:
             for one, most in zip(processes, allowed, strict=True)
         )
 
-    eventually(settled, 30, f"descriptors: {numbers()}, allowed {allowed}")
+    eventually(settled, what=f"descriptors: {numbers()}, allowed {allowed}")
     eventually(lambda: kas.metric("kas_kubernetes_api_requests_in_flight") == 0)
     grown = sum(one.resident() for one in processes) - memory
     assert grown < 40 * 1024 * 1024, f"{grown} bytes more"

@@ -136,13 +136,13 @@ def _signed_in(provider: FakeIdentityProvider, served: Kas, direct: Kubectl) -> 
     with way.connect() as connection:
         connection.send(way.head("GET", target))
         eventually(lambda: served.streams() == 1)
-        eventually(lambda: served.streams() == 0, 30, "the watch ended")
+        eventually(lambda: served.streams() == 0, what="the watch ended")
     assert status(short) == 401
     assert status(token) == 200
 
     # A new key, and the old one is taken back.
     provider.keys = {"two": ("ES256", make_key("ES256", 2))}
-    eventually(lambda: status(token) == 401, 30)
-    eventually(lambda: status(provider.token("two", groups=["dev"])) == 200, 30)
+    eventually(lambda: status(token) == 401)
+    eventually(lambda: status(provider.token("two", groups=["dev"])) == 200)
     log = (served.folder / "kas.log").read_text()
     assert token.split(".")[1] not in log

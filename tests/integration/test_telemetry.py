@@ -71,7 +71,7 @@ def way(fleet: Fleet) -> Way:
     first = fleet.kas[0]
     first.add_user("tracer")
     way = Way("tracer", first.proxy, first.authority, first.bearer("tracer"))
-    eventually(lambda: way.ask("GET", "/version").status == 200, 30, "routed")
+    eventually(lambda: way.ask("GET", "/version").status == 200, what="routed")
     return way
 
 
@@ -87,7 +87,7 @@ def traced(telemetry: Telemetry, trace_id: str, count: int) -> list[TracedSpan]:
             spans, key=lambda one: (one.service != "kas", one.name == "relay")
         )
 
-    got: list[TracedSpan] = eventually(found, 30, "spans")
+    got: list[TracedSpan] = eventually(found, what="spans")
     return got
 
 
@@ -122,7 +122,7 @@ def test_collector_away(way: Way, telemetry: Telemetry, fleet: Fleet) -> None:
     telemetry.refuses = 400
     other = CALLER.replace(TRACE_ID, "1" * 32)
     ask(way, other)
-    eventually(lambda: kas.metric(failed) == 1, 30, "lost")
+    eventually(lambda: kas.metric(failed) == 1, what="lost")
     telemetry.refuses = 0
     last = CALLER.replace(TRACE_ID, "2" * 32)
     ask(way, last)
@@ -133,7 +133,7 @@ def test_collector_away(way: Way, telemetry: Telemetry, fleet: Fleet) -> None:
     process = kas.process
     assert process is not None
     back = "spans are sent to"
-    eventually(lambda: back in process.said(), 30, "it is told")
+    eventually(lambda: back in process.said(), what="it is told")
     said = process.said()
     assert said.count("spans cannot be sent") == said.count(back) == 1
     assert "a-secret-of-the-collector" not in said
@@ -148,7 +148,7 @@ def test_failures_for_sentry(lone_kas: Kas, telemetry: Telemetry) -> None:
     process = lone_kas.start()
     (lone_kas.state / "identity.json").write_text("{")
     process.wait_for("identity file cannot be used")
-    (error,) = eventually(lambda: telemetry.errors, 30, "the event")
+    (error,) = eventually(lambda: telemetry.errors, what="the event")
     assert "identity file cannot be used" in error["logentry"]["formatted"]
     assert error["environment"] == "staging"
     assert error["release"].startswith("txkas@")
