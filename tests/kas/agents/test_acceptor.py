@@ -122,9 +122,8 @@ class WelcomeTests(_Case):
         """The pace is that of all of them: 3 times as many as are here."""
         self.patch(acceptor, "PINGS_PER_SECOND", 0.15)
         self.world.acceptor.workers = 3
-        for credential in (b"7", b"8"):
-            peer = self.world.dial(hello(credential=credential))
-        (welcome,) = peer.welcomes
+        self.world.dial(hello())
+        (welcome,) = self.world.dial(hello(credential=b"8")).welcomes
         self.assertEqual(Timing.from_message(welcome.timing).ping_interval, 20.0)
 
     def test_connected_agent(self) -> None:
