@@ -308,6 +308,11 @@ class TokenSource:
     _complained: bool = False
     _log = Logger()
 
+    @property
+    def where(self) -> str:
+        """The file or the variable that it comes from, for people."""
+        return f"${TOKEN_VARIABLE}" if self._path is None else str(self._path)
+
     def current(self) -> bytes:
         """To be asked for each connection; never fails."""
         if self._path is None:

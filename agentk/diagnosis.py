@@ -57,20 +57,21 @@ def hint(error: object) -> str:
     return ""
 
 
-def why_ended(reason: SessionClosed, greeted: Any) -> str:
+def why_ended(reason: SessionClosed, token: str, greeted: Any) -> str:
     """
     Why a connection ended.
 
+    :param token: where the token stands: a file or a variable.
     :param greeted: the transport of one that was not welcomed yet; None: it was.
     """
     if greeted is not None and reason.code in _SPEECHLESS:
-        return f"{_explain(reason)}; {_what_answered(greeted)}"
-    return _explain(reason)
+        return f"{_explain(reason, token)}; {_what_answered(greeted)}"
+    return _explain(reason, token)
 
 
-def _explain(reason: SessionClosed) -> str:
+def _explain(reason: SessionClosed, token: str) -> str:
     if reason.code is ErrorCode.UNAUTHENTICATED:
-        return f"kas does not accept the token: {reason}"
+        return f"kas does not accept the token in {token}: {reason}"
     if reason.code is ErrorCode.VERSION:
         return f"kas speaks another version of the protocol: {reason}"
     if reason.code is ErrorCode.SUPERSEDED:

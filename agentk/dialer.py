@@ -82,6 +82,8 @@ class Dialer(TunnelOwner):
     keepalive: Keepalive
     #: What is dialled, for people.
     where: str = "kas"
+    #: Where the token of the greeting stands, for people.
+    credential_from: str = "the greeting"
     #: Connections that kas welcomed, since the start.
     connections: int = 0
     #: Streams of kas that survive the tunnel they came through.
@@ -377,9 +379,8 @@ class Dialer(TunnelOwner):
                     self._replaced += 1
         # Otherwise there is a plan already: this one was drained or replaced.
         if self.tunnel is None and self._greeting is None:
-            self._plan(
-                why_ended(reason, tunnel.transport if greeting else None), within
-            )
+            greeted = tunnel.transport if greeting else None
+            self._plan(why_ended(reason, self.credential_from, greeted), within)
 
     def _step_down(self) -> None:
         self.tunnel, self.kas_id = None, b""

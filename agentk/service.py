@@ -133,6 +133,7 @@ class AgentkService(LogsItsOwnWay, Service):
             flusher=Flusher(reactor),
             keepalive=Keepalive(reactor),
             where=f"kas at {options.kas}",
+            credential_from=token.where,
         )
         self.extra_tunnels = ExtraTunnels(self.dialer, reactor, random)
         self.metrics.register(TunnelCollector(self.dialer, self.extra_tunnels))

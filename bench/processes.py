@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,8 @@ class Process:
         """End it now, and its workers."""
         if self._popen.poll() is None:
             for folder in self._folders():
-                os.kill(int(folder.name), signal.SIGKILL)
+                with suppress(ProcessLookupError):  # a worker that ended meanwhile
+                    os.kill(int(folder.name), signal.SIGKILL)
         self._popen.wait()
         if self._popen.stdin is not None:
             self._popen.stdin.close()

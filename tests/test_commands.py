@@ -48,6 +48,17 @@ class CommandTests(SynchronousTestCase):
             "there is\n",
         )
 
+    def test_misspelt(self) -> None:
+        """What was meant."""
+        for name, said, meant in (
+            ("agentk", "--tokn-file=x", "--token-file"),
+            ("agentk", "--kas_adress", "--kas-address"),
+            ("kas", "--chek", "--check"),
+        ):
+            done = _command(name, said)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"not recognized; did you mean {meant}?", done.stderr)
+
     def test_reader_that_leaves(self) -> None:
         """As with ``kas --help | head -1``: silence."""
         child = subprocess.Popen(

@@ -33,3 +33,12 @@ class LazyGroup(click.Group):
             file: Any = import_module(f"kas.ctl.{self._files[cmd_name]}")
             file.declare(self)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The one that is meant; all are loaded to say which, when there is none."""
+        if args[0] not in self.list_commands(ctx):
+            for name in self._files:
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)

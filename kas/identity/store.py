@@ -11,7 +11,7 @@ import re
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -399,13 +399,19 @@ class IdentityStore:
                     "could not read it; remove agents or users that are not needed"
                 ]
             )
+        contents = {FILE_NAME: data}
         if before is not None:
-            self.state.write(BACKUP_NAME, before)
-        with Replacement(file) as replacement:
-            replacement.write(data)
+            contents = {BACKUP_NAME: before, **contents}
+        with ExitStack() as stack:
+            replacements = []
+            for name, content in contents.items():
+                replacement = Replacement(self.state.file(name))
+                replacements.append(stack.enter_context(replacement))
+                replacement.write(content)
             for show in edit.shows:
                 show()
-            replacement.commit()
+            for replacement in replacements:
+                replacement.commit()
 
     def _mint(self, prefix: str, lifetime: timedelta | None) -> tuple[Token, str]:
         number = self.random(8).hex()

@@ -108,6 +108,7 @@ class DialCase(SynchronousTestCase):
             random=lambda: self.jitter(),
             flusher=Flusher(self.clock),
             keepalive=Keepalive(self.clock),
+            credential_from="/run/token",
         )
 
     def recorder(self, topic: str) -> Any:

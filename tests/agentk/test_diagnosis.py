@@ -69,11 +69,14 @@ def test_no_hint(error: Exception) -> None:
 )
 def test_what_answered(transport: object, says: str) -> None:
     spoke = SessionClosed(ErrorCode.PROTOCOL, "no frame")
-    assert says in why_ended(spoke, transport)
+    assert says in why_ended(spoke, "$AGENTK_TOKEN", transport)
 
 
 def test_what_answered_is_known() -> None:
     """Kas said something, or welcomed us before."""
-    assert why_ended(SessionClosed(ErrorCode.NONE, "cut"), None).endswith("ended: cut")
-    refused = why_ended(SessionClosed(ErrorCode.UNAUTHENTICATED, "no"), object())
-    assert refused == "kas does not accept the token: no"
+    cut = SessionClosed(ErrorCode.NONE, "cut")
+    assert why_ended(cut, "/token", None).endswith("ended: cut")
+    refused = SessionClosed(ErrorCode.UNAUTHENTICATED, "no")
+    said = "kas does not accept the token in /token: no"
+    assert why_ended(refused, "/token", object()) == said
+    assert why_ended(refused, "/token", None) == said

@@ -32,7 +32,9 @@ class ReasonTests(DialCase):
         """It goes on, with the token as it is then: tokens are rotated."""
         self.token = b"old"
         self.start()
-        self.assertIn("kas does not accept the token", self.dialer.last_problem)
+        self.assertIn(
+            "does not accept the token in /run/token: ", self.dialer.last_problem
+        )
         self.later(120)
         self.assertFalse(self.dialer.ready)
         attempts = len(self.network.attempts)
@@ -65,7 +67,9 @@ class ReasonTests(DialCase):
         self.token = b"revoked"
         self.world.registry.revoke("agent:7:t")
         self.network.settle()
-        self.assertIn("kas does not accept the token", self.dialer.last_problem)
+        self.assertIn(
+            "does not accept the token in /run/token: ", self.dialer.last_problem
+        )
         self.token = b"7"
         self.later(1)
         self.assert_up()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import ClassVar, NoReturn
@@ -10,10 +11,14 @@ from twisted.python import usage
 
 from tunnel import __version__
 from tunnel.compiled import build_name
+from tunnel.config.problems import likely
 from tunnel.hosting.modules import Prepared
 from tunnel.program.startup import refuse_unless
 
 __all__ = ["ProgramOptions"]
+
+#: As getopt of Python says it.
+_UNKNOWN = re.compile(r"option --(\S+) not recognized")
 
 
 class ProgramOptions(usage.Options):
@@ -33,6 +38,17 @@ class ProgramOptions(usage.Options):
         """Show the version of txkas and which build runs, and end."""
         print(f"txkas {__version__} ({build_name()})")
         sys.exit(0)
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """As Twisted does; what an unknown option was meant to be is said, too."""
+        try:
+            super().parseOptions(options)  # type: ignore[no-untyped-call]
+        except usage.UsageError as error:
+            unknown = _UNKNOWN.fullmatch(str(error))
+            names = (name.rstrip("=") for name in self.longOpt)
+            close = likely(unknown[1], names) if unknown else []
+            meant = f"; did you mean --{close[0]}?" if close else ""
+            raise usage.UsageError(f"{error}{meant}") from None
 
     def parseArgs(self, *rest: str) -> None:
         """Take none: a file whose option was forgotten is the usual one."""

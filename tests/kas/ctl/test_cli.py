@@ -49,6 +49,20 @@ class TestEveryCommand:
             assert listed
             assert "..." not in listed
 
+    def test_misspelt(self) -> None:
+        """What was meant, also where it is loaded later; a process has none loaded."""
+        for group, said, meant in (
+            ((), "agnt", "agent"),
+            (("agent",), "manifst", "manifest"),
+            (("user",), "revok", "revoke"),
+        ):
+            words = [sys.executable, "-c", "from kas.ctl import main; main()"]
+            done = subprocess.run(
+                [*words, *group, said], capture_output=True, text=True
+            )
+            assert done.returncode == 2
+            assert f"Did you mean '{meant}'?" in done.stderr
+
     def test_a_problem_is_no_traceback(self, kasctl: Kasctl) -> None:
         kasctl.state.mkdir()
         kasctl.state.chmod(0o777)

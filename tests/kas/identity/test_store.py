@@ -225,6 +225,22 @@ class StoreTests(IdentityCase):
         self.assertEqual(len(shown), 1)
         self.assertEqual(self.store.load().agents, ())
 
+    def test_not_shown_changes_nothing(self) -> None:
+        """Neither the file nor the one before."""
+
+        def show(agent: Agent, token: str) -> None:
+            raise OSError(28, "No space left on device")
+
+        for name in ("a", "b"):
+            self.store.add_agent(name)
+        before = self.files()
+        self.assertRaises(OSError, self.store.add_agent, "c", 0, show)
+        self.assertEqual(self.files(), before)
+
+    def files(self) -> dict[str, bytes]:
+        """What is in the state directory."""
+        return {file.name: file.read_bytes() for file in self.state.path.iterdir()}
+
     def test_every_new_token_is_shown(self) -> None:
         """Which is the one time that it can be."""
         shown: list[tuple[str, str]] = []
