@@ -237,7 +237,7 @@ class AgentAcceptor(TunnelOwner):
     ) -> None:
         refuse = functools.partial(self._refuse, tunnel)
         if self.registry.is_full(identity.agent_id, hello.instance_id):
-            text = "this agent has too many instances here"
+            text = "this agent has too many instances here, or too many that leave"
             refuse("too-many-instances", ErrorCode.FLOOD, text)
             return
         if not self.rate.allows(identity.credential_id):

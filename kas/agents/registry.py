@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import ClassVar, Final
 
@@ -16,7 +17,8 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.protocol import TunnelProtocol
 
 #: Instances (pods) of one agent here.  Two or three are usual; each is looked at for
-#: every request, and a stolen token must not fill the table.
+#: every request, and a stolen token must not fill the table.  As many more may be
+#: leaving: each stays until its streams have ended.
 MAX_INSTANCES: Final = 256
 
 
@@ -90,6 +92,8 @@ class Registry:
         #: The same for extra tunnels.
         self._extra: dict[str, dict[bytes, AgentConnection]] = {}
         self._extra_by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
+        #: By agent: tunnels that are retired and not gone yet, of both kinds.
+        self._leaving: Counter[str] = Counter()
         self._waiters = Waiters()
         self._conflicts = Conflicts()
         #: Called with the id of each agent that connects, here or at another kas.
@@ -210,11 +214,14 @@ class Registry:
         if connection is None or connection.retired:
             return None
         connection.retired = True
+        self._leaving[connection.agent.agent_id] += 1
         self._take_out(connection)
         return connection
 
     def is_full(self, agent_id: str, instance_id: bytes) -> bool:
-        """One more instance of the agent would be too many."""
+        """One more tunnel of the agent would be too many."""
+        if self._leaving[agent_id] >= MAX_INSTANCES:
+            return True
         held = self.instances(agent_id)
         return len(held) >= MAX_INSTANCES and not any(
             one.agent.instance_id == instance_id for one in held
@@ -231,7 +238,15 @@ class Registry:
             connection = self._extra_by_tunnel.pop(tunnel, None)
         if connection is not None:
             self._take_out(connection)
+            if connection.retired:
+                self._gone(connection.agent.agent_id)
         return connection
+
+    def _gone(self, agent_id: str) -> None:
+        if self._leaving[agent_id] > 1:
+            self._leaving[agent_id] -= 1
+        else:
+            del self._leaving[agent_id]
 
     def _take_out(self, connection: AgentConnection) -> None:
         agent = connection.agent

@@ -208,6 +208,24 @@ class InstanceTests(RegistryCase):
         self.assertEqual(len(self.registry), MAX_INSTANCES)
         self.assertEqual(self.world.agent("8").closed, [])
 
+    def test_too_many_leave(self) -> None:
+        """Saying goodbye again and again fills it neither; room comes with each end."""
+        agents = []
+        for generation in range(1, MAX_INSTANCES + 1):
+            agents.append(agent := self.world.agent(generation=generation))
+            self.held("7").open_stream(pb.Open(method="/x"), RecordingReceiver())
+            agent.pipe.flush()
+            agent.tunnel.go_away(pb.GoAway(deadline_ms=1000))
+            agent.pipe.flush()
+        self.assertEqual(len(self.registry), MAX_INSTANCES)
+        self.assertEqual(reason(self.world.agent()).code, ErrorCode.FLOOD)
+        self.assertEqual(self.world.agent("8").closed, [])
+        for gone in agents[:2]:
+            gone.tunnel.end(ErrorCode.SHUTDOWN)
+            gone.pipe.flush()
+        back = self.world.agent(generation=MAX_INSTANCES + 1)
+        self.assertEqual((back.closed, self.held("7")), ([], back.there))
+
 
 class ExtraTests(RegistryCase):
     """Extra tunnels of agents whose connection is elsewhere."""
