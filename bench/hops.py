@@ -92,6 +92,20 @@ class Trip:
 
     calls: list[tuple[str, str]]
 
+    @classmethod
+    def of(cls, noted: list[tuple[str, str]]) -> Trip:
+        """
+        What was noted, without what our signal was for.
+
+        It ends the turn of the reactor that would have waited for the request, so what
+        comes before the turn which reads it, and the turn that waits after it, are
+        no part of the GET.
+        """
+        names = [name for _, name in noted]
+        first = names.index("_read") - 1
+        last = len(names) - (names[-1] == "Poller.turn")
+        return cls(noted[first:last])
+
     @property
     def way_in(self) -> list[tuple[str, str]]:
         """Those until the request has been written to the next connection."""
@@ -109,7 +123,7 @@ class Trip:
 def trips() -> dict[str, Trip]:
     """The calls of one GET in kas and in agentk."""
     return {
-        name: Trip([(file, qualified) for file, qualified in noted])
+        name: Trip.of([(file, qualified) for file, qualified in noted])
         for name, noted in _smallest(_NOTE_CALLS, len).items()
     }
 

@@ -69,6 +69,8 @@ class Directory:
     ) -> None:
         self._me = me
         self._store = store
+        #: Whether there can be other kas with agents: else it knows no routes.
+        self.is_shared: Final = store is not None
         self._clock = clock
         self._random = random
         self._sessions = sessions

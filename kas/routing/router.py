@@ -127,9 +127,11 @@ class Router:
         The best one here, if no other kas has an instance that cannot be reached from
         here, or the only one elsewhere: what most requests take.
         """
-        routes = self.directory.routes(agent_id)
         connection = self.registry.find(agent_id)
-        elsewhere = self._elsewhere(agent_id, routes) if routes else ()
+        elsewhere: Sequence[AgentRecord] = ()
+        if self.directory.is_shared:
+            routes = self.directory.routes(agent_id)
+            elsewhere = self._elsewhere(agent_id, routes) if routes else ()
         if connection is None:
             return self._through(elsewhere[0]) if len(elsewhere) == 1 else None
         if elsewhere:
