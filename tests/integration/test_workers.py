@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -194,10 +194,10 @@ def test_an_order_that_one_missed(kas: Kas, agentk: Agentk) -> None:
     control = _sockets(kas) / "2.control"
     kas.ctl("drain", "--timeout", "0")
     ask(control, "POST", "/undrain")
-    eventually(lambda: _of_worker(kas, 2)["draining"] is True, 10)
+    eventually(lambda: _of_worker(kas, 2)["draining"] is True)
     kas.ctl("drain", "--undo")
     ask(control, "POST", "/drain")
-    eventually(lambda: _of_worker(kas, 2)["draining"] is False, 10)
+    eventually(lambda: _of_worker(kas, 2)["draining"] is False)
     assert fetch(kas.observability, "/readiness")[0] == 200
 
 
@@ -250,21 +250,30 @@ def test_agents_while_one_does_not_answer(kas: Kas, agentk: Agentk) -> None:
     kas.add_agent("elsewhere")
     eventually(lambda: len(kas.ctl_json("agent", "list")) == 2)
 
-    def listed() -> tuple[list[object], str]:
+    def states() -> list[object]:
         found = {one["name"]: one for one in kas.ctl_json("agent", "list")}
-        states = [found[name]["connected"] for name in ("main", "elsewhere")]
-        return states, kas.ctl("agent", "list")
+        return [found[name]["connected"] for name in ("main", "elsewhere")]
 
-    eventually(lambda: listed()[0] == [True, False])
+    eventually(lambda: states() == [True, False])
     for pid, expected in ((other, [True, None]), (holder, [None, None])):
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            states, shown = listed()
-            assert states == expected
-            assert (" unknown " in shown, " away " in shown) == (True, False)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-    eventually(lambda: listed()[0] == [True, False])
+        # Each time for one command alone: a worker that is silent for long is killed.
+        with _stopped(pid):
+            assert states() == expected
+        eventually(lambda: states() == [True, False])
+        with _stopped(pid):
+            shown = kas.ctl("agent", "list")
+        assert (" unknown " in shown, " away " in shown) == (True, False)
+    eventually(lambda: states() == [True, False])
+
+
+@contextmanager
+def _stopped(pid: int) -> Iterator[None]:
+    """As long as this lasts the process answers nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_changed_file_waits_for_a_restart(kas: Kas, agentk: Agentk, way: Way) -> None:
@@ -394,11 +403,11 @@ def test_a_unix_socket_while_it_stops(
 ) -> None:
     """Its path is there as long as clients are taken, and then its successor's."""
     path = folder / "web.sock"
-    settings = (
-        f"workers: {workers}\n"
-        f"web:\n  listen: {{network: unix, address: {path}, listen_grace_period: 4s}}\n"
-    )
-    one, two = Kas(folder, settings), Kas(folder / "two", settings)
+    settings = "workers: {}\nweb:\n  listen: {{network: unix, address: {}, {}}}\n"
+    # Longer than another kas takes to start, and to find that it cannot.
+    longer = settings.format(workers, path, "listen_grace_period: 20s")
+    shorter = settings.format(workers, path, "listen_grace_period: 1s")
+    one, two = Kas(folder, longer), Kas(folder / "two", shorter)
     one.grace = "60s"
     try:
         with with_agent(one, kubeconfig):
