@@ -86,6 +86,18 @@ def test_what_ended(proc: Proc) -> None:
     assert time.taken() == ""
 
 
+def test_ended_and_not_waited_for() -> None:
+    """What a child used is ours, too, while its parent does not ask how it ended."""
+    time = MachineTime(Path.cwd())
+    before = time._ours()
+    child = subprocess.Popen([sys.executable, "-c", SPIN])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert time._ours() - before >= 0.15 * os.sysconf("SC_CLK_TCK")
+    finally:
+        child.wait()
+
+
 def test_this_machine() -> None:
     """What a child used, and was waited for, is ours."""
     time = MachineTime(Path.cwd())

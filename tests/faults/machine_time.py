@@ -68,9 +68,14 @@ class MachineTime:
         for file in self._folder.glob("[0-9]*/stat"):
             try:
                 text = file.read_text()
+            except OSError:
+                continue  # it ended meanwhile
+            try:
                 home = (file.parent / "cwd").readlink()
             except OSError:
-                continue  # it ended meanwhile, or is the kernel's
+                # The kernel's; or one that ended, and has its time until its parent
+                # waits for it.
+                home = None
             fields = text.rpartition(")")[2].split()
             pid = int(file.parent.name)
             children[int(fields[1])].append(pid)
