@@ -22,6 +22,7 @@ from tests.integration.processes import Process
 from tests.integration.redisserver import until
 from tests.proto.echo_pb2 import DESCRIPTOR, Text
 from tests.tunnel.transport import certificates
+from tools.ports import free_port
 from tunnel.details import readable
 from tunnel.errors import CallError, Status
 from tunnel.grpc.client import ChannelLimits, GrpcChannel
@@ -196,7 +197,9 @@ async def test_many_calls(tmp_path: Path) -> None:
 @pytest_twisted.ensureDeferred
 async def test_server_stops_and_comes_back(tmp_path: Path) -> None:
     """What runs is finished behind a GOAWAY; the next server is found by itself."""
-    with serving(tmp_path, "127.0.0.1:0") as server:
+    # What the system gave may be a client's as soon as it is free.
+    address = f"127.0.0.1:{free_port()}"
+    with serving(tmp_path, address) as server:
         calls = Calls(tcp(server), QUICK)
         slow = calls.begin("slow")
         assert await calls.say("a") == "A"
@@ -204,7 +207,7 @@ async def test_server_stops_and_comes_back(tmp_path: Path) -> None:
         assert await slow == "SLOW"
         server.process.ended()
     assert (await calls.fails("a")).status is Status.UNAVAILABLE
-    with serving(tmp_path, f"127.0.0.1:{server.port}"):
+    with serving(tmp_path, address):
         answer = ""
         while not answer:
             try:
