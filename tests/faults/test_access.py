@@ -53,7 +53,7 @@ def stage(
         for user in ("user", "of-second"):
             for kas in stage.kas:
                 way = stage.way(kas, user)
-                eventually(lambda way=way: stage.answers(way), 30)  # type: ignore[misc]
+                eventually(lambda way=way: stage.answers(way))  # type: ignore[misc]
         yield stage
 
 
@@ -244,7 +244,7 @@ def test_revoked(
     far = stage.kas[2]
     user = f"of-{name}"
     way = stage.way(far, user)
-    eventually(lambda: stage.answers(way), 30)
+    eventually(lambda: stage.answers(way))
     with ExitStack() as stack:
         if redis == "down":
             stage.fleet.redis.stop()

@@ -80,7 +80,7 @@ def test_dials(stage: Stage, record: Record, tmp_path: Path, long: bool) -> None
     token = stage.token_of("hole")
     stage.agentk(at=[stage.kas[0]])
     well, lost = stage.way(stage.kas[1]), stage.way(stage.kas[1], "of-hole")
-    eventually(lambda: stage.answers(well), 30)
+    eventually(lambda: stage.answers(well))
     seconds = 60 if long else 8
     with black_hole() as port, ExitStack() as stack:
         agentk = stage.fleet.agentk(

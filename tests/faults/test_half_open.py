@@ -100,7 +100,7 @@ def test_another_process(
     token = stage.token_of(name)
     agentk, wire = wired(stage, token, name, 0)
     way = stage.way(stage.kas[1], f"of-{name}")
-    eventually(lambda: stage.answers(way), 30)
+    eventually(lambda: stage.answers(way))
     wire.freeze()
     assert agentk.process is not None
     agentk.process.kill()
@@ -167,7 +167,7 @@ def test_same_process(stage: Stage, record: Record) -> None:
         token = stage.token_of(name)
         _, wires[name] = wired(stage, token, name, first)
         ways[name] = stage.way(stage.kas[1], f"of-{name}")
-        eventually(lambda way=ways[name]: stage.answers(way), 30)  # type: ignore[misc]
+        eventually(lambda way=ways[name]: stage.answers(way))  # type: ignore[misc]
     begin = since = time.time()
     # agentk hears nothing; kas hears it ask, and believes in it for longer.
     for wire in wires.values():

@@ -38,7 +38,7 @@ KAS = 2
 def agentk(stage: Stage) -> Agentk:
     """One at the first kas."""
     agentk = stage.agentk(at=[stage.kas[0]])
-    eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas), 30)
+    eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas))
     return agentk
 
 

@@ -106,7 +106,7 @@ def test_kas(
     """F12: one kas after the other, with an exec open at each of them."""
     pods.start_pods(stage.direct(namespace))
     agentk = stage.agentk(at=[stage.kas[0]])
-    eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas), 30)
+    eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas))
     rounds = 3 if long else 1
     with Everybody(stage, namespace, 185 if long else 100) as everybody:
         for _ in range(rounds):
@@ -122,7 +122,7 @@ def test_kas(
                     ) as near,
                 ):
                     for one in (far, near):
-                        eventually(lambda one=one: one.numbers("got"), 30)  # type: ignore[misc]
+                        eventually(lambda one=one: one.numbers("got"))  # type: ignore[misc]
                     _restart(kas, record)
                     far.stop()
                 record.note(
@@ -170,7 +170,7 @@ def test_agentk(
         stage.agentk("agentk-1", at=[stage.kas[0]]),
         stage.agentk("agentk-2", at=[stage.kas[1]]),
     ]
-    eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas), 30)
+    eventually(lambda: all(stage.answers(stage.way(kas)) for kas in stage.kas))
     with Everybody(stage, namespace, 185 if long else 100) as everybody:
         time.sleep(2)
         for replica in replicas * (3 if long else 1):

@@ -200,7 +200,7 @@ def test_kas_stops_dead(
     stage.agentk("f10-b", at=[stage.kas[1]])
     front = stage.path([kas.proxy for kas in stage.kas[1:]])
     way = stage.way(front)
-    eventually(lambda: stage.answers(way), 30)
+    eventually(lambda: stage.answers(way))
     assert first.process is not None
     audit = control_plane.audit()
     kubectl = stage.kubectl(stage.kas[1], namespace)

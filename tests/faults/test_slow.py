@@ -308,7 +308,7 @@ def test_ctrl_c(
         for condition, where, execution, when in running:
             typed = execution.interrupt()
             try:
-                eventually(lambda when=when: when.exists() and when.read_text(), 60)  # type: ignore[misc]
+                eventually(lambda when=when: when.exists() and when.read_text())  # type: ignore[misc]
                 ended = float(when.read_text()) - typed
             except AssertionError:
                 ended = 60.0

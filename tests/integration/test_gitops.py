@@ -227,7 +227,7 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     )
     assert len(stand.live(path)["data"]) == 5
     stand.kas.ctl(*found[1].split())
-    eventually(lambda: stand.config_maps() == {"m0"}, 60)
+    eventually(lambda: stand.config_maps() == {"m0"})
     eventually(lambda: len(stand.live(path)["data"]) == 1)
 
     # What they were is known, and one of them comes back by hand.
@@ -241,7 +241,7 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     # Back to the commit before, which brings what went; then Git rules again.
     shown = stand.kas.ctl("gitops", "undo", "main", stand.repository, second[:12])
     assert f"goes back to commit {second[:12]}" in shown
-    eventually(lambda: stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}, 60)
+    eventually(lambda: stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"})
     shown = stand.kas.ctl("gitops", "history", "main", stand.repository)
     assert third[:12] in shown
     # What was approved once is asked for again.
@@ -254,7 +254,7 @@ def test_from_git_to_the_cluster(stand: Stand) -> None:
     found = eventually(held, 60, "what is held again")
     assert stand.config_maps() == {"m0", "m1", "m2", "m3", "m4"}
     stand.kas.ctl(*found[1].split())
-    eventually(lambda: stand.config_maps() == {"m0"}, 60)
+    eventually(lambda: stand.config_maps() == {"m0"})
 
 
 def test_a_definition_and_its_objects_at_once(stand: Stand) -> None:
@@ -512,7 +512,7 @@ def test_kustomize_and_helm(stand: Stand) -> None:
             "values": "size: 5",
         },
     )
-    eventually(lambda: stand.config_maps() == {"sub", "mine-of-lib"}, 60)
+    eventually(lambda: stand.config_maps() == {"sub", "mine-of-lib"})
     data = stand.config_map("mine-of-lib")["data"]
     assert data["size"] == "5"
     assert data["has"] == "true"
@@ -521,7 +521,7 @@ def test_kustomize_and_helm(stand: Stand) -> None:
         return stand.kas.ctl("gitops", "status", "main", "--objects")
 
     # Once it is done: the objects were there before.
-    eventually(lambda: "helm template web:" in shown(), 60)
+    eventually(lambda: "helm template web:" in shown())
 
 
 def test_sops(stand: Stand, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_pod(
 
         kubectl.ok("delete", "pod", pod, PATIENT)
         assert way.ask("GET", path).status == 404
-        eventually(lambda: _connected(kas) not in (None, (namespace, pod)), 60)
+        eventually(lambda: _connected(kas) not in (None, (namespace, pod)))
     finally:
         kubectl("delete", "deployment/agentk", "clusterrolebinding/" + namespace)
 
@@ -189,7 +189,7 @@ def test_manifest_of_kasctl(
         rollout = ("rollout", "status", "deployment/agentk", PATIENT)
         done = kubectl(*rollout)
         assert done.code == 0, kubectl("get", "events").text
-        eventually(lambda: _connected(kas, "printed") is not None, 60)
+        eventually(lambda: _connected(kas, "printed") is not None)
         # And it is enforced: the same with a privilege makes no pod.
         container["securityContext"]["allowPrivilegeEscalation"] = True
         lax = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lax"}}

@@ -167,7 +167,7 @@ def test_manifest_runs(
             said = logs.ended(60).out
         assert b"Server Shut Down" in said
         # The next one takes its place, and the agent finds it.
-        eventually(lambda: _answers(way), 60)
+        eventually(lambda: _answers(way))
     finally:
         if agentk.process is not None:
             agentk.process.kill()

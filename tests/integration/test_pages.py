@@ -180,7 +180,7 @@ def test_several_share_a_redis(tmp_path: Path, redis: RedisServer) -> None:
         assert b'kas_redis_up{purpose="directory"} 1.0' in metrics
         redis("FLUSHALL")
         for one in several:
-            one.process.wait_for("Redis lost what was stored in pages/counters", 30)
+            one.process.wait_for("Redis lost what was stored in pages/counters")
         assert several[0].ask("/pages/count/a", "POST") == (200, "1")
         assert not (several[0].state / "store.sqlite").exists()
     finally:

@@ -128,7 +128,7 @@ def test_first_remote_agent(
     kas.kill()
     start_kas("192.0.2.2")
     # The one that was refused comes by itself: key and CA are the same.
-    edge.wait_for("connected to kas", 60)
+    edge.wait_for("connected to kas")
 
     config = tmp_path / "me.kubeconfig"
     made = ctl(*user, "me", "--read-only", *server_url, "--output-file", config)

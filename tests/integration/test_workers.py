@@ -229,7 +229,7 @@ def test_drained_while_none_is_ready(kas: Kas, agentk: Agentk) -> None:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
     # Three programs start at once.
-    eventually(lambda: kas.metric("kas_workers_ready") == WORKERS, 90)
+    eventually(lambda: kas.metric("kas_workers_ready") == WORKERS)
     eventually(
         lambda: all(
             _of_worker(kas, one)["draining"] is True for one in range(1, WORKERS + 1)
