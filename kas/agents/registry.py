@@ -93,7 +93,7 @@ class Registry:
         self._extra: dict[str, dict[bytes, AgentConnection]] = {}
         self._extra_by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
         #: By agent: tunnels that are retired and not gone yet, of both kinds.
-        self._leaving: Counter[str] = Counter()
+        self._retired: Counter[str] = Counter()
         self._waiters = Waiters()
         self._conflicts = Conflicts()
         #: Called with the id of each agent that connects, here or at another kas.
@@ -214,13 +214,13 @@ class Registry:
         if connection is None or connection.retired:
             return None
         connection.retired = True
-        self._leaving[connection.agent.agent_id] += 1
+        self._retired[connection.agent.agent_id] += 1
         self._take_out(connection)
         return connection
 
     def is_full(self, agent_id: str, instance_id: bytes) -> bool:
         """One more tunnel of the agent would be too many."""
-        if self._leaving[agent_id] >= MAX_INSTANCES:
+        if self._retired[agent_id] >= MAX_INSTANCES:
             return True
         held = self.instances(agent_id)
         return len(held) >= MAX_INSTANCES and not any(
@@ -243,10 +243,10 @@ class Registry:
         return connection
 
     def _gone(self, agent_id: str) -> None:
-        if self._leaving[agent_id] > 1:
-            self._leaving[agent_id] -= 1
+        if self._retired[agent_id] > 1:
+            self._retired[agent_id] -= 1
         else:
-            del self._leaving[agent_id]
+            del self._retired[agent_id]
 
     def _take_out(self, connection: AgentConnection) -> None:
         agent = connection.agent

@@ -204,12 +204,11 @@ def test_an_order_that_one_missed(kas: Kas, agentk: Agentk) -> None:
 def test_drained_while_one_does_not_answer(kas: Kas, agentk: Agentk) -> None:
     """Nobody says that its agents have left."""
     pid = _holder(kas)[1]
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(AssertionError, match="1 silent worker still here"):
-            kasctl_here("drain", "--timeout", "1", state=kas.state)
-    finally:
-        os.kill(pid, signal.SIGCONT)
+    with (
+        _stopped(pid),
+        pytest.raises(AssertionError, match="1 silent worker still here"),
+    ):
+        kasctl_here("drain", "--timeout", "1", state=kas.state)
     # It was told; the others have drained as well, so the agent has to stay.
     eventually(lambda: _of_worker(kas, _holder(kas)[0])["draining"] is True)
     kas.ctl("drain", "--undo")
