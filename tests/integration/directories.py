@@ -15,6 +15,7 @@ from kas.directory.records import AgentRecord
 from kas.directory.redis_layout import Layout
 from kas.directory.redis_store import BATCH_SECONDS, LEASE_INTERVAL, RedisStore
 from tests.integration import redisserver
+from tests.integration.processes import PATIENCE
 from tests.integration.redisserver import until
 from tests.kas.directory.memory import kas
 
@@ -37,7 +38,7 @@ class Fleet:
         self.superseded: list[AgentRecord] = []
         self.settings = Redis(
             server=RedisServer(address=f"127.0.0.1:{redis.port}"),
-            write_timeout=1.0,
+            write_timeout=PATIENCE,
             **settings,
         )
         self.stores: list[RedisStore] = []

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from tests.integration import processes
 from tests.integration.processes import clean_environment, die_with_parent
 
 T = TypeVar("T")
@@ -167,7 +168,7 @@ class Running:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def line(self, seconds: float = 30) -> bytes:
+    def line(self, seconds: float = processes.PATIENCE) -> bytes:
         """The next line of its standard output; empty at the end."""
         assert self.child.stdout is not None
         end = time.monotonic() + seconds
@@ -189,7 +190,7 @@ class Running:
         self.child.stdin.write(data)
         self.child.stdin.flush()
 
-    def ended(self, seconds: float = 30) -> Done:
+    def ended(self, seconds: float = processes.PATIENCE) -> Done:
         """How it ended, by itself and not because its input did."""
         self.child.wait(seconds)
         out, err = self.child.communicate(timeout=seconds)
@@ -245,7 +246,7 @@ class Terminal:
         """Somebody types."""
         os.write(self._fd, text)
 
-    def shows(self, pattern: bytes, seconds: float = 15) -> bool:
+    def shows(self, pattern: bytes, seconds: float = processes.PATIENCE) -> bool:
         """Whether *pattern* appears; what comes before it is forgotten."""
         end = time.monotonic() + seconds
         while (match := re.search(pattern, self._seen)) is None:
@@ -268,7 +269,7 @@ class Terminal:
         self._seen += chunk
         return bool(chunk)
 
-    def ended(self, seconds: float = 30) -> int:
+    def ended(self, seconds: float = processes.PATIENCE) -> int:
         """Its exit status, once it ends."""
         end = time.monotonic() + seconds
         while select.select([self._fd], [], [], max(0.0, end - time.monotonic()))[0]:

@@ -13,6 +13,7 @@ from twisted.internet.task import deferLater
 from kas.config.redis import Redis, RedisServer
 from kas.redis import RedisClient, RedisRefused, RedisUnavailable
 from tests.integration import redisserver
+from tests.integration.processes import PATIENCE
 from tests.integration.redisserver import until
 
 reactor: Any = _reactor
@@ -65,7 +66,8 @@ async def client(
 def tcp(server: redisserver.RedisServer, **more: Any) -> Redis:
     """Settings for it."""
     address = RedisServer(address=f"127.0.0.1:{server.port}")
-    return Redis(server=address, **{"write_timeout": 0.5, "dial_timeout": 2.0, **more})
+    times = {"write_timeout": PATIENCE, "dial_timeout": PATIENCE}
+    return Redis(server=address, **{**times, **more})
 
 
 async def failure(waiting: Deferred[Any]) -> Exception:

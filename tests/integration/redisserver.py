@@ -12,13 +12,13 @@ import hiredis
 from twisted.internet.task import deferLater
 
 from tests.integration import needs
-from tests.integration.processes import Process, eventually
+from tests.integration.processes import PATIENCE, Process, eventually
 from tools.ports import free_port
 
 INSTALL = "apt-get install redis-server"
 
 
-async def until(look: Callable[[], Any], what: str, seconds: float = 30) -> None:
+async def until(look: Callable[[], Any], what: str, seconds: float = PATIENCE) -> None:
     """Let the reactor run until something is so."""
     from twisted.internet import reactor
 
@@ -77,7 +77,7 @@ class RedisServer:
     def __call__(self, *command: str | bytes | int) -> Any:
         """The answer to a command, or the error as a value."""
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(10)
+            sock.settimeout(PATIENCE)
             sock.connect(str(self.socket))
             sock.sendall(hiredis.pack_command(command))  # type: ignore[arg-type]
             reader = hiredis.Reader()

@@ -16,6 +16,7 @@ import attrs
 import yaml
 
 from tests.integration.processes import (
+    PATIENCE,
     ROOT,
     Process,
     eventually,
@@ -49,7 +50,7 @@ def fetch(port: int, path: str) -> tuple[int, bytes]:
     """GET from an observability listener; status 0 when nobody is there."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
@@ -284,7 +285,7 @@ class Agentk(Program):
         """Whether bytes flow through its tunnel."""
         return fetch(self.observability, "/readiness")[0] == 200
 
-    def wait_until_ready(self, seconds: float = 30) -> None:
+    def wait_until_ready(self, seconds: float = PATIENCE) -> None:
         """Until `ready`."""
         eventually(self.ready, seconds, "agentk is ready")
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kas.identity.jwt import read_secret, sign
-from tests.integration.processes import Process, eventually
+from tests.integration.processes import PATIENCE, Process, eventually
 from tests.integration.stack import Agentk, Kas
 from tests.integration.test_gitlab import GitLabProcess
 from tools.git_repository import GitRepository, git
@@ -242,7 +242,7 @@ def ask(port: int, secret_file: Path, method: str, body: Any) -> Any:
         json.dumps(body).encode(),
         {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.load(answer)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.stand import Fleet, FleetKas
 from tests.integration import needs
-from tests.integration.processes import eventually, kasctl
+from tests.integration.processes import PATIENCE, eventually, kasctl
 from tests.integration.rawhttp import Way
 from tests.integration.stack import Agentk, fetch, sandbox
 from tests.prometheus.rules import exposed_metrics, named_metrics
@@ -146,7 +146,7 @@ def test_certificates_for_each_other(
             pytest.raises((ssl.SSLError, ConnectionError)),
         ):
             # With TLS 1.3 the refusal comes after the client's part of the handshake.
-            tls.settimeout(10)
+            tls.settimeout(PATIENCE)
             assert tls.recv(1), "it was closed"
             raise AssertionError("nobody asked for a certificate")
     finally:

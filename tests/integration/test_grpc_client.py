@@ -38,7 +38,7 @@ QUICK = ChannelLimits(backoff_first=0.05, backoff_most=0.1)
 
 #: Where a server dies.  One that lives takes so many pings for a flood.
 ALERT = attrs.evolve(
-    QUICK, http2=attrs.evolve(QUICK.http2, ping_after=0.3, ping_timeout=0.5)
+    QUICK, http2=attrs.evolve(QUICK.http2, ping_after=0.3, ping_timeout=5.0)
 )
 
 

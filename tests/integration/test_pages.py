@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.module_kas import ModuleKas
 from tests.integration.pages_module import DROPIN
-from tests.integration.processes import eventually, kasctl
+from tests.integration.processes import PATIENCE, eventually, kasctl
 from tests.integration.redisserver import RedisServer
 from tests.integration.stack import fetch
 
@@ -85,7 +85,7 @@ def test_pages(kas: Kas) -> None:
 def test_only_tls(kas: Kas) -> None:
     """Plain HTTP gets no page, and `kasctl doctor` finds the listener."""
     port = kas.port("pages of modules")
-    plain = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    plain = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     plain.request("GET", "/pages/keys")
     assert plain.getresponse().status == 400
     found = kasctl("doctor", state=kas.state, check=False)

@@ -16,6 +16,7 @@ import pytest
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import (
+    PATIENCE,
     Process,
     clean_environment,
     eventually,
@@ -302,7 +303,7 @@ def test_ready_is_told(lone_kas: Kas, lone_agentk: Agentk, tmp_path: Path) -> No
         path = tmp_path / "notify"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
             told.bind(str(path))
-            told.settimeout(15)
+            told.settimeout(PATIENCE)
             service.start(environment={"NOTIFY_SOCKET": str(path)})
             assert told.recv(1000) == b"READY=1"
             if service is lone_agentk:
@@ -316,7 +317,7 @@ def test_watchdog(lone_kas: Kas, tmp_path: Path) -> None:
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(str(path))
-        told.settimeout(15)
+        told.settimeout(PATIENCE)
         environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"}
         lone_kas.start(environment=environment)
         assert told.recv(1000) == b"READY=1"

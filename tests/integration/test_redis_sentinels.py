@@ -12,7 +12,7 @@ from twisted.logger import LogEvent
 from kas.config.redis import Redis, RedisSentinel, RedisTls
 from kas.redis.dialling import Dialler
 from tests.integration import redisserver
-from tests.integration.processes import Process, eventually
+from tests.integration.processes import PATIENCE, Process, eventually
 from tests.integration.redisclients import CHANNEL, client
 from tests.integration.redisserver import until
 from tests.tunnel.transport import certificates
@@ -65,7 +65,7 @@ class Sentinels:
             username="kas",
             password_file=self.folder / "password",
             tls=RedisTls(enabled=True, ca_certificate_file=self.ca),
-            write_timeout=0.5,
+            write_timeout=PATIENCE,
         )
 
     def stop(self) -> None:

@@ -95,7 +95,7 @@ async def test_tls_without_a_client_certificate(tls: TlsServer) -> None:
 
 @pytest_twisted.ensureDeferred
 async def test_tls_to_a_server_without(redis: redisserver.RedisServer) -> None:
-    settings = tcp(redis, tls=RedisTls(enabled=True))
+    settings = tcp(redis, dial_timeout=2.0, tls=RedisTls(enabled=True))
     async with client(settings, wait=False) as (one, _):
         await until(lambda: "not connected" not in one.reason, "a reason")
         assert not one.up
