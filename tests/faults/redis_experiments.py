@@ -83,7 +83,7 @@ def until_known(stand: Stand, record: Record, name: str) -> None:
     began = time.monotonic()
     connected = sum(kas.value("kas_connected_agents") for kas in stand.kas)
     limit = LEASE_INTERVAL * 1.1 + 2
-    eventually(lambda: stand.known() >= connected, 60, "all agents are in Redis again")
+    eventually(lambda: stand.known() >= connected, what="all agents are in Redis again")
     took = time.monotonic() - began
     record.note(
         name,

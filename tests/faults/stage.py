@@ -169,7 +169,7 @@ class Stage:
             if kas.process is not None and kas.process.child.poll() is not None:
                 kas.process.kill()
                 kas.start()
-        eventually(lambda: not any(self.spread()), 40, "no agents are left")
+        eventually(lambda: not any(self.spread()), what="no agents are left")
 
     def agents(self, kas: FleetKas) -> int:
         """Connections of agents at a kas; none where it does not answer."""

@@ -128,6 +128,5 @@ class Fleet:
         for kas in self.kas:
             eventually(
                 lambda kas=kas: kas.status()["peers"] == len(self.kas) - 1,  # type: ignore[misc]
-                30,
-                "peers are known",
+                what="peers are known",
             )

@@ -254,7 +254,7 @@ def test_revoked(
             kubeconfig=stage.kubeconfig(far, user),
         )
         run = stack.enter_context(followers.Exec(guest, "main", "tick"))
-        eventually(lambda: run.numbers("got"), 30, "exec runs")
+        eventually(lambda: run.numbers("got"), what="exec runs")
         upload = stack.enter_context(way.connect())
         target = f"/api/v1/namespaces/{namespace}/configmaps"
         upload.send(way.head("POST", target, "Content-Length: 500000") + bytes(100_000))
@@ -289,7 +289,7 @@ def test_revoked(
         token = (stage.folder / f"{user}-2.token").read_text().strip()
         kind, number, _ = way.token.split(":", 2)
         again = attrs.evolve(way, token=f"{kind}:{number}:{token}")
-        eventually(lambda: _status(again) == 200, 30, "the next user is known")
+        eventually(lambda: _status(again) == 200, what="the next user is known")
         watch = stack.enter_context(again.connect())
         watch.send(again.head("GET", f"{target}?watch=1"))
         assert watch.head()[1] == 200

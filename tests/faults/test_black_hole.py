@@ -133,5 +133,5 @@ def test_dials(stage: Stage, record: Record, tmp_path: Path, long: bool) -> None
             for name in GAUGES
         }
 
-    eventually(lambda: not any(left().values()), 30, "nothing is under way")
+    eventually(lambda: not any(left().values()), what="nothing is under way")
     record.note("bug 2", f"left: {left()}", "0", not any(left().values()))

@@ -84,7 +84,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with sandbox(folder) as kubeconfig:
         pair = Pair(folder, kubeconfig)
         try:
-            eventually(pair.works, 30, "both are served")
+            eventually(pair.works, what="both are served")
             yield pair
         finally:
             pair.fleet.stop()
@@ -94,7 +94,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 def test_f23_forgiven(pair: Pair, offset: str) -> None:
     """Some seconds do nothing."""
     pair.restart_other(offset)
-    eventually(pair.works, 30, "both are served")
+    eventually(pair.works, what="both are served")
 
 
 @pytest.mark.parametrize("offset", WRONG)
@@ -105,14 +105,16 @@ def test_f23_clock_of_a_kas(pair: Pair, record: Record, offset: str) -> None:
     with load:
         pair.restart_other(offset)
         # Its own agent it serves itself.
-        eventually(lambda: pair.ask(pair.other, "two") == 200, 60, "its own agent")
+        eventually(lambda: pair.ask(pair.other, "two") == 200, what="its own agent")
         ways = ((pair.right, "two"), (pair.other, "one"))
         with ThreadPoolExecutor() as pool:
             statuses = set(pool.map(lambda way: pair.ask(*way), ways))
         assert statuses <= {502, 503}
-        eventually(lambda: "check the clocks" in pair.said()[before:], 30, "it is said")
+        eventually(
+            lambda: "check the clocks" in pair.said()[before:], what="it is said"
+        )
         pair.restart_other("")
-        eventually(pair.works, 60, "both are served")
+        eventually(pair.works, what="both are served")
     seen = load.seen
     record.note(
         "F23",

@@ -36,7 +36,7 @@ def test_one_of_two(
     stage.agentk("second", at=[gateway])
     front = stage.path([kas.proxy for kas in stage.kas[1:]])
     way = stage.way(front)
-    eventually(lambda: stage.answers(way), 30, "other kas reach the agent")
+    eventually(lambda: stage.answers(way), what="other kas reach the agent")
     with ExitStack() as stack:
         events = stack.enter_context(clients.Events(control_plane, namespace, 5))
         watches = stack.enter_context(
@@ -48,7 +48,7 @@ def test_one_of_two(
             for _ in range(EXECS)
         ]
         for one in execs:
-            eventually(lambda one=one: one.numbers("got"), 30, "exec runs")  # type: ignore[misc]
+            eventually(lambda one=one: one.numbers("got"), what="exec runs")  # type: ignore[misc]
         loads = [one["streams"] for one in gateway.status()["agents"]]
         assert sum(loads) == WATCHES + EXECS and min(loads) >= EXECS, loads
         process = victim.process

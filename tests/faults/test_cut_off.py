@@ -84,7 +84,7 @@ def test_cut_off(
         else:
             path.cut()
         began = time.monotonic()
-        eventually(lambda: not lost.value("kas_redis_up"), 30, "it notices")
+        eventually(lambda: not lost.value("kas_redis_up"), what="it notices")
         agents.connect([stand.tokens[new - 1]], lost.agents)
         time.sleep(max(0.0, CUT_OFF - (time.monotonic() - began)))
         alive = stand.redis("KEYS", "gitlab-kas:txkas1:kas:*")
@@ -96,7 +96,7 @@ def test_cut_off(
         path.refuse = False
         healed = stand.until_up(LONGEST_PAUSE + 5)
         # Nothing is left of the time without a way.
-        eventually(lambda: stand.known() >= new, 30, "its agents are in Redis again")
+        eventually(lambda: stand.known() >= new, what="its agents are in Redis again")
         time.sleep(2)
         windows = load.windows()
     record.note(

@@ -126,7 +126,7 @@ def test_another_process(
         "the dead one is gone",
     )
     took = time.time() - since
-    eventually(lambda: _held(stage, name) == 1, 30, "one is in Redis")
+    eventually(lambda: _held(stage, name) == 1, what="one is in Redis")
     record.note(
         "F03",
         f"{where}: the dead one was closed {took:.1f} s after it, 1 is left in Redis",
@@ -201,7 +201,7 @@ def test_same_process(stage: Stage, record: Record) -> None:
             in_time=gone <= PROMPT and took <= PROMPT,
         )
         # What changes is written a little later, together.
-        eventually(lambda name=name: _held(stage, name) == 1, 30, "one is in Redis")  # type: ignore[misc]
+        eventually(lambda name=name: _held(stage, name) == 1, what="one is in Redis")  # type: ignore[misc]
     eventually(
         lambda: [_established(kas) for kas in stage.kas] == [1, 0, 1],
         CLOSE_TIMEOUT + 1,

@@ -117,8 +117,7 @@ def test_slow_strangers(kas: Kas, record: Record) -> None:
         began = time.monotonic()
         eventually(
             lambda: len(descriptors(_process(kas).pid)) <= before + 5,
-            60,
-            "all of them are closed",
+            what="all of them are closed",
         )
         closed = time.monotonic() - began
         assert len(idle) == IDLE
@@ -217,7 +216,7 @@ def test_descriptors(kas: Kas, record: Record) -> None:
                 time.sleep(0.05)
             used = (_cpu(kas) - cpu) / (time.monotonic() - began)
         began = time.monotonic()
-        eventually(lambda: _reachable(way), 30, "kas takes connections again")
+        eventually(lambda: _reachable(way), what="kas takes connections again")
         again = time.monotonic() - began
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
     record.note(

@@ -51,7 +51,7 @@ def test_under_load(
     assert stage.spread() == [1, 0, 0]
     front = stage.path([kas.proxy for kas in stage.kas[1:]])
     way = stage.way(front)
-    eventually(lambda: stage.answers(way), 30, "other kas reach the agent")
+    eventually(lambda: stage.answers(way), what="other kas reach the agent")
     rate = 185 if long else 100
     audit = control_plane.audit()
     with ExitStack() as stack:
@@ -68,7 +68,7 @@ def test_under_load(
             followers.Follower(kubectl, "logs", "-f", "main", "-c", "tick")
         )
         for one in execs:
-            eventually(lambda one=one: one.numbers("got"), 30, "exec runs")  # type: ignore[misc]
+            eventually(lambda one=one: one.numbers("got"), what="exec runs")  # type: ignore[misc]
         gets = stack.enter_context(clients.gets(way, rate))
         posts = stack.enter_context(clients.posts(way, 10, namespace, "made"))
         time.sleep(10 if long else 3)
@@ -132,7 +132,7 @@ def test_requests_in_flight(
     stage.agentk(at=[stage.kas[0]])
     front = stage.path([kas.proxy for kas in stage.kas[1:]])
     way = stage.way(front)
-    eventually(lambda: stage.answers(way), 30, "other kas reach the agent")
+    eventually(lambda: stage.answers(way), what="other kas reach the agent")
     target = f"/api/v1/namespaces/{namespace}/configmaps"
     audit = control_plane.audit()
     note = _noter(record, "F11, in flight")
@@ -192,7 +192,7 @@ def test_copy(
     stage.agentk(at=[stage.kas[0]])
     front = stage.path([kas.proxy for kas in stage.kas[1:]])
     way = stage.way(front)
-    eventually(lambda: stage.answers(way), 30, "other kas reach the agent")
+    eventually(lambda: stage.answers(way), what="other kas reach the agent")
     kubectl = stage.kubectl(front, namespace)
     size, rate = (1000, 60e6) if long else (100, 40e6)
     large = pods.random_file(tmp_path / "large", size)
@@ -254,10 +254,10 @@ def test_copy(
                 # Back to where the next fault will be.
                 stage.back.targets = [stage.kas[0].agents]
                 stage.back.cut()
-                eventually(lambda: stage.spread() == [1, 0, 0], 40, "agentk is back")
+                eventually(lambda: stage.spread() == [1, 0, 0], what="agentk is back")
                 stage.back.targets = [kas.agents for kas in stage.kas]
         events.stop()
-        eventually(lambda: len(watch.numbers) >= len(events.made), 40, "all events")
+        eventually(lambda: len(watch.numbers) >= len(events.made), what="all events")
         watch.stop()
     record.note(
         f"F11, {fault}",
@@ -270,7 +270,7 @@ def test_copy(
 def _on_its_way(child: subprocess.Popen[bytes], path: Path, size: float) -> None:
     """Until *size* more bytes have passed, while *child* runs."""
     enough = path.passed + size
-    eventually(lambda: child.poll() is not None or path.passed > enough, 60, "bytes")
+    eventually(lambda: child.poll() is not None or path.passed > enough, what="bytes")
     assert child.poll() is None, child.communicate()[0]
 
 

@@ -109,7 +109,7 @@ def test_leader(
         stage.fleet.agentks.append(agentks[pod])
         start(pod)
     try:
-        eventually(lambda: _lines(file), 30, "one of them leads")
+        eventually(lambda: _lines(file), what="one of them leads")
         first = last()[0]
         process = agentks[first].process
         assert process is not None

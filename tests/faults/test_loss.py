@@ -67,7 +67,7 @@ def test_loss(
     kas, other = stage.kas
     agentk = stage.agentk(at=[kas])
     way = stage.way(other)
-    eventually(lambda: stage.answers(way), 30, "the agent is reached")
+    eventually(lambda: stage.answers(way), what="the agent is reached")
     kubectl = stage.kubectl(other, namespace)
     kubectl.ok("get", "pods")
     with (

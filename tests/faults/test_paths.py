@@ -175,7 +175,7 @@ def test_stopped_reader(
     try:
         # By the kas with the agent, or by an extra tunnel.
         eventually(
-            lambda: sum(kas.streams() for kas in stage.kas) >= 2, 30, "both are open"
+            lambda: sum(kas.streams() for kas in stage.kas) >= 2, what="both are open"
         )
         for reader in readers:
             reader.send_signal(signal.SIGSTOP)
@@ -218,7 +218,7 @@ def test_reconnects(stage: Stage, record: Record, long: bool) -> None:
     try:
         with Agents(kas.authority, [stage.back.port], kind="following") as agents:
             agents.connect(tokens, stage.back.port)
-            eventually(lambda: sum(stage.spread()) == total, 40, "all are connected")
+            eventually(lambda: sum(stage.spread()) == total, what="all are connected")
             rounds = 17 if long else 3
             for _ in range(rounds):
                 stage.back.cut()
@@ -250,7 +250,7 @@ def test_reconnects(stage: Stage, record: Record, long: bool) -> None:
                 "<= 9",
                 tried / total <= 9,
             )
-            eventually(lambda: sum(stage.spread()) == total, 60, "all are back")
+            eventually(lambda: sum(stage.spread()) == total, what="all are back")
     finally:
         stage.back.refuse = False
-    eventually(lambda: not any(stage.spread()), 40, "no agents are left")
+    eventually(lambda: not any(stage.spread()), what="no agents are left")

@@ -58,8 +58,7 @@ def test_absent_agent(stand: Stand, record: Record) -> None:
     )
     eventually(
         lambda: all(not kas.value("kas_waiting_streams") for kas in stand.kas),
-        10,
-        "nobody waits any more",
+        what="nobody waits any more",
     )
 
 
@@ -121,7 +120,7 @@ def test_idle(tmp_path_factory: pytest.TempPathFactory, record: Record) -> None:
             agents.connect(stand.tokens[:half], stand.kas[0].agents)
             agents.connect(stand.tokens[half : count - few], stand.kas[1].agents)
             agents.connect(stand.tokens[count - few : count], stand.kas[2].agents)
-            eventually(lambda: stand.known() == count, 30, "all are in Redis")
+            eventually(lambda: stand.known() == count, what="all are in Redis")
             grown = stand.kas[2].resident() - memory
             answers = stand.kas[2].value("kas_directory_answers")
             record.note(

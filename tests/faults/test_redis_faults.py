@@ -45,8 +45,7 @@ def test_killed(stand: Stand, record: Record, agents: Agents) -> None:
             began = time.monotonic()
             eventually(
                 lambda: not any(kas.value("kas_redis_up") for kas in stand.kas),
-                10,
-                "the breakers are open",
+                what="the breakers are open",
             )
             agents.connect([stand.tokens[new - 1]], stand.kas[1].agents)
             found = [stand.timed_get(kas, new) for kas in stand.kas]

@@ -72,7 +72,7 @@ def test_older_state(how: str, stand: Stand, record: Record, agents: Agents) -> 
     tokens = [stand.tokens[number - 1] for number in moving]
     agents.connect(tokens, stand.kas[0].agents)
     keys = [f"gitlab-kas:txkas1:agent:{number}" for number in moving]
-    eventually(lambda: stand.redis("EXISTS", *keys) == len(keys), 30, "they are known")
+    eventually(lambda: stand.redis("EXISTS", *keys) == len(keys), what="they are known")
     save, go_back = FAILOVERS[how]
     with stand.alive(), loaded(stand) as load:
         before = save(stand)
@@ -80,8 +80,7 @@ def test_older_state(how: str, stand: Stand, record: Record, agents: Agents) -> 
         address = str(stand.kas[1].private).encode()
         eventually(
             lambda: all(_is_at(stand, key, address) for key in keys),
-            10,
-            "they are known to have moved",
+            what="they are known to have moved",
         )
         refused = 'kas_gateway_requests_total{outcome="refused"}'
         wrong = stand.kas[0].metrics()[refused]
@@ -137,8 +136,7 @@ def test_killed_and_started_again(stand: Stand, record: Record, agents: Agents) 
                     sum(kas.value("kas_agent_connections") for kas in stand.kas)
                     >= CONNECTED
                 ),
-                30,
-                "all agents are back",
+                what="all agents are back",
                 pause=0.1,
             )
         load.window("after")

@@ -15,6 +15,7 @@ from tests.faults.stand import FleetKas
 from tests.integration import pods
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import (
+    PATIENCE,
     Process,
     eventually,
 )
@@ -177,7 +178,7 @@ def test_agentk(
             process = replica.process
             assert process is not None
             begin = time.monotonic()
-            clean = process.stops_cleanly(seconds=60)
+            clean = process.stops_cleanly(seconds=PATIENCE)
             took = time.monotonic() - begin
             errors = _errors(process)
             process.kill()
@@ -237,9 +238,9 @@ def test_scale(
             kas.process.child.send_signal(signal.SIGTERM)
         for kas in (first, second):
             assert kas.process is not None
-            assert kas.process.ended(60) == -signal.SIGTERM
+            assert kas.process.ended(PATIENCE) == -signal.SIGTERM
         took = time.monotonic() - begin
-        eventually(lambda: stage.agents(third) == total, 60, "all are at the third")
+        eventually(lambda: stage.agents(third) == total, what="all are at the third")
         record.note(
             "F14",
             f"3 -> 1 kas, two at once: stopped after {took:.0f} s, "

@@ -109,7 +109,7 @@ def test_paths(
     for name in ways:
         for kas in stage.kas:
             there = stage.way(kas, f"of-{name}")
-            eventually(lambda there=there: stage.answers(there), 30, name)  # type: ignore[misc]
+            eventually(lambda there=there: stage.answers(there), what=name)  # type: ignore[misc]
     seconds = 65 if long else 36
     audit = control_plane.audit()
     with ExitStack() as stack:
@@ -212,7 +212,7 @@ def test_kas_stops_dead(
             for _ in range(EXECS)
         ]
         for one in execs:
-            eventually(lambda one=one: one.numbers("got"), 30, "exec runs")  # type: ignore[misc]
+            eventually(lambda one=one: one.numbers("got"), what="exec runs")  # type: ignore[misc]
         pauses = Pauses(execs)
         time.sleep(2)
         first.process.child.send_signal(signal.SIGSTOP)
@@ -281,7 +281,7 @@ def test_kas_stops_dead(
         all(status == 200 for _, status in late),
         in_time=all(took <= 2 for took, _ in late),
     )
-    eventually(lambda: stage.agents(first) == 0, 10, "its view converges")
+    eventually(lambda: stage.agents(first) == 0, what="its view converges")
     record.note(
         "bug 13",
         f"agents of each kas: {stage.spread()}",

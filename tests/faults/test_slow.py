@@ -210,7 +210,7 @@ def ways(
                 ),
             ]
         for _, _, way, _ in found:
-            eventually(lambda way=way: stage.answers(way), 60, "a way")  # type: ignore[misc]
+            eventually(lambda way=way: stage.answers(way), what="a way")  # type: ignore[misc]
         yield found
 
 

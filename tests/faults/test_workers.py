@@ -115,10 +115,12 @@ def test_under_load(
         execs: list[followers.Exec] = []
         while len(execs) < EXECS:
             # kubectl asks for the pod first, so its second connection cannot be led.
-            made = stack.enter_context(followers.Exec(kubectl, "main", "tick"))
-            eventually(lambda made=made: made.numbers("got"), 30, "exec runs")  # type: ignore[misc]
-            if not _connected(made.child.pid, one):
-                execs.append(made)
+            with ExitStack() as trying:
+                made = trying.enter_context(followers.Exec(kubectl, "main", "tick"))
+                eventually(lambda made=made: made.numbers("got"), what="exec runs")  # type: ignore[misc]
+                if not _connected(made.child.pid, one):
+                    stack.enter_context(trying.pop_all())
+                    execs.append(made)
         time.sleep(10 if long else 3)
         before = [len(each.numbers("got")) for each in execs]
         os.kill(one, signal.SIGKILL)
