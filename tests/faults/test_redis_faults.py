@@ -23,7 +23,7 @@ from tests.faults.redis_experiments import (
     until_known,
 )
 from tests.faults.redis_stand import Stand
-from tests.integration.processes import eventually
+from tests.integration.processes import PATIENCE, eventually
 from tools.load.clients import Agents
 
 #: Each compares latencies during a fault with those before.
@@ -129,7 +129,7 @@ class Fault:
 def _commands(stand: Stand, *commands: tuple[str, ...]) -> None:
     """On one connection, because the first of them may be a password."""
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10)
+        sock.settimeout(PATIENCE)
         sock.connect(str(stand.redis.socket))
         reader = hiredis.Reader()
         for command in commands:

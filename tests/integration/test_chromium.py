@@ -25,12 +25,9 @@ from kas.state import pki
 from kas.state.directory import StateDirectory
 from tests.fakes.gitlab import user_answer
 from tests.integration import needs
-from tests.integration.processes import Process
+from tests.integration.processes import PATIENCE, Process
 from tests.integration.stack import Agentk, Kas
 from tests.integration.test_gitlab import PAGES, GitLabProcess
-
-#: Seconds for a browser to start, and for what a page tries.
-PATIENCE = 60
 
 #: Names of one that shows nothing on a screen.
 PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")

@@ -16,7 +16,7 @@ import yaml
 
 from tests.integration import needs
 from tests.integration.cluster import ControlPlane
-from tests.integration.processes import eventually, kasctl
+from tests.integration.processes import PATIENCE, eventually, kasctl
 from tests.integration.stack import Agentk, Kas
 from tests.modules.gitops.test_decryption import IDENTITY, encrypted
 from tests.modules.gitops.test_rendering import CHART
@@ -101,7 +101,7 @@ class Stand:
         project = {
             "paths": [{"glob": "/apps/**/*.yaml"}],
             "default_namespace": self.namespace,
-            "prune_timeout": "30s",
+            "prune_timeout": "90s",
             **project,
         }
         section = {"gitops": {"manifest_projects": [project]}}
@@ -144,7 +144,7 @@ class Stand:
         names = {one["metadata"]["name"] for one in found}
         return {one for one in names if one.startswith("inventory-")}
 
-    def says(self, text: str, seconds: float = 60) -> None:
+    def says(self, text: str, seconds: float = PATIENCE) -> None:
         """Until agentk has said it."""
         process = self.agentk.process
         assert process is not None

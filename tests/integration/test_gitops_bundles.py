@@ -190,7 +190,7 @@ def _applied_by_agentk(
         repositories[bundle.name] = origin
         commits[bundle.name] = origin.commit(bundle.files)
         source = {"source": bundle.source} if bundle.source else {}
-        projects.append({"id": bundle.name, "reconcile_timeout": "60s", **source})
+        projects.append({"id": bundle.name, "reconcile_timeout": "90s", **source})
     section = {"gitops": {"manifest_projects": projects}}
     config.commit({_CONFIG: yaml.safe_dump(section)})
     (folder / "kas").mkdir()

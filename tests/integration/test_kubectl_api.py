@@ -212,7 +212,7 @@ def test_wait(
     kubectl = make_kubectl(way, version, namespace)
     kubectl.ok("create", "configmap", "slow")
     wanted = "--for=jsonpath={.data.done}=yes"
-    with kubectl.start("wait", "configmap/slow", wanted, "--timeout=30s") as waiting:
+    with kubectl.start("wait", "configmap/slow", wanted, "--timeout=90s") as waiting:
         kubectl.ok("patch", "configmap", "slow", "-p", '{"data":{"done":"yes"}}')
         assert waiting.ended().out == b"configmap/slow condition met\n"
 
