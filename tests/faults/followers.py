@@ -119,7 +119,8 @@ class Exec:
                 self.child.stdin.write(b"%d %s\n" % (self.sent + 1, b"x" * 100))
                 self.child.stdin.flush()
                 self.sent += 1
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # The latter where it was ended meanwhile, and its input closed.
             self.problems.append(f"cannot write: {error}")
 
     def numbers(self, word: str) -> list[int]:
