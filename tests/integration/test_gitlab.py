@@ -256,11 +256,11 @@ def test_jobs(gitlab: GitLabProcess, served: Kas, control_plane: ControlPlane) -
         assert connection.head()[1] == 200
         begun = time.monotonic()
         gitlab.control(revoke="as-agent")
-        connection.sock.settimeout(PATIENCE)
+        connection.sock.settimeout(4 * LIFETIME)
         with contextlib.suppress(OSError):
             while connection.sock.recv(65536):
                 pass
-        assert time.monotonic() - begun < PATIENCE
+        assert time.monotonic() - begun < 3 * LIFETIME
     assert way("as-agent").ask("GET", "/readyz").status == 401
     log = (served.folder / "kas.log").read_text()
     assert not any(token in log for token in ("as-agent", "as-job:", "elsewhere"))
@@ -483,7 +483,7 @@ def test_kubectl(
     ):
         assert ended.line() == other.line() == b"begun\n"
         gitlab.control(revoke="glpat-x")
-        assert ended.ended().code != 0
+        assert ended.ended(3 * LIFETIME).code != 0
         other.write(b"still here\n")
         assert other.line() == b"still here\n"
 
@@ -585,7 +585,7 @@ def test_agents(
     process.stop()
     assert agentk.process is not None
     gitlab.control(revoke="glagent-prod")
-    agentk.process.wait_for("GitLab does not know this agent token")
+    agentk.process.wait_for("GitLab does not know this agent token", 6 * LIFETIME)
     assert not agentk.ready()
     gitlab.control(
         agents={"glagent-prod": {"agent_id": 7, "name": "prod", "project_id": 42}}

@@ -275,13 +275,13 @@ def test_gitlab_git_and_cluster(
         assert connection.head()[1] == 200
         begun = time.monotonic()
         gitlab.control(revoke=SECRETS["glcbt-other"])
-        connection.sock.settimeout(PATIENCE)
+        connection.sock.settimeout(4 * LIFETIME)
         with contextlib.suppress(OSError):
             while connection.sock.recv(65536):
                 pass
-        assert time.monotonic() - begun < PATIENCE
+        assert time.monotonic() - begun < 3 * LIFETIME
     gitlab.control(revoke=SECRETS["glagent-edge"])
-    again.wait_for("GitLab does not know this agent token")
+    again.wait_for("GitLab does not know this agent token", 6 * LIFETIME)
     assert other.ask("GET", "/readyz").status == 401
     for secret in (job, person):
         assert stand.way(secret).ask("GET", "/readyz").status == 200

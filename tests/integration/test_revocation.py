@@ -1,4 +1,4 @@
-"""What `kasctl` takes back ends what runs; how soon is measured in tests/faults."""
+"""What `kasctl` takes back ends what runs, within seconds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from tests.integration.processes import eventually
 from tests.integration.stack import Agentk, Kas
 
 MakeKubectl = Callable[..., Kubectl]
+
+#: What is promised; kas looks at its file every two.
+SECONDS = 10
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +47,9 @@ def test_user(
         assert run.line() == other.line() == b"begun\n"
         kas.ctl("user", "revoke", name)
         # Over SPDY kubectl takes the end of the connection for that of the command.
-        assert run.ended().code != 0 or transport == "spdy"
-        logs.ended()
-        watch.ended()
+        assert run.ended(SECONDS).code != 0 or transport == "spdy"
+        logs.ended(SECONDS)
+        watch.ended(SECONDS)
         other.write(b"still here\n")
         assert other.line() == b"still here\n"
     again = guest("get", "pods")
@@ -74,13 +77,13 @@ def test_agent(
         with kubectl.start("logs", "-f", "main", "-c", "tick", "--tail=1") as logs:
             assert logs.line().startswith(b"tick")
             kas.ctl("agent", "revoke", "doomed")
-            logs.ended()
-        eventually(lambda: not agentk.ready(), what="the tunnel ends")
+            logs.ended(SECONDS)
+        eventually(lambda: not agentk.ready(), SECONDS, "the tunnel ends")
         answer = way.ask("GET", "/readyz")
         assert answer.status in (403, 404, 503), answer
         assert json.loads(answer.body)["kind"] == "Status"
         assert "doomed" not in [one["agent_name"] for one in kas.status()["agents"]]
-        process.wait_for(r"(?i)revoked|unauthenticated|not valid|refused")
+        process.wait_for(r"(?i)revoked|unauthenticated|not valid|refused", SECONDS)
         assert process.child.poll() is None
     finally:
         agentk.stop()
