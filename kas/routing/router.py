@@ -366,7 +366,7 @@ class AgentPath:
         self.record = record
 
     def open(
-        self, open_: pb.Open, receiver: IStreamReceiver, fin: bool, idempotent: bool
+        self, open_: pb.Open, receiver: IStreamReceiver, fin: bool, repeatable: bool
     ) -> StreamTransport:
         """Open a stream; raises as `TunnelProtocol.open_stream`."""
         if self.record is None:
@@ -374,7 +374,7 @@ class AgentPath:
                 open_.ClearField("target")
             return self.tunnel.open_stream(open_, receiver, fin=fin)
         self._aim(open_.target)
-        open_.target.repeatable = idempotent
+        open_.target.repeatable = repeatable
         return self._charge(self.tunnel.open_stream(open_, receiver, fin=fin))
 
     def resume(self, resume: pb.Resume, receiver: IStreamReceiver) -> StreamTransport:

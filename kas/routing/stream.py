@@ -38,8 +38,9 @@ __all__ = ["Resumption", "RoutedStream"]
 #: it.
 MAX_BUFFERED: Final = DEFAULT_LIMITS.initial_window
 
-#: Paths that may break under one request before it fails: a request that breaks what it
-#: touches has to end.
+#: Paths that one request may leave because they broke or fell silent: one that breaks
+#: what it touches has to end.  It fails with the next one that breaks, and stays where
+#: it is with the next one that is silent, which may be slow alone.
 MAX_LOST: Final = 3
 
 #: Seconds before another attempt, at first and at most.
@@ -151,7 +152,7 @@ class RoutedStream:
             if self._open.resume_id:
                 stream = self._open_resumable(path)
             else:
-                stream = path.open(self._open, self, self._fin, self._idempotent)
+                stream = path.open(self._open, self, self._fin, self._may_leave)
         except (SessionClosed, StreamReset):
             # It began to go away since the last frame from it, or is full: its refusal
             # costs a look at the next one, never a failed request.
@@ -189,7 +190,7 @@ class RoutedStream:
             self._path_lost,
             self._agent_id,
         )
-        stream.attach(path.open(self._open, stream, self._fin, self._idempotent))
+        stream.attach(path.open(self._open, stream, self._fin, self._may_leave))
         if self._fin:
             stream.finish()
         return stream
@@ -292,9 +293,14 @@ class RoutedStream:
             self._take_no_other()
         self._receiver.fin_received()
 
+    @property
+    def _may_leave(self) -> bool:
+        """A path that falls silent may be left for another one."""
+        return self._idempotent and self._lost < MAX_LOST
+
     def path_in_doubt(self) -> None:
         """The agent is silent: take another path, where that is fine."""
-        if self._idempotent and self._buffer is not None and self._stream is not None:
+        if self._may_leave and self._buffer is not None and self._stream is not None:
             self._stream.reset(ErrorCode.PATH_LOST, "the agent is silent")
 
     def path_missing(self) -> None:

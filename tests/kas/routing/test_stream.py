@@ -11,7 +11,7 @@ from kas.directory.directory import Directory
 from kas.fleet.peers import Peers
 from kas.routing.router import LOOK_AGAIN, ROUTING_TIMEOUT
 from kas.routing.stream import MAX_BUFFERED, MAX_LOST, Resumption
-from tests.kas.many import GRACE, Agentk, ManyCase
+from tests.kas.many import GRACE, Agentk, Kas, ManyCase
 from tests.tunnel.producers import Producer
 from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed, StreamReset
 from tunnel.interfaces import ConnectedAgent
@@ -106,6 +106,37 @@ class RepeatTests(ManyCase):
         self.assertEqual(len(other.streams), 1)
         self.answer(other)
         self.assert_answered()
+
+    def check_slow(self, at: Kas) -> None:
+        """
+        Where it left as many paths as it may, it waits for what is silent.
+
+        :param at: who has the agent.
+        """
+        agent = self.many.agent(at)
+        self.one.open(self.client, fin=True, idempotent=True)
+        self.many.settle()
+        for _ in range(MAX_LOST):
+            self.break_and_return(agent)
+        (pipe,) = [p for url, p in self.many.network.pipes if url == at.agents_url]
+        pipe.cut = True
+        (connection,) = at.registry.instances("7")
+        connection.tunnel.ask()
+        self.many.clock.pump([LOOK] * (LOOKS_TO_DOUBT + 1))
+        self.many.settle()
+        self.assertFalse(connection.tunnel.alive)
+        self.assertEqual(self.client.closed, [])
+        pipe.cut = False
+        self.many.settle()
+        self.assertEqual(len(agent.streams), MAX_LOST + 1)
+        self.answer(agent)
+        self.assert_answered()
+
+    def test_in_doubt_again_and_again(self) -> None:
+        self.check_slow(self.one)
+
+    def test_in_doubt_again_and_again_elsewhere(self) -> None:
+        self.check_slow(self.two)
 
     def test_in_doubt_and_may_not_be_done_twice(self) -> None:
         """It waits: the silent agent may be doing it."""
