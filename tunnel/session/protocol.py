@@ -358,7 +358,10 @@ class TunnelProtocol(Protocol):
 
     def peer_is_doubted(self) -> None:
         """The peer did not answer in time whether it is there."""
-        self._log.info("{peer} is silent though it was asked", peer=self.peer)
+        # Where nothing waits for it, it is no news yet: of thousands that connect in
+        # the same seconds, half answer late.
+        log = self._log.info if self._streams else self._log.debug
+        log("{peer} is silent though it was asked", peer=self.peer)
         for stream in tuple(self._streams.values()):
             receiver = stream.receiver
             if IPathReceiver.providedBy(receiver):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
@@ -263,6 +264,26 @@ class AskTests(SynchronousTestCase):
         self.tunnel.ask()
         self.looks(LOOKS_TO_END - 1)
         self.assertEqual(told, ["in doubt"])
+
+    def test_doubt_in_the_log(self) -> None:
+        """It is news where something waits for the peer."""
+        said: list[str] = []
+
+        def note(event: LogEvent) -> None:
+            if "is silent" in str(event["log_format"]):
+                said.append(event["log_level"].name)
+
+        globalLogPublisher.addObserver(note)
+        self.addCleanup(globalLogPublisher.removeObserver, note)
+        for stream in (False, True):
+            if stream:
+                self.tunnel.open_stream(pb.Open(), RecordingReceiver())
+            self.pipe.cut = True
+            self.tunnel.ask()
+            self.looks(LOOKS_TO_DOUBT)
+            self.pipe.cut = False
+            self.looks(LOOKS_TO_DOUBT)
+        self.assertEqual(said, ["debug", "info"])
 
     def test_long_path(self) -> None:
         """Around the world and back is no silence, nor is an answer behind bulk."""
