@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
@@ -269,6 +269,7 @@ class AskTests(SynchronousTestCase):
         """It is news where something waits for the peer."""
         said: list[str] = []
 
+        @implementer(ILogObserver)
         def note(event: LogEvent) -> None:
             if "is silent" in str(event["log_format"]):
                 said.append(event["log_level"].name)
