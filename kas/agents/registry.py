@@ -15,6 +15,7 @@ from tunnel.errors import ErrorCode
 from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.protocol import TunnelProtocol
+from tunnel.util.counts import one_less
 
 #: Instances (pods) of one agent here.  Two or three are usual; each is looked at for
 #: every request, and a stolen token must not fill the table.  As many more may be
@@ -239,14 +240,8 @@ class Registry:
         if connection is not None:
             self._take_out(connection)
             if connection.retired:
-                self._gone(connection.agent.agent_id)
+                one_less(self._retired, connection.agent.agent_id)
         return connection
-
-    def _gone(self, agent_id: str) -> None:
-        if self._retired[agent_id] > 1:
-            self._retired[agent_id] -= 1
-        else:
-            del self._retired[agent_id]
 
     def _take_out(self, connection: AgentConnection) -> None:
         agent = connection.agent

@@ -26,6 +26,7 @@ from kas.directory.known_kas import KnownPeers, Sessions
 from kas.directory.records import AgentRecord, KasRecord
 from kas.directory.store import Store, StoreDown
 from tunnel.errors import CallError, Status
+from tunnel.util.counts import one_less
 from tunnel.util.for_each import for_each
 
 __all__ = ["Directory"]
@@ -162,9 +163,7 @@ class Directory:
         if mine is None or mine.agent.generation != agent.generation:
             return
         del self._mine[key]
-        self._here[agent.agent_id] -= 1
-        if not self._here[agent.agent_id]:
-            del self._here[agent.agent_id]
+        one_less(self._here, agent.agent_id)
         if self._store is not None:
             self._store.remove(record)
 

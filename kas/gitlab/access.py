@@ -29,6 +29,7 @@ from tunnel.hosting.gitlab_access import MAX_TIME, SERVICE, check_path
 from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import gitlab_access_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
+from tunnel.util.counts import one_less
 
 __all__ = ["GitLabForAgents"]
 
@@ -132,17 +133,13 @@ class GitLabForAgents:
                 f"kas has {MAX_REQUESTS} requests of agents to GitLab under way",
             )
         self.running[id_] += 1
-        exchange = _Exchange(client, token, self._clock, partial(self._release, id_))
+        release = partial(one_less, self.running, id_)
+        exchange = _Exchange(client, token, self._clock, release)
         try:
             async for response in exchange.run(requests):
                 yield response
         finally:
             exchange.end()
-
-    def _release(self, agent_id: str) -> None:
-        self.running[agent_id] -= 1
-        if not self.running[agent_id]:
-            del self.running[agent_id]
 
 
 class _Exchange:
@@ -157,12 +154,12 @@ class _Exchange:
         client: GitLabClient,
         token: bytes,
         clock: IReactorTime,
-        release: Callable[[], None],
+        release: Callable[[], object],
     ) -> None:
         self._client = client
         self._token = token
         self._clock = clock
-        self._release: Callable[[], None] | None = release
+        self._release: Callable[[], object] | None = release
         self._late = ""
         self._asking: Deferred[Any] | None = None
         self._answer: _Answer | None = None

@@ -24,6 +24,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.protocol import TunnelProtocol
 from tunnel.session.resume import Keeper
 from tunnel.session.stream import StreamTransport
+from tunnel.util.counts import one_less
 
 __all__ = ["Absences", "AgentPath", "Router"]
 
@@ -235,12 +236,7 @@ class Router:
     def left(self, path: AgentPath) -> None:
         """... and is not there any more."""
         if path.record is not None:
-            instance = path.agent.instance_id
-            count = self._remote.get(instance, 0) - 1
-            if count > 0:
-                self._remote[instance] = count
-            else:
-                self._remote.pop(instance, None)
+            one_less(self._remote, path.agent.instance_id)
 
     def refused(self, path: AgentPath, reason: StreamReset | SessionClosed) -> None:
         """What was known of the agent turned out to be wrong, or too old."""
@@ -271,11 +267,7 @@ class Router:
 
     def stopped_waiting(self, agent_id: str) -> None:
         """One stream less waits for this agent."""
-        left = self._waiting.get(agent_id, 0) - 1
-        if left > 0:
-            self._waiting[agent_id] = left
-        else:
-            self._waiting.pop(agent_id, None)
+        if not one_less(self._waiting, agent_id):
             self._expected.discard(agent_id)
         if not self._waiting and self._look is not None:
             self._look.cancel()

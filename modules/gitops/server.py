@@ -30,6 +30,7 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IServerModuleFactory,
 )
+from tunnel.util.counts import one_less
 
 __all__ = ["GITOPS", "GitopsServer"]
 
@@ -153,9 +154,7 @@ class GitopsServer:
             async for response in self._files(repository, commit, globs):
                 yield response
         finally:
-            self._streams[agent.instance_id] -= 1
-            if not self._streams[agent.instance_id]:
-                del self._streams[agent.instance_id]
+            one_less(self._streams, agent.instance_id)
 
     async def _files(
         self, repository: IRepository, commit: str, globs: list[Glob]

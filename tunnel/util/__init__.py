@@ -4,6 +4,7 @@ Helpers that know nothing of tunnels.
     backoff.py      pauses between attempts
     until.py        wait for a condition
     timers.py       delayed calls with names
+    counts.py       counts by key, in which only what is there takes room
     poller.py       the sockets that carry requests, polled together
     flusher.py      one flush per reactor turn
     for_each.py     call a function for each item; log exceptions and continue

@@ -1,0 +1,20 @@
+"""Counts by key, in which only what is there takes room."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, MutableMapping
+from typing import TypeVar
+
+__all__ = ["one_less"]
+
+K = TypeVar("K", bound=Hashable)
+
+
+def one_less(counts: MutableMapping[K, int], key: K) -> int:
+    """Count *key* down, and return what is left; with the last one its entry goes."""
+    left = counts.get(key, 0) - 1
+    if left > 0:
+        counts[key] = left
+        return left
+    counts.pop(key, None)
+    return 0
