@@ -6,7 +6,7 @@ import signal
 import time
 from contextlib import ExitStack
 
-from tests.faults import clients, followers
+from tests.faults import clients, figures, followers
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.faults.stand import FleetKas
@@ -87,15 +87,7 @@ def test_one_of_two(
         "some, without a gap",
         0 < gone < EXECS and not problems,
     )
-    lost = clients.watch_problems(seen["seen"], events.made)
-    record.note(
-        NAME,
-        f"{WATCHES} watches of {len(events.made)} events: {seen['broken_count']} "
-        f"broken, {seen['ends']} ended between events, {len(lost)} with lost or "
-        f"repeated events {seen['broken'][:2] or ''} {lost[:2] or ''}",
-        "0 broken, 0 lost or repeated",
-        not lost and not seen["broken"],
-    )
+    figures.watches_complete(record, NAME, seen, events.made)
 
 
 def _streams(gateway: FleetKas) -> int:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path as File
 
 import pytest
 
-from tests.faults import clients, followers
+from tests.faults import clients, figures, followers
 from tests.faults.path import Path
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.integration import pods
-from tests.integration.cluster import Audit, ControlPlane
+from tests.integration.cluster import ControlPlane
 from tests.integration.processes import die_with_parent, eventually
 
 #: Watches and execs beside the requests, as in the experiment's description.
@@ -86,38 +86,15 @@ def test_under_load(
         for each in execs:
             each.stop()
         seen = watches.stop()
-    note = _noter(record, f"F11, {fault}")
+    experiment = f"F11, {fault}"
+    note = partial(record.note, experiment)
     note(f"agent elsewhere after {back:.1f} s", "<= 10 s", back <= 10)
-    note(
-        f"{got['requests']} GETs, {got['failed']} failed, longest {got['longest']} s, "
-        f"p99 {got['p99']} s {got['failures'][:3] or ''}",
-        "0 failed",
-        got["failed"] == 0,
-    )
-    bad = {o: n for o, n in made["outcomes"].items() if o not in ("201", "502", "503")}
-    note(
-        f"{made['requests']} POSTs: {made['outcomes']} {made['failures'][:2] or ''}",
-        "201, 502 or 503",
-        not bad,
-    )
-    twice = tried_twice(audit, made["by_name"])
-    note(f"{len(twice)} POSTs done twice {twice[:3]}", "0", not twice)
+    figures.requests_answered(record, experiment, got)
+    figures.posts_done_once(record, experiment, made, audit)
     missing = _missing(control_plane, namespace, made["by_name"])
     note(f"{len(missing)} objects missing after 201", "0", not missing)
-    problems = clients.watch_problems(seen["seen"], events.made)
-    note(
-        f"{WATCHES} watches of {len(events.made)} events: {seen['broken_count']} "
-        f"broken, {seen['ends']} ended, {len(problems)} with lost or repeated events "
-        f"{seen['broken'][:2]} {problems[:2]}",
-        "0 broken, 0 lost or repeated",
-        not problems and not seen["broken"],
-    )
-    wrong = [problem for one in execs for problem in one.problems]
-    assert all(
-        len(one.numbers("got")) > count + 20
-        for one, count in zip(execs, before, strict=True)
-    )
-    note(f"{EXECS} execs: {wrong or 'no byte lost or repeated'}", "none", not wrong)
+    figures.watches_complete(record, experiment, seen, events.made)
+    figures.execs_went_on(record, experiment, execs, before)
     note(
         f"logs -f, {len(logs.numbers)} lines: {logs.problems or 'none lost'}",
         "none lost or repeated",
@@ -135,7 +112,8 @@ def test_requests_in_flight(
     eventually(lambda: stage.answers(way), what="other kas reach the agent")
     target = f"/api/v1/namespaces/{namespace}/configmaps"
     audit = control_plane.audit()
-    note = _noter(record, "F11, in flight")
+    experiment = "F11, in flight"
+    note = partial(record.note, experiment)
     with ExitStack() as stack:
         # So that some are on their way at every moment.
         stage.back.delay = 0.15
@@ -163,15 +141,10 @@ def test_requests_in_flight(
         got, made = gets.stop(), posts.stop()
     outcomes.update(made["by_name"])
     counts = {one: list(outcomes.values()).count(one) for one in outcomes.values()}
-    note(
-        f"{got['requests']} GETs, {got['failed']} failed {got['failures'][:3] or ''}",
-        "0 failed",
-        got["failed"] == 0,
-    )
-    clean = counts.keys() <= {"201", "502", "503"}
-    note(f"POSTs: {counts}", "201, 502 or 503", clean)
+    figures.requests_answered(record, experiment, got)
+    note(f"POSTs: {counts}", "201, 502 or 503", counts.keys() <= figures.CLEAN)
     assert "502" in counts, "no request was in flight"
-    twice = tried_twice(audit, outcomes)
+    twice = figures.tried_twice(audit, outcomes)
     note(f"{len(twice)} of them done twice {twice[:3]}", "0", not twice)
     missing = _missing(control_plane, namespace, outcomes)
     note(f"{len(missing)} objects missing after 201", "0", not missing)
@@ -272,23 +245,6 @@ def _on_its_way(child: subprocess.Popen[bytes], path: Path, size: float) -> None
     enough = path.passed + size
     eventually(lambda: child.poll() is not None or path.passed > enough, what="bytes")
     assert child.poll() is None, child.communicate()[0]
-
-
-def _noter(record: Record, experiment: str) -> Callable[[str, str, bool], None]:
-    return lambda figure, line, ok: record.note(experiment, figure, line, ok)
-
-
-def tried_twice(audit: Audit, by_name: dict[str, str]) -> list[str]:
-    """Names that somebody tried to make more than once."""
-    count: dict[str, int] = {}
-    for event in audit.events():
-        if event["verb"] != "create" or event["stage"] != "ResponseComplete":
-            continue
-        if event.get("objectRef", {}).get("resource") != "configmaps":
-            continue
-        name = event["objectRef"].get("name", "")
-        count[name] = count.get(name, 0) + 1
-    return [name for name in by_name if count.get(name, 0) > 1]
 
 
 def _missing(plane: ControlPlane, namespace: str, by_name: dict[str, str]) -> list[str]:

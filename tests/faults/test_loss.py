@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.faults import clients, followers, kernel
+from tests.faults import clients, figures, followers, kernel
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.integration import pods
@@ -82,29 +82,14 @@ def test_loss(
         load.stop()
         events.stop()
         time.sleep(2)
-    seen = load.seen
-    record.note(
-        experiment,
-        f"{seen['requests']} GETs: {seen['failed']} failed, p99 {seen['p99']} s, "
-        f"longest {seen['longest']} s {seen['failures'][:3] or ''}",
-        f"0 failed, none longer than {STALL} s",
-        seen["failed"] == 0,
-        in_time=seen["longest"] <= STALL,
-    )
+    figures.requests_answered(record, experiment, load.seen, within=STALL)
     record.note(
         experiment,
         f"one stream beside them: {speed / 1e6:.1f} MB/s, longest pause {pause:.1f} s",
         f"no pause longer than {STALL} s",
         in_time=pause <= STALL,
     )
-    problems = clients.watch_problems(watches["seen"], events.made)
-    record.note(
-        experiment,
-        f"10 watches of {len(events.made)} events: {watches['broken_count']} broken, "
-        f"{len(problems)} with lost or repeated events {problems[:2] or ''}",
-        "0 broken, 0 lost or repeated",
-        not problems and not watches["broken"],
-    )
+    figures.watches_complete(record, experiment, watches.seen, events.made)
     assert agentk.process is not None
     connected = agentk.process.said().count("connected to kas")
     record.note(experiment, f"{connected} connection", "1: it is kept", connected == 1)

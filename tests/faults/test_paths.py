@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import clients, followers
+from tests.faults import clients, figures, followers
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.integration import pods
@@ -65,22 +65,9 @@ def test_cut_again_and_again(
         load.stop()
         events.stop()
         time.sleep(1)
-    seen = load.seen
-    record.note(
-        "F05",
-        f"{cuts} cuts, {seen['requests']} GETs: {seen['failed']} failed, longest "
-        f"{seen['longest']} s {seen['failures'][:3] or ''}",
-        "0 failed",
-        seen["failed"] == 0,
-    )
-    problems = clients.watch_problems(watches["seen"], events.made)
-    record.note(
-        "F05",
-        f"10 watches of {len(events.made)} events: {watches['broken_count']} broken, "
-        f"{len(problems)} with lost or repeated events {problems[:2] or ''}",
-        "0 broken, 0 lost or repeated",
-        not problems and not watches["broken"],
-    )
+    experiment = f"F05, {cuts} cuts"
+    figures.requests_answered(record, experiment, load.seen)
+    figures.watches_complete(record, experiment, watches.seen, events.made)
 
 
 #: 100 Mbit/s.

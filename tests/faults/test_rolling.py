@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.faults import clients, followers
+from tests.faults import clients, figures, followers
 from tests.faults.record import Record
 from tests.faults.stage import Stage
 from tests.faults.stand import FleetKas
@@ -70,31 +70,9 @@ class Everybody:
         self.events.stop()
         time.sleep(1.5)
         seen = self.watches.stop()
-        record.note(
-            experiment,
-            f"{got['requests']} GETs: {got['failed']} failed, p99 {got['p99']} s, "
-            f"longest {got['longest']} s {got['failures'][:3] or ''}",
-            f"0 failed, none longer than {UNREACHABLE} s",
-            got["failed"] == 0,
-            in_time=got["longest"] <= UNREACHABLE,
-        )
-        record.note(
-            experiment,
-            f"{made['requests']} POSTs: {made['failed']} failed, longest "
-            f"{made['longest']} s {made['failures'][:3] or ''}",
-            "0 failed",
-            made["failed"] == 0,
-        )
-        problems = clients.watch_problems(seen["seen"], self.events.made)
-        record.note(
-            experiment,
-            f"{WATCHES} watches of {len(self.events.made)} events: "
-            f"{seen['broken_count']} broken, {seen['ends']} ended between events, "
-            f"{len(problems)} with lost or repeated events "
-            f"{seen['broken'][:2] or ''} {problems[:2] or ''}",
-            "0 broken, 0 lost or repeated",
-            not problems and not seen["broken"],
-        )
+        figures.requests_answered(record, experiment, got, within=UNREACHABLE)
+        figures.requests_answered(record, experiment, made, "POSTs")
+        figures.watches_complete(record, experiment, seen, self.events.made)
 
 
 def test_kas(
@@ -253,11 +231,4 @@ def test_scale(
         )
         time.sleep(2)
         for load in loads:
-            seen = load.stop()
-            record.note(
-                "F14",
-                f"{seen['requests']} GETs: {seen['failed']} failed, longest "
-                f"{seen['longest']} s {seen['failures'][:3] or ''}",
-                "0 failed",
-                seen["failed"] == 0,
-            )
+            figures.requests_answered(record, "F14", load.stop())

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from agentk.dialer import FIRST_CONNECT_TIMEOUT
 from kas.agents.acceptor import AGENT_TIMING
-from tests.faults import clients, followers
+from tests.faults import clients, figures, followers
 from tests.faults.path import Path as Wire
 from tests.faults.record import Record
 from tests.faults.stage import Stage
-from tests.faults.test_killed import tried_twice
 from tests.integration import pods
 from tests.integration.cluster import ControlPlane
 from tests.integration.processes import eventually
@@ -153,14 +152,7 @@ def test_paths(
                 f"<= {DEAD} s",
                 in_time=gone.get(name, 99) <= DEAD,
             )
-            record.note(
-                number,
-                f"{seen['requests']} GETs: {seen['failed']} failed, longest "
-                f"{seen['longest']} s {seen['failures'][:3] or ''}",
-                f"0 failed, none longer than {HANGS} s",
-                seen["failed"] == 0,
-                in_time=seen["longest"] <= HANGS,
-            )
+            figures.requests_answered(record, number, seen, within=HANGS)
             record.note(
                 number,
                 f"requests {AVOIDED:.0f} s later took {slow[name]:.2f} s at most",
@@ -181,13 +173,7 @@ def test_paths(
         "<= 30 s",
         in_time=back["f09"] <= 30,
     )
-    twice = tried_twice(audit, made["by_name"])
-    record.note(
-        "F09",
-        f"{made['requests']} POSTs {made['outcomes']}, {len(twice)} done twice",
-        "201, 502, 503; none twice",
-        not twice and made["outcomes"].keys() <= {"201", "502", "503"},
-    )
+    figures.posts_done_once(record, "F09", made, audit)
 
 
 def test_kas_stops_dead(
@@ -238,21 +224,13 @@ def test_kas_stops_dead(
         late = [Probe(stale)() for _ in range(10)]
         time.sleep(2)
         problems = [problem for one in execs for problem in one.stop()]
-    seen, made = load.seen, posts.seen
     record.note(
         "F10",
         f"requests {AVOIDED:.0f} s later took {slowest:.2f} s at most",
         "<= 2 s",
         in_time=slowest <= 2,
     )
-    record.note(
-        "F10",
-        f"{seen['requests']} GETs: {seen['failed']} failed, longest {seen['longest']} "
-        f"s {seen['failures'][:3] or ''}",
-        f"0 failed, none longer than {HANGS} s",
-        seen["failed"] == 0,
-        in_time=seen["longest"] <= HANGS,
-    )
+    figures.requests_answered(record, "F10", load.seen, within=HANGS)
     record.note(
         "F10",
         f"{EXECS} execs through other kas: {len(problems)} problems {problems[:2]}, "
@@ -267,13 +245,7 @@ def test_kas_stops_dead(
         f"<= {MOVED} s",
         in_time=moved <= MOVED,
     )
-    twice = tried_twice(audit, made["by_name"])
-    record.note(
-        "F10",
-        f"{made['requests']} POSTs {made['outcomes']}, {len(twice)} done twice",
-        "201, 502, 503; none twice",
-        not twice and made["outcomes"].keys() <= {"201", "502", "503"},
-    )
+    figures.posts_done_once(record, "F10", posts.seen, audit)
     record.note(
         "F10",
         f"at the kas that came back: {[(round(t, 2), s) for t, s in late]}",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kas.ctl.asking import ask
-from tests.faults import clients, followers
+from tests.faults import clients, figures, followers
 from tests.faults.record import Record
 from tests.integration import pods
 from tests.integration.cluster import ControlPlane
@@ -134,38 +134,15 @@ def test_under_load(
         for each in execs:
             each.stop()
         seen = watches.stop()
+    experiment = "F11, a worker"
     record.note(
-        "F11, a worker",
+        experiment,
         f"agent at another worker after {back:.1f} s",
         "<= 2 s",
         in_time=back <= 2,
     )
-    record.note(
-        "F11, a worker",
-        f"{got['requests']} GETs at {RATE} a second, {got['failed']} failed, longest "
-        f"{got['longest']} s, p99 {got['p99']} s {got['failures'][:3] or ''}",
-        "0 failed",
-        got["failed"] == 0,
-    )
-    problems = clients.watch_problems(seen["seen"], events.made)
-    record.note(
-        "F11, a worker",
-        f"{WATCHES} watches of {len(events.made)} events: {seen['broken_count']} "
-        f"broken, {seen['ends']} ended, {len(problems)} with lost or repeated events "
-        f"{seen['broken'][:2]} {problems[:2]}",
-        "0 broken, 0 lost or repeated",
-        not problems and not seen["broken"],
-    )
-    wrong = [problem for each in execs for problem in each.problems]
-    assert all(
-        len(each.numbers("got")) > count + 20
-        for each, count in zip(execs, before, strict=True)
-    )
-    record.note(
-        "F11, a worker",
-        f"{EXECS} execs: {wrong or 'no byte lost or repeated'}",
-        "none",
-        not wrong,
-    )
+    figures.requests_answered(record, experiment, got)
+    figures.watches_complete(record, experiment, seen, events.made)
+    figures.execs_went_on(record, experiment, execs, before)
     eventually(lambda: kas.metric("kas_workers_ready") == 3)
     assert kas.metric("kas_workers_replaced_total") == 1
