@@ -119,8 +119,7 @@ class Exec:
                 self.child.stdin.write(b"%d %s\n" % (self.sent + 1, b"x" * 100))
                 self.child.stdin.flush()
                 self.sent += 1
-        except (OSError, ValueError) as error:
-            # The latter where it was ended meanwhile, and its input closed.
+        except OSError as error:
             self.problems.append(f"cannot write: {error}")
 
     def numbers(self, word: str) -> list[int]:
@@ -135,13 +134,20 @@ class Exec:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
+        self._end_writer()
         _kill(self.child)
+
+    def _end_writer(self, seconds: float = 0) -> None:
+        """It may wait for a child that reads nothing: that is killed after a while."""
+        self._stopped.set()
+        self._writer.join(seconds)
+        if self._writer.is_alive():
+            self.child.kill()
+            self._writer.join()
 
     def stop(self, seconds: float = 30) -> list[str]:
         """Say no more, and read to the end; what is wrong."""
-        self._stopped.set()
-        self._writer.join(10)
+        self._end_writer(seconds)
         assert self.child.stdin is not None
         try:
             self.child.stdin.close()

@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from tools.load.clients import FIRST
+
 T = TypeVar("T")
 
 #: Bytes that are taken at a time: small enough that a rate is smooth.
@@ -34,9 +36,6 @@ LATE = 0.02
 #: waits at least where nothing follows that would tell of it.
 SEGMENT, SENT_AGAIN = 1448, 0.2
 
-#: Niceness of the thread that passes them: paths must not be what is slow.
-FIRST = -10
-
 #: Bytes that are on the way where there is none.
 MOST = 64 * 1024 * 1024
 
@@ -52,7 +51,8 @@ class _Loop:
 
     def _run(self) -> None:
         # Linux shares the cores among sessions first: all that the tests themselves do
-        # has one share, where each kas has one.  Only root may.
+        # has one share, where each kas has one; paths must not be what is slow.  Only
+        # root may.
         with contextlib.suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), FIRST)
         self.loop.run_forever()

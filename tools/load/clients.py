@@ -183,6 +183,8 @@ class Load(Child):
             ca=str(ca),
             **settings,
         )
+        # What is late must not be late in the one that measures.
+        self.come_first()
 
     def __enter__(self) -> Self:
         if self._begin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ class ApiCase(SynchronousTestCase):
     """One sandbox."""
 
     def setUp(self) -> None:
-        self.memory = Memory(Path(self.mktemp()))
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.memory = Memory(Path(folder.name))
         self.ask = self.memory.ask
 
 
