@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Final
 
 from twisted.logger import Logger
@@ -21,9 +21,6 @@ from tunnel.util.counts import one_less
 #: every request, and a stolen token must not fill the table.  As many more may be
 #: leaving: each stays until its streams have ended.
 MAX_INSTANCES: Final = 256
-
-
-_NONE: dict[bytes, AgentConnection] = {}
 
 
 def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
@@ -93,6 +90,8 @@ class Registry:
         #: The same for extra tunnels.
         self._extra: dict[str, dict[bytes, AgentConnection]] = {}
         self._extra_by_tunnel: dict[TunnelProtocol, AgentConnection] = {}
+        #: By agent: what streams to it may go through, of both kinds.  Only to be read.
+        self.serving: dict[str, tuple[AgentConnection, ...]] = {}
         #: By agent: tunnels that are retired and not gone yet, of both kinds.
         self._retired: Counter[str] = Counter()
         self._waiters = Waiters()
@@ -145,6 +144,7 @@ class Registry:
         instances = self._agents.setdefault(agent.agent_id, {})
         instances[agent.instance_id] = connection
         self._by_tunnel[connection.tunnel] = connection
+        self._changed(agent.agent_id)
         self.wake(agent.agent_id)
         return True
 
@@ -156,6 +156,7 @@ class Registry:
             self._supersede(older)
         self._extra.setdefault(agent.agent_id, {})[agent.instance_id] = connection
         self._extra_by_tunnel[connection.tunnel] = connection
+        self._changed(agent.agent_id)
         self.wake(agent.agent_id)
 
     def _supersede(self, older: AgentConnection) -> None:
@@ -183,7 +184,7 @@ class Registry:
         seem to be alive for a while.  So may any other be: they are asked.
         """
         self.on_connected(newer.agent_id)
-        for held in tuple(self.instances(newer.agent_id)):
+        for held in self.instances(newer.agent_id):
             agent = held.agent
             if agent.instance_id == newer.instance_id:
                 continue
@@ -251,18 +252,16 @@ class Registry:
             del instances[agent.instance_id]
             if not instances:
                 del agents[agent.agent_id]
+            self._changed(agent.agent_id)
 
-    def find(self, agent_id: str) -> AgentConnection | None:
-        """The least busy one that answers, or None."""
-        best: AgentConnection | None = None
-        found: Collection[AgentConnection] = self._agents.get(agent_id, _NONE).values()
-        if agent_id in self._extra:
-            found = self.instances(agent_id)
-        for connection in found:
-            tunnel = connection.tunnel
-            if tunnel.alive and (best is None or tunnel.load < best.tunnel.load):
-                best = connection
-        return best
+    def _changed(self, agent_id: str) -> None:
+        """Set what serves the agent from now on."""
+        both = (self._agents.get(agent_id), self._extra.get(agent_id))
+        serving = tuple(one for some in both if some for one in some.values())
+        if serving:
+            self.serving[agent_id] = serving
+        else:
+            self.serving.pop(agent_id, None)
 
     def connection(self, agent: ConnectedAgent) -> AgentConnection | None:
         """That of *agent*, if it is the one in service."""
@@ -279,12 +278,9 @@ class Registry:
                 return connection
         return None
 
-    def instances(self, agent_id: str) -> Collection[AgentConnection]:
+    def instances(self, agent_id: str) -> Sequence[AgentConnection]:
         """What streams to an agent may go through, extra tunnels too."""
-        connections = self._agents.get(agent_id, _NONE)
-        if agent_id in self._extra:
-            return [*connections.values(), *self._extra[agent_id].values()]
-        return connections.values()
+        return self.serving.get(agent_id, ())
 
     def wait(self, agent_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call *wake* once when the agent connects; call the result to give up."""

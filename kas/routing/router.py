@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from kas.agents.registry import Registry, is_restart
+from kas.agents.registry import AgentConnection, Registry, is_restart
 from kas.directory.directory import Directory
 from kas.directory.records import AgentRecord
 from kas.fleet.peers import Peer, Peers
@@ -128,16 +128,21 @@ class Router:
         The best one here, if no other kas has an instance that cannot be reached from
         here, or the only one elsewhere: what most requests take.
         """
-        connection = self.registry.find(agent_id)
+        best: AgentConnection | None = None
+        # The table itself, since each request comes here.
+        for one in self.registry.serving.get(agent_id, ()):
+            tunnel = one.tunnel
+            if tunnel.alive and (best is None or tunnel.load < best.tunnel.load):
+                best = one
         elsewhere: Sequence[AgentRecord] = ()
         if self.directory.is_shared:
             routes = self.directory.routes(agent_id)
             elsewhere = self._elsewhere(agent_id, routes) if routes else ()
-        if connection is None:
+        if best is None:
             return self._through(elsewhere[0]) if len(elsewhere) == 1 else None
         if elsewhere:
             return None
-        return AgentPath(connection.tunnel, connection.agent)
+        return AgentPath(best.tunnel, best.agent)
 
     def paths(self, agent_id: str) -> Iterator[AgentPath]:
         """Those to all instances right now, the least busy instance first."""

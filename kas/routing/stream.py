@@ -82,6 +82,8 @@ class RoutedStream:
         self._receiver = receiver
         self._fin = options.fin
         self._idempotent = options.idempotent
+        #: A path that falls silent may be left for another one.
+        self._may_leave = options.idempotent
         #: What was taken, and the stream that was opened on it.
         self._path: AgentPath | None = None
         self._stream: StreamTransport | ResumableStream | None = None
@@ -293,11 +295,6 @@ class RoutedStream:
             self._take_no_other()
         self._receiver.fin_received()
 
-    @property
-    def _may_leave(self) -> bool:
-        """A path that falls silent may be left for another one."""
-        return self._idempotent and self._lost < MAX_LOST
-
     def path_in_doubt(self) -> None:
         """The agent is silent: take another path, where that is fine."""
         if self._may_leave and self._buffer is not None and self._stream is not None:
@@ -341,6 +338,7 @@ class RoutedStream:
         elif reason.code is ErrorCode.UNAUTHENTICATED:
             return False
         self._lost += 1
+        self._may_leave = self._idempotent and self._lost < MAX_LOST
         # The agent had it meanwhile; how often that may end so is counted.
         self._patience = 0.0
         return self._idempotent and self._lost <= MAX_LOST

@@ -146,6 +146,6 @@ class DialCase(SynchronousTestCase):
     def assert_up(self) -> None:
         self.assertTrue(self.dialer.ready, self.dialer.last_problem)
         self.assertEqual(len(self.network.open_pipes()), 1)
-        connection = self.world.registry.find("7")
+        connection = self.world.router.only_path("7")
         assert connection is not None
         self.assertIs(connection.tunnel, self.network.tunnel())

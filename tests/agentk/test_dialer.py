@@ -265,7 +265,7 @@ class OutageTests(DialCase):
         self.assertTrue(self.dialer.ready, self.dialer.last_problem)
         for pipe in self.network.pipes[:-1]:
             self.assertTrue(pipe.transports[0].disconnected)
-        connection = self.world.registry.find("7")
+        connection = self.world.router.only_path("7")
         assert connection is not None
         self.assertIs(connection.tunnel, self.network.tunnel())
 

@@ -141,6 +141,6 @@ class RegistryCase(SynchronousTestCase):
 
     def held(self, agent_id: str) -> TunnelProtocol:
         """The tunnel that a stream to the agent would take."""
-        connection = self.registry.find(agent_id)
+        connection = self.world.router.only_path(agent_id)
         assert connection is not None
         return connection.tunnel

@@ -84,6 +84,7 @@ class GenerationTests(RegistryCase):
         agents[-1].pipe.cut = False
         agents[-1].pipe.flush()
         self.assertEqual((len(self.registry), self.registry.agents), (0, 0))
+        self.assertEqual(self.registry.serving, {})
 
     def test_instances_are_apart(self) -> None:
         """Several pods of one agent, and several agents."""
@@ -102,7 +103,7 @@ class GenerationTests(RegistryCase):
         agent = self.world.agent()
         agent.tunnel.end(ErrorCode.SHUTDOWN)
         agent.pipe.flush()
-        self.assertIsNone(self.registry.find("7"))
+        self.assertIsNone(self.world.router.only_path("7"))
         self.assertEqual((len(self.registry), self.registry.agents), (0, 0))
         self.assertIsNone(self.registry.remove(agent.there))
         self.world.clock.advance(60)
@@ -249,7 +250,9 @@ class ExtraTests(RegistryCase):
         self.assertIsNone(self.registry.connection(connection.agent))
         extra.tunnel.end(ErrorCode.SHUTDOWN)
         extra.pipe.flush()
-        self.assertEqual((self.registry.extra, self.registry.find("7")), (0, None))
+        self.assertEqual(
+            (self.registry.extra, self.world.router.only_path("7")), (0, None)
+        )
         self.assertEqual(heard, [])
 
     def test_leaves(self) -> None:
@@ -261,7 +264,7 @@ class ExtraTests(RegistryCase):
         extra.pipe.flush()
         extra.tunnel.go_away(pb.GoAway(deadline_ms=1000))
         extra.pipe.flush()
-        self.assertIsNone(self.registry.find("7"))
+        self.assertIsNone(self.world.router.only_path("7"))
         self.assertEqual((self.registry.extra, extra.closed), (0, []))
         self.assertEqual(len(list(self.registry.tunnels())), 1)
         ((stream, _, _),) = extra.streams
@@ -366,7 +369,7 @@ class FindTests(RegistryCase):
         agent = self.world.agent()
         agent.pipe.cut = True
         self.world.clock.pump([1] * 25)
-        self.assertIsNone(self.registry.find("7"))
+        self.assertIsNone(self.world.router.only_path("7"))
         agent.pipe.cut = False
         agent.pipe.flush()
         self.world.clock.advance(2)
@@ -379,12 +382,12 @@ class FindTests(RegistryCase):
         agent.pipe.flush()
         agent.tunnel.go_away(pb.GoAway(code=ErrorCode.SHUTDOWN, deadline_ms=5000))
         agent.pipe.flush()
-        self.assertIsNone(self.registry.find("7"))
+        self.assertIsNone(self.world.router.only_path("7"))
         self.assertEqual(len(self.registry), 1)
 
     def test_unknown(self) -> None:
         """An agent that never came."""
-        self.assertIsNone(self.registry.find("99"))
+        self.assertIsNone(self.world.router.only_path("99"))
 
 
 class WaitTests(RegistryCase):
@@ -440,7 +443,7 @@ class RevokeTests(RegistryCase):
         receiver = RecordingReceiver()
         RoutedStream.open(self.world.router, "7", "/x", receiver)
         self.registry.revoke("agent:7:t")
-        self.assertIsNone(self.registry.find("7"))
+        self.assertIsNone(self.world.router.only_path("7"))
         self.assertEqual(len(receiver.closed), 1)
         for agent in (*revoked, other):
             agent.pipe.flush()

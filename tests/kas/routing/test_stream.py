@@ -398,7 +398,7 @@ class ResumptionTests(ManyCase):
         """The session to the gateway is going; another one is found."""
         agent = self.begin()
         tries: list[int] = []
-        find, here = Peers.at, self.two.registry.find("7")
+        find, here = Peers.at, self.two.router.only_path("7")
         assert here is not None
         gone = here.tunnel
 
