@@ -43,10 +43,11 @@ def requests_answered(
 def posts_done_once(record: Record, experiment: str, seen: Seen, audit: Audit) -> None:
     """Each was done or refused, and none was tried twice."""
     twice = tried_twice(audit, seen["by_name"])
+    unclean = [one for one in seen["failures"] if one["outcome"] not in CLEAN]
     record.note(
         experiment,
         f"{seen['requests']} POSTs {seen['outcomes']}, {len(twice)} done twice "
-        f"{twice[:3] or ''} {seen['failures'][:2] or ''}",
+        f"{twice[:3] or ''} {unclean[:2] or ''}",
         "201, 502 or 503; none twice",
         not twice and seen["outcomes"].keys() <= CLEAN,
     )
