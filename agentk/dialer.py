@@ -30,6 +30,7 @@ from tunnel.session.roles import AGENT
 from tunnel.session.stream import StreamTransport
 from tunnel.util.backoff import Backoff
 from tunnel.util.flusher import Flusher
+from tunnel.util.timers import cancel_call
 from tunnel.util.until import until
 from tunnel.wire.session import Session
 
@@ -290,8 +291,7 @@ class Dialer(TunnelOwner):
         self._timer = self.clock.callLater(delay, self._dial)
 
     def _cancel_plan(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel_call(self._timer)
         self._timer = None
         if self._dialling is not None:
             self._dialling.cancel()
@@ -362,8 +362,7 @@ class Dialer(TunnelOwner):
     def tunnel_closed(self, tunnel: TunnelProtocol, reason: SessionClosed) -> None:
         since = self.forget(tunnel)
         deadline = self._deadlines.pop(tunnel, None)
-        if deadline is not None and deadline.active():
-            deadline.cancel()
+        cancel_call(deadline)
         if since is not None and deadline is None:
             self._lived(since)
         greeting = self._greeting is tunnel

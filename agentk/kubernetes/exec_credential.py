@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 
 from agentk.kubernetes.kubeconfig import ExecPlugin, Target
 from tunnel.errors import ConfigurationError
+from tunnel.util.timers import cancel_call
 
 __all__ = ["ExecCredential", "run_plugin"]
 
@@ -199,8 +200,7 @@ class _Run(ProcessProtocol):
         del self._complaint[:-MAX_COMPLAINT]
 
     def processEnded(self, reason: Failure) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel_call(self._timer)
         if self.done.called:
             return
         if reason.check(ProcessDone):
@@ -219,8 +219,7 @@ class _Run(ProcessProtocol):
             self.done.errback(ValueError(why))
 
     def _kill(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel_call(self._timer)
         self._output.clear()
         try:
             self.transport.signalProcess("KILL")

@@ -24,6 +24,7 @@ from kas.state.directory import StateDirectory
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import ConnectedAgent
+from tunnel.util.timers import cancel_call
 
 __all__ = ["FILE_NAME", "LastSeen", "ago"]
 
@@ -101,8 +102,7 @@ class LastSeen:
     def stop(self) -> None:
         """Write down what is remembered."""
         self._running = False
-        if self._saving is not None and self._saving.active():
-            self._saving.cancel()
+        cancel_call(self._saving)
         self._saving = None
         self._save()
 

@@ -17,6 +17,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from kas.directory.records import AgentRecord, KasRecord
+from tunnel.util.timers import cancel_call
 
 __all__ = ["Cache", "CacheEntry", "LookUps", "newest"]
 
@@ -277,8 +278,7 @@ class CacheEntry:
 
     def cancel(self) -> None:
         """Look nothing up by a timer."""
-        if self.timer is not None and self.timer.active():
-            self.timer.cancel()
+        cancel_call(self.timer)
         self.timer = None
 
     def doubt(self) -> None:

@@ -28,6 +28,7 @@ from kas.directory.store import Store, StoreDown
 from tunnel.errors import CallError, Status
 from tunnel.util.counts import one_less
 from tunnel.util.for_each import for_each
+from tunnel.util.timers import cancel_call
 
 __all__ = ["Directory"]
 
@@ -115,8 +116,7 @@ class Directory:
         """Remove everything that is ours, within a short time, and let go."""
         self._running = False
         for call in (self._sweeping, self._polling):
-            if call is not None and call.active():
-                call.cancel()
+            cancel_call(call)
         self._cache.stop()
         self._lookups.stop()
         if self._store is not None:

@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 from kas.git.limits import GitLimits
 from kas.git.outcomes import Outcomes
 from tunnel.errors import CallError, Status
+from tunnel.util.timers import cancel_call
 
 __all__ = ["Ended", "GitProgram"]
 
@@ -218,8 +219,7 @@ class GitProgram:
         try:
             ended = await child.ended
         finally:
-            if call.active():
-                call.cancel()
+            cancel_call(call)
         if ended.code == 127:
             text = "there is no git program: install git"
             raise CallError(Status.UNAVAILABLE, text)

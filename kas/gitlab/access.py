@@ -30,6 +30,7 @@ from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import gitlab_access_pb2 as pb
 from tunnel.rpc.dispatch import Dispatcher
 from tunnel.util.counts import one_less
+from tunnel.util.timers import cancel_call
 
 __all__ = ["GitLabForAgents"]
 
@@ -224,8 +225,7 @@ class _Exchange:
 
     def _cancel(self) -> None:
         for timer in (self._timer, self._total):
-            if timer is not None and timer.active():
-                timer.cancel()
+            cancel_call(timer)
         release, self._release = self._release, None
         if release is not None:
             release()
@@ -238,8 +238,7 @@ class _Exchange:
         """A byte came or left: from now on there are *seconds* until the next."""
         if self._release is None:
             return
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel_call(self._timer)
         self._timer = self._clock.callLater(
             seconds, self._too_late, f"{seconds:g} s without a byte"
         )

@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from kas.identity.authenticators import CHECK_TIMEOUT
 from tunnel.errors import CallError, Status
+from tunnel.util.timers import cancel_call
 
 __all__ = ["AnswerCache", "Lifetimes", "Refusals"]
 
@@ -273,6 +274,5 @@ class AnswerCache(Generic[S, T]):
 
 
 def _no_hurry(result: T, hurry: IDelayedCall) -> T:
-    if hurry.active():
-        hurry.cancel()
+    cancel_call(hurry)
     return result

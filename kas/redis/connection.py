@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 
 from tunnel.errors import TunnelError
 from tunnel.transport.negotiation import abort
+from tunnel.util.timers import cancel_call
 
 __all__ = [
     "MAX_WAITING",
@@ -130,8 +131,7 @@ class Connection(txredisapi.RedisProtocol):  # type: ignore[misc]
         if self.failed:
             return
         self.failed = reason
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel_call(self._timer)
         if self.transport is not None:
             abort(self.transport)
         calls, self._calls = self._calls, deque()

@@ -29,6 +29,7 @@ from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.resume import ResumableStream
 from tunnel.session.stream import StreamTransport
 from tunnel.util.backoff import Backoff
+from tunnel.util.timers import cancel_call
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 __all__ = ["Resumption", "RoutedStream"]
@@ -518,8 +519,7 @@ class _Waiter:
         for one in give_up:
             one()
         timer, self._timer = self._timer, None
-        if timer is not None and timer.active():
-            timer.cancel()
+        cancel_call(timer)
 
 
 class Resumption:
@@ -596,8 +596,7 @@ class Resumption:
     def _attempt_ended(self) -> None:
         self._attempt = None
         timeout, self._timeout = self._timeout, None
-        if timeout is not None and timeout.active():
-            timeout.cancel()
+        cancel_call(timeout)
 
     # The attempt.
 

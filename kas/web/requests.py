@@ -19,6 +19,7 @@ from tunnel.errors import CallError
 from tunnel.grpc.memory import RequestMemory, RequestShare
 from tunnel.transport.eager import unsent
 from tunnel.transport.sockets import bound_unsent
+from tunnel.util.timers import cancel_call
 
 __all__ = ["BoundedChannel", "BoundedRequest", "BoundedSite", "Bounds", "RequestLimits"]
 
@@ -151,8 +152,7 @@ class BoundedRequest(_Request):  # type: ignore[misc]
 
     def _in_time(self) -> None:
         call, self._late_call = self._late_call, None
-        if call is not None and call.active():
-            call.cancel()
+        cancel_call(call)
 
     def _late(self) -> None:
         self.channel.forceAbortClient()

@@ -25,6 +25,7 @@ from tunnel.interfaces import (
     IRepository,
     TreeEntryKind,
 )
+from tunnel.util.timers import cancel_call
 
 __all__ = ["FollowedRepository", "Follower"]
 
@@ -226,8 +227,7 @@ class FollowedRepository:
         self._call = self.clock.callLater(seconds, self._look)
 
     def _cancel(self) -> None:
-        if self._call is not None and self._call.active():
-            self._call.cancel()
+        cancel_call(self._call)
         self._call = None
 
     def _look(self) -> None:

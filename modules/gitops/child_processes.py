@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from modules.gitops.launcher import NO_NAMESPACE
 from tunnel.errors import CallError, Status
 from tunnel.util.texts import clean
+from tunnel.util.timers import cancel_call
 
 __all__ = ["ChildProcesses", "Rendered"]
 
@@ -223,8 +224,7 @@ class _Child(ProcessProtocol):
         self._errors += data[: max(0, ERRORS - len(self._errors))]
 
     def processEnded(self, reason: Failure) -> None:
-        if self._late is not None and self._late.active():
-            self._late.cancel()
+        cancel_call(self._late)
         value: Any = reason.value
         status = value.exitCode if value.exitCode is not None else -(value.signal or 0)
         why = self._why

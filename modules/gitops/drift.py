@@ -47,6 +47,7 @@ from tunnel.interfaces import (
     KubernetesObject,
     KubernetesResource,
 )
+from tunnel.util.timers import cancel_call
 
 __all__ = ["Drift", "DriftKind", "DriftState", "Drifts"]
 
@@ -378,8 +379,7 @@ class Drifts:
             await self._wake_run
         finally:
             self._wake_run = None
-            if call is not None and call.active():
-                call.cancel()
+            cancel_call(call)
 
     def _wake(self) -> None:
         if self._wake_run is not None and not self._wake_run.called:
@@ -593,8 +593,7 @@ class Drifts:
             await self._wake_wait
         finally:
             self._wake_wait = None
-            if call.active():
-                call.cancel()
+            cancel_call(call)
 
     def _wake_waiting(self) -> None:
         if self._wake_wait is not None and not self._wake_wait.called:

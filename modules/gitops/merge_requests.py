@@ -35,6 +35,7 @@ from tunnel.errors import CallError, Status
 from tunnel.interfaces import ConnectedAgent, IServerModuleApi
 from tunnel.util.backoff import Backoff
 from tunnel.util.texts import clean
+from tunnel.util.timers import cancel_call
 
 __all__ = ["MergeRequests"]
 
@@ -195,8 +196,7 @@ class MergeRequests(Resource):
             self._later = self._api.clock.callLater(min(waits), self._begin)
 
     def _rest(self) -> None:
-        if self._later is not None and self._later.active():
-            self._later.cancel()
+        cancel_call(self._later)
         self._later = None
 
     def _failed(self, failure: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from tunnel.interfaces import IAgentModuleApi
+from tunnel.util.timers import cancel_call
 
 __all__ = ["ASK_FIRST", "ASK_MOST", "pause"]
 
@@ -36,5 +37,4 @@ async def pause(
         await over
     finally:
         end()
-        if call.active():
-            call.cancel()
+        cancel_call(call)

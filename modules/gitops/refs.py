@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IRepository
 from tunnel.util.backoff import Backoff
+from tunnel.util.timers import cancel_call
 
 __all__ = ["FollowedRef"]
 
@@ -110,8 +111,7 @@ class FollowedRef:
         self._call = self._clock.callLater(max(0.0, when - now), self._look)
 
     def _cancel(self) -> None:
-        if self._call is not None and self._call.active():
-            self._call.cancel()
+        cancel_call(self._call)
         self._call = None
 
     def _look(self) -> None:

@@ -27,6 +27,7 @@ from modules.secret_file import read_secret
 from tunnel import __version__
 from tunnel.util.backoff import Backoff
 from tunnel.util.bodies import WholeBody
+from tunnel.util.timers import cancel_call
 
 __all__ = ["DriftWebhook"]
 
@@ -61,8 +62,7 @@ class _Discard(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._reading.discard(self)
-        if self._late.active():
-            self._late.cancel()
+        cancel_call(self._late)
 
     def close(self) -> None:
         """Read nothing more."""

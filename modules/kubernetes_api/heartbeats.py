@@ -18,6 +18,8 @@ from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from tunnel.util.timers import cancel_call
+
 __all__ = ["LOOK", "MAX_FRAMES", "MAX_UNREAD", "QUIET", "Heartbeats"]
 
 #: Seconds without a byte of the server after which a PING goes on to it.
@@ -323,8 +325,7 @@ class Heartbeats:
     def _decide(self) -> None:
         """Answer the PING that waits, or let it go on."""
         look, self._look = self._look, None
-        if look is not None and look.active():
-            look.cancel()
+        cancel_call(look)
         ping, self._ping = self._ping, b""
         if ping and not (self._busy and self._answered(ping)):
             self._to_server(ping)

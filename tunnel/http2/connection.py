@@ -40,7 +40,7 @@ from tunnel.errors import StreamReset as StreamWasReset
 from tunnel.http2.flood import Flood, FloodGuard
 from tunnel.http2.limits import Http2Limits
 from tunnel.http2.stream import Http2Stream, RawHeaders
-from tunnel.util.timers import Timers
+from tunnel.util.timers import Timers, cancel_call
 
 __all__ = ["Http2Connection", "attempt"]
 
@@ -410,8 +410,7 @@ class Http2Connection(Protocol, Generic[_Stream]):
         self._closing = True
         self._end_streams()
         self._timers.cancel_all()
-        if self._flushing is not None and self._flushing.active():
-            self._flushing.cancel()
+        cancel_call(self._flushing)
         self._flushing = None
 
     def _end_streams(self) -> None:

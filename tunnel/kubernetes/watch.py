@@ -15,6 +15,7 @@ from tunnel.http1 import UpstreamError
 from tunnel.interfaces import KubernetesObject, WatchEvent, WatchEventType
 from tunnel.kubernetes.answers import AnswerLines, error_of
 from tunnel.util.backoff import Backoff
+from tunnel.util.timers import cancel_call
 
 __all__ = ["PAGE", "ObjectPage", "watch_events"]
 
@@ -102,8 +103,7 @@ async def watch_events(
                     backoff.reset()
                     yield event
             finally:
-                if late.active():
-                    late.cancel()
+                cancel_call(late)
                 lines.close()
                 if lines.status == 401:
                     rejected()

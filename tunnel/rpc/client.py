@@ -24,6 +24,7 @@ from tunnel.rpc.access import RESERVED, access_fields
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
 from tunnel.rpc.status import error_from_end, error_from_trailers, is_trailers
+from tunnel.util.timers import cancel_call
 from tunnel.util.traces import CURRENT, TRACEPARENT
 
 
@@ -240,8 +241,7 @@ class ClientCall:
 
     def stream_closed(self, reason: Exception | None) -> None:
         self._closed = True
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel_call(self._timer)
         self._inbox.end(error_from_end(reason))
 
     def _parse(self, data: bytes) -> Message:

@@ -31,6 +31,7 @@ from tunnel.rpc.access import take_access
 from tunnel.rpc.fields import decode_fields, encode_fields
 from tunnel.rpc.messages import Inbox, Outlet
 from tunnel.rpc.status import error_for_caller, error_from_end, trailers
+from tunnel.util.timers import cancel_call
 from tunnel.util.traces import CURRENT, TRACEPARENT, trace_id_of
 
 # Before a capital after a small letter, and before the last capital of several, unless
@@ -155,8 +156,7 @@ class ServerCall:
 
     def stream_closed(self, reason: Exception | None) -> None:
         """The caller is done, or gone."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel_call(self._timer)
         if reason is not None:
             if self._span is not None:
                 self._span.end("the caller gave up")

@@ -34,6 +34,7 @@ from tunnel.transport import eager
 from tunnel.transport.sockets import UNSENT, address_text, bound_unsent, tune_socket
 from tunnel.util.flusher import Flusher
 from tunnel.util.poller import Poller
+from tunnel.util.timers import cancel_call
 from tunnel.wire import events
 from tunnel.wire.limits import SLICE
 from tunnel.wire.outbox import FLUSH
@@ -648,8 +649,7 @@ class TunnelWriter:
     def connection_lost(self) -> None:
         """Nothing can be written any more."""
         self.lost = True
-        if self._closing is not None and self._closing.active():
-            self._closing.cancel()
+        cancel_call(self._closing)
 
 
 classImplements(TunnelWriter, IPushProducer)

@@ -26,6 +26,7 @@ from tunnel.errors import (
 from tunnel.interfaces import ConnectedAgent, IPathReceiver, IStream, IStreamReceiver
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.stream import StreamTransport
+from tunnel.util.timers import cancel_call
 from tunnel.wire.limits import KIB, MIB
 
 __all__ = ["Keeper", "ResumableStream", "ResumeLimits", "RetransmissionBuffer"]
@@ -164,8 +165,7 @@ class ResumableStream:
 
     def go_on(self, path: StreamTransport, received: int) -> None:
         """The other end is at *path* and has consumed *received* bytes."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel_call(self._timer)
         self._timer = None
         self._keeper.resumed += 1
         self.buffer.drop(received)
@@ -383,8 +383,7 @@ class ResumableStream:
         if self._closed:
             return
         self._closed = True
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        cancel_call(self._timer)
         if reason is None:
             self._keeper.finished(self)
         else:

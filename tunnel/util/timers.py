@@ -1,4 +1,4 @@
-"""Delayed calls with names."""
+"""Delayed calls: cancelled, and with names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-__all__ = ["Timers"]
+__all__ = ["Timers", "cancel_call"]
+
+
+def cancel_call(call: IDelayedCall | None) -> None:
+    """Cancel *call* if there is one and it is still due."""
+    if call is not None and call.active():
+        call.cancel()
 
 
 class Timers:
@@ -29,8 +35,7 @@ class Timers:
     def cancel(self, name: str) -> bool:
         """Whether a call of this name was planned, be it over or not."""
         call = self._calls.pop(name, None)
-        if call is not None and call.active():
-            call.cancel()
+        cancel_call(call)
         return call is not None
 
     def cancel_all(self) -> None:

@@ -1,11 +1,11 @@
-"""Delayed calls with names."""
+"""Delayed calls: cancelled, and with names."""
 
 from __future__ import annotations
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.timers import Timers
+from tunnel.util.timers import Timers, cancel_call
 
 
 class TimersTests(SynchronousTestCase):
@@ -54,3 +54,19 @@ class TimersTests(SynchronousTestCase):
         self.later("b", 1.0)
         self.timers.cancel_all()
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class CancelTests(SynchronousTestCase):
+    """`cancel_call`."""
+
+    def test_whatever_became_of_it(self) -> None:
+        """One that is due is not made; whatever else it is does no harm."""
+        clock = Clock()
+        called: list[str] = []
+        due = clock.callLater(2, called.append, "due")
+        made = clock.callLater(1, called.append, "made")
+        clock.advance(1)
+        for call in (due, due, made, None):
+            cancel_call(call)
+        clock.advance(1)
+        self.assertEqual((called, clock.getDelayedCalls()), (["made"], []))
