@@ -24,7 +24,7 @@ from kas.state.directory import StateDirectory
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import ConnectedAgent
-from tunnel.util.timers import cancel_call
+from tunnel.util.timers import call_by, cancel_call
 
 __all__ = ["FILE_NAME", "LastSeen", "ago"]
 
@@ -166,11 +166,7 @@ class LastSeen:
         if not self._running:
             return
         due = self._clock.seconds() + seconds
-        if self._saving is not None and self._saving.active():
-            if self._saving.getTime() <= due:
-                return
-            self._saving.cancel()
-        self._saving = self._clock.callLater(seconds, self._save_again)
+        self._saving = call_by(due, self._saving, self._save_again, self._clock)
 
     def _save_again(self) -> None:
         self._saving = None

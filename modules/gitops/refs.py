@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IRepository
 from tunnel.util.backoff import Backoff
-from tunnel.util.timers import cancel_call
+from tunnel.util.timers import call_by, cancel_call
 
 __all__ = ["FollowedRef"]
 
@@ -102,13 +102,7 @@ class FollowedRef:
     def _look_at(self, when: float) -> None:
         if self._looking is not None:
             return
-        call = self._call
-        if call is not None and call.active():
-            if call.getTime() <= when:
-                return
-            call.cancel()
-        now = self._clock.seconds()
-        self._call = self._clock.callLater(max(0.0, when - now), self._look)
+        self._call = call_by(when, self._call, self._look, self._clock)
 
     def _cancel(self) -> None:
         cancel_call(self._call)

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from tunnel.interfaces import Access, ISharedCount
+from tunnel.util.timers import call_by
 
 __all__ = [
     "FAST_SECONDS",
@@ -307,13 +308,7 @@ class Shares(Collector, Generic[R]):
 
     def _look_at(self, when: float) -> None:
         """Look for room then, or when it is planned already, whatever comes first."""
-        call = self._next_call
-        if call is not None:
-            if call.getTime() <= when:
-                return
-            call.cancel()
-        delay = max(0.0, when - self._clock.seconds())
-        self._next_call = self._clock.callLater(delay, self._next)
+        self._next_call = call_by(when, self._next_call, self._next, self._clock)
 
     def _next(self) -> None:
         """Begin what waited, as far as there is room."""

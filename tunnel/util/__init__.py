@@ -3,7 +3,7 @@ Helpers that know nothing of tunnels.
 
     backoff.py      pauses between attempts
     until.py        wait for a condition
-    timers.py       delayed calls: cancelled, and with names
+    timers.py       delayed calls: cancelled, made sooner, and with names
     counts.py       counts by key, in which only what is there takes room
     poller.py       the sockets that carry requests, polled together
     flusher.py      one flush per reactor turn

@@ -1,4 +1,4 @@
-"""Delayed calls: cancelled, and with names."""
+"""Delayed calls: cancelled, made sooner, and with names."""
 
 from __future__ import annotations
 
@@ -6,13 +6,32 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-__all__ = ["Timers", "cancel_call"]
+__all__ = ["Timers", "call_by", "cancel_call"]
 
 
 def cancel_call(call: IDelayedCall | None) -> None:
     """Cancel *call* if there is one and it is still due."""
     if call is not None and call.active():
         call.cancel()
+
+
+def call_by(
+    when: float,
+    call: IDelayedCall | None,
+    action: Callable[[], object],
+    clock: IReactorTime,
+) -> IDelayedCall:
+    """
+    The call of *action* that is due at *when*, or sooner.
+
+    :param when: on *clock*.
+    :param call: the one that is planned; a later one is cancelled.
+    """
+    if call is not None and call.active():
+        if call.getTime() <= when:
+            return call
+        call.cancel()
+    return clock.callLater(max(0.0, when - clock.seconds()), action)
 
 
 class Timers:

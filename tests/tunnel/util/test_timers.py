@@ -1,11 +1,12 @@
-"""Delayed calls: cancelled, and with names."""
+"""Delayed calls: cancelled, made sooner, and with names."""
 
 from __future__ import annotations
 
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tunnel.util.timers import Timers, cancel_call
+from tunnel.util.timers import Timers, call_by, cancel_call
 
 
 class TimersTests(SynchronousTestCase):
@@ -70,3 +71,39 @@ class CancelTests(SynchronousTestCase):
             cancel_call(call)
         clock.advance(1)
         self.assertEqual((called, clock.getDelayedCalls()), (["made"], []))
+
+
+class SoonerTests(SynchronousTestCase):
+    """`call_by`."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.called: list[float] = []
+        self.call: IDelayedCall | None = None
+
+    def by(self, when: float) -> None:
+        def action() -> None:
+            self.called.append(self.clock.seconds())
+
+        self.call = call_by(when, self.call, action, self.clock)
+
+    def test_the_earliest_counts(self) -> None:
+        for when in (3, 2, 4):
+            self.by(when)
+        self.clock.pump([1] * 5)
+        self.assertEqual(self.called, [2])
+
+    def test_again(self) -> None:
+        """One that was made keeps nothing from being planned."""
+        self.by(1)
+        self.clock.advance(1)
+        self.by(2)
+        self.clock.advance(1)
+        self.assertEqual(self.called, [1, 2])
+
+    def test_what_is_past(self) -> None:
+        """It is made in the next turn."""
+        self.clock.advance(5)
+        self.by(1)
+        self.clock.advance(0)
+        self.assertEqual(self.called, [5])
