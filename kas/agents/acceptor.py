@@ -31,6 +31,7 @@ from tunnel.session.factory import TunnelFactory
 from tunnel.session.keepalive import Timing
 from tunnel.session.protocol import TunnelOwner, TunnelProtocol
 from tunnel.session.roles import AGENT, EXTRA_AGENT
+from tunnel.util.recent import Recent
 
 #: Bytes of a text that an agent says about itself: it is shown and counted, not parsed.
 MAX_META = 200
@@ -64,6 +65,10 @@ PINGS_PER_SECOND = 1_000
 #: ... but no more rarely than this: balancers and NAT forget what is idle for 30
 #: seconds.
 LONGEST_PING_INTERVAL = 24.0
+
+#: Credentials whose connections are counted; beyond it the oldest is forgotten, which
+#: only ever lets an agent connect.
+MAX_CREDENTIALS = 100_000
 
 _T = TypeVar("_T")
 
@@ -100,17 +105,13 @@ def _shared(value: _T) -> _T:
 class ConnectionRate:
     """How often one credential connected within the last minute."""
 
-    #: Credentials that are watched at once; beyond it the oldest is forgotten, which
-    #: only ever lets an agent connect.
-    MAX_CREDENTIALS = 100_000
-
     def __init__(self, per_minute: int, clock: IReactorTime) -> None:
         self._per_minute = per_minute
         self._clock = clock
         #: Tells other workers of this kas of a connection; None: there are none.
         self.tell: Callable[[str, int], None] | None = None
         #: A list, because a deque takes 700 bytes for each agent.
-        self._seen: dict[str, list[float]] = {}
+        self._seen: Recent[str, list[float]] = Recent(MAX_CREDENTIALS)
 
     def allows(self, credential_id: str) -> bool:
         """Note one more connection; False when it is one too many."""
@@ -132,8 +133,6 @@ class ConnectionRate:
         now = self._clock.seconds()
         seen = self._seen.get(credential_id)
         if seen is None:
-            if len(self._seen) >= self.MAX_CREDENTIALS:
-                del self._seen[next(iter(self._seen))]
             seen = self._seen[credential_id] = []
         while seen and seen[0] <= now - 60:
             seen.pop(0)

@@ -8,6 +8,7 @@ import attrs
 from twisted.logger import Logger
 
 from tunnel.interfaces import ConnectedAgent
+from tunnel.util.recent import Recent
 
 __all__ = ["Conflicts"]
 
@@ -47,19 +48,13 @@ class Conflicts:
     _log = Logger()
 
     def __init__(self) -> None:
-        self._pods: dict[_Pod, _Replaced] = {}
+        self._pods: Recent[_Pod, _Replaced] = Recent(MAX_PODS)
 
     def replaced(self, older: ConnectedAgent, newer: ConnectedAgent) -> str:
         """Note that a run of a pod takes another's place; returns what to tell that."""
         now = newer.connected_at
         key = (older.agent_id, older.pod_namespace, older.pod_name)
-        pod = self._pods.pop(key, None)
-        if pod is None:
-            pod = _Replaced()
-            if len(self._pods) >= MAX_PODS:
-                del self._pods[next(iter(self._pods))]
-        # At the end: those that are forgotten first stand first.
-        self._pods[key] = pod
+        pod = self._pods[key] = self._pods.get(key) or _Replaced()
         while pod.runs and pod.runs[0][0] <= now - WITHIN:
             pod.runs.popleft()
         pod.runs.append((now, older.instance_id))

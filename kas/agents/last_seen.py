@@ -24,6 +24,7 @@ from kas.state.directory import StateDirectory
 from tunnel.errors import ConfigurationError, TunnelError
 from tunnel.hosting.events import EventBus
 from tunnel.interfaces import ConnectedAgent
+from tunnel.util.recent import Recent
 from tunnel.util.timers import call_by, cancel_call
 
 __all__ = ["FILE_NAME", "LastSeen", "ago"]
@@ -80,8 +81,9 @@ class LastSeen:
     _shared: Shared
     _clock: IReactorTime
     _now: Callable[[], float]
-    #: The agent that was seen last stands last.
-    _seen: dict[str, float] = attrs.field(factory=dict, init=False)
+    _seen: Recent[str, float] = attrs.field(
+        factory=lambda: Recent(MAX_AGENTS), init=False
+    )
     #: Since when this kas, or one with the same state directory, remembers.
     _since: float = attrs.field(default=math.inf, init=False)
     _asked: dict[str, float] = attrs.field(factory=dict, init=False)
@@ -111,10 +113,7 @@ class LastSeen:
         self._save_within(SAVE_DELAY)
 
     def _note(self, agent_id: str, when: float) -> None:
-        before = self._seen.pop(agent_id, when)
-        self._seen[agent_id] = max(before, when)
-        if len(self._seen) > MAX_AGENTS:
-            del self._seen[next(iter(self._seen))]
+        self._seen[agent_id] = max(self._seen.get(agent_id, when), when)
 
     # What is asked.
 

@@ -12,7 +12,6 @@ worker that dies ends what others watch there, and all that it had is gone with 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -29,6 +28,7 @@ from kas.state.process_socket import worker_at
 from tunnel.errors import CallError, Status, TunnelError
 from tunnel.interfaces import StoreEvent, StoreEventType
 from tunnel.util.backoff import Backoff
+from tunnel.util.recent import Recent
 from tunnel.util.timers import Timers
 
 __all__ = ["SiblingCalls", "SiblingStore", "WorkersListener"]
@@ -141,7 +141,9 @@ class SiblingStore:
     _changes: int = attrs.field(default=0, init=False)
     _following: list[Deferred[None]] = attrs.field(factory=list, init=False)
     #: When an agent left a sibling; the one that was noted last stands last.
-    _seen: OrderedDict[str, float] = attrs.field(factory=OrderedDict, init=False)
+    _seen: Recent[str, float] = attrs.field(
+        factory=lambda: Recent(MAX_SEEN), init=False
+    )
     _timers: Timers = attrs.field(init=False)
     _stopping: bool = attrs.field(default=False, init=False)
     _log = Logger()
@@ -312,7 +314,7 @@ class SiblingStore:
         events = message.events
         gone = [AgentRecord.from_message(one) for one in events.disconnected]
         for record in gone:
-            self._note_seen(record.agent.agent_id)
+            self._seen[record.agent.agent_id] = self._now()
         came = [AgentRecord.from_message(one) for one in events.connected]
         if came or gone:
             listener.events(came, gone)
@@ -331,12 +333,6 @@ class SiblingStore:
         self._listener.left(kas.kas_id)
         if self.workers is not None:
             self.workers.ended(url)
-
-    def _note_seen(self, agent_id: str) -> None:
-        self._seen[agent_id] = self._now()
-        self._seen.move_to_end(agent_id)
-        if len(self._seen) > MAX_SEEN:
-            self._seen.popitem(last=False)
 
     async def find(self, agent_id: str) -> list[AgentRecord]:
         """

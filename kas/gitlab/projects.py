@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from kas.gitlab.reading import Said
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import AgentProject, GitalyAddress
 from tunnel.util.backoff import Backoff
+from tunnel.util.recent import Recent
 
 __all__ = ["AgentProjects"]
 
@@ -50,8 +50,7 @@ class AgentProjects:
         self._client = client
         self._jitter = jitter
         self._moved = moved
-        #: The one that was told longest ago stands first.
-        self._known: OrderedDict[str, AgentProject] = OrderedDict()
+        self._known: Recent[str, AgentProject] = Recent(MAX_PROJECTS)
         #: What GitLab has to be told next, by agent: the last configuration alone.
         self._untold: dict[str, Mapping[str, Any]] = {}
         #: Who is being told, and what the next attempt waits for.
@@ -75,8 +74,6 @@ class AgentProjects:
         before = self._known.pop(agent_id, None)
         if project is not None:
             self._known[agent_id] = project
-            if len(self._known) > MAX_PROJECTS:
-                self._known.popitem(last=False)
             if before is not None and project != before:
                 self._moved(agent_id)
 

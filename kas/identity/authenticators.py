@@ -8,7 +8,6 @@ begins with something that tells its kind.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -21,6 +20,7 @@ from twisted.python.failure import Failure
 from kas.identity.failed_checks import FailedChecks, address_of
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, AgentIdentity, HasPeer, IAuthenticator
+from tunnel.util.recent import Recent
 
 __all__ = ["Authenticators"]
 
@@ -70,8 +70,10 @@ class Authenticators:
     _agents: dict[bytes, IAuthenticator] = attrs.field(factory=dict, init=False)
     #: Of users whose credential names no kind, by what it begins with.
     _prefixes: dict[str, IAuthenticator] = attrs.field(factory=dict, init=False)
-    #: Digests of credentials; the one that was accepted longest ago stands first.
-    _accepted: OrderedDict[bytes, None] = attrs.field(factory=OrderedDict, init=False)
+    #: Digests of credentials.
+    _accepted: Recent[bytes, None] = attrs.field(
+        factory=lambda: Recent(MAX_ACCEPTED), init=False
+    )
     #: Answers that did not come yet.
     checks: int = attrs.field(default=0, init=False)
     _log = Logger()
@@ -191,9 +193,6 @@ class Authenticators:
     def _remember(self, result: object, digest: bytes) -> None:
         if not isinstance(result, Failure):
             self._accepted[digest] = None
-            self._accepted.move_to_end(digest)
-            if len(self._accepted) > MAX_ACCEPTED:
-                self._accepted.popitem(last=False)
         elif _counts_as_failed(result):
             self._accepted.pop(digest, None)
 

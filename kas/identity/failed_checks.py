@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from ipaddress import ip_address
 
 import attrs
 from twisted.internet.interfaces import IAddress, IReactorTime
+
+from tunnel.util.recent import Recent
 
 __all__ = ["FailedChecks", "address_of"]
 
@@ -43,7 +44,7 @@ class FailedChecks:
         #: Tells other workers of this kas of checks that began (1) or succeeded (-1);
         #: None: there are none.
         self.tell: Callable[[str, int], None] | None = None
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: Recent[str, _Bucket] = Recent(MAX_ADDRESSES)
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -67,12 +68,10 @@ class FailedChecks:
         now = self._clock.seconds()
         bucket = self._buckets.get(address)
         if bucket is None:
-            if len(self._buckets) >= MAX_ADDRESSES:
-                self._buckets.popitem(last=False)
-            bucket = self._buckets[address] = _Bucket(self._size, now)
+            bucket = _Bucket(self._size, now)
         else:
             self._fill(bucket, now)
-            self._buckets.move_to_end(address)
+        self._buckets[address] = bucket
         if bucket.left < 1:
             return False
         bucket.left -= 1

@@ -8,7 +8,6 @@ of the request names the agent.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +26,7 @@ from kas.oidc.keys import ProviderKeys, VerificationKey
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import Access, AgentIdentity, IAuthenticator, Impersonation
 from tunnel.util.for_each import for_each
+from tunnel.util.recent import Recent
 
 __all__ = ["TOKEN_PREFIX", "OidcAuthenticator"]
 
@@ -116,8 +116,8 @@ class OidcAuthenticator:
         self._in_use = in_use
         self._clock = clock
         self._now = now
-        #: By the digest of the token; the one that was verified longest ago first.
-        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+        #: By the digest of the token.
+        self._verified: Recent[bytes, _Verified] = Recent(MAX_VERIFIED)
         #: What opened something, by credential id.
         self._opened: dict[str, _Verified] = {}
         self._callbacks: list[Callable[[str], object]] = []
@@ -164,10 +164,7 @@ class OidcAuthenticator:
     async def _check(self, agent: str, token: str, digest: bytes) -> Access:
         await deferLater(self._clock, 0)
         verified = await self._verify(token, digest)
-        self._verified.pop(digest, None)
         self._verified[digest] = verified
-        if len(self._verified) > MAX_VERIFIED:
-            self._verified.popitem(last=False)
         return self._access(verified, agent)
 
     async def _verify(self, token: str, digest: bytes) -> _Verified:

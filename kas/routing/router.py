@@ -25,6 +25,7 @@ from tunnel.session.protocol import TunnelProtocol
 from tunnel.session.resume import Keeper
 from tunnel.session.stream import StreamTransport
 from tunnel.util.counts import one_less
+from tunnel.util.recent import Recent
 
 __all__ = ["Absences", "AgentPath", "Router"]
 
@@ -115,7 +116,7 @@ class Router:
         #: Those of them that were allowed to connect since the waiting began.
         self._expected: set[str] = set()
         #: When a stream waited for an agent in vain.
-        self._missed: dict[str, float] = {}
+        self._missed: Recent[str, float] = Recent(MAX_MISSED)
         registry.on_connected = self._connected
         self._look: IDelayedCall | None = None
         #: Streams of ours at instances that other kas hold.
@@ -321,9 +322,6 @@ class Router:
         if before is not None and now - before < MISSED_SECONDS:
             # Those that waited for a short time do not count, or none would wait long.
             return
-        self._missed.pop(agent_id, None)
-        if len(self._missed) >= MAX_MISSED:
-            del self._missed[next(iter(self._missed))]
         self._missed[agent_id] = now
 
     @property

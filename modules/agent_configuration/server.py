@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from random import SystemRandom
 from typing import Any
@@ -27,6 +26,7 @@ from tunnel.interfaces import (
     IServerModuleApi,
     IServerModuleFactory,
 )
+from tunnel.util.recent import Recent
 from tunnel.util.texts import clean
 
 __all__ = ["CONFIGURATION", "AgentConfigurationServer"]
@@ -124,7 +124,7 @@ class AgentConfigurationServer:
         #: Those that GitLab named, by their place and branch.
         self._of_gitlab: dict[tuple[GitalyAddress, str], FollowedRepository] = {}
         #: The commit of the configuration that GitLab was told, by agent.
-        self._registered: OrderedDict[str, str] = OrderedDict()
+        self._registered: Recent[str, str] = Recent(MAX_REGISTERED)
         #: One stream for each agentk: a second ends the first.
         self._streams: dict[bytes, _Stream] = {}
         self._draining = False
@@ -276,8 +276,6 @@ class AgentConfigurationServer:
         """Once for each commit, however many agentk an agent has."""
         if self._registered.get(agent.agent_id) != document.commit:
             self._registered[agent.agent_id] = document.commit
-            if len(self._registered) > MAX_REGISTERED:
-                self._registered.popitem(last=False)
             self._api.register_configuration(agent.agent_id, document.written or {})
 
     def _response(

@@ -34,6 +34,7 @@ from modules.secret_file import read_secret
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import ConnectedAgent, IServerModuleApi
 from tunnel.util.backoff import Backoff
+from tunnel.util.recent import Recent
 from tunnel.util.texts import clean
 from tunnel.util.timers import cancel_call
 
@@ -128,7 +129,7 @@ class MergeRequests(Resource):
         #: The newest of each, by project and number.
         self._waiting: dict[tuple[int, int], MergeRequest] = {}
         self._working: dict[tuple[int, int], Deferred[Any]] = {}
-        self._allowances: dict[tuple[int, int], Allowance] = {}
+        self._allowances: Recent[tuple[int, int], Allowance] = Recent(MAX_COUNTED)
         #: Begins what has to wait because it had many rounds.
         self._later: IDelayedCall | None = None
 
@@ -223,12 +224,9 @@ class MergeRequests(Resource):
 
     def _allowance(self, key: tuple[int, int]) -> Allowance:
         """How often it may be worked on."""
-        allowance = self._allowances.pop(key, None)
+        allowance = self._allowances.get(key)
         if allowance is None:
             allowance = Allowance(ROUNDS, ROUNDS_SECONDS)
-            if len(self._allowances) >= MAX_COUNTED:
-                del self._allowances[next(iter(self._allowances))]
-        # The one that was asked for last stands last.
         self._allowances[key] = allowance
         return allowance
 

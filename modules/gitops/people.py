@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from calendar import timegm
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from time import strptime
@@ -22,6 +22,7 @@ import attrs
 from modules.gitops.differences import Writer
 from modules.gitops.manifests import ObjectKey
 from tunnel.interfaces import KubernetesResource, KubernetesWrite
+from tunnel.util.recent import Recent
 
 __all__ = ["Changes", "Writes", "seconds_of"]
 
@@ -58,8 +59,8 @@ class Writes:
     """
 
     _seconds: Callable[[], float]
-    _found: OrderedDict[_Place, deque[tuple[float, KubernetesWrite]]] = attrs.field(
-        factory=OrderedDict
+    _found: Recent[_Place, deque[tuple[float, KubernetesWrite]]] = attrs.field(
+        factory=lambda: Recent(MAX_OBJECTS)
     )
 
     def add(self, write: KubernetesWrite) -> None:
@@ -68,11 +69,9 @@ class Writes:
             # Of which there are many, and nobody looks for them.
             return
         place = write.group, write.resource, write.namespace, write.name
-        found = self._found.setdefault(place, deque(maxlen=MAX_OF_ONE))
+        found = self._found.get(place) or deque(maxlen=MAX_OF_ONE)
         found.append((self._seconds(), write))
-        self._found.move_to_end(place)
-        while len(self._found) > MAX_OBJECTS:
-            self._found.popitem(last=False)
+        self._found[place] = found
 
     def of(
         self,
@@ -145,14 +144,14 @@ class Changes:
     """
 
     _seconds: Callable[[], float]
-    _found: OrderedDict[ObjectKey, _Changed] = attrs.field(factory=OrderedDict)
+    _found: Recent[ObjectKey, _Changed] = attrs.field(
+        factory=lambda: Recent(MAX_OBJECTS)
+    )
 
     def note(self, key: ObjectKey, metadata: Mapping[str, Any]) -> None:
         """An object is there now, changed or not."""
-        found, now = self._found.setdefault(key, _Changed()), self._seconds()
-        self._found.move_to_end(key)
-        while len(self._found) > MAX_OBJECTS:
-            self._found.popitem(last=False)
+        found, now = self._found.get(key) or _Changed(), self._seconds()
+        self._found[key] = found
         if len(found.looks) == MAX_OF_ONE and found.looks[0] >= now - TOGETHER:
             # Who changes an object so often is not looked for: it counts as changed.
             found.times.append(now)

@@ -13,6 +13,7 @@ from modules.gitops import control_pb2, reports_pb2
 from modules.gitops.allowance import Allowance
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import ConnectedAgent, IServerModuleApi
+from tunnel.util.recent import Recent
 from tunnel.util.texts import clean_message
 
 __all__ = ["REPORTS", "AgentDrift", "Reported"]
@@ -59,7 +60,7 @@ class Reported:
     def __init__(self, api: IServerModuleApi) -> None:
         self._api = api
         self._clock: IReactorTime = api.clock
-        self._allowances: dict[str, Allowance] = {}
+        self._allowances: Recent[str, Allowance] = Recent(MAX_AGENTS)
 
     @property
     def counted(self) -> Mapping[str, Allowance]:
@@ -71,11 +72,9 @@ class Reported:
     ) -> reports_pb2.ReportDriftResponse:
         """Publish it."""
         agent: ConnectedAgent = call.agent
-        allowance = self._allowances.pop(agent.agent_id, None)
+        allowance = self._allowances.get(agent.agent_id)
         if allowance is None:
             allowance = Allowance(REPORTS_OF_ONE, REPORTS_SECONDS)
-            if len(self._allowances) >= MAX_AGENTS:
-                del self._allowances[next(iter(self._allowances))]
         self._allowances[agent.agent_id] = allowance
         now = self._clock.seconds()
         if allowance.wait(now):

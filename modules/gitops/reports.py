@@ -22,6 +22,7 @@ from modules.gitops.parallel import in_parallel
 from tunnel.errors import CallError, Status
 from tunnel.interfaces import IKubernetesClient, IServiceClient
 from tunnel.util.backoff import Backoff
+from tunnel.util.recent import Recent
 
 __all__ = ["DriftReports"]
 
@@ -79,7 +80,9 @@ class DriftReports:
     _events: deque[dict[str, Any]] = attrs.field(factory=deque)
     _events_left_out: int = 0
     #: When an Event was made, by what it says of which object.
-    _said: dict[tuple[str, str], float] = attrs.field(factory=dict)
+    _said: Recent[tuple[str, str], float] = attrs.field(
+        factory=lambda: Recent(SAME_OBJECTS)
+    )
     _allowed: Allowance = attrs.field(
         factory=lambda: Allowance(EVENTS, EVENTS_SECONDS), init=False
     )
@@ -165,10 +168,7 @@ class DriftReports:
         same = (str(drift.key), reason)
         if now - self._said.get(same, -SAME_SECONDS) < SAME_SECONDS:
             return
-        self._said.pop(same, None)
         self._said[same] = now
-        if len(self._said) > SAME_OBJECTS:
-            del self._said[next(iter(self._said))]
         self._allowed.take(now)
         key = drift.key
         time = datetime.fromtimestamp(self._now(), UTC)

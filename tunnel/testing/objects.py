@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote
 import attrs
 
 from tunnel.interfaces import KubernetesObject, KubernetesResource
+from tunnel.util.recent import Recent
 
 __all__ = ["FakeObjects", "Refusal", "Watcher"]
 
@@ -127,7 +128,7 @@ class FakeObjects:
         self._events = deque()
         self._forgotten = 0
         #: Pages of lists that were begun, by what continues them.
-        self._pages: dict[str, list[KubernetesObject]] = {}
+        self._pages: Recent[str, list[KubernetesObject]] = Recent(MAX_LISTS)
         self._lists = 0
         self.watchers: set[Watcher] = set()
         for api_version, kinds in _KINDS.items():
@@ -301,8 +302,6 @@ class FakeObjects:
             self._lists += 1
             metadata["continue"] = str(self._lists)
             self._pages[metadata["continue"]] = found[limit:]
-            if len(self._pages) > MAX_LISTS:
-                del self._pages[next(iter(self._pages))]
         return 200, {
             "kind": f"{resource.kind}List",
             "apiVersion": resource.api_version,

@@ -358,8 +358,8 @@ class RateTests(_Case):
 
     def test_memory(self) -> None:
         """The table is bounded; the one that was seen first is forgotten."""
+        self.patch(acceptor, "MAX_CREDENTIALS", 3)
         rate = ConnectionRate(1, Clock())
-        rate.MAX_CREDENTIALS = 3
         for name in "abcd":
             self.assertTrue(rate.allows(name))
         self.assertEqual(len(rate._seen), 3)

@@ -80,6 +80,7 @@ class PodTests(RegistryCase):
 
     def test_conflicts_are_bounded(self) -> None:
         self.patch(conflicts, "MAX_PODS", 3)
+        self.setUp()
         for number in range(10):
             self.pod(b"a", f"pod-{number}")
             self.pod(b"b", f"pod-{number}")

@@ -141,6 +141,7 @@ class FailedChecksTests(SynchronousTestCase):
     def test_accepted_are_bounded(self) -> None:
         """The one that was accepted longest ago is checked as a new one."""
         self.patch(authenticators_module, "MAX_ACCEPTED", 1)
+        self.setUp()
         self.check("good")
         self.asking.good = "another"
         self.check("another")
@@ -195,6 +196,7 @@ class FailedChecksTests(SynchronousTestCase):
     def test_bounded(self) -> None:
         """Of many addresses the one that came longest ago is forgotten."""
         self.patch(module, "MAX_ADDRESSES", 2)
+        self.setUp()
         for host in ("192.0.2.1", "192.0.2.2", "192.0.2.3"):
             self.check("bad", Connection(host))
         self.assertEqual(len(self.all.failed), 2)

@@ -1,0 +1,30 @@
+"""A table that others can make grow, and that forgets what is oldest in it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TypeVar
+
+__all__ = ["Recent"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(OrderedDict[K, V]):
+    """
+    At most *most* entries: one more, and the one that was set longest ago goes.
+
+    ``recent[key] = value`` sets one, also where it is there already; reading changes
+    nothing.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self.most:
+            self.popitem(last=False)
