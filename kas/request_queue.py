@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 
 from tunnel.errors import CallError, Status
+from tunnel.util.token_bucket import TokenBucket
 
 __all__ = ["RequestQueue"]
 
@@ -30,11 +31,8 @@ class RequestQueue:
         self, rate: float, size: int, clock: IReactorTime, what: str = "requests"
     ) -> None:
         self._what = what
-        self._rate = rate
-        self._size = size
         self._clock = clock
-        self._tokens = float(size)
-        self._filled_at = clock.seconds()
+        self._bucket = TokenBucket(size, rate, clock.seconds())
         self._waiting: deque[Deferred[None]] = deque()
         self._call: Any = None
 
@@ -49,9 +47,7 @@ class RequestQueue:
 
         Fails with `CallError` RESOURCE_EXHAUSTED where too many wait already.
         """
-        self._fill()
-        if not self._waiting and self._tokens >= 1:
-            self._tokens -= 1
+        if not self._waiting and self._bucket.spend(self._clock.seconds()):
             return succeed(None)
         if len(self._waiting) >= MAX_WAITING:
             text = f"too many {self._what} wait already; try again later"
@@ -61,22 +57,14 @@ class RequestQueue:
         self._schedule()
         return turn
 
-    def _fill(self) -> None:
-        now = self._clock.seconds()
-        more = (now - self._filled_at) * self._rate
-        self._tokens = min(float(self._size), self._tokens + more)
-        self._filled_at = now
-
     def _schedule(self) -> None:
         if self._call is None and self._waiting:
-            missing = max(0.0, 1 - self._tokens)
-            self._call = self._clock.callLater(missing / self._rate, self._next)
+            missing = max(0.0, 1 - self._bucket.left)
+            seconds = missing / self._bucket.per_second
+            self._call = self._clock.callLater(seconds, self._next)
 
     def _next(self) -> None:
         self._call = None
-        self._fill()
-        # A clock that is not exact may leave the last bit of a token missing.
-        while self._waiting and self._tokens >= 1 - 1e-9:
-            self._tokens -= 1
+        while self._waiting and self._bucket.spend(self._clock.seconds()):
             self._waiting.popleft().callback(None)
         self._schedule()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import ip_address
 
-import attrs
 from twisted.internet.interfaces import IAddress, IReactorTime
 
 from tunnel.util.recent import Recent
+from tunnel.util.token_bucket import TokenBucket
 
 __all__ = ["FailedChecks", "address_of"]
 
@@ -18,12 +18,6 @@ MAX_ADDRESSES = 10_000
 
 #: Bits of an IPv6 address that are one customer's.
 _NETWORK = 64
-
-
-@attrs.define(eq=False)
-class _Bucket:
-    left: float
-    filled_at: float
 
 
 class FailedChecks:
@@ -44,7 +38,7 @@ class FailedChecks:
         #: Tells other workers of this kas of checks that began (1) or succeeded (-1);
         #: None: there are none.
         self.tell: Callable[[str, int], None] | None = None
-        self._buckets: Recent[str, _Bucket] = Recent(MAX_ADDRESSES)
+        self._buckets: Recent[str, TokenBucket] = Recent(MAX_ADDRESSES)
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -68,14 +62,9 @@ class FailedChecks:
         now = self._clock.seconds()
         bucket = self._buckets.get(address)
         if bucket is None:
-            bucket = _Bucket(self._size, now)
-        else:
-            self._fill(bucket, now)
+            bucket = TokenBucket(self._size, self._size / 60, now)
         self._buckets[address] = bucket
-        if bucket.left < 1:
-            return False
-        bucket.left -= 1
-        return True
+        return bucket.spend(now)
 
     def succeeded(self, address: str) -> None:
         """A check that began did not fail."""
@@ -86,15 +75,9 @@ class FailedChecks:
     def _succeeded(self, address: str) -> None:
         bucket = self._buckets.get(address)
         if bucket is not None:
-            self._fill(bucket, self._clock.seconds())
-            bucket.left += 1
-            if bucket.left >= self._size:
+            bucket.earn()
+            if bucket.fill(self._clock.seconds()) >= self._size:
                 del self._buckets[address]
-
-    def _fill(self, bucket: _Bucket, now: float) -> None:
-        more = (now - bucket.filled_at) * self._size / 60
-        bucket.left = min(float(self._size), bucket.left + more)
-        bucket.filled_at = now
 
 
 def address_of(peer: IAddress) -> str:

@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from tunnel.interfaces import Access, ISharedCount
 from tunnel.util.timers import call_by
+from tunnel.util.token_bucket import TokenBucket
 
 __all__ = [
     "FAST_SECONDS",
@@ -75,16 +76,15 @@ class Account(Generic[R]):
 
     __slots__ = (
         "counted",
-        "filled_at",
-        "left",
         "owner",
+        "rate",
         "requests",
         "seen",
         "waiting",
         "weight",
     )
 
-    def __init__(self, owner: str, weight: int, left: float) -> None:
+    def __init__(self, owner: str, weight: int, rate: TokenBucket | None) -> None:
         self.owner = owner
         self.weight = weight
         #: With the id of the credential that each came with.
@@ -94,9 +94,8 @@ class Account(Generic[R]):
         self.counted: dict[R, float] = {}
         #: Those that begin when fewer are counted.
         self.waiting: deque[R] = deque()
-        #: What is left of its rate, and when it was filled last.
-        self.left = left
-        self.filled_at = 0.0
+        #: None: any number a second.
+        self.rate = rate
         #: It had a request since the idle ones were looked through.
         self.seen = True
 
@@ -215,8 +214,7 @@ class Shares(Collector, Generic[R]):
         if account is None:
             account = self._idle.pop(owner, None)
             if account is None:
-                full = float(self._per_second or 0)
-                account = Account(owner, access.weight, full)
+                account = Account(owner, access.weight, self._rate(now))
             self._active[owner] = account
         account.requests[request] = access.credential_id
         load = self._agents.get(access.agent_id)
@@ -247,7 +245,7 @@ class Shares(Collector, Generic[R]):
                     f"of {access.who} at agent {access.agent_name} are under way: "
                     f"{share} are its share"
                 )
-        if self._per_second is not None and not self._has_left(account, now):
+        if account.rate is not None and not account.rate.spend(now):
             raise TooMany(
                 f"of {access.who} come: {self._per_second} in a second are allowed"
             )
@@ -326,17 +324,10 @@ class Shares(Collector, Generic[R]):
             else:
                 del self._waiting[account]
 
-    def _has_left(self, account: Account[R], now: float) -> bool:
-        """Whether the rate of *account* allows one more."""
-        rate = float(self._per_second or 0)
-        # Requests that waited for one answer come in any order.
-        passed = max(0.0, now - account.filled_at)
-        account.filled_at += passed
-        account.left = min(rate, account.left + passed * rate)
-        if account.left < 1:
-            return False
-        account.left -= 1
-        return True
+    def _rate(self, now: float) -> TokenBucket | None:
+        """Of one more account."""
+        rate = self._per_second
+        return None if rate is None else TokenBucket(rate, rate, now)
 
     def _forget_later(self) -> None:
         self._idle_call = self._clock.callLater(REMEMBERED_SECONDS, self._forget)

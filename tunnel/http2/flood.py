@@ -13,8 +13,9 @@ from collections.abc import Callable
 from h2.errors import ErrorCodes
 
 from tunnel.http2.limits import Http2Limits, Rate
+from tunnel.util.token_bucket import TokenBucket
 
-__all__ = ["Flood", "FloodGuard", "TokenBucket"]
+__all__ = ["Allowed", "Flood", "FloodGuard"]
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEADER = 9
@@ -35,30 +36,19 @@ class Flood(Exception):
         self.code = code
 
 
-class TokenBucket:
+class Allowed:
     """A `Rate`, and what is left of it."""
 
     def __init__(self, rate: Rate, what: str, seconds: Callable[[], float]) -> None:
-        self._rate = rate
         self._what = what
         self._seconds = seconds
-        self._left = rate.burst
-        self._at = seconds()
+        self._bucket = TokenBucket(rate.burst, rate.per_second, seconds())
+        self.earn = self._bucket.earn
 
     def spend(self) -> None:
         """Take one; :raises Flood: there is none."""
-        if self._left < 1:
-            now = self._seconds()
-            earned = (now - self._at) * self._rate.per_second
-            self._left = min(self._rate.burst, self._left + earned)
-            self._at = now
-            if self._left < 1:
-                raise Flood(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {self._what}")
-        self._left -= 1
-
-    def earn(self, count: float) -> None:
-        """Add some; never more than there were in the beginning."""
-        self._left = min(self._rate.burst, self._left + count)
+        if not self._bucket.spend(self._seconds()):
+            raise Flood(ErrorCodes.ENHANCE_YOUR_CALM, f"too many {self._what}")
 
 
 class FloodGuard:
@@ -69,9 +59,9 @@ class FloodGuard:
     ) -> None:
         self._limits = limits
         self._client_side = client_side
-        self._control = TokenBucket(limits.control, "control frames", seconds)
-        self._updates = TokenBucket(limits.window_updates, "window updates", seconds)
-        self._resets = TokenBucket(limits.resets, "cancelled calls", seconds)
+        self._control = Allowed(limits.control, "control frames", seconds)
+        self._updates = Allowed(limits.window_updates, "window updates", seconds)
+        self._resets = Allowed(limits.resets, "cancelled calls", seconds)
         self._open: set[int] = set()
         self._highest = 0
         self._skip = 0 if client_side else len(_PREFACE)

@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tunnel.http2.connection import Http2Connection, attempt
-from tunnel.http2.flood import TokenBucket
+from tunnel.http2.flood import Allowed
 from tunnel.http2.limits import Http2Limits
 from tunnel.http2.stream import Http2Stream, RawHeaders, StreamReader
 
@@ -58,7 +58,7 @@ class Http2ServerConnection(Http2Connection[Http2Stream]):
         self._lost = lost
         self._age = age * (1 + limits.age_jitter * (2 * jitter() - 1))
         self._age_grace = age * limits.age_grace
-        self._refusals = TokenBucket(limits.refusals, "refused calls", clock.seconds)
+        self._refusals = Allowed(limits.refusals, "refused calls", clock.seconds)
         self._proven = False
         #: The last stream that is still served, once that is said.
         self._last_stream: int | None = None
