@@ -24,6 +24,8 @@ from demo.stopping import Stopped, Stopping
 #: Seconds between two looks at whether everything still runs.
 _LOOK = 0.05
 
+_ELSEWHERE = "use another: .venv/bin/python -m demo --state-directory DIR"
+
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
@@ -91,14 +93,14 @@ def _alone(state: Path) -> Iterator[None]:
         lock = (state / "lock").open("w")
     except OSError as error:
         raise DemoError(
-            f"{state}: cannot be used ({error.strerror}); pass --state-directory DIR"
+            f"{state}: cannot be used ({error.strerror}); {_ELSEWHERE}"
         ) from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DemoError(
-                f"another demo runs with {state}; end it, or pass --state-directory DIR"
+                f"another demo runs with {state}; end it, or {_ELSEWHERE}"
             ) from None
         yield
 

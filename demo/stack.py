@@ -161,6 +161,8 @@ class Stack:
         if AGENT in agents:
             self.kasctl("agent", "rotate", *options, "--grace", "0")
             return f"kasctl agent rotate {AGENT}   (it was there from the last time)"
+        # That of an agent of GitLab, from a demo before this one.
+        self.token_file.unlink(missing_ok=True)
         self.kasctl("agent", "add", *options)
         return f"kasctl agent add {AGENT}"
 

@@ -499,7 +499,7 @@ def _check_clusters(about: dict[str, Any]) -> str:
             for name, why in sorted(problems.items())
         )
         raise _Wrong("; ".join(found))
-    return "every agent that is connected to this kas reaches its cluster"
+    return "no agent that is connected to this kas says that it misses its cluster"
 
 
 def _check_private(about: dict[str, Any]) -> str:

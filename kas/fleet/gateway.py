@@ -80,9 +80,11 @@ class Relay:
         self.other.send_headers(block)
 
     def data_received(self, data: bytes) -> None:
+        self.idempotent = False
         self.other.write(data)
 
     def fin_received(self) -> None:
+        self.idempotent = False
         self.other.finish()
 
     def path_in_doubt(self) -> None:

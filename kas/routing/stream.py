@@ -83,7 +83,7 @@ class RoutedStream:
         self._receiver = receiver
         self._fin = options.fin
         self._idempotent = options.idempotent
-        #: A path that falls silent may be left for another one.
+        #: A path that breaks or falls silent may be left for another one.
         self._may_leave = options.idempotent
         #: What was taken, and the stream that was opened on it.
         self._path: AgentPath | None = None
@@ -361,7 +361,7 @@ class RoutedStream:
         stream = self._stream
         if not isinstance(stream, ResumableStream):
             return  # it broke while it was being opened
-        if self._buffer is not None and self._idempotent:
+        if self._buffer is not None and self._may_leave:
             # Nothing came back yet: any other instance may do it.
             why = "the path to the agent broke"
             stream.end(SessionClosed(ErrorCode.PATH_LOST, why))

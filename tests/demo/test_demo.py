@@ -133,6 +133,9 @@ def test_with_gitlab(state: Path) -> None:
     for secret in ("glagent-", "glcbt-", "glpat-"):
         assert secret not in done.stdout + logs
     assert _users(state) == []
+    # What it leaves is in nobody's way.
+    done = _once(state)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_with_gitops(state: Path) -> None:

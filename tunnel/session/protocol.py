@@ -359,14 +359,17 @@ class TunnelProtocol(Protocol):
 
     def peer_is_doubted(self) -> None:
         """The peer did not answer in time whether it is there."""
+        waiting = [
+            stream.receiver
+            for stream in self._streams.values()
+            if IPathReceiver.providedBy(stream.receiver)
+        ]
         # Where nothing waits for it, it is no news yet: of thousands that connect in
         # the same seconds, half answer late.
-        log = self._log.info if self._streams else self._log.debug
+        log = self._log.info if waiting else self._log.debug
         log("{peer} is silent though it was asked", peer=self.peer)
-        for stream in tuple(self._streams.values()):
-            receiver = stream.receiver
-            if IPathReceiver.providedBy(receiver):
-                receiver.path_in_doubt()
+        for receiver in waiting:
+            receiver.path_in_doubt()
 
     def peer_is_dead(self) -> None:
         """It was quiet, or did not answer, for too long."""

@@ -142,6 +142,8 @@ class TestAgentsOfStatus:
     def test_problems(self, kasctl: Kasctl, server: tuple[str, ...]) -> None:
         _Api.answer = (401, b'{"code": "unauthenticated", "message": "JWT: no"}')
         assert "refused: JWT: no" in kasctl.fails("status", *server)
+        _Api.answer = (501, b'{"code": "unimplemented", "message": "/a/B"}')
+        assert "does not turn the module on" in kasctl.fails("status", *server)
         _Api.answer = (200, b"<html>")
         assert "is that kas?" in kasctl.fails("status", *server)
         assert "--secret-file" in kasctl.fails("status", *server[:2])

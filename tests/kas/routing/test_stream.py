@@ -17,7 +17,7 @@ from tunnel.errors import AgentUnavailable, ErrorCode, SessionClosed, StreamRese
 from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
 from tunnel.session.keepalive import LOOK, LOOKS_TO_DOUBT
-from tunnel.testing import RecordingReceiver
+from tunnel.testing import Pipe, RecordingReceiver
 
 
 class RepeatTests(ManyCase):
@@ -49,6 +49,17 @@ class RepeatTests(ManyCase):
             self.break_and_return(agent)
         self.assertEqual(len(agent.streams), MAX_LOST + 1)
         self.assertEqual(len(self.client.closed), 1)
+
+    def test_a_watch_whose_paths_break(self) -> None:
+        """On the last path that it may take, it goes on where it was."""
+        agent = self.many.agent(self.two)
+        self.one.open(self.client, fin=True, resumable=True, idempotent=True)
+        self.many.settle()
+        for _ in range(2 * MAX_LOST):
+            self.break_and_return(agent)
+        self.assertEqual((self.client.closed, len(agent.streams)), ([], MAX_LOST + 1))
+        self.answer(agent)
+        self.assert_answered()
 
     def test_an_answer_without_a_head(self) -> None:
         """With its first byte a request was answered, and is not done again."""
@@ -107,6 +118,17 @@ class RepeatTests(ManyCase):
         self.answer(other)
         self.assert_answered()
 
+    def fall_silent(self, at: Kas) -> Pipe:
+        """The path of the agent at a kas carries nothing, and kas doubts it."""
+        (pipe,) = [p for url, p in self.many.network.pipes if url == at.agents_url]
+        pipe.cut = True
+        (connection,) = at.registry.instances("7")
+        connection.tunnel.ask()
+        self.many.clock.pump([LOOK] * (LOOKS_TO_DOUBT + 1))
+        self.many.settle()
+        self.assertFalse(connection.tunnel.alive)
+        return pipe
+
     def check_slow(self, at: Kas) -> None:
         """
         Where it left as many paths as it may, it waits for what is silent.
@@ -118,13 +140,7 @@ class RepeatTests(ManyCase):
         self.many.settle()
         for _ in range(MAX_LOST):
             self.break_and_return(agent)
-        (pipe,) = [p for url, p in self.many.network.pipes if url == at.agents_url]
-        pipe.cut = True
-        (connection,) = at.registry.instances("7")
-        connection.tunnel.ask()
-        self.many.clock.pump([LOOK] * (LOOKS_TO_DOUBT + 1))
-        self.many.settle()
-        self.assertFalse(connection.tunnel.alive)
+        pipe = self.fall_silent(at)
         self.assertEqual(self.client.closed, [])
         pipe.cut = False
         self.many.settle()
@@ -137,6 +153,16 @@ class RepeatTests(ManyCase):
 
     def test_in_doubt_again_and_again_elsewhere(self) -> None:
         self.check_slow(self.two)
+
+    def test_in_doubt_after_bytes_without_a_head(self) -> None:
+        """Through another kas, too, they are an answer."""
+        agent = self.many.agent(self.two)
+        self.one.open(self.client, fin=True, idempotent=True)
+        self.many.settle()
+        agent.streams[0][0].write(b"one")
+        self.many.settle()
+        self.fall_silent(self.two)
+        self.assertEqual((self.client.data, self.client.closed), (b"one", []))
 
     def test_in_doubt_and_may_not_be_done_twice(self) -> None:
         """It waits: the silent agent may be doing it."""

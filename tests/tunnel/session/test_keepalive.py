@@ -32,6 +32,21 @@ from tunnel.wire.framing import FrameDecoder, FrameType
 from tunnel.wire.limits import DEFAULT_LIMITS
 
 
+@implementer(IPathReceiver)
+class _Doubting(RecordingReceiver):
+    """A request, and what it was told of its path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    def path_in_doubt(self) -> None:
+        self.told.append("in doubt")
+
+    def path_missing(self) -> None:
+        self.told.append("missing")
+
+
 class _Watched:
     """A silent connection of which only pings are asked."""
 
@@ -249,24 +264,15 @@ class AskTests(SynchronousTestCase):
 
     def test_streams_are_told(self) -> None:
         """Those that may go elsewhere do so before it is closed."""
-        told: list[str] = []
-
-        @implementer(IPathReceiver)
-        class Doubting(RecordingReceiver):
-            def path_in_doubt(self) -> None:
-                told.append("in doubt")
-
-            def path_missing(self) -> None:
-                told.append("missing")
-
         self.pipe.cut = True
-        self.tunnel.open_stream(pb.Open(), Doubting())
+        receiver = _Doubting()
+        self.tunnel.open_stream(pb.Open(), receiver)
         self.tunnel.ask()
         self.looks(LOOKS_TO_END - 1)
-        self.assertEqual(told, ["in doubt"])
+        self.assertEqual(receiver.told, ["in doubt"])
 
     def test_doubt_in_the_log(self) -> None:
-        """It is news where something waits for the peer."""
+        """It is news where a request waits for the peer, not a call of its own."""
         said: list[str] = []
 
         @implementer(ILogObserver)
@@ -276,15 +282,15 @@ class AskTests(SynchronousTestCase):
 
         globalLogPublisher.addObserver(note)
         self.addCleanup(globalLogPublisher.removeObserver, note)
-        for stream in (False, True):
-            if stream:
-                self.tunnel.open_stream(pb.Open(), RecordingReceiver())
+        for receiver in (None, RecordingReceiver(), _Doubting()):
+            if receiver is not None:
+                self.tunnel.open_stream(pb.Open(), receiver)
             self.pipe.cut = True
             self.tunnel.ask()
             self.looks(LOOKS_TO_DOUBT)
             self.pipe.cut = False
             self.looks(LOOKS_TO_DOUBT)
-        self.assertEqual(said, ["debug", "info"])
+        self.assertEqual(said, ["debug", "debug", "info"])
 
     def test_long_path(self) -> None:
         """Around the world and back is no silence, nor is an answer behind bulk."""
