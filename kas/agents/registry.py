@@ -14,6 +14,7 @@ from kas.agents.waiters import Waiters
 from tunnel.errors import ErrorCode
 from tunnel.interfaces import ConnectedAgent
 from tunnel.pb import tunnel_pb2 as pb
+from tunnel.session.keepalive import LOOK, LOOKS_TO_END
 from tunnel.session.protocol import TunnelProtocol
 from tunnel.util.counts import one_less
 
@@ -21,6 +22,11 @@ from tunnel.util.counts import one_less
 #: every request, and a stolen token must not fill the table.  As many more may be
 #: leaving: each stays until its streams have ended.
 MAX_INSTANCES: Final = 256
+
+#: Seconds after its HELLO for which an instance counts as alive when another one
+#: connects: as long as it might take to answer.  Where thousands come at once, each
+#: would be asked for many others.
+FRESH: Final = LOOK * LOOKS_TO_END
 
 
 def is_restart(newer: ConnectedAgent, older: ConnectedAgent) -> bool:
@@ -181,7 +187,8 @@ class Registry:
         A connection of the agent is new, here or at another kas.
 
         One agentk runs in a pod, so that of an earlier run of it is dead, though it may
-        seem to be alive for a while.  So may any other be: they are asked.
+        seem to be alive for a while.  So may any other be: they are asked, unless they
+        said HELLO just now.
         """
         self.on_connected(newer.agent_id)
         for held in self.instances(newer.agent_id):
@@ -198,7 +205,7 @@ class Registry:
                 )
                 # It leaves by its end, which all kas learn of.
                 held.tunnel.end(ErrorCode.SUPERSEDED, why)
-            else:
+            elif not 0 <= newer.connected_at - agent.connected_at < FRESH:
                 held.tunnel.ask()
 
     def send_away(self, connection: AgentConnection, go_away: pb.GoAway) -> None:

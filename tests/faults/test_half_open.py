@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kas.agents.acceptor import AGENT_TIMING
+from kas.agents.registry import FRESH
 from kas.directory.redis_layout import Layout
 from tests.faults.record import Record
 from tests.faults.stage import Stage
@@ -101,6 +102,8 @@ def test_another_process(
     agentk, wire = wired(stage, token, name, 0)
     way = stage.way(stage.kas[1], f"of-{name}")
     eventually(lambda: stage.answers(way))
+    # One that came just now is not asked for the next one.
+    time.sleep(FRESH)
     wire.freeze()
     assert agentk.process is not None
     agentk.process.kill()

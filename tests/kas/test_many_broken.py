@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kas.agents.registry import FRESH
 from kas.directory.known_kas import LAPSED_SECONDS
 from kas.routing.router import ROUTING_TIMEOUT
 from tests.kas.many import Agentk, Kas, ManyCase
@@ -216,7 +217,7 @@ class DoubtTests(ManyCase):
     def dead_then_new(self, at: Kas, then: Kas) -> None:
         self.many.agent(at)
         self.one.open(RecordingReceiver(), fin=True)
-        self.many.settle()
+        self.many.later(FRESH + 1)
         pipes = [p for url, p in self.many.network.pipes if url == at.agents_url]
         pipes[0].cut = True
         # One hangs there already, and one comes when nobody knows better.
@@ -226,7 +227,7 @@ class DoubtTests(ManyCase):
         self.assertEqual(len(new.streams), 1)
         self.answer(new)
         self.assert_answered()
-        self.many.later(5, step=0.1)
+        self.many.later(7, step=0.1)
         self.assertEqual(sum(len(kas.registry) for kas in self.many.kas), 1)
 
     def test_not_idempotent(self) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 import attrs
 
-from kas.agents.registry import MAX_INSTANCES
+from kas.agents.registry import FRESH, MAX_INSTANCES
 from kas.routing.stream import RoutedStream
 from tests.kas.world import Agent, RegistryCase, reason
 from tunnel.errors import ErrorCode, SessionClosed
@@ -120,19 +120,38 @@ class OthersTests(RegistryCase):
                 agent.pipe.flush()
 
     def test_dead(self) -> None:
-        """It is avoided within a second, and closed within six."""
+        """It is avoided within a second, and closed within eight."""
         dead = self.world.agent(instance=b"a")
+        self.later(FRESH + 1, dead)
         dead.pipe.cut = True
-        self.later(1, dead)
         new = self.world.agent(instance=b"b")
         other = self.world.agent("8", instance=b"c")
         self.later(1, dead, new, other)
         self.assertFalse(dead.there.alive)
         self.assertTrue(new.there.alive and other.there.alive)
         self.assertEqual(len(self.registry), 3)
-        self.later(5, dead, new, other)
+        self.later(7, dead, new, other)
         self.assertEqual(len(self.registry), 2)
         self.assertIs(self.held("7"), new.there)
+
+    def test_that_came_just_now(self) -> None:
+        """It is not asked: where many come at once, each would be for many others."""
+        first = self.world.agent(instance=b"a")
+        self.later(FRESH - 1, first)
+        self.world.agent(instance=b"b")
+        self.assertTrue(first.there.liveness.answered)
+        self.later(2, first)
+        self.world.agent(instance=b"c")
+        self.assertFalse(first.there.liveness.answered)
+
+    def test_clock_that_is_behind(self) -> None:
+        """By the clock of another kas it came before the one here, which is asked."""
+        held = self.world.agent(instance=b"a")
+        (here,) = self.registry
+        at = here.agent.connected_at - 60
+        newer = attrs.evolve(here.agent, instance_id=b"b", connected_at=at)
+        self.registry.replaced(newer)
+        self.assertFalse(held.there.liveness.answered)
 
     def test_dead_and_asked_to_leave(self) -> None:
         """What it left may finish, if it lives."""
