@@ -227,7 +227,7 @@ class DoubtTests(ManyCase):
         self.assertEqual(len(new.streams), 1)
         self.answer(new)
         self.assert_answered()
-        self.many.later(7, step=0.1)
+        self.many.later(5, step=1 / 16)
         self.assertEqual(sum(len(kas.registry) for kas in self.many.kas), 1)
 
     def test_not_idempotent(self) -> None:

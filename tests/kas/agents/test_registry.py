@@ -114,13 +114,14 @@ class OthersTests(RegistryCase):
     """An instance comes: do the others of the agent live?"""
 
     def later(self, seconds: float, *agents: Agent) -> None:
-        for _ in range(round(seconds * 10)):
-            self.world.clock.advance(0.1)
+        # In steps that sum up exactly: a look is late by less than one of them.
+        for _ in range(round(seconds * 16)):
+            self.world.clock.advance(1 / 16)
             for agent in agents:
                 agent.pipe.flush()
 
     def test_dead(self) -> None:
-        """It is avoided within a second, and closed within eight."""
+        """It is avoided within a second, and closed within six."""
         dead = self.world.agent(instance=b"a")
         self.later(FRESH + 1, dead)
         dead.pipe.cut = True
@@ -130,7 +131,7 @@ class OthersTests(RegistryCase):
         self.assertFalse(dead.there.alive)
         self.assertTrue(new.there.alive and other.there.alive)
         self.assertEqual(len(self.registry), 3)
-        self.later(7, dead, new, other)
+        self.later(5, dead, new, other)
         self.assertEqual(len(self.registry), 2)
         self.assertIs(self.held("7"), new.there)
 

@@ -26,7 +26,7 @@ class TokenBucketTests(SynchronousTestCase):
         )
 
     def test_a_clock_that_is_not_exact(self) -> None:
-        """Ten tenths of a second are a second."""
+        """Five tenths of a second are half a second."""
         self.spent(100)
         now = 100.0
         for _ in range(5):
